@@ -1,0 +1,1 @@
+"""Tunes Triton kernels and guards their speed."""

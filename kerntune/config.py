@@ -1,0 +1,110 @@
+"""A config: what a kernel is compiled and launched with, beside its arguments."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+import msgspec
+
+from kerntune.errors import ConfigError
+
+Scalar = Union[bool, int, float, str, None]
+
+DEFAULT_NUM_WARPS = 4
+DEFAULT_NUM_STAGES = 3
+DEFAULT_NUM_CTAS = 1
+
+COMPILE_FIELDS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, eq=False):
+    """One choice of constexprs and compile options.
+
+    ``kwargs`` are values for the kernel's own parameters (block sizes and other constexprs);
+    ``options`` are backend compile options beside the four that every backend knows
+    (``waves_per_eu``, ``matrix_instr_nonkdim``, ``ir_override`` and so on). The defaults are
+    Triton's (``triton.Config``: 4 warps, 3 stages, 1 CTA, no register limit).
+
+    Everything that changes the binary is part of a config's identity (:meth:`key`); hooks are not.
+    """
+
+    kwargs: dict[str, Scalar] = {}
+    num_warps: int = DEFAULT_NUM_WARPS
+    num_stages: int = DEFAULT_NUM_STAGES
+    num_ctas: int = DEFAULT_NUM_CTAS
+    maxnreg: int | None = None
+    options: dict[str, Scalar] = {}
+
+    def key(self) -> str:
+        """A canonical JSON text of all that changes the binary: equal configs, equal keys."""
+        return msgspec.json.encode(
+            [self.kwargs, self.num_warps, self.num_stages, self.num_ctas, self.maxnreg, self.options],
+            order="deterministic",
+        ).decode()
+
+    def short_hash(self) -> str:
+        """The first 12 hex digits of SHA-256 over :meth:`key`."""
+        return hashlib.sha256(self.key().encode()).hexdigest()[:12]
+
+    def all_kwargs(self) -> dict[str, Scalar]:
+        """What a launch is called with: constexprs, then compile options as Triton spells them."""
+        out: dict[str, Scalar] = dict(self.kwargs)
+        out.update(num_warps=self.num_warps, num_stages=self.num_stages)
+        if self.num_ctas != DEFAULT_NUM_CTAS:
+            out["num_ctas"] = self.num_ctas
+        if self.maxnreg is not None:
+            out["maxnreg"] = self.maxnreg
+        out.update(self.options)
+        return out
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with some kwargs or fields changed; an unknown name is taken as a kwarg."""
+        fields = {f: getattr(self, f) for f in (*COMPILE_FIELDS, "options")}
+        kwargs = dict(self.kwargs)
+        for name, value in changes.items():
+            if name == "kwargs":
+                kwargs = dict(value)
+            elif name in fields:
+                fields[name] = value
+            else:
+                kwargs[name] = value
+        return Config(kwargs=kwargs, **fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+    def __str__(self) -> str:
+        parts = [f"{k}={v}" for k, v in self.kwargs.items()]
+        parts += [f"num_warps={self.num_warps}", f"num_stages={self.num_stages}"]
+        if self.num_ctas != DEFAULT_NUM_CTAS:
+            parts.append(f"num_ctas={self.num_ctas}")
+        if self.maxnreg is not None:
+            parts.append(f"maxnreg={self.maxnreg}")
+        parts += [f"{k}={v}" for k, v in self.options.items()]
+        return " ".join(parts)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Config:
+        """A config from flat keywords, ``{"BLOCK": 128, "num_warps": 8}``.
+
+        Raises :class:`ConfigError` for a value that isn't a number, text or truth value.
+        """
+        fields = {k: values[k] for k in COMPILE_FIELDS if k in values}
+        kwargs = {k: v for k, v in values.items() if k not in COMPILE_FIELDS}
+        for name, value in {**fields, **kwargs}.items():
+            if value is not None and not isinstance(value, (bool, int, float, str)):
+                raise ConfigError(
+                    f"config value {name}={value!r} is a {type(value).__name__}; "
+                    "a config holds numbers, text and truth values only"
+                )
+        return cls(kwargs=kwargs, **fields)
+
+
+def unique_configs(configs: Iterable[Config]) -> tuple[Config, ...]:
+    """The configs in order, each identity once."""
+    return tuple({c.key(): c for c in reversed(list(configs))}.values())[::-1]

@@ -1,0 +1,135 @@
+"""Targets, devices and the environment of a measurement."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from kerntune.errors import TargetError
+
+MAX_GRID_X = 2**31 - 1
+MAX_GRID_YZ = 65535
+"""Grid limits of CUDA (CUDA C++ Programming Guide, table of technical specifications); HIP's x limit is lower."""
+
+
+class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kind of GPU to compile for, written ``cuda:90`` or ``hip:gfx942``.
+
+    ``arch`` is the compute capability without a dot for CUDA, the gfx name for HIP.
+    """
+
+    backend: str
+    arch: str
+    warp_size: int = 32
+
+    def __str__(self) -> str:
+        return f"{self.backend}:{self.arch}"
+
+    @property
+    def slug(self) -> str:
+        """A folder name: ``cuda-90``."""
+        return f"{self.backend}-{self.arch}"
+
+    @property
+    def triton_arch(self) -> int | str:
+        """``arch`` as ``triton.backends.compiler.GPUTarget`` takes it: int for CUDA, text for HIP."""
+        return int(self.arch) if self.backend == "cuda" else self.arch
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """``cuda:90`` or ``hip:gfx942`` as a target; :class:`TargetError` says what is wrong."""
+        backend, colon, arch = text.strip().partition(":")
+        if backend == "cuda" and re.fullmatch(r"\d{2,3}", arch):
+            return cls("cuda", arch)
+        if backend == "hip" and re.fullmatch(r"gfx[0-9a-f]+", arch):
+            return cls("hip", arch, 64 if arch.startswith("gfx9") else 32)
+        raise TargetError(
+            f"unknown target {text!r}: write backend:arch, for example cuda:90 (H100, H200), cuda:80 (A100) "
+            "or hip:gfx942 (MI300)"
+        )
+
+
+class DeviceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a decision needs to know of a GPU. Sizes in bytes, registers in 32-bit words."""
+
+    target: Target
+    name: str
+    sm_count: int
+    registers_per_sm: int = 65536
+    max_threads_per_sm: int = 2048
+    max_threads_per_block: int = 1024
+    shared_memory_per_block: int = 49152
+    shared_memory_per_sm: int = 65536
+    l2_bytes: int = 0
+    uuid: str = ""
+
+    @property
+    def slug(self) -> str:
+        """A folder name for this kind of device: ``nvidia-h200``."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-") or "unknown"
+
+    @property
+    def warp_size(self) -> int:
+        """Threads in a warp (wave)."""
+        return self.target.warp_size
+
+
+class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a time was taken under. Compared when a time moves though the code did not."""
+
+    triton: str
+    torch: str = ""
+    python: str = ""
+    driver: str = ""
+    assembler: str = ""
+    kerntune: str = ""
+    device: str = ""
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle: str = ""
+
+    def differences(self, other: Environment) -> list[str]:
+        """Lines ``field: mine -> theirs`` for what differs, clocks left out (they move by themselves)."""
+        skip = {"sm_clock_mhz", "memory_clock_mhz"}
+        return [
+            f"{f}: {getattr(self, f)} -> {getattr(other, f)}"
+            for f in self.__struct_fields__
+            if f not in skip and getattr(self, f) != getattr(other, f)
+        ]
+
+
+def _cuda(arch: str, name: str, sms: int, block: int, sm: int, threads: int, l2_mib: int) -> DeviceSpec:
+    return DeviceSpec(
+        Target("cuda", arch), name, sms, 65536, threads, 1024, block, sm, l2_mib << 20
+    )
+
+
+TYPICAL_DEVICES: dict[str, DeviceSpec] = {
+    "cuda:75": _cuda("75", "NVIDIA T4", 40, 65536, 65536, 1024, 4),
+    "cuda:80": _cuda("80", "NVIDIA A100", 108, 166912, 167936, 2048, 40),
+    "cuda:86": _cuda("86", "NVIDIA A10", 72, 101376, 102400, 1536, 6),
+    "cuda:89": _cuda("89", "NVIDIA L40S", 142, 101376, 102400, 1536, 96),
+    "cuda:90": _cuda("90", "NVIDIA H100", 132, 232448, 233472, 2048, 50),
+    "cuda:100": _cuda("100", "NVIDIA B200", 148, 232448, 233472, 2048, 126),
+    "cuda:120": _cuda("120", "NVIDIA RTX 5090", 170, 101376, 102400, 1536, 96),
+    "hip:gfx90a": DeviceSpec(Target("hip", "gfx90a", 64), "AMD MI250", 104, 131072, 2048, 1024, 65536, 65536, 8 << 20),
+    "hip:gfx942": DeviceSpec(Target("hip", "gfx942", 64), "AMD MI300X", 304, 131072, 2048, 1024, 65536, 65536, 4 << 20),
+    "hip:gfx950": DeviceSpec(Target("hip", "gfx950", 64), "AMD MI355X", 256, 131072, 2048, 1024, 163840, 163840, 4 << 20),
+    "hip:gfx1100": DeviceSpec(Target("hip", "gfx1100"), "AMD RX 7900 XTX", 96, 98304, 1024, 1024, 65536, 65536, 6 << 20),
+}
+"""A usual device of each target, for machines without one.
+
+Shared memory per block is the opt-in maximum: 163 KiB - 1 KiB reserved (A100, CUDA guide: 166,912 B), 227 KiB
+(sm_90 and sm_100: 232,448 B), 99 KiB (sm_86, 89, 120); from the same guide's table of compute capabilities.
+SM counts and L2 sizes are of the named product's datasheet.
+"""
+
+
+def typical_device(target: Target) -> DeviceSpec:
+    """The usual device of a target; :class:`TargetError` if none is known."""
+    try:
+        return TYPICAL_DEVICES[str(target)]
+    except KeyError:
+        known = ", ".join(TYPICAL_DEVICES)
+        raise TargetError(f"no device is known for target {target}; known targets: {known}") from None

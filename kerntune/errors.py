@@ -1,0 +1,102 @@
+"""Every error that kerntune raises on purpose.
+
+::
+
+    KerntuneError
+    ├── UsageError                what the user asked for can't be done as asked
+    │   ├── ConfigError           a candidate config is wrong, missing or empty
+    │   ├── HintError             a size hint or another heuristic input is wrong
+    │   ├── GridError             a launch grid is wrong or over the device's limits
+    │   └── TargetError           a target is unknown, or this Triton can't compile for it
+    ├── CaptureError              a launch could not be recorded
+    ├── TrialError                one candidate failed; costs a trial, never a run
+    │   ├── CompileError          the compiler refused it
+    │   └── OutOfResourcesError   it compiles, but this device can't launch it
+    ├── TuningError               no candidate is left; lists every reason
+    ├── CacheMissError            ``frozen`` tuning met a kernel without a stored winner
+    ├── MeasurementError          a time could not be taken
+    ├── BackendError              the driver refused a call
+    ├── ReplayError               a stored recording can't be run here; says why
+    ├── ReferenceMismatch         a result disagrees with its reference (also an AssertionError)
+    └── StoreError                something on disk is damaged, of another schema, or can't be written
+        ├── BaselineError
+        └── CacheError
+"""
+
+from __future__ import annotations
+
+
+class KerntuneError(Exception):
+    """Base of every error that kerntune raises on purpose."""
+
+
+class UsageError(KerntuneError):
+    """What the user asked for can't be done as asked."""
+
+
+class ConfigError(UsageError):
+    """A candidate config is wrong, missing or empty."""
+
+
+class HintError(UsageError):
+    """A size hint or another input of a heuristic is wrong."""
+
+
+class GridError(UsageError):
+    """A launch grid is wrong or over the device's limits."""
+
+
+class TargetError(UsageError):
+    """A compilation target is unknown, or this Triton can't compile for it."""
+
+
+class CaptureError(KerntuneError):
+    """A launch could not be recorded."""
+
+
+class TrialError(KerntuneError):
+    """One candidate failed: it costs a trial, never the run."""
+
+
+class CompileError(TrialError):
+    """The compiler refused a candidate."""
+
+
+class OutOfResourcesError(TrialError):
+    """A candidate compiles, but the device can't launch it."""
+
+
+class TuningError(KerntuneError):
+    """No candidate of a kernel is left; the message lists every reason."""
+
+
+class CacheMissError(KerntuneError):
+    """Frozen tuning met a kernel that has no stored winner."""
+
+
+class MeasurementError(KerntuneError):
+    """A time could not be taken."""
+
+
+class BackendError(KerntuneError):
+    """The driver refused a call."""
+
+
+class ReplayError(KerntuneError):
+    """A stored recording can't be run on this device; the message says why."""
+
+
+class ReferenceMismatch(KerntuneError, AssertionError):
+    """A result disagrees with its reference; the message says where and by how much."""
+
+
+class StoreError(KerntuneError):
+    """A file of ours is damaged, of another schema, or can't be written."""
+
+
+class BaselineError(StoreError):
+    """A baseline can't be read or written."""
+
+
+class CacheError(StoreError):
+    """The tuning cache can't be read or written."""

@@ -1,0 +1,1 @@
+"""Words of the heuristics: what is known of a kernel before it is compiled."""
