@@ -1,0 +1,62 @@
+"""Strict JSON in and out of files: versioned, stable, atomic."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from kerntune.errors import StoreError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class _Header(msgspec.Struct):
+    schema: str = ""
+
+
+def to_json(value: Any) -> bytes:
+    """Indented JSON with sorted keys and a final newline: equal values, equal bytes."""
+    return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=1) + b"\n"
+
+
+def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: type[StoreError] = StoreError) -> T:
+    """Decode ``data`` as ``kind``, refusing another schema, unknown fields and damage.
+
+    ``where`` names the file in the message of ``error``. Nothing is executed or guessed.
+    """
+    try:
+        found = msgspec.json.decode(data, type=_Header).schema
+    except msgspec.MsgspecError as exc:
+        raise error(f"{where}: not readable as JSON ({exc}); the file may be cut off. Restore it or record it anew") from exc
+    if found != schema:
+        raise error(
+            f"{where}: has schema {found or 'none'!r}, this kerntune reads {schema!r}. "
+            "Record it anew with --kerntune-update=all, or use the kerntune that wrote it"
+        )
+    try:
+        return msgspec.json.decode(data, type=kind, strict=True)
+    except msgspec.MsgspecError as exc:
+        raise error(f"{where}: {exc}. Restore the file or record it anew") from exc
+
+
+def write_atomic(path: Path, data: bytes, *, error: type[StoreError] = StoreError) -> None:
+    """Write a whole file or none of it: a temporary file beside it, then one rename."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as exc:
+        raise error(f"{path}: can't be written ({exc.strerror}); is the folder read-only?") from exc
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException as exc:
+        os.unlink(name)
+        if isinstance(exc, OSError):
+            raise error(f"{path}: can't be written ({exc.strerror})") from exc
+        raise

@@ -1,0 +1,90 @@
+"""What counts as slower, and what a verdict does to a test."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+DEFAULT_TOLERANCE = 0.02
+"""2 %: an order above the paired replay's noise on one GPU (0.03 to 0.2 % over fresh processes)."""
+
+DEFAULT_LEVEL = 0.999
+"""Two-sided level of the interval that a verdict needs: one wrong end in 2000 per decision."""
+
+
+class Verdict(enum.Enum):
+    """The verdicts on one case; :mod:`kerntune.judge` has the decision table."""
+
+    PASS = "PASS"
+    IMPROVED = "IMPROVED"
+    REGRESSED = "REGRESSED"
+    DRIFTED = "DRIFTED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    NEW = "NEW"
+    STALE = "STALE"
+    INCOMPLETE = "INCOMPLETE"
+
+
+class Outcome(enum.Enum):
+    """What a verdict does to its test."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Missing(enum.Enum):
+    """What to do with a case that has no baseline on this device."""
+
+    RECORD = "record"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Update(enum.Enum):
+    """Which baselines a run writes anew."""
+
+    NONE = "none"
+    NEW = "new"
+    IMPROVED = "improved"
+    ALL = "all"
+
+
+class TuneMode(enum.Enum):
+    """How winners are found: from the cache if it has one, only from the cache, or always anew."""
+
+    AUTO = "auto"
+    FROZEN = "frozen"
+    FORCE = "force"
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How one case is judged. ``tolerance`` is relative (0.02 is 2 %); ``floor_ns`` is in nanoseconds:
+    a slowdown smaller than it never fails a test, however small the kernel."""
+
+    tolerance: float = DEFAULT_TOLERANCE
+    floor_ns: float = 0.0
+    level: float = DEFAULT_LEVEL
+    missing: Missing = Missing.RECORD
+    strict: bool = False
+    ci: bool = False
+
+    def outcome(self, verdict: Verdict) -> Outcome:
+        """What ``verdict`` does to the test under this policy."""
+        if verdict is Verdict.NEW:
+            return {Missing.RECORD: Outcome.PASS, Missing.WARN: Outcome.WARN, Missing.FAIL: Outcome.FAIL}[self.missing]
+        if verdict is Verdict.INCONCLUSIVE:
+            return Outcome.FAIL if self.strict else Outcome.WARN
+        if verdict is Verdict.INCOMPLETE:
+            return Outcome.FAIL if self.ci else Outcome.WARN
+        return _FIXED[verdict]
+
+
+_FIXED = {
+    Verdict.PASS: Outcome.PASS,
+    Verdict.IMPROVED: Outcome.PASS,
+    Verdict.REGRESSED: Outcome.FAIL,
+    Verdict.DRIFTED: Outcome.WARN,
+    Verdict.STALE: Outcome.WARN,
+}

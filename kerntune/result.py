@@ -1,0 +1,68 @@
+"""What became of one case: the row of the table, the JSON and the test's message."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kerntune.config import Config
+from kerntune.policy import Outcome, Verdict
+from kerntune.stats import Estimate
+
+
+class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
+    """One gated thing: a pytest node id and the call's name (or its ordinal, as text)."""
+
+    nodeid: str
+    call: str
+
+    def __str__(self) -> str:
+        return self.nodeid if self.call in ("", "0") else f"{self.nodeid}::{self.call}"
+
+
+class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One launch of a case for people: static figures are of the binary that runs today."""
+
+    kernel: str
+    config: Config | None = None
+    grid: tuple[int, int, int] = (1, 1, 1)
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+
+
+class FailedTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A candidate that could not be used, and why."""
+
+    kernel: str
+    config: Config
+    reason: str
+
+
+class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %)."""
+
+    case: CaseId
+    fingerprint: str
+    verdict: Verdict
+    outcome: Outcome
+    message: str
+    target: str
+    device: str = ""
+    launches: tuple[LaunchReport, ...] = ()
+    baseline_ns: float | None = None
+    current_ns: float | None = None
+    change: Estimate | None = None
+    tolerance: float | None = None
+    rung: str = ""
+    causes: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    failed_trials: tuple[FailedTrial, ...] = ()
+    times_ns: tuple[float, ...] = ()
+    timer: str = ""
+    tuning_seconds: float = 0.0
+    baseline_path: str = ""
+    recorded: bool = False
+    """Whether this run wrote the case's baseline."""
+
+    flops: float | None = None
+    bytes_moved: float | None = None
