@@ -135,3 +135,10 @@ def _ptxas_version(arch: int) -> str:
     from triton.backends.nvidia import compiler
 
     return str(compiler.get_ptxas(arch).version)
+
+
+def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The key under which ``triton.autotune`` keeps a winner: its key arguments, then every argument's dtype."""
+    values = {k: v for k, v in {**named, **kwargs}.items() if k in tuner.arg_names}
+    key = [values[k] for k in tuner.keys if k in values]
+    return tuple(key + [str(v.dtype) for v in values.values() if hasattr(v, "dtype")])
