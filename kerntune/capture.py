@@ -44,6 +44,9 @@ class Site:
     settle: Callable[[int], None]
     """Tells the user's tuner which candidate won."""
 
+    writes_arguments: bool = False
+    """Whether ``run`` changes arguments before it launches (``reset_to_zero``, a user's ``pre_hook``)."""
+
     chosen: int = 0
 
 
@@ -182,7 +185,7 @@ class Capture:
         where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
         configs = _pruned(tuner, kwargs, where)
         candidates = tuple(Candidate(_config_of(c, where), c.pre_hook) for c in configs)
-        check_candidates(where, [c.config for c in candidates], tuner.arg_names, kwargs)
+        check_candidates(where, [c.config for c in candidates], self._words(tuner.arg_names), kwargs)
         key = compat.autotuner_key(tuner, named, kwargs)
 
         def run(words: Mapping[str, Any]) -> Any:
@@ -194,12 +197,16 @@ class Capture:
             tuner.best_config = configs[winner]
             tuner.cache[key] = configs[winner]
 
-        return Site(name, {**named, **kwargs}, candidates, run, settle)
+        writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
+        return Site(name, {**named, **kwargs}, candidates, run, settle, writes)
+
+    def _words(self, names: Sequence[str]) -> list[str]:
+        return [*names, *compat.option_names(self.backend.targets[0])]
 
     def _on_given(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         where = f"kernel {kernel_name(jit)} ({kernel_file(jit)})"
         configs = self.given[kernel_name(jit)]
-        check_candidates(where, configs, [p.name for p in jit.params], {})
+        check_candidates(where, configs, self._words([p.name for p in jit.params]), {})
         if not callable(kwargs.get("grid")) and len({str(c.kwargs) for c in configs}) > 1:
             raise ConfigError(
                 f"{where}: its grid is the plain tuple {kwargs.get('grid')}, which can't follow the tuned "
@@ -248,7 +255,7 @@ class Capture:
         candidate = site.candidates[index]
         self._local.probe = seen = []
         try:
-            with self.plan.preserving(site.arguments.values() if candidate.hook or _resets(site) else ()):
+            with self.plan.preserving(site.arguments.values() if candidate.hook or site.writes_arguments else ()):
                 if candidate.hook is not None:
                     candidate.hook({**site.arguments, **candidate.config.all_kwargs()})
                 site.run(candidate.config.all_kwargs())
@@ -266,10 +273,6 @@ _current: Capture | None = None
 def current() -> Capture | None:
     """The capture that is active in this process, if any."""
     return _current
-
-
-def _resets(site: Site) -> bool:
-    return True
 
 
 def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
@@ -310,7 +313,7 @@ def check_candidates(where: str, configs: Sequence[Config], names: Sequence[str]
         if unknown:
             raise ConfigError(
                 f"{where}: config ({config}) sets {', '.join(unknown)}, which the kernel doesn't have; "
-                f"its parameters are {', '.join(names)}"
+                f"give one of {', '.join(names)}"
             )
         clash = [k for k in config.kwargs if k in given]
         if clash:

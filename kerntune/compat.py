@@ -61,6 +61,13 @@ def gpu_target(backend: str, arch: int | str, warp_size: int) -> Any:
     return GPUTarget(backend, arch, warp_size)
 
 
+@lru_cache(maxsize=8)
+def option_names(target: Any) -> tuple[str, ...]:
+    """Compile options that the backend of a :class:`kerntune.device.Target` knows beside the usual four."""
+    backend = make_backend(gpu_target(target.backend, target.triton_arch, target.warp_size))
+    return tuple(sorted(vars(backend.parse_options({}))))
+
+
 def binder_of(jit: Any, backend: Any) -> Any:
     """The function that binds and specializes a launch's arguments: ``(*args, **kwargs) -> bound, specialization, options``."""
     from triton.runtime.jit import create_function_from_signature

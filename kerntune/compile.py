@@ -121,7 +121,7 @@ def _describe(launch: Specialized, kernel: Any) -> Compiled:
         global_scratch=_scratch(metadata, "global"),
         profile_scratch=_scratch(metadata, "profile"),
     )
-    return Compiled(binary, data, ttir, asm, access_of(ttir, launch.target.backend), metadata)
+    return Compiled(binary, data, ttir, asm, access_of(ttir, launch.target), metadata)
 
 
 def _arch(launch: Specialized, asm: str) -> str:

@@ -93,9 +93,12 @@ def written_storages(recording: Recording) -> list[int]:
 
 
 def in_place_storages(recording: Recording) -> list[int]:
-    """Indices of the storages whose content a launch depends on and that some launch writes."""
-    reads = {i for launch in recording.launches for i in launch.reads}
-    return [i for i in written_storages(recording) if i in reads]
+    """Indices of written storages whose first use is a read: what a launch makes of them depends on what they held."""
+    first: dict[int, bool] = {}
+    for launch in recording.launches:
+        for i in (*launch.reads, *launch.writes):
+            first.setdefault(i, i in launch.reads)
+    return [i for i in written_storages(recording) if first[i]]
 
 
 def make_source(gpu: Gpu, storage: Storage, stored: bytes | None = None) -> Source:
