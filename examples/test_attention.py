@@ -40,7 +40,7 @@ def attend(
     configs=[
         triton.Config({"BLOCK_M": m, "BLOCK_N": n}, num_warps=warps, num_stages=stages)
         for m, n, warps, stages in [
-            (128, 128, 8, 2), (128, 64, 8, 2), (128, 64, 8, 3), (128, 32, 4, 4), (64, 128, 4, 2), (64, 64, 4, 3),
+            (128, 128, 8, 2), (128, 64, 8, 2), (128, 64, 8, 3), (64, 128, 4, 2), (64, 32, 4, 4), (64, 64, 4, 3),
         ]
     ],
     key=["length", "CAUSAL"],
