@@ -72,9 +72,20 @@ class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launches: tuple[LaunchStatic, ...]
 
 
-def arguments_of(recording: Recording) -> tuple[Argument, ...]:
-    """The distinct tensor layouts that a recording's launches take, in the order of their first use."""
-    return tuple(dict.fromkeys(Argument(v.dtype, v.shape, v.strides) for v in recording.views))
+def inputs_of(recording: Recording) -> tuple[Argument, ...]:
+    """The tensor layouts that a recording's launches read before any of them writes there.
+
+    What identifies a call that takes no tensors itself (a closure). Temporaries don't count, so that an edit which
+    adds one leaves the case the same.
+    """
+    inputs: dict[Argument, None] = {}
+    written: set[int] = set()
+    for launch in recording.launches:
+        for view in (recording.views[p.view] for p in launch.params if p.view is not None):
+            if view.storage in launch.reads and view.storage not in written:
+                inputs[Argument(view.dtype, view.shape, view.strides)] = None
+        written.update(launch.writes)
+    return tuple(inputs)
 
 
 def fingerprint_of(arguments: Iterable[Argument]) -> str:

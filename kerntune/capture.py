@@ -15,7 +15,7 @@ from kerntune.config import Config
 from kerntune.device import Target
 from kerntune.errors import CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError, TuningError
 from kerntune.grids.check import check_grid
-from kerntune.kernels.source import kernel_file, kernel_name
+from kerntune.kernels.source import jit_of, kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized, specialize
 from kerntune.plan import Plan
 
@@ -38,6 +38,7 @@ class Site:
     """
 
     kernel: str
+    jit: Any
     arguments: Mapping[str, Any]
     candidates: tuple[Candidate, ...]
     run: Callable[[Mapping[str, Any]], Any]
@@ -77,14 +78,14 @@ class _Local(threading.local):
 class Capture:
     """One call's launches. Use :meth:`active` around the call, then :attr:`launches` and :attr:`plan`.
 
-    ``prefer(kernel, configs)`` gives the order in which candidates are tried for the captured run itself: the first
-    that launches is used. ``given`` holds candidates for bare kernels by kernel name.
+    ``prefer(site)`` gives the order in which candidates are tried for the captured run itself: the first that
+    launches is used. ``given`` holds candidates for bare kernels by kernel name.
     """
 
     backend: Backend
     compiler: Compiler
     given: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
-    prefer: Callable[[str, Sequence[Config]], Sequence[int]] = lambda kernel, configs: range(len(configs))
+    prefer: Callable[[Site], Sequence[int]] = lambda site: range(len(site.candidates))
     launches: list[Pending] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -129,7 +130,7 @@ class Capture:
             self._local.probe.append((jit, args, kwargs))
             return None
         if kwargs.get("warmup"):
-            return self.backend.call_original(self._original, jit, args, kwargs)
+            return self._original(jit, *args, **kwargs)
         if kernel_name(jit) in self.given and self._local.site is None:
             return self._on_given(jit, args, kwargs)
         with self._lock:
@@ -142,7 +143,7 @@ class Capture:
             if isinstance(first, TrialError):
                 raise first
             self.plan.observe(self.compiler.compile(first), first)
-        result = self.backend.call_original(self._original, jit, args, kwargs)
+        result = self._original(jit, *args, **kwargs)
         self.launches.append(pending)
         return result
 
@@ -198,7 +199,7 @@ class Capture:
             tuner.cache[key] = configs[winner]
 
         writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
-        return Site(name, {**named, **kwargs}, candidates, run, settle, writes)
+        return Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, writes)
 
     def _words(self, names: Sequence[str]) -> list[str]:
         return [*names, *compat.option_names(self.backend.targets[0])]
@@ -221,11 +222,11 @@ class Capture:
         def run(words: Mapping[str, Any]) -> Any:
             return jit.run(**{**fixed, **words})
 
-        return self._launch_site(Site(kernel_name(jit), named, tuple(map(Candidate, configs)), run, lambda i: None))
+        return self._launch_site(Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None))
 
     def _launch_site(self, site: Site) -> Any:
         failures = []
-        for index in self.prefer(site.kernel, [c.config for c in site.candidates]):
+        for index in self.prefer(site):
             site.chosen = index
             try:
                 return self._launch_candidate(site)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
 
+import msgspec
+
 from kerntune.backend.base import Gpu
-from kerntune.errors import ReplayError
 from kerntune.launch import Artifacts, Loader, Program
 from kerntune.measure.base import Slot
 from kerntune.measure.stopping import warm
@@ -75,28 +76,39 @@ class Pairing:
         return median(self._a)
 
 
-def shared_memory(gpu: Gpu, sides: Sequence[Recording], live: Sequence[Source], stored: Artifacts) -> Memory:
-    """Memory that both sides run on: storage ``i`` of one is storage ``i`` of the other where their plans agree.
+def shared_memory(
+    gpu: Gpu, mine: Recording, live: Sequence[Source], other: Recording, stored: Artifacts
+) -> tuple[Memory, Recording]:
+    """Memory that both sides run on, and ``other`` with its storages renumbered for it.
 
-    ``live`` are the first contents of today's side (the last of ``sides``). A storage that only the stored side has
-    (another temporary, say) gets the content that its recording describes. :class:`ReplayError` if the plans differ in
-    a size, because then the two sides don't do the same work on the same memory.
+    A storage of ``other`` is today's storage of the same size, dtype and use (the same number if it fits, else the
+    first unused one). One that only ``other`` has (another temporary, say) gets the content its recording describes.
     """
-    *others, mine = sides
     storages, sources = list(mine.storages), list(live)
-    for other in others:
-        for i, storage in enumerate(other.storages):
-            if i >= len(storages):
-                storages.append(storage)
-                sources.append(make_source(gpu, storage, _stored(storage, stored)))
-            elif storage.nbytes > storages[i].nbytes:
-                raise ReplayError(
-                    f"storage {i} has {storages[i].nbytes} bytes today and {storage.nbytes} in the baseline: "
-                    "the call lays out its memory in another way"
-                )
-            elif storage.written and sources[i].shared:
-                sources[i] = Source(sources[i].pristine, shared=False)
-    return Memory(gpu, storages, sources)
+    at: dict[int, int] = {}
+    for i, storage in enumerate(other.storages):
+        free = [j for j in range(len(mine.storages)) if j not in at.values() and _alike(mine.storages[j], storage)]
+        if free:
+            at[i] = i if i in free else free[0]
+        else:
+            at[i] = len(storages)
+            storages.append(storage)
+            sources.append(make_source(gpu, storage, _stored(storage, stored)))
+    return Memory(gpu, storages, sources), _renumbered(other, at)
+
+
+def _alike(a: Storage, b: Storage) -> bool:
+    return (a.nbytes, a.dtype, a.read, a.written) == (b.nbytes, b.dtype, b.read, b.written)
+
+
+def _renumbered(recording: Recording, at: dict[int, int]) -> Recording:
+    replace = msgspec.structs.replace
+    views = tuple(replace(v, storage=at[v.storage]) for v in recording.views)
+    launches = tuple(
+        replace(x, reads=tuple(at[i] for i in x.reads), writes=tuple(at[i] for i in x.writes))
+        for x in recording.launches
+    )
+    return replace(recording, views=views, launches=launches)
 
 
 def _stored(storage: Storage, artifacts: Artifacts) -> bytes | None:

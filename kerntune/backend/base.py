@@ -126,8 +126,5 @@ class Backend(Protocol):
     def activate(self) -> AbstractContextManager[None]:
         """Held for the whole session."""
 
-    def call_original(self, original: Callable[..., Any], jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Launch for the user, in the way of this backend."""
-
     def end_reason(self, error: BaseException) -> str | None:
         """Why a test body can't go on with stand-ins; None for a genuine failure."""

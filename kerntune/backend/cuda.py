@@ -241,10 +241,6 @@ class CudaBackend:
         """Nothing to install."""
         return contextlib.nullcontext()
 
-    def call_original(self, original: Callable[..., Any], jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Triton's own launch."""
-        return original(jit, *args, **kwargs)
-
     def end_reason(self, error: BaseException) -> str | None:
         """Every failure is genuine."""
         return None
