@@ -11,17 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kerntune import __version__, compat
 from kerntune.backend.base import Buffer, Event, Function, Graph
 from kerntune.backend.standin import StandIns
+from kerntune.backend.tensors import StandInTensors
 from kerntune.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.errors import MeasurementError, OutOfResourcesError
 from kerntune.recording import Binary, Param
 
 RIGHT, WRONG = 0x3C, 0x42
 """What a launch leaves in memory: every byte of its pointers' buffers."""
-
-LOAD_FACTOR = 1.0
 
 
 @dataclass(frozen=True)
@@ -231,31 +232,6 @@ class FakeGpu:
         """Nothing is ever pending."""
 
 
-class StandInTensors:
-    """Stand-ins as the capture sees them."""
-
-    def __init__(self, stand_ins: StandIns) -> None:
-        self._stand_ins = stand_ins
-
-    def is_tensor(self, value: Any) -> bool:
-        """A tensor that claims to be on the GPU."""
-        import torch
-
-        return isinstance(value, torch.Tensor) and value.device.type == "cuda"
-
-    def storage_address(self, tensor: Any) -> int:
-        """Synthetic, 256-byte aligned."""
-        return self._stand_ins.storage_address(tensor)
-
-    def address(self, tensor: Any) -> int:
-        """The storage's address and the view's offset."""
-        return self._stand_ins.address(tensor)
-
-    def specializing(self) -> contextlib.AbstractContextManager[None]:
-        """Makes ``data_ptr`` answer synthetic addresses."""
-        return self._stand_ins.specializing()
-
-
 class FakeBackend:
     """Stand-in tensors and a scripted GPU, by default an H200-like one."""
 
@@ -263,8 +239,6 @@ class FakeBackend:
     torch_device = "cuda"
 
     def __init__(self, script: Script | None = None, target: str = "cuda:90", device_name: str = "Fake GPU") -> None:
-        import msgspec
-
         self.targets = (Target.parse(target),)
         self.spec = msgspec.structs.replace(typical_device(self.targets[0]), name=device_name)
         self.stand_ins = StandIns(self.spec)

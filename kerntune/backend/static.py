@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from kerntune.backend.fake import StandInTensors
 from kerntune.backend.standin import StandIns
+from kerntune.backend.tensors import StandInTensors
 from kerntune.device import Target, typical_device
 
 
