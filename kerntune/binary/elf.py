@@ -79,7 +79,7 @@ class Elf:
             _check_segments(data)
             self.sections = _sections(data)
             self.symbols = _symbols(self.sections)
-        except (struct.error, IndexError, ValueError) as error:
+        except (struct.error, IndexError, ValueError, OverflowError) as error:
             raise StoreError(f"damaged ELF file of {len(data)} bytes: {error}; compile the kernel again") from None
 
     @property
@@ -131,7 +131,7 @@ def cubin_resources(data: bytes, symbol: str | None = None) -> CubinResources:
         raise StoreError(f"no kernel {name!r} in the cubin; it has {', '.join(elf.kernels) or 'none'}")
     try:
         values = _attributes_of(elf, name)
-    except (struct.error, IndexError) as error:
+    except (struct.error, IndexError, OverflowError) as error:
         raise StoreError(f"damaged .nv.info in the cubin of {name}: {error}; compile the kernel again") from None
     if _REGISTERS not in values:
         raise StoreError(f"the cubin of {name} does not say how many registers it takes")

@@ -115,6 +115,11 @@ def test_a_file_for_another_machine_is_an_error(cubin: bytes) -> None:
         cubin_resources(cubin[:18] + (62).to_bytes(2, "little") + cubin[20:])
 
 
+def test_an_offset_beyond_any_file_is_an_error(cubin: bytes) -> None:
+    with pytest.raises(StoreError, match="damaged ELF file"):
+        cubin_resources(cubin[:0x28] + b"\xff" * 8 + cubin[0x30:])
+
+
 def test_every_cut_is_an_error(cubin: bytes) -> None:
     for length in range(0, len(cubin), 97):
         with pytest.raises(StoreError):
