@@ -1,0 +1,1 @@
+"""What touches a GPU, a compiler, or stands in for one."""
