@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -149,3 +150,16 @@ def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any
     values = {k: v for k, v in {**named, **kwargs}.items() if k in tuner.arg_names}
     key = [values[k] for k in tuner.keys if k in values]
     return tuple(key + [str(v.dtype) for v in values.values() if hasattr(v, "dtype")])
+
+
+@contextlib.contextmanager
+def without_line_info() -> Iterator[None]:
+    """Compile without line tables: smaller binaries, and the same ones wherever the source file lies."""
+    from triton import knobs
+
+    before = knobs.compilation.disable_line_info
+    knobs.compilation.disable_line_info = True
+    try:
+        yield
+    finally:
+        knobs.compilation.disable_line_info = before

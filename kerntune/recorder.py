@@ -18,14 +18,16 @@ from kerntune.recording import Binary, Launch, Recording
 
 @dataclass
 class Recorded:
-    """A recording for one target, the compiled kernel of each launch, and the bytes by checksum.
+    """A recording for one target, and the bytes of its binaries and TTIR by checksum.
 
     ``failures`` has, per launch that this target can't compile, the reason.
     """
 
     recording: Recording
-    compiled: list[Compiled]
     artifacts: dict[str, bytes] = field(default_factory=dict)
+    asm: dict[str, str] = field(default_factory=dict)
+    """Assembly text by the checksum of the binary it became."""
+
     failures: dict[int, TrialError] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
     """Per storage its first content on the device; empty where nothing runs."""
@@ -37,7 +39,7 @@ def record(capture: Capture, target: Target) -> Recorded:
     compiler.compile_all([x for p in capture.launches if isinstance(x := p.specialized[target], Specialized)])
     launches: list[Launch] = []
     binaries: list[Binary] = []
-    out = Recorded(Recording(target, (), (), (), ()), [])
+    out = Recorded(Recording(target, (), (), (), ()))
     for index, pending in enumerate(capture.launches):
         try:
             compiled = _compiled(capture, pending, target)
@@ -51,8 +53,7 @@ def record(capture: Capture, target: Target) -> Recorded:
         config = pending.site.candidates[pending.site.chosen].config if pending.site else None
         recorded = make_launch(plan, launch, compiled, pending.grid)
         launches.append(_with(recorded, config=config, binary=binaries.index(compiled.binary)))
-        out.compiled.append(compiled)
-        keep(out.artifacts, compiled)
+        keep(out, compiled)
     out.recording = Recording(
         target=target,
         launches=tuple(launches),
@@ -86,7 +87,7 @@ def make_launch(plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple
 def with_candidate(recorded: Recorded, capture: Capture, index: int, probe: Probe, candidate: int) -> tuple[Recording, Compiled]:
     """The recording with launch ``index`` as candidate ``candidate`` would run it."""
     compiled = capture.compiler.compile(probe.specialized)
-    keep(recorded.artifacts, compiled)
+    keep(recorded, compiled)
     site = capture.launches[index].site
     assert site is not None
     launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid)
@@ -94,10 +95,11 @@ def with_candidate(recorded: Recorded, capture: Capture, index: int, probe: Prob
     return recorded.recording.with_launch(index, launch, compiled.binary), compiled
 
 
-def keep(artifacts: dict[str, bytes], compiled: Compiled) -> None:
-    """Add a compiled kernel's bytes and TTIR."""
-    artifacts[compiled.binary.sha256] = compiled.data
-    artifacts[compiled.binary.ttir_sha256] = compiled.ttir.encode()
+def keep(recorded: Recorded, compiled: Compiled) -> None:
+    """Add a compiled kernel's bytes, TTIR and assembly."""
+    recorded.artifacts[compiled.binary.sha256] = compiled.data
+    recorded.artifacts[compiled.binary.ttir_sha256] = compiled.ttir.encode()
+    recorded.asm[compiled.binary.sha256] = compiled.asm
 
 
 def _compiled(capture: Capture, pending: Pending, target: Target) -> Compiled:

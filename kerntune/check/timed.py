@@ -9,8 +9,16 @@ import msgspec
 
 from kerntune import compat
 from kerntune.backend.base import Backend, Gpu
-from kerntune.baseline import Argument, BaselineStore, LaunchStatic, TimeBaseline, fingerprint_of, inputs_of, now
-from kerntune.baseline import TIME_SCHEMA
+from kerntune.baseline import (
+    TIME_SCHEMA,
+    Argument,
+    BaselineStore,
+    LaunchStatic,
+    TimeBaseline,
+    fingerprint_of,
+    inputs_of,
+    now,
+)
 from kerntune.cache import WinnerCache, WinnerKey
 from kerntune.capture import Capture, Site
 from kerntune.check.call import Call, Checked, Pending
@@ -220,7 +228,7 @@ class TimedCheck:
         )
 
     def _static(self) -> tuple[LaunchStatic, ...]:
-        return launch_statics(self.recorded.recording, self.recorded.artifacts, self.capture.compiler, self.gpu.spec)
+        return launch_statics(self.recorded, self.gpu.spec)
 
     def _result(
         self,

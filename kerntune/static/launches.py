@@ -1,0 +1,39 @@
+"""Static figures of a recording's launches."""
+
+from __future__ import annotations
+
+from kerntune.baseline import LaunchStatic
+from kerntune.device import DeviceSpec
+from kerntune.recorder import Recorded
+from kerntune.recording import Binary
+from kerntune.static.metrics import BinaryInput, metrics_of
+
+
+def launch_statics(recorded: Recorded, spec: DeviceSpec) -> tuple[LaunchStatic, ...]:
+    """One entry a launch, in order; each distinct binary is looked at once."""
+    recording = recorded.recording
+    figures = metrics_of([_input(recorded, b) for b in recording.binaries], spec)
+    return tuple(
+        LaunchStatic(
+            kernel=launch.kernel,
+            source=launch.source,
+            code=recording.binary_of(launch).code,
+            ttir_sha256=recording.binary_of(launch).ttir_sha256,
+            grid=launch.grid,
+            metrics=figures[launch.binary],
+            config=launch.config,
+        )
+        for launch in recording.launches
+    )
+
+
+def _input(recorded: Recorded, binary: Binary) -> BinaryInput:
+    return BinaryInput(
+        kind=binary.kind,
+        data=recorded.artifacts[binary.sha256],
+        asm=recorded.asm[binary.sha256],
+        shared=binary.shared,
+        num_warps=binary.num_warps,
+        num_ctas=binary.num_ctas,
+        arch=binary.arch,
+    )
