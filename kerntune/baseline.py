@@ -173,7 +173,11 @@ class BaselineStore:
     def read_time(self, path: Path) -> TimeBaseline | None:
         """A time baseline by its path."""
         data = _read(path)
-        return None if data is None else codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=str(path), error=BaselineError)
+        return (
+            None
+            if data is None
+            else codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=str(path), error=BaselineError)
+        )
 
     def put_time(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes], keep_binaries: bool = True) -> Path:
         """Write a case's time baseline: its artifacts first, so that no baseline ever lacks them."""

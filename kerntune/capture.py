@@ -222,7 +222,9 @@ class Capture:
         def run(words: Mapping[str, Any]) -> Any:
             return jit.run(**{**fixed, **words})
 
-        return self._launch_site(Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None))
+        return self._launch_site(
+            Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None)
+        )
 
     def _launch_site(self, site: Site) -> Any:
         failures = []

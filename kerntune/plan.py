@@ -141,7 +141,9 @@ class Plan:
                 yield from memoryview(data[: len(data) // 8 * 8]).cast("Q")
 
 
-def describe(storages: tuple[Storage, ...], sources: list[Source], backend: Backend) -> tuple[tuple[Storage, ...], dict[str, bytes]]:
+def describe(
+    storages: tuple[Storage, ...], sources: list[Source], backend: Backend
+) -> tuple[tuple[Storage, ...], dict[str, bytes]]:
     """Storages with their content described, and the contents to keep, by checksum. Reads device memory."""
     import msgspec
 

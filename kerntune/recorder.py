@@ -84,7 +84,9 @@ def make_launch(plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple
     )
 
 
-def with_candidate(recorded: Recorded, capture: Capture, index: int, probe: Probe, candidate: int) -> tuple[Recording, Compiled]:
+def with_candidate(
+    recorded: Recorded, capture: Capture, index: int, probe: Probe, candidate: int
+) -> tuple[Recording, Compiled]:
     """The recording with launch ``index`` as candidate ``candidate`` would run it."""
     compiled = capture.compiler.compile(probe.specialized)
     keep(recorded, compiled)

@@ -147,7 +147,11 @@ def race(trials: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:
     alive = _near_best(trials, DROP_FIRST)
     first: Slot | None = None
     for trial in alive if len(alive) > 1 else []:
-        trial.slot = slot_for(trial.program, min(t.estimate for t in alive)) if first is None else same_kind(trial.program, first)
+        trial.slot = (
+            slot_for(trial.program, min(t.estimate for t in alive))
+            if first is None
+            else same_kind(trial.program, first)
+        )
         first = first or trial.slot
     for rounds, drop in ((FIRST_ROUNDS, DROP_SECOND), (FINAL_ROUNDS, None)):
         if len(alive) > 1:
@@ -179,4 +183,3 @@ def _reference(recorded: Recorded, index: int, loader: Loader, memory: Memory) -
 
 def _wrong(trial: Trial, reference: Outputs, chosen: bool) -> str | None:
     return None if chosen else disagreement(trial.recording, reference, outputs_of(trial.program))
-

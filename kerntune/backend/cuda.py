@@ -120,7 +120,9 @@ class CudaGpu:
             with filelock.FileLock(folder / f"{name}.lock", timeout=LOCK_TIMEOUT_S):
                 yield
         except filelock.Timeout as exc:
-            raise MeasurementError(f"another process has measured on {self.spec.name} for an hour ({exc.lock_file})") from exc
+            raise MeasurementError(
+                f"another process has measured on {self.spec.name} for an hour ({exc.lock_file})"
+            ) from exc
 
     def free_bytes(self) -> int:
         """Free on the device, and unused in torch's allocator."""

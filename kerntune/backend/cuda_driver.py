@@ -100,7 +100,9 @@ class CudaFunction:
         threads, limit = self.binary.num_warps * self.binary.warp_size, self._attribute(MAX_THREADS_PER_BLOCK)
         if self.binary.shared > max_shared:
             self.unload()
-            raise OutOfResourcesError(f"needs {self.binary.shared} B shared memory a block, the device has {max_shared} B")
+            raise OutOfResourcesError(
+                f"needs {self.binary.shared} B shared memory a block, the device has {max_shared} B"
+            )
         if threads > limit:
             self.unload()
             raise OutOfResourcesError(f"needs {threads} threads a block, with its registers the device allows {limit}")
@@ -111,9 +113,14 @@ class CudaFunction:
             # As Triton does: all that the device allows, so that carveout and speed are those of a plain launch.
             dynamic = max_shared - self._attribute(STATIC_SHARED_BYTES)
             check(cuda.cuFuncSetCacheConfig(self.handle, PREFER_SHARED), "preferring shared memory over L1")
-            check(cuda.cuFuncSetAttribute(self.handle, MAX_DYNAMIC_SHARED, dynamic), f"reserving {dynamic} B shared memory")
+            check(
+                cuda.cuFuncSetAttribute(self.handle, MAX_DYNAMIC_SHARED, dynamic),
+                f"reserving {dynamic} B shared memory",
+            )
         if self.binary.num_ctas == NON_PORTABLE_CLUSTER:
-            check(cuda.cuFuncSetAttribute(self.handle, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), "allowing 16-CTA clusters")
+            check(
+                cuda.cuFuncSetAttribute(self.handle, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1), "allowing 16-CTA clusters"
+            )
 
 
 def prepare_launch(

@@ -15,7 +15,7 @@ import msgspec
 
 from kerntune import __version__, compat
 from kerntune.backend.base import Buffer, Event, Function, Graph
-from kerntune.backend.standin import StandIns
+from kerntune.backend.standin import StandIns, static_reason
 from kerntune.backend.tensors import StandInTensors
 from kerntune.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.errors import MeasurementError, OutOfResourcesError
@@ -251,4 +251,4 @@ class FakeBackend:
 
     def end_reason(self, error: BaseException) -> str | None:
         """What stand-ins can't answer."""
-        return self.stand_ins.static_reason(error)
+        return static_reason(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from kerntune.backend.standin import StandIns
+from kerntune.backend.standin import StandIns, static_reason
 from kerntune.backend.tensors import StandInTensors
 from kerntune.device import Target, typical_device
 
@@ -28,4 +28,4 @@ class StaticBackend:
 
     def end_reason(self, error: BaseException) -> str | None:
         """What stand-ins can't answer."""
-        return self.stand_ins.static_reason(error)
+        return static_reason(error)

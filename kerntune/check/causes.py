@@ -11,8 +11,12 @@ from kerntune.recording import Recording, differences
 
 def causes(before: Recording, after: Recording, then: Environment, today: Environment) -> tuple[str, ...]:
     """Code, compiler, config and launches: each as changed or unchanged, the configs spelled out where they differ."""
-    out = [code_cause([x.source for x in before.launches], [x.source for x in after.launches], then.triton, today.triton)]
-    out += config_causes([(x.kernel, x.config) for x in before.launches], [(x.kernel, x.config) for x in after.launches])
+    out = [
+        code_cause([x.source for x in before.launches], [x.source for x in after.launches], then.triton, today.triton)
+    ]
+    out += config_causes(
+        [(x.kernel, x.config) for x in before.launches], [(x.kernel, x.config) for x in after.launches]
+    )
     only_code = ("code", "shared memory and launch flags")
     out += [d for d in differences(before, after) if not d.endswith(tuple(f"{w} changed" for w in only_code))]
     return tuple(out)
@@ -26,9 +30,7 @@ def code_cause(before: Sequence[str], after: Sequence[str], triton_before: str, 
     return code
 
 
-def config_causes(
-    before: Sequence[tuple[str, Config | None]], after: Sequence[tuple[str, Config | None]]
-) -> list[str]:
+def config_causes(before: Sequence[tuple[str, Config | None]], after: Sequence[tuple[str, Config | None]]) -> list[str]:
     """One line if no config changed, else one per launch whose config did."""
     changed = [
         f"config of {name} changed: {then} -> {now}"

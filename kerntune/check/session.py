@@ -197,7 +197,13 @@ def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
 
     def walk(value: Any, depth: int = 0) -> None:
         if backend.tensors.is_tensor(value):
-            out.append(Argument(str(value.dtype).removeprefix("torch."), tuple(map(int, value.shape)), tuple(map(int, value.stride()))))
+            out.append(
+                Argument(
+                    str(value.dtype).removeprefix("torch."),
+                    tuple(map(int, value.shape)),
+                    tuple(map(int, value.stride())),
+                )
+            )
         elif depth < MAX_DEPTH:
             for child in _children(value):
                 walk(child, depth + 1)

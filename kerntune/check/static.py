@@ -24,8 +24,9 @@ from kerntune.device import Target, typical_device
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Outcome, Update, Verdict
 from kerntune.recorder import record
+from kerntune.recording import Recording
 from kerntune.result import CaseResult
-from kerntune.static.limits import violations
+from kerntune.static.limits import launch_violations
 from kerntune.static.rules import Finding, compare_static
 
 
@@ -50,13 +51,11 @@ def check_static(
     series = compat.triton_series()
     baseline = store.static(target, series, call.case, fingerprint)
     launches = launch_statics(recorded, spec)
-    found = _found(baseline, launches, target)
+    found = _found(baseline, launches, _over_limits(recorded.recording, launches, target))
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     found = Found((*broken, *found.failures), found.notes)
     verdict = _verdict(baseline, launches, len(recorded.failures), found, call)
-    today = StaticBaseline(
-        STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches
-    )
+    today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
     outcome = call.policy.outcome(verdict)
     write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
     if write and update is Update.ALL:
@@ -106,11 +105,23 @@ def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> No
         out[kernel].append(config)
 
 
-def _found(baseline: StaticBaseline | None, launches: tuple[LaunchStatic, ...], target: Target) -> Found:
-    failures, notes = [], []
-    spec = typical_device(target)
-    for launch in launches:
-        failures += [f"{launch.kernel}: {v}" for v in violations(launch.metrics, spec)]
+def _over_limits(recording: Recording, launches: tuple[LaunchStatic, ...], target: Target) -> list[str]:
+    spec, out = typical_device(target), []
+    for launch, entry in zip(recording.launches, launches, strict=True):
+        binary = recording.binary_of(launch)
+        found = launch_violations(
+            spec,
+            registers=entry.metrics.registers,
+            shared_bytes=binary.shared,
+            threads=binary.num_warps * binary.warp_size,
+            tensor_memory_columns=binary.tmem,
+        )
+        out += [f"{entry.kernel} can't be launched on {target}: {v}" for v in found]
+    return out
+
+
+def _found(baseline: StaticBaseline | None, launches: tuple[LaunchStatic, ...], over: list[str]) -> Found:
+    failures, notes = list(over), []
     for before, after in zip(baseline.launches if baseline else (), launches, strict=False):
         if before.code == after.code and before.metrics == after.metrics:
             continue

@@ -33,7 +33,7 @@ from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
 from kerntune.plan import describe
 from kerntune.policy import Outcome, TuneMode, Update, Verdict
-from kerntune.recorder import Recorded, record
+from kerntune.recorder import record
 from kerntune.recording import Recording, same_work
 from kerntune.replay import BLOCKS, MORE_BLOCKS, Pair, pair, shared_memory
 from kerntune.result import CaseResult, FailedTrial, LaunchReport
@@ -250,7 +250,9 @@ class TimedCheck:
             fingerprint=self.fingerprint,
             verdict=verdict,
             outcome=outcome,
-            message=timed_message(verdict, self.call.case, before, after, replayed.change if replayed else None, reasons),
+            message=timed_message(
+                verdict, self.call.case, before, after, replayed.change if replayed else None, reasons
+            ),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
             launches=launch_reports(static),

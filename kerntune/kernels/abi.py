@@ -81,7 +81,9 @@ def _descriptor(name: str, type_: str, value: Any, meta: Mapping[str, Any] | Non
     out = []
     for part, part_type in compat.expand_type(type_, meta is not None):
         if part == "map" and meta is not None:
-            out.append(Param(f"{name}.map", part_type, view=view, tensor_map=_tensor_map(shape, strides, nan, tf32, meta)))
+            out.append(
+                Param(f"{name}.map", part_type, view=view, tensor_map=_tensor_map(shape, strides, nan, tf32, meta))
+            )
         elif part == "base":
             out.append(Param(f"{name}.base", part_type, view=view))
         else:

@@ -87,6 +87,10 @@ def _syntax(jit: Any) -> ast.AST:
     function = tree.body[0]
     if isinstance(function, ast.FunctionDef):
         function.decorator_list = []
-        if function.body and isinstance(function.body[0], ast.Expr) and isinstance(function.body[0].value, ast.Constant):
+        if (
+            function.body
+            and isinstance(function.body[0], ast.Expr)
+            and isinstance(function.body[0].value, ast.Constant)
+        ):
             function.body = function.body[1:] or [ast.Pass()]
     return tree

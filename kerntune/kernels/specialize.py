@@ -36,8 +36,16 @@ class Specialized:
 
     def key(self) -> str:
         """Equal for launches that compile to the same binary in this process."""
-        text = repr((id(self.jit), str(self.target), list(self.signature.items()), sorted(map(repr, self.constexprs.items())),
-                     sorted(map(repr, self.attrs.items())), sorted(map(repr, vars(self.options).items()))))
+        text = repr(
+            (
+                id(self.jit),
+                str(self.target),
+                list(self.signature.items()),
+                sorted(map(repr, self.constexprs.items())),
+                sorted(map(repr, self.attrs.items())),
+                sorted(map(repr, vars(self.options).items())),
+            )
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
     def constexpr_texts(self) -> dict[str, str]:
