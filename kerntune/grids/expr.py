@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from kerntune.errors import GridError
 
 Scope = Mapping[str, Any]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,9 @@ class Max:
 
     items: tuple[Expr, ...]
 
+    def __post_init__(self) -> None:
+        _some(self.items)
+
     def evaluate(self, scope: Scope) -> int:
         """The largest value."""
         return max(item.evaluate(scope) for item in self.items)
@@ -113,6 +118,9 @@ class Min:
     """The smallest of its items (at least one)."""
 
     items: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        _some(self.items)
 
     def evaluate(self, scope: Scope) -> int:
         """The smallest value."""
@@ -220,7 +228,7 @@ def _merged(
     return tuple(rest)
 
 
-def _some(terms: tuple[Term, ...]) -> tuple[Term, ...]:
+def _some(terms: tuple[T, ...]) -> tuple[T, ...]:
     if not terms:
         raise GridError("a maximum or minimum needs at least one item")
     return terms

@@ -88,8 +88,8 @@ class Grid(ABC):
 
     @property
     def constant(self) -> Triple | None:
-        """The grid itself where nothing is left to give, else None."""
-        return None if self.names else self({})
+        """The grid itself where no axis has a name left, else None; raises what a call would raise."""
+        return self({}) if all(isinstance(axis, Const) for axis in self.folded) else None
 
     def to_python(self, spelling: render.Spelling | None = None) -> tuple[str, str, str]:
         """Python expressions of x, y and z; ``spelling`` maps names to the source's own."""
@@ -131,6 +131,12 @@ class BoundGrid(Grid):
     def axes(self) -> Axes:
         """The folded expressions of x, y and z."""
         return self.bound_axes
+
+    @property
+    def terms(self) -> tuple[Expr, ...]:
+        """The axes, and what is left of the origin's terms."""
+        values = dict(self.values)
+        return *self.bound_axes, *(substitute(term, values) for term in self.origin.terms)
 
     def validate(self, values: Scope, *, complete: bool) -> None:
         """The origin's rules on all values; :class:`GridError` too if a launch contradicts a fixed one."""

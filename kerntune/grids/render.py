@@ -36,7 +36,7 @@ class _Language:
         self.extreme = extreme
 
 
-_PYTHON = _Language("-(-{n} // {b})", lambda name, items: f"{name}({', '.join(items)})")
+_PYTHON = _Language("(({n} + {b} - 1) // {b})", lambda name, items: f"{name}({', '.join(items)})")
 _CPP = _Language("(({n} + ({b} - 1)) / {b})", lambda name, items: f"std::{name}<int64_t>({{{', '.join(items)}}})")
 
 
@@ -51,6 +51,8 @@ def _render(expr: Expr, spell: Callable[[Name], str], language: _Language) -> st
     if isinstance(expr, CeilDiv):
         return language.ceil_div.format(n=text(expr.numel), b=text(expr.block))
     items = [text(item) for item in expr.items]
+    if isinstance(expr, (Max, Min)) and len(items) == 1:
+        return items[0]  # Python's max(n) would iterate over n
     if isinstance(expr, (Max, Min)):
         return language.extreme("max" if isinstance(expr, Max) else "min", items)
     return _infix(expr, items)
@@ -65,4 +67,4 @@ def _python_name(name: Name, spelling: Spelling) -> str:
     text = spelling.get(name.name, name.name)
     if text in PYTHON_BUILTINS:
         raise GridError(f"an argument named {text} hides the builtin that the rendered grid calls; spell it otherwise")
-    return text
+    return text if text.isidentifier() else f"({text})"
