@@ -12,13 +12,12 @@ from pathlib import Path
 import msgspec
 
 from kerntune import codec
-from kerntune.config import Config
 from kerntune.device import DeviceSpec, Environment, Target
 from kerntune.errors import BaselineError, StoreError
 from kerntune.measure.base import Sample
 from kerntune.recording import Recording, Stored
 from kerntune.result import CaseId
-from kerntune.static.metrics import StaticMetrics
+from kerntune.static.launches import LaunchStatic
 
 TIME_SCHEMA = "kerntune.time/1"
 STATIC_SCHEMA = "kerntune.static/1"
@@ -30,18 +29,6 @@ class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-
-
-class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Static figures of one launch."""
-
-    kernel: str
-    source: str
-    code: str
-    ttir_sha256: str
-    grid: tuple[int, int, int]
-    metrics: StaticMetrics
-    config: Config | None = None
 
 
 class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -277,7 +264,7 @@ MAX_NAME = 120
 
 
 def case_file(case: CaseId, fingerprint: str) -> str:
-    """A relative path for a case: the test file's folders, then a sanitised name and a short hash of id and fingerprint."""
+    """A relative path: the test file's folders, then a sanitised name and a short hash of id and fingerprint."""
     file, _, rest = case.nodeid.partition("::")
     readable = re.sub(r"[^A-Za-z0-9._=-]+", "-", f"{rest}-{case.call}" if case.call else rest).strip("-.")[:MAX_NAME]
     digest = hashlib.sha256(f"{case.nodeid}\0{case.call}\0{fingerprint}".encode()).hexdigest()[:8]

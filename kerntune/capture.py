@@ -45,6 +45,10 @@ class Site:
     settle: Callable[[int], None]
     """Tells the user's tuner which candidate won."""
 
+    tuner: Any = None
+    originals: Sequence[Any] = ()
+    """The user's tuner object and its configs, candidate by candidate; nothing for candidates from a marker."""
+
     writes_arguments: bool = False
     """Whether ``run`` changes arguments before it launches (``reset_to_zero``, a user's ``pre_hook``)."""
 
@@ -199,7 +203,7 @@ class Capture:
             tuner.cache[key] = configs[winner]
 
         writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
-        return Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, writes)
+        return Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
 
     def _words(self, names: Sequence[str]) -> list[str]:
         return [*names, *compat.option_names(self.backend.targets[0])]
@@ -256,7 +260,8 @@ class Capture:
         Only inside :meth:`active`. Raises what specializing raises.
         """
         candidate = site.candidates[index]
-        self._local.probe = seen = []
+        seen: list[tuple[Any, Sequence[Any], dict[str, Any]]] = []
+        self._local.probe = seen
         try:
             with self.plan.preserving(site.arguments.values() if candidate.hook or site.writes_arguments else ()):
                 if candidate.hook is not None:

@@ -70,7 +70,7 @@ def option_names(target: Any) -> tuple[str, ...]:
 
 
 def binder_of(jit: Any, backend: Any) -> Any:
-    """The function that binds and specializes a launch's arguments: ``(*args, **kwargs) -> bound, specialization, options``."""
+    """The function that binds and specializes arguments: ``(*args, **kwargs) -> bound, specialization, options``."""
     from triton.runtime.jit import create_function_from_signature
 
     return create_function_from_signature(jit.signature, jit.params, backend)

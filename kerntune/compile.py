@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from kerntune import compat
 from kerntune.binary.identity import code_identity, text_identity
@@ -18,7 +18,7 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.kernels.writes import Access, access_of
 from kerntune.recording import Binary, Scratch
 
-ASSEMBLY = {"cuda": ("ptx", "cubin"), "hip": ("amdgcn", "hsaco")}
+ASSEMBLY: dict[str, tuple[Literal["ptx", "amdgcn"], str]] = {"cuda": ("ptx", "cubin"), "hip": ("amdgcn", "hsaco")}
 """Per backend: the last text stage and the binary stage of Triton's pipeline."""
 
 COMPILE_THREADS = 2

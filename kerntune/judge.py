@@ -46,9 +46,11 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     6     identical otherwise                                                DRIFTED
     7     replayed: the whole interval is slower than tolerance and floor    REGRESSED
     8     replayed: the whole interval is faster than tolerance and floor    IMPROVED
-    9     replayed: the interval excludes a slowdown beyond tolerance        PASS, or DRIFTED if the baseline's binary drifted
+    9     replayed: the interval excludes a slowdown beyond tolerance        PASS, DRIFTED
     10    anything else                                                      INCONCLUSIVE
     ====  =================================================================  ============
+
+    Line 9 says DRIFTED where the baseline's own binary runs far off its stored time.
     """
     if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
         return Verdict.INCOMPLETE

@@ -159,7 +159,7 @@ def _uniform(storage: Storage, content: Uniform) -> bytes:
     kind = np.dtype(INTEGERS.get(storage.dtype, "u1"))
     count = -(-storage.nbytes // kind.itemsize)
     numbers = np.random.default_rng(content.seed).integers(content.low, content.high, count, dtype=kind, endpoint=True)
-    return numbers.tobytes()[: storage.nbytes]
+    return bytes(numbers.tobytes())[: storage.nbytes]
 
 
 STORE_LIMIT = 1 << 16

@@ -196,8 +196,8 @@ def differences(a: Recording, b: Recording) -> list[str]:
     if len(a.launches) != len(b.launches):
         return [f"launches: {len(a.launches)} -> {len(b.launches)}"]
     out = []
-    for i, (x, y) in enumerate(zip(a.launches, b.launches)):
-        for what, before, after in zip(_WORK, _work(a, x), _work(b, y)):
+    for i, (x, y) in enumerate(zip(a.launches, b.launches, strict=True)):
+        for what, before, after in zip(_WORK, _work(a, x), _work(b, y), strict=True):
             if before != after:
                 out.append(f"launch {i} ({y.kernel}): {what} changed")
     return out

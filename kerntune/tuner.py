@@ -141,7 +141,10 @@ def _compile(
 
 
 def race(trials: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:
-    """The trials, best first. Few runs for all, more in turn for the hopeful; ties go to the incumbent, then to order."""
+    """The trials, best first: few runs for all, more in turn for the hopeful.
+
+    Ties go to the incumbent, then to config order.
+    """
     for trial in trials:
         trial.estimate = estimate_ns(trial.program)
     alive = _near_best(trials, DROP_FIRST)

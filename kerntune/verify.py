@@ -10,7 +10,7 @@ from kerntune.memory import FLOATS, decode_floats
 from kerntune.recording import Recording
 
 POISON = 0x7F
-"""Fills memory that is only written: 0x7F7F... is a large number or NaN in every float format, so a missed element shows."""
+"""Fills memory that is only written: 0x7F7F... is huge or NaN in every float format, so a missed element shows."""
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2}
 """Relative to the largest element: another block size sums in another order. Wrong kernels are off by far more."""
@@ -66,4 +66,6 @@ def _difference(before: bytes, after: bytes, dtype: str, atomics: bool) -> str |
     if not off.any():
         return None
     worst = int(np.argmax(off))
-    return f"{int(off.sum())} of {off.size} elements, first at {worst}: {b[worst]:.6g} instead of {a[worst]:.6g}, dtype {dtype}"
+    return (
+        f"{int(off.sum())} of {off.size} elements, first at {worst}: {b[worst]:.6g}, not {a[worst]:.6g}, dtype {dtype}"
+    )

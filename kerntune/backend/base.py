@@ -31,15 +31,25 @@ class Graph(Protocol):
 class Function(Protocol):
     """A loaded kernel. The figures are the driver's own."""
 
-    binary: Binary
-    registers: int
-    spills: int
+    @property
+    def binary(self) -> Binary:
+        """What was loaded."""
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread."""
+
+    @property
+    def spills(self) -> int:
+        """Spilled 4-byte words a thread."""
 
 
 class Gpu(Protocol):
-    """One device that executes. Work is enqueued in order; nothing here waits but :meth:`synchronize` and :meth:`elapsed_ns`."""
+    """One device that executes. Work is enqueued in order; only reads and :meth:`synchronize` wait for it."""
 
-    spec: DeviceSpec
+    @property
+    def spec(self) -> DeviceSpec:
+        """What this device is."""
 
     def environment(self) -> Environment:
         """Versions, clocks and throttle reasons as they are now."""
@@ -114,14 +124,29 @@ class Tensors(Protocol):
 class Backend(Protocol):
     """Where a run takes place: a real GPU, none (stand-ins), or a scripted one."""
 
-    name: str
-    targets: tuple[Target, ...]
-    spec: DeviceSpec
-    tensors: Tensors
-    gpu: Gpu | None
-    """None: launches are captured and compiled, nothing runs."""
+    @property
+    def name(self) -> str:
+        """``cuda``, ``static`` or ``fake``."""
 
-    torch_device: str
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What is compiled for; the first is what device queries answer for."""
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """The device, or the usual one of the first target."""
+
+    @property
+    def tensors(self) -> Tensors:
+        """How to look at this run's tensors."""
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """None: launches are captured and compiled, nothing runs."""
+
+    @property
+    def torch_device(self) -> str:
+        """What users' tests create tensors on."""
 
     def activate(self) -> AbstractContextManager[None]:
         """Held for the whole session."""

@@ -120,9 +120,7 @@ class CudaGpu:
             with filelock.FileLock(folder / f"{name}.lock", timeout=LOCK_TIMEOUT_S):
                 yield
         except filelock.Timeout as exc:
-            raise MeasurementError(
-                f"another process has measured on {self.spec.name} for an hour ({exc.lock_file})"
-            ) from exc
+            raise MeasurementError(f"{self.spec.name} is measured on by another process: {exc.lock_file}") from exc
 
     def free_bytes(self) -> int:
         """Free on the device, and unused in torch's allocator."""
@@ -135,8 +133,8 @@ class CudaGpu:
             return CudaBuffer(self._torch.empty(max(nbytes, 1), dtype=self._torch.uint8, device="cuda"))
         except self._torch.cuda.OutOfMemoryError as exc:
             raise MeasurementError(
-                f"no room on {self.spec.name} for a copy of {nbytes / 2**20:.0f} MiB: kerntune keeps the first content of "
-                "what a kernel writes and a working copy; use smaller inputs"
+                f"no room on {self.spec.name} for a copy of {nbytes / 2**20:.0f} MiB: kerntune keeps the first content "
+                "of what a kernel writes and a working copy; use smaller inputs"
             ) from exc
 
     def borrow(self, tensor: Any) -> Buffer:

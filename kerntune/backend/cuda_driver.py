@@ -131,7 +131,7 @@ def prepare_launch(
     stream: Callable[[], int],
 ) -> Callable[[], None]:
     """A call that launches on the stream that is current then. All memory it needs is made here, once."""
-    values = [_encode(p, a) for p, a in zip(params, addresses)]
+    values = [_encode(p, a) for p, a in zip(params, addresses, strict=True)]
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
     attributes, count = _attributes(function.binary)
     binary = function.binary
@@ -161,7 +161,7 @@ def _attributes(binary: Binary) -> tuple[Any, int]:
         wanted.append((ATTRIBUTE_CLUSTER_DIMENSION, [binary.num_ctas, 1, 1]))
         wanted.append((ATTRIBUTE_CLUSTER_SCHEDULING, [CLUSTER_SCHEDULING_SPREAD]))
     array = (_LaunchAttribute * max(len(wanted), 1))()
-    for slot, (number, words) in zip(array, wanted):
+    for slot, (number, words) in zip(array, wanted, strict=False):
         slot.id = number
         for i, word in enumerate(words):
             slot.value[i] = word
@@ -210,7 +210,8 @@ def _tensor_map(param: Param, address: int) -> Any:
     box = (ctypes.c_uint32 * rank)(*reversed(spec.block))
     steps = (ctypes.c_uint32 * rank)(*([1] * rank))
     code = library().cuTensorMapEncodeTiled(
-        aligned, ctypes.c_int(TMA_TF32 if spec.tf32 else spec.elem_type), ctypes.c_uint32(rank), ctypes.c_void_p(address), dims, strides, box, steps,
+        aligned, ctypes.c_int(TMA_TF32 if spec.tf32 else spec.elem_type), ctypes.c_uint32(rank),
+        ctypes.c_void_p(address), dims, strides, box, steps,
         0, ctypes.c_int(spec.swizzle), L2_PROMOTION_128B, OOB_NAN if spec.nan_padding else OOB_NONE,
     )  # fmt: skip
     check(code, f"encoding the tensor map of {param.name}")

@@ -23,7 +23,7 @@ class Settings:
     baselines: Path
     update: Update = Update.NONE
     tune: TuneMode = TuneMode.AUTO
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     targets: tuple[str, ...] = ()
     cache_dir: Path | None = None
 
@@ -40,7 +40,7 @@ class Call:
     fn: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
-    policy: Policy = Policy()
+    policy: Policy = field(default_factory=Policy)
     reference: Callable[[], Any] | None = None
     rtol: float | None = None
     atol: float | None = None

@@ -15,12 +15,13 @@ from kerntune.capture import Capture, Site
 from kerntune.check.call import Call, Checked, Settings
 from kerntune.check.reference import compare_reference
 from kerntune.check.static import check_static, stored_configs
-from kerntune.check.timed import TimedCheck, Winners
+from kerntune.check.timed import TimedCheck
 from kerntune.compile import Compiler
 from kerntune.errors import UsageError
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
+from kerntune.winners import Winners
 
 
 def open_session(settings: Settings, backend: Backend | None = None) -> Session:

@@ -9,7 +9,6 @@ from kerntune.baseline import (
     STATIC_SCHEMA,
     Argument,
     BaselineStore,
-    LaunchStatic,
     StaticBaseline,
     fingerprint_of,
     inputs_of,
@@ -26,6 +25,7 @@ from kerntune.policy import Outcome, Update, Verdict
 from kerntune.recorder import record
 from kerntune.recording import Recording
 from kerntune.result import CaseResult
+from kerntune.static.launches import LaunchStatic, launch_statics
 from kerntune.static.limits import launch_violations
 from kerntune.static.rules import Finding, compare_static
 
@@ -42,8 +42,6 @@ def check_static(
     store: BaselineStore, call: Call, capture: Capture, target: Target, arguments: tuple[Argument, ...], update: Update
 ) -> tuple[CaseResult, Pending]:
     """One target's verdict on a call, and the baseline that may be written."""
-    from kerntune.static.launches import launch_statics
-
     recorded = record(capture, target)
     spec = typical_device(target)
     arguments = arguments or inputs_of(recorded.recording)
@@ -121,7 +119,7 @@ def _over_limits(recording: Recording, launches: tuple[LaunchStatic, ...], targe
 
 
 def _found(baseline: StaticBaseline | None, launches: tuple[LaunchStatic, ...], over: list[str]) -> Found:
-    failures, notes = list(over), []
+    failures, notes = list(over), list[str]()
     for before, after in zip(baseline.launches if baseline else (), launches, strict=False):
         if before.code == after.code and before.metrics == after.metrics:
             continue

@@ -7,88 +7,36 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from kerntune import compat
-from kerntune.backend.base import Backend, Gpu
+from kerntune.backend.base import Backend
 from kerntune.baseline import (
     TIME_SCHEMA,
     Argument,
     BaselineStore,
-    LaunchStatic,
     TimeBaseline,
     fingerprint_of,
     inputs_of,
     now,
 )
-from kerntune.cache import WinnerCache, WinnerKey
 from kerntune.capture import Capture, Site
 from kerntune.check.call import Call, Checked, Pending
 from kerntune.check.causes import causes
 from kerntune.check.words import timed_message
-from kerntune.errors import CacheMissError, OutOfResourcesError, ReplayError
+from kerntune.errors import OutOfResourcesError, ReplayError
 from kerntune.judge import Evidence, decide, settled
-from kerntune.kernels.source import source_hash
 from kerntune.launch import Artifacts, Loader, Program
 from kerntune.measure.base import Sample
 from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
 from kerntune.plan import describe
-from kerntune.policy import Outcome, TuneMode, Update, Verdict
+from kerntune.policy import Outcome, Update, Verdict
 from kerntune.recorder import record
 from kerntune.recording import Recording, same_work
 from kerntune.replay import BLOCKS, MORE_BLOCKS, Pair, pair, shared_memory
 from kerntune.result import CaseResult, FailedTrial, LaunchReport
-from kerntune.static.launches import launch_statics
+from kerntune.static.launches import LaunchStatic, launch_statics
 from kerntune.stats import median
 from kerntune.tuner import tune
-
-
-class Winners:
-    """Where winners of earlier runs come from and go to, for the sites of one device."""
-
-    def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu) -> None:
-        self._cache, self._mode, self._gpu = cache, mode, gpu
-
-    def find(self, site: Site) -> int | None:
-        """The stored winner's index among the candidates; None if there is none or the mode forces a new race."""
-        if len(site.candidates) == 1:
-            return 0
-        found = None if self._mode is TuneMode.FORCE else self._cache.get(self.key(site))
-        configs = [c.config for c in site.candidates]
-        if found is not None and found.config in configs:
-            return configs.index(found.config)
-        if self._mode is TuneMode.FROZEN:
-            raise CacheMissError(
-                f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen; "
-                "run once with --kerntune-tune=auto"
-            )
-        return None
-
-    def keep(self, site: Site, winner: int, time_ns: float) -> None:
-        """Store a winner."""
-        config = site.candidates[winner].config
-        self._cache.put(self.key(site), config, time_ns, self._gpu.environment())
-
-    def key(self, site: Site) -> WinnerKey:
-        """What the winner of a site depends on."""
-        spec = self._gpu.spec
-        return WinnerKey(
-            kernel=site.kernel,
-            source=source_hash(site.jit),
-            target=str(spec.target),
-            device=spec.name,
-            triton=compat.triton_version(),
-            arguments="; ".join(f"{k}={_layout(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY),
-            configs=tuple(c.config for c in site.candidates),
-        )
-
-
-NOT_KEY = frozenset({"grid", "warmup"})
-
-
-def _layout(value: object) -> str:
-    if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}"
-    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
+from kerntune.winners import Winners
 
 
 class TimedCheck:
@@ -331,5 +279,5 @@ class _Both(dict[str, bytes]):
     def __contains__(self, sha256: object) -> bool:
         return super().__contains__(sha256) or sha256 in self._stored
 
-    def get(self, sha256: str, default: object = None) -> bytes:  # type: ignore[override]  # bytes or the default
+    def get(self, sha256: str, default: object = None) -> bytes:
         return self[sha256] if sha256 in self else default  # type: ignore[return-value]  # as dict.get

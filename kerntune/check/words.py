@@ -40,7 +40,10 @@ def timed_message(
     change: Estimate | None,
     causes: Sequence[str],
 ) -> str:
-    """``REGRESSED test[4096]: 12.4 µs -> 13.9 µs (+12.1 %, 99.9 % CI +11.6..+12.5), code changed, config unchanged``."""
+    """A verdict's sentence, with the causes at its end.
+
+    ``REGRESSED test[4096]: 12.4 µs -> 13.9 µs (+12.1 %, 99.9 % CI +11.6..+12.5), code changed, config unchanged``.
+    """
     text = f"{verdict.value} {case}"
     if before_ns is not None and after_ns is not None:
         text += f": {duration(before_ns)} -> {duration(after_ns)}"

@@ -43,7 +43,7 @@ def pointer_views(params: Sequence[Param]) -> list[int | None]:
 def _leaves(launch: Specialized) -> Iterator[tuple[str, str, Any]]:
     def walk(name: str, type_: Any, value: Any) -> Iterator[tuple[str, str, Any]]:
         if isinstance(type_, tuple):
-            for i, (t, v) in enumerate(zip(type_, value)):
+            for i, (t, v) in enumerate(zip(type_, value, strict=True)):
                 yield from walk(f"{name}[{i}]", t, v)
         elif type_ != "constexpr":
             yield name, type_, value

@@ -32,9 +32,7 @@ def jit_of(kernel: Any) -> Any:
     """The ``JITFunction`` under a kernel; :class:`CaptureError` if there is none."""
     from triton.runtime.jit import JITFunction
 
-    last = None
-    for last in wrappers(kernel):
-        pass
+    last = list(wrappers(kernel))[-1]
     if not isinstance(last, JITFunction):
         raise CaptureError(f"{kernel!r} is not a Triton kernel: there is no @triton.jit function under it")
     return last

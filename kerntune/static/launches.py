@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from kerntune.baseline import LaunchStatic
+import msgspec
+
+from kerntune.config import Config
 from kerntune.device import DeviceSpec
 from kerntune.recorder import Recorded
 from kerntune.recording import Binary
-from kerntune.static.metrics import BinaryInput, metrics_of
+from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
+
+
+class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Static figures of one launch."""
+
+    kernel: str
+    source: str
+    code: str
+    ttir_sha256: str
+    grid: tuple[int, int, int]
+    metrics: StaticMetrics
+    config: Config | None = None
 
 
 def launch_statics(recorded: Recorded, spec: DeviceSpec) -> tuple[LaunchStatic, ...]:
