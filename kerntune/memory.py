@@ -145,7 +145,7 @@ def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:
         return numbers.astype(FLOATS[dtype]).tobytes()
     if dtype == "bfloat16":
         return (numbers.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return ((np.abs(numbers) * 16).astype("u1") % 48 + 32).tobytes()
+    return bytes(((np.abs(numbers) * 16).astype("u1") % 48 + 32).tobytes())
 
 
 def decode_floats(data: bytes, dtype: str) -> np.ndarray:

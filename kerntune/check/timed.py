@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import ChainMap
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -23,7 +24,7 @@ from kerntune.check.causes import causes
 from kerntune.check.words import timed_message
 from kerntune.errors import OutOfResourcesError, ReplayError
 from kerntune.judge import Evidence, decide, settled
-from kerntune.launch import Artifacts, Loader, Program
+from kerntune.launch import Loader, Program
 from kerntune.measure.base import Sample
 from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
@@ -137,7 +138,7 @@ class TimedCheck:
 
     def _replay(self, baseline: TimeBaseline) -> tuple[Pair | None, str]:
         stored = self.store.artifacts(self.gpu.spec.target)
-        artifacts = _Both(self.recorded.artifacts, stored)
+        artifacts = ChainMap[str, bytes](self.recorded.artifacts, stored)  # type: ignore[arg-type]  # only read
         mine = self.recorded.recording
         self.progress(f"{self.call.case}: replaying the baseline beside today's code")
         try:
@@ -264,20 +265,3 @@ def _rung(baseline: TimeBaseline | None, replayed: Pair | None, why_not: str) ->
     if baseline is None:
         return ""
     return "paired replay" if replayed else "stored sample" if why_not else "identity"
-
-
-class _Both(dict[str, bytes]):
-    """Today's artifacts first, then the stored ones."""
-
-    def __init__(self, mine: Artifacts, stored: Artifacts) -> None:
-        super().__init__(mine)
-        self._stored = stored
-
-    def __missing__(self, sha256: str) -> bytes:
-        return self._stored[sha256]
-
-    def __contains__(self, sha256: object) -> bool:
-        return super().__contains__(sha256) or sha256 in self._stored
-
-    def get(self, sha256: str, default: object = None) -> bytes:
-        return self[sha256] if sha256 in self else default  # type: ignore[return-value]  # as dict.get
