@@ -34,7 +34,7 @@ def module_apply(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parse_to(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What replaces ``torch._C._nn._parse_to`` for ``module.to(0)``: a number means the accelerator that torch lacks."""
+    """What replaces ``torch._C._nn._parse_to``: ``module.to(0)`` means the accelerator that torch lacks."""
 
     def parse(*args: Any, **kwargs: Any) -> Any:
         named = [torch.device("cuda", arg) if type(arg) is int else arg for arg in args]
