@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -117,7 +118,7 @@ class Backward:
 
 def engine(
     original: Callable[..., Any], surroundings: Callable[[], contextlib.AbstractContextManager[None]]
-) -> Callable[..., tuple[Gradient, ...]]:
+) -> Callable[..., Any]:
     """What replaces ``torch.autograd``'s ``_engine_run_backward``: ours for stand-ins, torch's for real tensors.
 
     ``surroundings()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
@@ -132,10 +133,10 @@ def engine(
         inputs: Sequence[Any] = (),
         allow_unreachable: bool = False,
         accumulate_grad: bool = False,
-    ) -> tuple[Gradient, ...]:
-        if not any(isinstance(output, FakeTensor) for output in t_outputs):
+    ) -> Any:
+        if not any(_is_stand_in(output) for output in t_outputs):
             options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
-            return tuple(original(t_outputs, grad_tensors, *options))
+            return original(t_outputs, grad_tensors, *options)
         with surroundings():
             results = Backward(t_outputs, inputs, accumulate_grad, create_graph).run(grad_tensors)
         if not allow_unreachable and any(result is None for result in results):
@@ -164,8 +165,6 @@ def _zeros(meta: Any) -> torch.Tensor:
 
 
 def _accumulate(leaf: torch.Tensor, gradient: Gradient) -> None:
-    if not isinstance(leaf, FakeTensor):
-        gradient = torch.zeros_like(leaf)  # the type torch demands; its values are as unknown as all others here
     leaf.grad = gradient.detach() if leaf.grad is None else leaf.grad + gradient
     call_post_hooks(leaf)
 
@@ -177,6 +176,12 @@ def _fitted(gradient: Gradient, node: Node, number: int) -> Gradient:
     if tuple(gradient.shape) != shape:
         gradient = gradient.sum_to_size(shape)
     return gradient if gradient.dtype == target.dtype else gradient.to(target.dtype)
+
+
+def _is_stand_in(output: Any) -> bool:
+    while isinstance(output, torch.Tensor) and is_functorch_wrapped_tensor(output):
+        output = get_unwrapped(output)
+    return isinstance(output, FakeTensor)
 
 
 def _following(node: Node) -> list[Node]:
