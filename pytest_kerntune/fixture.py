@@ -81,7 +81,7 @@ class Autotune:
             request = Request(self._names.next(name), fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
             value: T = self._run(request)
         except KerntuneError as exc:
-            reason = _naming(self.nodeid, exc)
+            reason = naming(self.nodeid, exc)
         else:
             return value
         pytest.fail(reason, pytrace=False)
@@ -224,6 +224,7 @@ class GatedAutotune(Autotune):
         )
 
 
-def _naming(nodeid: str, error: KerntuneError) -> str:
+def naming(nodeid: str, error: KerntuneError) -> str:
+    """An error's message with the test's node id, which it may have already."""
     text = str(error)
     return text if nodeid in text else f"{nodeid}: {text}"

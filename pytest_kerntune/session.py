@@ -84,7 +84,7 @@ class Gate:
         self.header = tuple(self._engine.header())
 
     def pytest_report_header(self) -> list[str]:
-        return [f"kerntune: {line}" for line in self.header]
+        return list(self.header)
 
     def pytest_deselected(self) -> None:
         self._narrowed = True
@@ -164,9 +164,11 @@ class Gate:
         payload = payload_of(report)
         if payload is not None:
             self.collected.add(payload)
+        elif report.when not in ("setup", "call", "teardown"):  # xdist's report of a worker that crashed in this test
+            self._unseen.add(report.nodeid)
 
     def _static_end(self, exc: BaseException) -> str | None:
-        return self.engine.static_end(exc) if self.engine.static else None
+        return self.engine.static_end(exc)
 
     def _policy(self, item: pytest.Item) -> Any:
         marker = item.stash.get(MARKER, None)
@@ -206,12 +208,11 @@ class Gate:
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         stopped = bool(session.shouldstop or session.shouldfail)
         whole = ended and not stopped and not self._narrowed and not narrowed(self.config)
-        found = self.engine.stale(self.collected.cases, whole)
-        self.stale = tuple(r for r in found if not self._unknown(r.case.nodeid))
+        found = self.engine.stale(self.collected.tests, whole)
+        self.stale = tuple(r for r in found if not self.collected.saw(r) and not self._unread(r.case.nodeid))
 
-    def _unknown(self, nodeid: str) -> bool:
-        """Whether the run can't tell if a test's calls still exist: it did not finish, or its file was not read."""
-        return self.collected.unfinished(nodeid) or any(nodeid.startswith(f"{x}::") for x in self._unseen)
+    def _unread(self, nodeid: str) -> bool:
+        return any(nodeid == x or nodeid.startswith(f"{x}::") for x in self._unseen)
 
     def _write_json(self, exitstatus: int) -> None:
         if self.options.json is not None:

@@ -42,7 +42,7 @@ def test_ini_keys_count_from_the_ini_file(project, one_test, monkeypatch):
 def test_header_names_the_baselines(project, one_test):
     project.file(one_test())
     result = project.run("--kerntune-baselines=b")
-    result.stdout.fnmatch_lines(["kerntune: scripted device, Triton 3.9", f"kerntune: baselines in {project.path}/b"])
+    result.stdout.fnmatch_lines(["kerntune: scripted device, Triton 3.9", f"kerntune: baselines {project.path}/b"])
 
 
 @pytest.mark.parametrize("arguments", [["--no-header"], ["-q"]])

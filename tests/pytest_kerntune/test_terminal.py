@@ -19,7 +19,7 @@ def test_new(autotune):
     autotune(kernel("NEW", base=None))
 
 def test_kept(autotune):
-    autotune(kernel("NEW", base=None, recorded=True))
+    autotune(kernel("NEW", base=None, rung="written"))
 """
     )
     result = project.run("-k", "fast or new or kept")
