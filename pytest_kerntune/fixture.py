@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -82,6 +83,8 @@ class Autotune:
             value: T = self._run(request)
         except KerntuneError as exc:
             reason = naming(self.nodeid, exc)
+        except Exception as exc:
+            raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
         else:
             return value
         pytest.fail(reason, pytrace=False)
@@ -222,6 +225,17 @@ class GatedAutotune(Autotune):
             flops=request.flops,
             bytes=request.bytes,
         )
+
+
+def _from_user_code(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without kerntune's frames at its start; whole if there are no others, for that is our own bug."""
+    frame = traceback
+    while frame is not None and frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        frame = frame.tb_next
+    return frame or traceback
+
+
+_OURS = ("kerntune", "pytest_kerntune")
 
 
 def naming(nodeid: str, error: KerntuneError) -> str:

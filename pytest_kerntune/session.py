@@ -84,7 +84,7 @@ class Gate:
         self.header = tuple(self._engine.header())
 
     def pytest_report_header(self) -> list[str]:
-        return list(self.header)
+        return [f"kerntune: {line}" for line in self.header]
 
     def pytest_deselected(self) -> None:
         self._narrowed = True

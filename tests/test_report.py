@@ -114,8 +114,12 @@ def test_table_has_a_row_per_result():
 
 
 def test_table_shows_static_figures_without_a_time():
-    text = table([result(current_ns=None, baseline_ns=None, launches=(SPILLING,))])
-    assert "255 regs, 48 B spilled" in text
+    static = {"current_ns": None, "baseline_ns": None, "launches": (SPILLING,)}
+    text = table([result(**static), result(findings=("mul spills 48 B more",), **static)])
+    assert re.search(r"^case +config +static figures +change +verdict *$", text, re.M)
+    assert re.search(r"255 regs, 48 B spilled +– +PASS", text)
+    assert re.search(r"255 regs, 48 B spilled +mul spills 48 B more +PASS", text)
+    assert re.search(r"^case +config +static figures +verdict *$", table([result(**static)]), re.M)
 
 
 def test_table_names_targets_only_if_there_are_several():

@@ -99,7 +99,7 @@ class Session:
         log(f"paths root={settings.root} baselines={settings.baselines} cache={settings.cache_dir}")
 
     def header(self) -> list[str]:
-        return ["kerntune: scripted device, Triton 3.9", f"kerntune: baselines {self.settings.baselines}"]
+        return ["scripted device, Triton 3.9", f"baselines {self.settings.baselines}"]
 
     def start(self) -> None:
         log("start")

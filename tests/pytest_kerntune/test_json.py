@@ -33,7 +33,7 @@ def test_holds_everything(project):
     assert run.results[0].change.point == pytest.approx(0.121, abs=1e-3)
     assert run.counts == {"PASS": 1, "REGRESSED": 1, "NEW": 1}
     assert run.exit_status == 1
-    assert run.header[0] == "kerntune: scripted device, Triton 3.9"
+    assert run.header[0] == "scripted device, Triton 3.9"
     assert run.versions["pytest"] == pytest.__version__
     assert run.created.endswith("+00:00")
 

@@ -224,3 +224,20 @@ def test_both(autotune):
     result = project.run("-W", "error")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["REGRESSED test_it.py::test_both::b: scripted", "DRIFTED *::a: scripted"])
+
+
+@pytest.mark.parametrize("flag", ["--kerntune", "-q"])
+def test_tracebacks_start_in_the_users_code(project, flag):
+    project.file(
+        """
+def inner():
+    raise ValueError("mine")
+
+def test_a(autotune):
+    autotune(inner)
+"""
+    )
+    result = project.plain(flag, "--tb=short")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["test_it.py:*: in test_a", "test_it.py:*: in inner"], consecutive=False)
+    result.stdout.no_fnmatch_line("*pytest_kerntune*fixture.py*")
