@@ -11,12 +11,9 @@ from kerntune.policy import Outcome, Policy, Verdict
 from kerntune.report import properties
 from kerntune.result import CaseId, CaseResult
 from pytest_kerntune.fixture import Record, naming
+from pytest_kerntune.warning import KerntuneWarning
 
 SECTION = "kerntune"
-
-
-class KerntuneWarning(UserWarning):
-    """A verdict that a person should look at but that fails no test: DRIFTED, INCONCLUSIVE, NEW, INCOMPLETE."""
 
 
 def conclude(item: pytest.Item, nodeid: str, record: Record, policy: Policy, *, marked: bool) -> None:

@@ -101,7 +101,9 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
     new = sum(r.verdict is Verdict.NEW and not r.recorded for r in results)
     lines = []
     if recorded:
-        lines.append(f"{_plural(recorded, 'baseline')} recorded: commit them to be held against them")
+        lines.append(
+            f"{_plural(recorded, 'baseline')} recorded; commit the folder, so that later runs are held against it"
+        )
     if improved:
         lines.append(f"{_plural(improved, 'case')} improved; to hold the gain: {_again(config, 'improved')}")
     if new:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch  # here, because pytester forgets what is imported in a test, and torch can't be imported twice
 
 pytest_plugins = ["pytester"]
 
@@ -55,8 +56,6 @@ def test_marked_test_may_leave_the_fixture_alone(project):
 
 
 def test_device_is_torchs(project, monkeypatch):
-    import torch
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     project.file("def test_a(autotune):\n    assert autotune.device == 'cuda'\n")
     project.plain().assert_outcomes(passed=1)

@@ -33,9 +33,10 @@ def test_these_verdicts_warn(project, one_test, verdict):
     result.stdout.fnmatch_lines([f"*KerntuneWarning: {verdict} test_it.py::test_add: scripted"])
 
 
-def test_warning_as_error_fails_the_test_cleanly(project, one_test):
+@pytest.mark.parametrize("category", ["error", "error::pytest_kerntune.KerntuneWarning"])
+def test_warning_as_error_fails_the_test_cleanly(project, one_test, category):
     project.file(one_test("DRIFTED"))
-    result = project.run("-W", "error")
+    result = project.run("-W", category)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["DRIFTED test_it.py::test_add: scripted"])
     result.stdout.no_fnmatch_line("*conclude.py*")
