@@ -1,0 +1,34 @@
+"""A sample of the comparison with torch's heuristics; benchmarks/heuristics_differential.py runs all of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+pytest.importorskip("torch", minversion="2.13.0.dev0")
+
+from .inductor_cases import CASES, ours
+from .inductor_oracle import ask, backend, flat_all
+
+STRIDES = {"pointwise": 61}
+"""Primes, so that a sample runs through every value of every axis of the enumeration."""
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_same_ordered_configs_as_torch(family: str) -> None:
+    sample = itertools.islice(CASES[family](), 0, None, STRIDES[family])
+    agreed = refused = 0
+    for name, group in itertools.groupby(sorted(sample, key=_backend), key=_backend):
+        with backend(name):
+            for kind, hints, device in group:
+                configs = ours(kind, hints, device)
+                mine = None if configs is None else flat_all(configs)
+                assert mine == ask(kind, hints, device), f"{kind} {hints} on {device.target}"
+                agreed += mine is not None
+                refused += mine is None
+    assert agreed > 300, f"the sample of {family} is too small: {agreed} agreed, {refused} refused by both"
+
+
+def _backend(case: object) -> str:
+    return case[2].target.backend  # type: ignore[index]
