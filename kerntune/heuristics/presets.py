@@ -18,8 +18,9 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     * ``inner_by_r``: an inner reduction's warps follow r alone; up to 32 warps beyond r = 8192.
     * ``tuned_outer``: the outer tile follows x, loads and dynamic sizes; else it is (64, 8).
     * ``small_persistent_inner``: a short inner persistent reduction packs rows into one warp.
+    * ``tune_persistent``: max-autotune tries all rows-a-block of a persistent reduction.
     * ``cooperative_target``: programs of a cooperative reduction; ``None`` takes the SM count.
-    * ``filters``: determinism, TMA minimums and block minimums apply to what a family proposes.
+    * ``filters``: determinism, batch invariance, TMA minimums, block minimums and mix-order reductions exist.
     * ``deterministic_pointwise``: deterministic mode leaves one config to pointwise kernels too.
     * ``chained_scaling``: a config made by halving a reduction block may be halved again.
     * ``foreach_candidates``: max-autotune tries 1, 2, 4 and 8 warps for foreach kernels.
@@ -35,6 +36,7 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inner_by_r: bool = True
     tuned_outer: bool = True
     small_persistent_inner: bool = True
+    tune_persistent: bool = True
     cooperative_target: int | None = None
     filters: bool = True
     deterministic_pointwise: bool = False
@@ -56,6 +58,7 @@ INDUCTOR_2_6 = Preset(
     inner_by_r=False,
     tuned_outer=False,
     small_persistent_inner=False,
+    tune_persistent=False,
     cooperative_target=64,
     filters=False,
     deterministic_pointwise=True,

@@ -182,6 +182,12 @@ def check_blocks(blocks: Mapping[str, int], sizes: Mapping[str, int], bounds: Bo
             raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block}, but the axis {axis} has one element")
 
 
+def check_coverable(x: int, bounds: Bounds) -> None:
+    """Raise :class:`HintError` if the largest X block needs more blocks than a grid has."""
+    if ceil_div(x, bounds.max_block["x"]) > MAX_GRID_X:
+        raise HintError(f"{bounds.where}x={x} is too long for one launch; split the work over several launches")
+
+
 def as_config(
     blocks: Mapping[str, int], warps: int, stages: int = 1, options: Mapping[str, Scalar] | None = None
 ) -> Config:

@@ -11,7 +11,16 @@ pytest.importorskip("torch", minversion="2.13.0.dev0")
 from .inductor_cases import CASES, ours
 from .inductor_oracle import ask, backend, flat_all
 
-STRIDES = {"pointwise": 61}
+STRIDES = {
+    "pointwise": 61,
+    "reduction": 127,
+    "persistent_reduction": 109,
+    "mix_order": 211,
+    "cooperative_reduction": 101,
+    "cooperative_persistent": 83,
+    "split_scan": 101,
+    "matmul": 29,
+}
 """Primes, so that a sample runs through every value of every axis of the enumeration."""
 
 
