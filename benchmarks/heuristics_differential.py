@@ -22,6 +22,7 @@ import torch  # noqa: E402  (after the path is set)
 import triton  # noqa: E402
 from heuristics.inductor_cases import CASES, ours  # noqa: E402
 from heuristics.inductor_oracle import ask, backend, flat_all  # noqa: E402
+from heuristics.inductor_runtime import RUNTIME  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "heuristics_differential.json"
 SHOWN = 5
@@ -52,11 +53,23 @@ def compare(family: str) -> dict[str, Any]:
     return {**counts, "our_mean_microseconds": round(spent / counts["cases"] * 1e6, 1)}
 
 
+def compare_runtime(part: str) -> dict[str, Any]:
+    """Counts of one part that isn't a family: combos, scaling, descent, given configs."""
+    counts = {"cases": 0, "same_configs": 0, "both_refuse": 0, "differ": 0}
+    for label, decide in RUNTIME[part]():
+        mine, theirs = decide()
+        counts["cases"] += 1
+        counts["same_configs" if mine == theirs else "differ"] += 1
+        if mine != theirs and counts["differ"] <= SHOWN:
+            print(f"{label}\n  ours   {mine}\n  theirs {theirs}")
+    return dict(counts)
+
+
 def main() -> int:
-    chosen = sys.argv[1:] or list(CASES)
+    chosen = sys.argv[1:] or [*CASES, *RUNTIME]
     families = {}
     for family in chosen:
-        families[family] = compare(family)
+        families[family] = compare(family) if family in CASES else compare_runtime(family)
         print(family, families[family], flush=True)
     if not sys.argv[1:]:
         RESULT.write_text(json.dumps({"environment": environment(), "families": families}, indent=2) + "\n")

@@ -10,7 +10,7 @@ from kerntune.heuristics.matmul import native_persistent_matmul
 from kerntune.heuristics.minimums import raise_to_tma_minimums
 from kerntune.heuristics.mix_order import mix_order
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
-from kerntune.heuristics.reduction import REDUCTION_AXES_SETS, finish, reduction_config, tiny_x, without_x
+from kerntune.heuristics.reduction import REDUCTION_AXES_SETS, SIMPLE_AXES, finish, reduction_config, tiny_x, without_x
 from kerntune.heuristics.sizing import MIN_WARPS, Bounds, bounds, require_axes
 from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
 from kerntune.hints import KernelHints, ReductionHint
@@ -54,7 +54,8 @@ def persistent_candidates(hints: KernelHints, device: DeviceSpec, limits: Bounds
     """The configs before any filter."""
     if hints.native_matmul:
         return native_persistent_matmul(hints)
-    require_axes(hints, "a persistent reduction", *REDUCTION_AXES_SETS)
+    allowed = SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS
+    require_axes(hints, "a persistent reduction", *allowed)
     if hints.modes.batch_invariant and limits.preset.filters:
         hints = hints.with_sizes({**hints.sizes, "x": max(hints.sizes["x"], BATCH_INVARIANT_ROWS)})
     found = _tiled(hints, limits) if "y" in hints.sizes else _chosen(hints, device, limits)

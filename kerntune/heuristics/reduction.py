@@ -52,7 +52,8 @@ FEW_VALUES = 8
 MAX_COMBO_TILE = 4096
 """Elements of X times the longest persistent row in a combo kernel; above it AMD's compiler takes an hour."""
 
-REDUCTION_AXES_SETS = (("x", "r0"), ("x", "r0", "r1"), ("x", "y", "r0"), ("x", "y", "r0", "r1"))
+SIMPLE_AXES = (("x", "r0"),)
+REDUCTION_AXES_SETS = (*SIMPLE_AXES, ("x", "r0", "r1"), ("x", "y", "r0"), ("x", "y", "r0", "r1"))
 
 HIP_TILES: tuple[tuple[int, int, dict[str, Scalar]], ...] = (
     (1024, 8, {"waves_per_eu": 2}),
@@ -94,9 +95,7 @@ def reduction_candidates(
     """The configs before any filter; ``dynamic`` sizes count for the outer tile."""
     if hints.native_matmul:
         return native_matmul(hints)
-    if limits.preset is not INDUCTOR_2_13 and "y" in hints.sizes:
-        require_axes(hints, f"{limits.preset.name} reduction", ("x", "r0"))
-    require_axes(hints, "a reduction", *REDUCTION_AXES_SETS)
+    require_axes(hints, "a reduction", *(SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS))
     r, intensive = hints.reduction_numel, is_register_intensive(hints)
     head = persistent_step(hints, limits) if hints.add_persistent_rblock else ()
     single = _by_hint(hints, device, limits, r, intensive, dynamic)
@@ -246,12 +245,14 @@ def reduction_config(
 
 def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[str, int]:
     """Blocks of x and the reduced axes, within the sizes."""
-    blocks = {"x": min(x, hints.sizes["x"]), **spread_reduction(r, hints.sizes, limits)}
-    if limits.preset.grow_reductions:
-        target = _budget(hints, x, r, blocks, limits)
-        for axis in ("x", "r0"):
-            others = prod(blocks.values()) // blocks[axis]
-            blocks[axis] = grow(blocks[axis], target // others, hints.sizes[axis])
+    first = min(x, hints.sizes["x"])
+    if not limits.preset.grow_reductions:
+        return {"x": first, **spread_reduction(r, hints.sizes, limits)}
+    blocks = {"x": first, "r0": min(r, hints.sizes["r0"])}
+    target = _budget(hints, x, r, blocks, limits)
+    for axis in ("x", "r0"):
+        others = prod(blocks.values()) // blocks[axis]
+        blocks[axis] = grow(blocks[axis], target // others, hints.sizes[axis])
     return blocks
 
 

@@ -10,6 +10,7 @@ pytest.importorskip("torch", minversion="2.13.0.dev0")
 
 from .inductor_cases import CASES, ours
 from .inductor_oracle import ask, backend, flat_all
+from .inductor_runtime import RUNTIME
 
 STRIDES = {
     "pointwise": 61,
@@ -21,6 +22,8 @@ STRIDES = {
     "split_scan": 101,
     "matmul": 29,
 }
+RUNTIME_STRIDES = {"combo": 3, "dynamic_rblock_scaling": 17, "coordinate_descent": 13, "given_configs": 1}
+MIN_COMPARED = {"combo": 300, "dynamic_rblock_scaling": 1000, "coordinate_descent": 500, "given_configs": 40}
 """Primes, so that a sample runs through every value of every axis of the enumeration."""
 
 
@@ -37,6 +40,16 @@ def test_same_ordered_configs_as_torch(family: str) -> None:
                 agreed += mine is not None
                 refused += mine is None
     assert agreed > 300, f"the sample of {family} is too small: {agreed} agreed, {refused} refused by both"
+
+
+@pytest.mark.parametrize("part", RUNTIME)
+def test_same_decisions_as_torch_at_run_time(part: str) -> None:
+    compared = 0
+    for label, decide in itertools.islice(RUNTIME[part](), 0, None, RUNTIME_STRIDES[part]):
+        mine, theirs = decide()
+        assert mine == theirs, label
+        compared += 1
+    assert compared >= MIN_COMPARED[part]
 
 
 def _backend(case: object) -> str:
