@@ -1,1 +1,27 @@
 """Tunes Triton kernels and guards their speed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kerntune.config import Config
+from kerntune.device import DeviceSpec, Environment, Target
+from kerntune.errors import KerntuneError
+
+if TYPE_CHECKING:
+    from kerntune.autotuner import Autotuner, autotune
+
+__version__ = "0.1.0"
+
+__all__ = ["Autotuner", "Config", "DeviceSpec", "Environment", "KerntuneError", "Target", "autotune"]
+
+_LAZY = {"Autotuner": "kerntune.autotuner", "autotune": "kerntune.autotuner"}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs Triton is imported when it is first asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'kerntune' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -31,7 +31,9 @@ def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: typ
     try:
         found = msgspec.json.decode(data, type=_Header).schema
     except msgspec.MsgspecError as exc:
-        raise error(f"{where}: not readable as JSON ({exc}); the file may be cut off. Restore it or record it anew") from exc
+        raise error(
+            f"{where}: not readable as JSON ({exc}); the file may be cut off. Restore it or record it anew"
+        ) from exc
     if found != schema:
         raise error(
             f"{where}: has schema {found or 'none'!r}, this kerntune reads {schema!r}. "

@@ -39,7 +39,7 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def parse(cls, text: str) -> Target:
         """``cuda:90`` or ``hip:gfx942`` as a target; :class:`TargetError` says what is wrong."""
-        backend, colon, arch = text.strip().partition(":")
+        backend, _, arch = text.strip().partition(":")
         if backend == "cuda" and re.fullmatch(r"\d{2,3}", arch):
             return cls("cuda", arch)
         if backend == "hip" and re.fullmatch(r"gfx[0-9a-f]+", arch):
@@ -100,9 +100,7 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _cuda(arch: str, name: str, sms: int, block: int, sm: int, threads: int, l2_mib: int) -> DeviceSpec:
-    return DeviceSpec(
-        Target("cuda", arch), name, sms, 65536, threads, 1024, block, sm, l2_mib << 20
-    )
+    return DeviceSpec(Target("cuda", arch), name, sms, 65536, threads, 1024, block, sm, l2_mib << 20)
 
 
 TYPICAL_DEVICES: dict[str, DeviceSpec] = {
@@ -115,8 +113,12 @@ TYPICAL_DEVICES: dict[str, DeviceSpec] = {
     "cuda:120": _cuda("120", "NVIDIA RTX 5090", 170, 101376, 102400, 1536, 96),
     "hip:gfx90a": DeviceSpec(Target("hip", "gfx90a", 64), "AMD MI250", 104, 131072, 2048, 1024, 65536, 65536, 8 << 20),
     "hip:gfx942": DeviceSpec(Target("hip", "gfx942", 64), "AMD MI300X", 304, 131072, 2048, 1024, 65536, 65536, 4 << 20),
-    "hip:gfx950": DeviceSpec(Target("hip", "gfx950", 64), "AMD MI355X", 256, 131072, 2048, 1024, 163840, 163840, 4 << 20),
-    "hip:gfx1100": DeviceSpec(Target("hip", "gfx1100"), "AMD RX 7900 XTX", 96, 98304, 1024, 1024, 65536, 65536, 6 << 20),
+    "hip:gfx950": DeviceSpec(
+        Target("hip", "gfx950", 64), "AMD MI355X", 256, 131072, 2048, 1024, 163840, 163840, 4 << 20
+    ),
+    "hip:gfx1100": DeviceSpec(
+        Target("hip", "gfx1100"), "AMD RX 7900 XTX", 96, 98304, 1024, 1024, 65536, 65536, 6 << 20
+    ),
 }
 """A usual device of each target, for machines without one.
 

@@ -66,12 +66,17 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class TensorMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a host-side TMA descriptor is encoded from (``cuTensorMapEncodeTiled``), beside its view."""
+    """What a host-side TMA descriptor is encoded from (``cuTensorMapEncodeTiled``), beside its address.
+
+    ``shape`` and ``strides`` count elements, outermost first; ``block`` is the box.
+    """
 
     swizzle: int
     elem_size: int
     elem_type: int
     block: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     fp4_padded: bool = False
     nan_padding: bool = False
     tf32: bool = False
@@ -191,8 +196,8 @@ def differences(a: Recording, b: Recording) -> list[str]:
     if len(a.launches) != len(b.launches):
         return [f"launches: {len(a.launches)} -> {len(b.launches)}"]
     out = []
-    for i, (x, y) in enumerate(zip(a.launches, b.launches)):
-        for what, before, after in zip(_WORK, _work(a, x), _work(b, y)):
+    for i, (x, y) in enumerate(zip(a.launches, b.launches, strict=True)):
+        for what, before, after in zip(_WORK, _work(a, x), _work(b, y), strict=True):
             if before != after:
                 out.append(f"launch {i} ({y.kernel}): {what} changed")
     return out

@@ -1,0 +1,1 @@
+"""The only rooms that touch a GPU or a compiler."""

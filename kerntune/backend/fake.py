@@ -1,0 +1,254 @@
+"""A scripted GPU: stand-in tensors, real compilation, a virtual clock that follows a script.
+
+For tests of everything above the driver, kerntune's own and those of its users' tools: no GPU, no real time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kerntune import __version__, compat
+from kerntune.backend.base import Buffer, Event, Function, Graph
+from kerntune.backend.standin import StandIns, static_reason
+from kerntune.backend.tensors import StandInTensors
+from kerntune.device import DeviceSpec, Environment, Target, typical_device
+from kerntune.errors import MeasurementError, OutOfResourcesError
+from kerntune.recording import Binary, Param
+
+RIGHT, WRONG = 0x3C, 0x42
+"""What a launch leaves in memory: every byte of its pointers' buffers."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How launches of a kernel behave. A rule matches on the kernel's name and on constexprs, both if given.
+
+    ``time_ns`` is the duration of one launch; ``fails`` an out-of-resources reason; ``wrong`` writes other values.
+    """
+
+    kernel: str = ""
+    constexprs: dict[str, Any] = field(default_factory=dict)
+    num_warps: int | None = None
+    time_ns: float = 10_000.0
+    fails: str = ""
+    wrong: bool = False
+
+    def matches(self, binary: Binary) -> bool:
+        """Whether the rule speaks of this binary."""
+        if self.kernel not in ("", binary.symbol) or self.num_warps not in (None, binary.num_warps):
+            return False
+        return all(binary.constexprs.get(k) == str(v) for k, v in self.constexprs.items())
+
+
+@dataclass
+class Script:
+    """A device's behaviour: the first matching rule decides. ``noise`` is a relative standard deviation per slot;
+    ``shift`` multiplies every time (another clock, say)."""
+
+    rules: Sequence[Rule] = ()
+    noise: float = 0.0005
+    shift: float = 1.0
+    seed: int = 0
+    memory_bytes: int = 1 << 40
+
+    def rule(self, binary: Binary) -> Rule:
+        """The rule for a binary."""
+        return next((r for r in self.rules if r.matches(binary)), Rule())
+
+
+@dataclass
+class FakeBuffer:
+    """Memory that is one byte value all over."""
+
+    address: int
+    nbytes: int
+    byte: int = 0
+
+
+@dataclass(frozen=True)
+class FakeEvent:
+    """A time on the virtual clock, in nanoseconds."""
+
+    at: float
+
+
+@dataclass(frozen=True)
+class FakeFunction:
+    """A loaded kernel."""
+
+    binary: Binary
+    registers: int = 32
+    spills: int = 0
+
+
+class FakeGraph:
+    """Launches to repeat."""
+
+    def __init__(self, gpu: FakeGpu, work: list[Callable[[], None]]) -> None:
+        self._gpu, self._work = gpu, work
+
+    def replay(self) -> None:
+        """Run them all on the virtual clock."""
+        for call in self._work:
+            call()
+
+
+class FakeGpu:
+    """A device on a virtual clock."""
+
+    def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns) -> None:
+        self.spec = spec
+        self.script = script
+        self._stand_ins = stand_ins
+        self._random = random.Random(script.seed)
+        self._clock = 0.0
+        self._next = 1 << 44
+        self._allocated = 0
+        self._buffers: dict[int, FakeBuffer] = {}
+        self._recording: list[Callable[[], None]] | None = None
+        self.launches = 0
+
+    def environment(self) -> Environment:
+        """The real versions, the scripted device."""
+        return Environment(
+            triton=compat.triton_version(), torch=compat.torch_version(), kerntune=__version__, device=self.spec.name
+        )
+
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Nobody else is here."""
+        return contextlib.nullcontext()
+
+    def free_bytes(self) -> int:
+        """What the script gives, less what was allocated."""
+        return self.script.memory_bytes - self._allocated
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Addresses are never used twice."""
+        if nbytes > self.free_bytes():
+            raise MeasurementError(f"no room on {self.spec.name} for {nbytes} bytes")
+        address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
+        self._allocated += nbytes
+        return self._buffer(address, nbytes)
+
+    def borrow(self, tensor: Any) -> Buffer:
+        """The stand-in's synthetic address."""
+        return self._buffer(self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes()))
+
+    def _buffer(self, address: int, nbytes: int) -> FakeBuffer:
+        return self._buffers.setdefault(address, FakeBuffer(address, nbytes))
+
+    def copy(self, target: Buffer, source: Buffer) -> None:
+        """One byte says it all."""
+        assert isinstance(target, FakeBuffer)
+        assert isinstance(source, FakeBuffer)
+        target.byte = source.byte
+
+    def read(self, buffer: Buffer) -> bytes:
+        """The byte, as often as it stands there."""
+        assert isinstance(buffer, FakeBuffer)
+        return bytes([buffer.byte]) * buffer.nbytes
+
+    def write(self, buffer: Buffer, data: bytes) -> None:
+        """Keeps the first byte."""
+        self.fill(buffer, data[0] if data else 0)
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """At once."""
+        assert isinstance(buffer, FakeBuffer)
+        buffer.byte = byte
+
+    def load(self, binary: Binary, data: bytes) -> Function:
+        """Refuses what the script or the device's shared memory refuses."""
+        rule = self.script.rule(binary)
+        if rule.fails:
+            raise OutOfResourcesError(rule.fails)
+        if binary.shared > self.spec.shared_memory_per_block:
+            raise OutOfResourcesError(
+                f"needs {binary.shared} B shared memory a block, the device has {self.spec.shared_memory_per_block} B"
+            )
+        return FakeFunction(binary)
+
+    def unload(self, function: Function) -> None:
+        """Nothing to free."""
+
+    def prepare(
+        self, function: Function, grid: tuple[int, int, int], params: Sequence[Param], addresses: Sequence[int | None]
+    ) -> Callable[[], None]:
+        """A launch takes its scripted time and marks the buffers it points to."""
+        rule = self.script.rule(function.binary)
+        touched = [b for a in addresses if a and (b := self._containing(a))]
+
+        def run() -> None:
+            self.launches += 1
+            noise = 1 + self._random.gauss(0, self.script.noise)
+            self._clock += rule.time_ns * self.script.shift * noise
+            for buffer in touched:
+                buffer.byte = WRONG if rule.wrong else RIGHT
+
+        def call() -> None:
+            if self._recording is None:
+                run()
+            else:
+                self._recording.append(run)
+
+        return call
+
+    def _containing(self, address: int) -> FakeBuffer | None:
+        exact = self._buffers.get(address)
+        if exact is not None:
+            return exact
+        return next((b for b in self._buffers.values() if b.address <= address < b.address + b.nbytes), None)
+
+    def event(self) -> Event:
+        """Now, on the virtual clock."""
+        return FakeEvent(self._clock)
+
+    def elapsed_ns(self, start: Event, end: Event) -> float:
+        """Exact."""
+        assert isinstance(start, FakeEvent)
+        assert isinstance(end, FakeEvent)
+        return end.at - start.at
+
+    def graph(self, work: Callable[[], None]) -> Graph:
+        """Collects launches instead of running them."""
+        self._recording = []
+        try:
+            work()
+            return FakeGraph(self, self._recording)
+        finally:
+            self._recording = None
+
+    def flush_l2(self) -> None:
+        """Takes a microsecond that no event pair encloses."""
+        self._clock += 1000.0
+
+    def synchronize(self) -> None:
+        """Nothing is ever pending."""
+
+
+class FakeBackend:
+    """Stand-in tensors and a scripted GPU, by default an H200-like one."""
+
+    name = "fake"
+    torch_device = "cuda"
+
+    def __init__(self, script: Script | None = None, target: str = "cuda:90", device_name: str = "Fake GPU") -> None:
+        self.targets = (Target.parse(target),)
+        self.spec = msgspec.structs.replace(typical_device(self.targets[0]), name=device_name)
+        self.stand_ins = StandIns(self.spec)
+        self.tensors = StandInTensors(self.stand_ins)
+        self.gpu = FakeGpu(self.spec, script or Script(), self.stand_ins)
+
+    def activate(self) -> contextlib.AbstractContextManager[None]:
+        """Install the stand-ins."""
+        return self.stand_ins.activate()
+
+    def end_reason(self, error: BaseException) -> str | None:
+        """What stand-ins can't answer."""
+        return static_reason(error)

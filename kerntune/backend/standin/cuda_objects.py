@@ -1,0 +1,134 @@
+"""Streams, events, graphs, generators of a device that isn't there: everything has always already happened."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+
+ELAPSED_MS = 1000.0
+"""What every event pair measures: so long that benchmark loops, which divide a budget by it, call once or twice."""
+
+
+class Event:
+    """``torch.cuda.Event``: recorded and done."""
+
+    cuda_event = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing runs that could be waited for."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Already done."""
+
+    def synchronize(self) -> None:
+        """Already done."""
+
+    def query(self) -> bool:
+        """Whether the event is done: always."""
+        return True
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Milliseconds, made up: see :data:`ELAPSED_MS`."""
+        return ELAPSED_MS
+
+
+class Stream:
+    """``torch.cuda.Stream``: an empty queue."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device_index = 0
+    priority = 0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.device = torch.device("cuda", 0)
+
+    def synchronize(self) -> None:
+        """Nothing is queued."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing is queued there."""
+
+    def wait_event(self, event: Any) -> None:
+        """Already done."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """The event given, or a new one."""
+        return event or Event()
+
+    def query(self) -> bool:
+        """Whether all is done: always."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """Whether a graph is captured: what would be captured runs as usual instead."""
+        return False
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exc: object) -> None: ...
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class DeviceContext(contextlib.nullcontext[None]):
+    """``torch.cuda.device`` and ``device_of``: there is one device."""
+
+    def __init__(self, device: Any = None) -> None:
+        super().__init__()
+        self.idx = 0
+
+
+class StreamContext(contextlib.nullcontext[None]):
+    """``torch.cuda.stream`` and ``torch.cuda.graph``: what is inside runs (and launches) as if outside."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+
+class CUDAGraph:
+    """``torch.cuda.CUDAGraph``: what is captured is seen once, a replay does nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def capture_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Launches are seen as they come."""
+
+    def capture_end(self) -> None:
+        """Nothing was held back."""
+
+    def replay(self) -> None:
+        """Nothing runs."""
+
+    def reset(self) -> None:
+        """Nothing is held."""
+
+    def pool(self) -> tuple[int, int]:
+        """A memory pool's handle."""
+        return (0, 0)
+
+
+class Generator(torch.Generator):  # type: ignore[misc]  # torch's types are skipped
+    """``torch.Generator`` that may be asked for one on CUDA; such a one is a CPU generator that says it is on CUDA."""
+
+    def __new__(cls, device: Any = "cpu") -> Generator:
+        asked = torch.device(device)
+        made: Generator = super().__new__(cls, device="cpu" if asked.type == "cuda" else asked)
+        made._asked = asked
+        return made
+
+    def __init__(self, device: Any = "cpu") -> None: ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where the generator was asked to be."""
+        return self._asked

@@ -1,0 +1,61 @@
+"""Why a test body could not go on with stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+
+from kerntune.errors import CaptureError
+
+
+class StandInEnd(CaptureError):
+    """A test body asked for something that a stand-in can't have. Not a failure of the test."""
+
+
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (StandInEnd, "{}"),
+    (DataDependentOutputException, "needs the value of a stand-in ({})"),
+    (DynamicOutputShapeException, "needs a shape that depends on the values of a stand-in ({})"),
+    (UnsupportedOperatorException, "torch can't tell the output shape of {} without running it"),
+    (UnsupportedFakeTensorException, "torch has no stand-in for this kind of tensor ({})"),
+)
+
+_MESSAGES = (
+    "Cannot copy out of meta tensor",
+    "Torch not compiled with CUDA enabled",
+    "not linked with support for cuda",
+    "Cannot access data pointer of Tensor that doesn't have storage",
+    "is not supported for tensor subclasses",
+    "Cannot access accelerator device when none is available",
+    "Found no NVIDIA driver on your system",
+    "No CUDA GPUs are available",
+)
+"""What torch 2.10 to 2.13 say, in plain errors, when an operation meets memory or a driver that isn't there."""
+
+
+def static_reason(exc: BaseException | None) -> str | None:
+    """Why a test body could not go on with stand-ins; ``None`` for a genuine failure.
+
+    Looks along ``__cause__`` and ``__context__``: ``assert_close`` wraps what stopped it.
+    """
+    for link in _chain(exc):
+        for kind, text in _REASONS:
+            if isinstance(link, kind):
+                return text.format(link)
+        if isinstance(link, (RuntimeError, AssertionError)) and any(known in str(link) for known in _MESSAGES):
+            return f"needs a GPU: {str(link).splitlines()[0]}"
+    return None
+
+
+def _chain(exc: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while exc is not None and id(exc) not in seen:
+        seen.add(id(exc))
+        yield exc
+        exc = exc.__cause__ or (None if exc.__suppress_context__ else exc.__context__)

@@ -1,0 +1,129 @@
+"""Installs the stand-ins process-wide, and takes everything back."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import triton
+from torch._library.triton import set_wrap_triton_enabled
+from torch._subclasses.fake_tensor import FakeTensor
+
+from kerntune.backend.standin.assertions import comparison_handlers
+from kerntune.backend.standin.cuda_api import install_cuda
+from kerntune.backend.standin.driver import StandInDriver
+from kerntune.backend.standin.engine import engine
+from kerntune.backend.standin.guard import ensure_guard
+from kerntune.backend.standin.hooks import hook_handlers
+from kerntune.backend.standin.launches import Launches
+from kerntune.backend.standin.modes import Answers, Handler, Placement, StandInFakeMode, entered
+from kerntune.backend.standin.modules import module_apply, parse_to
+from kerntune.backend.standin.ops import RealImplementations
+from kerntune.backend.standin.patches import replace
+from kerntune.backend.standin.pointers import Addresses
+from kerntune.backend.standin.tensors import install_methods
+from kerntune.backend.standin.words import Level
+from kerntune.device import DeviceSpec
+from kerntune.errors import UsageError
+
+_only_one = threading.Lock()
+
+
+class StandIns:
+    """Full-size stand-ins for the tensors of a device that isn't there.
+
+    While active, ``device="cuda"`` makes tensors with shape, strides, dtype and an address, but no memory; kernels are
+    bound and not launched; torch and Triton answer for ``spec``. Everything is process-wide, except that tensors
+    become stand-ins only on the thread that activated (torch's modes are per thread).
+    """
+
+    def __init__(self, spec: DeviceSpec, level: Level = Level.COMPARISONS_PASS) -> None:
+        self.spec = spec
+        self.level = level
+        self._addresses = Addresses()
+        self._operators = RealImplementations(self._surroundings)
+        self._launches = Launches(spec, self.specializing)
+        self._answers: Answers | None = None
+        self._placement: Placement | None = None
+
+    @contextlib.contextmanager
+    def activate(self) -> Iterator[None]:
+        """Install everything until the context closes.
+
+        :class:`UsageError` if stand-ins are active already; :class:`BackendError` if this torch can't carry them.
+        Activate before users' modules are imported: ``skipif(not torch.cuda.is_available())`` is decided then.
+        """
+        if not _only_one.acquire(blocking=False):
+            raise UsageError("stand-ins are active already in this process: leave them before activating others")
+        with contextlib.ExitStack() as stack:
+            stack.callback(_only_one.release)
+            ensure_guard()
+            self._install(stack)
+            yield
+
+    def address(self, tensor: torch.Tensor) -> int:
+        """A tensor's synthetic device address in bytes, storage offset included; the real one of a real tensor."""
+        return self._addresses.tensor(tensor)
+
+    def storage_address(self, tensor: torch.Tensor) -> int:
+        """The address of a tensor's storage, a multiple of 256; views of one storage share it."""
+        return self._addresses.storage(tensor)
+
+    @contextlib.contextmanager
+    def specializing(self) -> Iterator[None]:
+        """Have ``data_ptr`` of stand-ins answer :meth:`address` to everyone, Triton's binder too.
+
+        Outside, only calls at torch's surface hear it: torch itself takes 0 to mean that a tensor has no memory.
+        """
+        with contextlib.ExitStack() as stack:
+            replace(stack, FakeTensor, "data_ptr", lambda tensor: self._addresses.tensor(tensor))
+            yield
+
+    def _install(self, stack: contextlib.ExitStack) -> None:
+        fake = StandInFakeMode()  # first: it imports parts of torch that list torch.cuda's functions
+        install_cuda(stack, self.spec)
+        install_methods(stack)
+        self._launches.install(stack)
+        self._operators.install(stack)
+        self._install_driver(stack)
+        self._install_torch(stack)
+        self._install_modes(stack, fake)
+
+    def _install_driver(self, stack: contextlib.ExitStack) -> None:
+        driver = StandInDriver(self.spec)
+        replace(stack, triton.runtime.driver, "_default", driver)
+        replace(stack, triton.runtime.driver, "_active", driver)
+
+    def _install_torch(self, stack: contextlib.ExitStack) -> None:
+        backward = engine(torch.autograd._engine_run_backward, self._surroundings)
+        replace(stack, torch.autograd, "_engine_run_backward", backward)
+        replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
+        replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
+        replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
+        replace(stack, torch, "compile", _run_eagerly)
+        stack.enter_context(set_wrap_triton_enabled(False))
+
+    def _install_modes(self, stack: contextlib.ExitStack, fake: StandInFakeMode) -> None:
+        stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
+        self._answers = Answers(self._handlers())
+        self._placement = Placement(fake, self._operators.find)
+        stack.enter_context(self._surroundings())
+
+    def _handlers(self) -> dict[Any, Handler]:
+        comparisons = comparison_handlers() if self.level is Level.COMPARISONS_PASS else {}
+        return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **comparisons}
+
+    def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        return self._addresses.tensor(args[0])
+
+    def _surroundings(self) -> contextlib.AbstractContextManager[None]:
+        return entered(self._placement, self._answers)
+
+
+def _run_eagerly(model: Any = None, **options: Any) -> Any:
+    """``torch.compile`` that compiles nothing: what it makes of a function would hide the user's kernels."""
+    return model if model is not None else lambda function: function

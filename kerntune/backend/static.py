@@ -1,0 +1,31 @@
+"""No GPU: stand-in tensors, captured launches, real compilation for any target; nothing runs."""
+
+from __future__ import annotations
+
+import contextlib
+
+from kerntune.backend.standin import StandIns, static_reason
+from kerntune.backend.tensors import StandInTensors
+from kerntune.device import Target, typical_device
+
+
+class StaticBackend:
+    """Captures and compiles for one or several targets. Device queries are answered for the first."""
+
+    name = "static"
+    torch_device = "cuda"
+    gpu = None
+
+    def __init__(self, targets: tuple[Target, ...]) -> None:
+        self.targets = targets
+        self.spec = typical_device(targets[0])
+        self.stand_ins = StandIns(self.spec)
+        self.tensors = StandInTensors(self.stand_ins)
+
+    def activate(self) -> contextlib.AbstractContextManager[None]:
+        """Install the stand-ins."""
+        return self.stand_ins.activate()
+
+    def end_reason(self, error: BaseException) -> str | None:
+        """What stand-ins can't answer."""
+        return static_reason(error)

@@ -1,0 +1,281 @@
+"""What is remembered of cases, on disk: one small JSON a case, binaries and TTIR beside them by checksum."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import lzma
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from kerntune import codec
+from kerntune.device import DeviceSpec, Environment, Target
+from kerntune.errors import BaselineError, StoreError
+from kerntune.measure.base import Sample
+from kerntune.recording import Recording, Stored
+from kerntune.result import CaseId
+from kerntune.static.launches import LaunchStatic
+
+TIME_SCHEMA = "kerntune.time/1"
+STATIC_SCHEMA = "kerntune.static/1"
+
+
+class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A tensor among a case's launches, as it enters the fingerprint."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case's time on one kind of device, and the recording that took it."""
+
+    schema: str
+    case: CaseId
+    fingerprint: str
+    arguments: tuple[Argument, ...]
+    device: DeviceSpec
+    environment: Environment
+    recorded: str
+    recording: Recording
+    sample: Sample
+    static: tuple[LaunchStatic, ...]
+
+
+class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case's static figures for one target and Triton series."""
+
+    schema: str
+    case: CaseId
+    fingerprint: str
+    arguments: tuple[Argument, ...]
+    target: Target
+    triton: str
+    recorded: str
+    launches: tuple[LaunchStatic, ...]
+
+
+def inputs_of(recording: Recording) -> tuple[Argument, ...]:
+    """The tensor layouts that a recording's launches read before any of them writes there.
+
+    What identifies a call that takes no tensors itself (a closure). Temporaries don't count, so that an edit which
+    adds one leaves the case the same.
+    """
+    inputs: dict[Argument, None] = {}
+    written: set[int] = set()
+    for launch in recording.launches:
+        for view in (recording.views[p.view] for p in launch.params if p.view is not None):
+            if view.storage in launch.reads and view.storage not in written:
+                inputs[Argument(view.dtype, view.shape, view.strides)] = None
+        written.update(launch.writes)
+    return tuple(inputs)
+
+
+def fingerprint_of(arguments: Iterable[Argument]) -> str:
+    """16 hex digits over shapes, dtypes and strides: cases with another fingerprint are other cases."""
+    return hashlib.sha256(msgspec.json.encode(tuple(arguments))).hexdigest()[:16]
+
+
+def now() -> str:
+    """The time in UTC, to the second."""
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Artifacts(Mapping[str, bytes]):
+    """Bytes by SHA-256 in a folder of ``<sha>.xz`` files, checked when they are read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __getitem__(self, sha256: str) -> bytes:
+        path = self._path(sha256)
+        try:
+            packed = path.read_bytes()
+        except OSError:
+            raise KeyError(sha256) from None
+        try:
+            data = lzma.decompress(packed)
+        except lzma.LZMAError as exc:
+            raise BaselineError(f"{path}: damaged ({exc}); restore it or record the case anew") from exc
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise BaselineError(f"{path}: its content has another checksum than its name; restore it or record anew")
+        return data
+
+    def __contains__(self, sha256: object) -> bool:
+        return isinstance(sha256, str) and self._path(sha256).exists()
+
+    def __iter__(self) -> Iterator[str]:
+        return (p.stem for p in sorted(self.folder.glob("*.xz")))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def put(self, sha256: str, data: bytes) -> None:
+        """Store bytes under their checksum, once."""
+        path = self._path(sha256)
+        if not path.exists():
+            codec.write_atomic(path, lzma.compress(data, preset=9), error=BaselineError)
+
+    def _path(self, sha256: str) -> Path:
+        return self.folder / f"{sha256}.xz"
+
+
+class BaselineStore:
+    """A baseline folder. Reads strictly, writes atomically, touches only the case it is given.
+
+    Layout: ``<target>/<device>/time/``, ``<target>/triton-<x.y>/static/`` and ``<target>/artifacts/``.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def targets(self) -> list[Target]:
+        """The targets that have baselines, sorted."""
+        slugs = [p.name for p in self.folder.iterdir() if p.is_dir()] if self.folder.is_dir() else []
+        out = []
+        for slug in sorted(slugs):
+            match = re.fullmatch(r"(cuda|hip)-(\w+)", slug)
+            if match:
+                out.append(Target.parse(f"{match[1]}:{match[2]}"))
+        return out
+
+    def artifacts(self, target: Target) -> Artifacts:
+        """The binaries and TTIR of a target."""
+        return Artifacts(self.folder / target.slug / "artifacts")
+
+    # time
+
+    def time_path(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> Path:
+        """Where the time baseline of a case on a device is, or would be."""
+        return self.folder / device.target.slug / device.slug / "time" / case_file(case, fingerprint)
+
+    def time(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> TimeBaseline | None:
+        """The time baseline of a case, None if there is none; BaselineError if it can't be read."""
+        return self.read_time(self.time_path(device, case, fingerprint))
+
+    def read_time(self, path: Path) -> TimeBaseline | None:
+        """A time baseline by its path."""
+        data = _read(path)
+        return (
+            None
+            if data is None
+            else codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=str(path), error=BaselineError)
+        )
+
+    def put_time(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes], keep_binaries: bool = True) -> Path:
+        """Write a case's time baseline: its artifacts first, so that no baseline ever lacks them."""
+        if keep_binaries:
+            store = self.artifacts(baseline.device.target)
+            for sha in artifact_names(baseline.recording):
+                store.put(sha, artifacts[sha])
+        path = self.time_path(baseline.device, baseline.case, baseline.fingerprint)
+        codec.write_atomic(path, codec.to_json(baseline), error=BaselineError)
+        return path
+
+    # static
+
+    def static_path(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> Path:
+        """Where the static baseline of a case is, or would be. ``triton`` is a series such as ``3.9``."""
+        return self.folder / target.slug / f"triton-{triton}" / "static" / case_file(case, fingerprint)
+
+    def static(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
+        """The static baseline of a case, None if there is none; BaselineError if it can't be read."""
+        return self.read_static(self.static_path(target, triton, case, fingerprint))
+
+    def read_static(self, path: Path) -> StaticBaseline | None:
+        """A static baseline by its path."""
+        data = _read(path)
+        if data is None:
+            return None
+        return codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=str(path), error=BaselineError)
+
+    def put_static(self, baseline: StaticBaseline, artifacts: Mapping[str, bytes]) -> Path:
+        """Write a case's static baseline and the TTIR of its launches."""
+        store = self.artifacts(baseline.target)
+        for launch in baseline.launches:
+            store.put(launch.ttir_sha256, artifacts[launch.ttir_sha256])
+        path = self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
+        codec.write_atomic(path, codec.to_json(baseline), error=BaselineError)
+        return path
+
+    # all of them
+
+    def time_files(self, device_slug: str = "*", target_slug: str = "*") -> list[Path]:
+        """Paths of time baselines."""
+        return sorted(self.folder.glob(f"{target_slug}/{device_slug}/time/**/*.json"))
+
+    def static_files(self, target_slug: str = "*", triton: str = "*") -> list[Path]:
+        """Paths of static baselines."""
+        return sorted(self.folder.glob(f"{target_slug}/triton-{triton}/static/**/*.json"))
+
+    def remove(self, path: Path) -> None:
+        """Remove one baseline; its artifacts go with :meth:`sweep`."""
+        try:
+            path.unlink()
+        except OSError as exc:
+            raise BaselineError(f"{path}: can't be removed ({exc.strerror})") from exc
+
+    def sweep(self) -> int:
+        """Remove artifacts that no baseline names; how many. Refuses while any baseline can't be read."""
+        removed = 0
+        for target in self.targets():
+            used = set(self._used(target))
+            store = self.artifacts(target)
+            for sha in set(store) - used:
+                self.remove(store.folder / f"{sha}.xz")
+                removed += 1
+        return removed
+
+    def _used(self, target: Target) -> Iterator[str]:
+        for path in self.time_files(target_slug=target.slug):
+            found = self.read_time(path)
+            if found is not None:
+                yield from artifact_names(found.recording)
+        for path in self.static_files(target_slug=target.slug):
+            static = self.read_static(path)
+            if static is not None:
+                yield from (launch.ttir_sha256 for launch in static.launches)
+
+    def summaries(self) -> Iterator[tuple[Path, TimeBaseline | StaticBaseline | StoreError]]:
+        """Every baseline in the folder, or why it can't be read."""
+        for path in (*self.time_files(), *self.static_files()):
+            try:
+                found = self.read_time(path) if "time" in path.parts else self.read_static(path)
+            except StoreError as exc:
+                yield path, exc
+            else:
+                if found is not None:
+                    yield path, found
+
+
+def artifact_names(recording: Recording) -> list[str]:
+    """Checksums of all that a recording needs to be replayed or compiled anew."""
+    names = [sha for b in recording.binaries for sha in (b.sha256, b.ttir_sha256)]
+    names += [s.content.sha256 for s in recording.storages if isinstance(s.content, Stored)]
+    return list(dict.fromkeys(names))
+
+
+MAX_NAME = 120
+"""Longest readable part of a file name; most file systems end at 255 bytes."""
+
+
+def case_file(case: CaseId, fingerprint: str) -> str:
+    """A relative path: the test file's folders, then a sanitised name and a short hash of id and fingerprint."""
+    file, _, rest = case.nodeid.partition("::")
+    readable = re.sub(r"[^A-Za-z0-9._=-]+", "-", f"{rest}-{case.call}" if case.call else rest).strip("-.")[:MAX_NAME]
+    digest = hashlib.sha256(f"{case.nodeid}\0{case.call}\0{fingerprint}".encode()).hexdigest()[:8]
+    folders = [re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in file.split("/") if part not in ("", ".", "..")]
+    return "/".join([*folders, f"{readable}-{digest}.json"])
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise BaselineError(f"{path}: can't be read ({exc.strerror})") from exc

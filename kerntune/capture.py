@@ -1,0 +1,328 @@
+"""Records what a call launches, by standing in for Triton's entry points while the call runs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kerntune import compat
+from kerntune.backend.base import Backend
+from kerntune.compile import Compiler
+from kerntune.config import Config
+from kerntune.device import Target
+from kerntune.errors import CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError, TuningError
+from kerntune.grids.check import check_grid
+from kerntune.kernels.source import jit_of, kernel_file, kernel_name
+from kerntune.kernels.specialize import Specialized, specialize
+from kerntune.plan import Plan
+
+LAUNCH_WORDS = ("grid", "warmup")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config to try. ``hook`` is what must run before a launch with it (a config's ``pre_hook``)."""
+
+    config: Config
+    hook: Callable[[dict[str, Any]], Any] | None = None
+
+
+@dataclass
+class Site:
+    """A launch whose config was open: who called it with what, and the candidates after the user's pruning.
+
+    ``run`` launches with one candidate's keywords (through ``@triton.heuristics`` and the like, if they are between).
+    """
+
+    kernel: str
+    jit: Any
+    arguments: Mapping[str, Any]
+    candidates: tuple[Candidate, ...]
+    run: Callable[[Mapping[str, Any]], Any]
+    settle: Callable[[int], None]
+    """Tells the user's tuner which candidate won."""
+
+    tuner: Any = None
+    originals: Sequence[Any] = ()
+    """The user's tuner object and its configs, candidate by candidate; nothing for candidates from a marker."""
+
+    writes_arguments: bool = False
+    """Whether ``run`` changes arguments before it launches (``reset_to_zero``, a user's ``pre_hook``)."""
+
+    chosen: int = 0
+
+
+@dataclass
+class Pending:
+    """A launch as it was called: what each target would compile, and where it ran."""
+
+    jit: Any
+    specialized: dict[Target, Specialized | TrialError]
+    grid: tuple[int, int, int]
+    site: Site | None = None
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a candidate would launch."""
+
+    specialized: Specialized
+    grid: tuple[int, int, int]
+
+
+class _Local(threading.local):
+    site: Site | None = None
+    probe: list[tuple[Any, Sequence[Any], dict[str, Any]]] | None = None
+
+
+@dataclass
+class Capture:
+    """One call's launches. Use :meth:`active` around the call, then :attr:`launches` and :attr:`plan`.
+
+    ``prefer(site)`` gives the order in which candidates are tried for the captured run itself: the first that
+    launches is used. ``given`` holds candidates for bare kernels by kernel name.
+    """
+
+    backend: Backend
+    compiler: Compiler
+    given: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
+    prefer: Callable[[Site], Sequence[int]] = lambda site: range(len(site.candidates))
+    launches: list[Pending] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.plan = Plan(self.backend)
+        self._local = _Local()
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Stand in for Triton's entry points, process-wide: backward passes run on other threads."""
+        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.jit import JITFunction
+
+        if not _ACTIVE.acquire(blocking=False):
+            raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
+        run_jit, run_tuned = JITFunction.run, Autotuner.run
+        self._original = run_jit
+        capture = self
+
+        def jit_run(jit: Any, *args: Any, **kwargs: Any) -> Any:
+            return capture._on_launch(jit, args, kwargs)
+
+        def tuned_run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            return capture._on_tuned(tuner, args, kwargs)
+
+        global _current
+        _current, JITFunction.run, Autotuner.run = self, jit_run, tuned_run
+        try:
+            yield
+        finally:
+            _current, JITFunction.run, Autotuner.run = None, run_jit, run_tuned
+            _ACTIVE.release()
+
+    def tuned_run(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """For tuners of our own, whose ``run`` isn't Triton's."""
+        return self._on_tuned(tuner, args, kwargs)
+
+    # launches
+
+    def _on_launch(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if self._local.probe is not None:
+            self._local.probe.append((jit, args, kwargs))
+            return None
+        if kwargs.get("warmup"):
+            return self._original(jit, *args, **kwargs)
+        if kernel_name(jit) in self.given and self._local.site is None:
+            return self._on_given(jit, args, kwargs)
+        with self._lock:
+            return self._record(jit, args, kwargs)
+
+    def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        pending = self._bind(jit, args, kwargs)
+        if self.backend.gpu is not None and 0 not in pending.grid:
+            first = pending.specialized[self.backend.targets[0]]
+            if isinstance(first, TrialError):
+                raise first
+            self.plan.observe(self.compiler.compile(first), first)
+        result = self._original(jit, *args, **kwargs)
+        self.launches.append(pending)
+        return result
+
+    def _bind(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Pending:
+        specialized: dict[Target, Specialized | TrialError] = {}
+        bound: Mapping[str, Any] | None = None
+        for target in self.backend.targets:
+            try:
+                launch = self._specialize(jit, args, kwargs, target)
+                specialized[target], bound = launch, launch.bound
+            except CompileError as exc:
+                specialized[target] = exc
+        if bound is None:
+            raise next(x for x in specialized.values() if isinstance(x, TrialError))
+        grid = self._grid(jit, kwargs.get("grid"), bound, kwargs)
+        return Pending(jit, specialized, grid, self._local.site)
+
+    def _specialize(self, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target) -> Specialized:
+        words = {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}
+        with self.backend.tensors.specializing():
+            return specialize(jit, args, words, target)
+
+    def _grid(self, jit: Any, grid: Any, bound: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[int, int, int]:
+        values = grid(bound) if callable(grid) else grid
+        name = f"{kernel_name(jit)} ({kernel_file(jit)})"
+        return check_grid(values, kernel=name, spec=self.backend.spec, num_ctas=int(kwargs.get("num_ctas") or 1))
+
+    # tuned launches
+
+    def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        named = dict(zip(tuner.arg_names, args, strict=False))
+        tuner.nargs = named
+        site = self._site(tuner, args, kwargs, named)
+        if self._local.probe is not None or kwargs.get("warmup"):
+            return site.run(site.candidates[0].config.all_kwargs())
+        return self._launch_site(site)
+
+    def _site(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], named: Mapping[str, Any]) -> Site:
+        name = tuner.base_fn.__name__
+        where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
+        configs = _pruned(tuner, kwargs, where)
+        candidates = tuple(Candidate(_config_of(c, where), c.pre_hook) for c in configs)
+        check_candidates(where, [c.config for c in candidates], self._words(tuner.arg_names), kwargs)
+        key = compat.autotuner_key(tuner, named, kwargs)
+
+        def run(words: Mapping[str, Any]) -> Any:
+            tuner.nargs = dict(named)
+            tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
+            return tuner.fn.run(*args, **kwargs, **words)
+
+        def settle(winner: int) -> None:
+            tuner.best_config = configs[winner]
+            tuner.cache[key] = configs[winner]
+
+        writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
+        return Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
+
+    def _words(self, names: Sequence[str]) -> list[str]:
+        return [*names, *compat.option_names(self.backend.targets[0])]
+
+    def _on_given(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        where = f"kernel {kernel_name(jit)} ({kernel_file(jit)})"
+        configs = self.given[kernel_name(jit)]
+        check_candidates(where, configs, self._words([p.name for p in jit.params]), {})
+        if not callable(kwargs.get("grid")) and len({str(c.kwargs) for c in configs}) > 1:
+            raise ConfigError(
+                f"{where}: its grid is the plain tuple {kwargs.get('grid')}, which can't follow the tuned "
+                f"{', '.join(sorted({k for c in configs for k in c.kwargs}))}. Give a grid function, "
+                "grid=lambda meta: (triton.cdiv(n, meta['BLOCK']),)"
+            )
+        bound_names = [p.name for p in jit.params]
+        tuned = {k for c in configs for k in (*c.kwargs, "num_warps", "num_stages", "num_ctas", "maxnreg")}
+        named = {**dict(zip(bound_names, args, strict=False)), **kwargs}
+        fixed = {k: v for k, v in named.items() if k not in tuned}
+
+        def run(words: Mapping[str, Any]) -> Any:
+            return jit.run(**{**fixed, **words})
+
+        return self._launch_site(
+            Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None)
+        )
+
+    def _launch_site(self, site: Site) -> Any:
+        failures = []
+        for index in self.prefer(site):
+            site.chosen = index
+            try:
+                return self._launch_candidate(site)
+            except (CompileError, OutOfResourcesError) as exc:
+                failures.append(f"  {site.candidates[index].config}: {exc}")
+        raise TuningError(f"kernel {site.kernel}: no candidate can be launched\n" + "\n".join(failures))
+
+    def _launch_candidate(self, site: Site) -> Any:
+        from triton.runtime.errors import OutOfResources
+
+        candidate = site.candidates[site.chosen]
+        outer, self._local.site = self._local.site, site
+        try:
+            if candidate.hook is not None:
+                candidate.hook({**site.arguments, **candidate.config.all_kwargs()})
+            return site.run(candidate.config.all_kwargs())
+        except OutOfResources as exc:
+            raise OutOfResourcesError(str(exc)) from exc
+        finally:
+            self._local.site = outer
+
+    def probe(self, site: Site, index: int) -> Probe:
+        """What candidate ``index`` of a site would launch; nothing runs but its hook, whose writes are undone.
+
+        Only inside :meth:`active`. Raises what specializing raises.
+        """
+        candidate = site.candidates[index]
+        seen: list[tuple[Any, Sequence[Any], dict[str, Any]]] = []
+        self._local.probe = seen
+        try:
+            with self.plan.preserving(site.arguments.values() if candidate.hook or site.writes_arguments else ()):
+                if candidate.hook is not None:
+                    candidate.hook({**site.arguments, **candidate.config.all_kwargs()})
+                site.run(candidate.config.all_kwargs())
+        finally:
+            self._local.probe = None
+        jit, args, kwargs = seen[-1]
+        launch = self._specialize(jit, args, kwargs, self.backend.targets[0])
+        return Probe(launch, self._grid(jit, kwargs.get("grid"), launch.bound, kwargs))
+
+
+_ACTIVE = threading.Lock()
+_current: Capture | None = None
+
+
+def current() -> Capture | None:
+    """The capture that is active in this process, if any."""
+    return _current
+
+
+def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
+    from triton.runtime import errors
+
+    try:
+        configs = list(tuner.prune_configs(kwargs))
+    except getattr(errors, "AutotunerError", ()) as exc:
+        raise ConfigError(f"{where}: {exc}") from exc
+    if not configs:
+        raise ConfigError(f"{where}: no configs are left to try; give at least one, or prune fewer")
+    return configs
+
+
+def _config_of(config: Any, where: str) -> Config:
+    """Triton's config as ours."""
+    options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
+    try:
+        return Config.from_mapping(
+            {
+                **config.kwargs,
+                "num_warps": config.num_warps,
+                "num_stages": config.num_stages,
+                "num_ctas": config.num_ctas,
+                "maxnreg": config.maxnreg,
+            }
+        ).replace(options=options)
+    except ConfigError as exc:
+        raise ConfigError(f"{where}: {exc}") from exc
+
+
+def check_candidates(where: str, configs: Sequence[Config], names: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Refuse an empty list, a config for a parameter that doesn't exist, and one that the call sets itself."""
+    if not configs:
+        raise ConfigError(f"{where}: its list of configs is empty; give at least one config")
+    for config in configs:
+        unknown = [k for k in config.kwargs if k not in names]
+        if unknown:
+            raise ConfigError(
+                f"{where}: config ({config}) sets {', '.join(unknown)}, which the kernel doesn't have; "
+                f"give one of {', '.join(names)}"
+            )
+        clash = [k for k in config.kwargs if k in given]
+        if clash:
+            raise ConfigError(f"{where}: {', '.join(clash)} is given by the call and tuned by config ({config})")

@@ -1,0 +1,93 @@
+"""What a check is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kerntune.baseline import BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.config import Config
+from kerntune.policy import Policy, TuneMode, Update
+from kerntune.result import CaseId, CaseResult
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Project-wide choices. ``root`` is the folder of the ini file; ``targets`` empty means the default."""
+
+    root: Path
+    baselines: Path
+    update: Update = Update.NONE
+    tune: TuneMode = TuneMode.AUTO
+    policy: Policy = field(default_factory=Policy)
+    targets: tuple[str, ...] = ()
+    cache_dir: Path | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One ``autotune(fn, *args)`` of a test. ``name`` is the given name or the call's ordinal as text.
+
+    ``candidates`` are configs for bare kernels, by kernel name. ``flops`` and ``bytes`` are of one call.
+    """
+
+    nodeid: str
+    name: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    policy: Policy = field(default_factory=Policy)
+    reference: Callable[[], Any] | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    scope: str = "kernels"
+    candidates: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
+    flops: float | None = None
+    bytes: float | None = None
+
+    @property
+    def case(self) -> CaseId:
+        """The call's identity, without its fingerprint."""
+        return CaseId(self.nodeid, self.name)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A baseline that will be written once its test has passed."""
+
+    baseline: TimeBaseline | StaticBaseline
+    artifacts: Mapping[str, bytes]
+    write: bool
+
+    def commit(self, store: BaselineStore) -> Path:
+        """Write it, atomically."""
+        if isinstance(self.baseline, TimeBaseline):
+            return store.put_time(self.baseline, self.artifacts)
+        return store.put_static(self.baseline, self.artifacts)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What ``fn`` returned, and the results: one on a GPU, one per target without.
+
+    ``pending`` holds what this run measured; call :meth:`commit` once the test has passed.
+    """
+
+    value: Any
+    results: tuple[CaseResult, ...]
+    pending: tuple[Pending | None, ...] = ()
+    store: BaselineStore | None = None
+
+    def commit(self) -> tuple[CaseResult, ...]:
+        """Write the baselines that this run is to write; the results, marked where one was written."""
+        out = []
+        for result, pending in zip(self.results, self.pending or [None] * len(self.results), strict=True):
+            if pending is not None and pending.write and self.store is not None:
+                path = pending.commit(self.store)
+                result = msgspec.structs.replace(result, recorded=True, baseline_path=str(path))
+            out.append(result)
+        return tuple(out)

@@ -1,0 +1,230 @@
+"""A run over many cases: one backend, one baseline folder, one cache."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from kerntune import compat
+from kerntune.backend.base import Backend
+from kerntune.backend.probe import find_backend
+from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
+from kerntune.cache import WinnerCache
+from kerntune.capture import Capture, Site
+from kerntune.check.call import Call, Checked, Settings
+from kerntune.check.reference import compare_reference
+from kerntune.check.static import check_static, stored_configs
+from kerntune.check.timed import TimedCheck
+from kerntune.compile import Compiler
+from kerntune.errors import UsageError
+from kerntune.judge import Evidence, decide
+from kerntune.policy import Verdict
+from kerntune.result import CaseId, CaseResult
+from kerntune.winners import Winners
+
+
+def open_session(settings: Settings, backend: Backend | None = None) -> Session:
+    """A session on ``backend``, or on what this machine has. UsageError where nothing can be done."""
+    store = BaselineStore(settings.baselines)
+    return Session(settings, backend or find_backend(settings.targets, store.targets()), store)
+
+
+class Session:
+    """Checks calls. :meth:`start` before users' modules are imported, :meth:`close` at the end."""
+
+    def __init__(self, settings: Settings, backend: Backend, store: BaselineStore) -> None:
+        self.settings, self.backend, self.store = settings, backend, store
+        self._compiler = Compiler()
+        self._cache = WinnerCache(settings.cache_dir)
+        self._stack = contextlib.ExitStack()
+        self._seen: dict[CaseId, set[str]] = {}
+
+    @property
+    def device(self) -> str:
+        """What users' tests create tensors on."""
+        return self.backend.torch_device
+
+    @property
+    def static(self) -> bool:
+        """Whether nothing can run here: tests run on stand-ins."""
+        return self.backend.gpu is None
+
+    def header(self) -> list[str]:
+        """Where this run takes place, for pytest's header."""
+        if self.static:
+            place = f"no GPU: compiling for {', '.join(map(str, self.backend.targets))}"
+        else:
+            place = f"{self.backend.spec.name} ({self.backend.spec.target})"
+        versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
+        return [f"kerntune: {place}, {versions}", f"kerntune: baselines {self.store.folder}"]
+
+    def start(self) -> None:
+        """Install stand-ins where there is no GPU."""
+        self._stack.enter_context(compat.without_line_info())
+        self._stack.enter_context(self.backend.activate())
+
+    def close(self) -> None:
+        """Undo :meth:`start`."""
+        self._stack.close()
+
+    def static_end(self, error: BaseException) -> str | None:
+        """Why a test body could not go on with stand-ins; None for a genuine failure."""
+        return self.backend.end_reason(error)
+
+    def check(self, call: Call, progress: Callable[[str], None] = lambda text: None) -> Checked:
+        """Run the call once, compare it with its reference, tune, time and judge what it launched."""
+        if call.scope not in ("kernels", "op"):
+            raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
+        arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
+        with self._lock():
+            capture, value = self._capture(call, arguments)
+            self._compare(call, value)
+            if not capture.launches:
+                return self._incomplete(call, value)
+            if self.backend.gpu is None:
+                return self._check_static(call, capture, arguments, value)
+            winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
+            timed = TimedCheck(
+                self.backend, self.store, winners, call, capture, arguments, self.settings.update, progress
+            )
+            self._note(call, timed.fingerprint)
+            return timed.run(value)
+
+    def stale(self, ran: Collection[str], selected_all: bool) -> list[CaseResult]:
+        """Baselines of this device (or of these targets) whose case ran but is no more, or whose test is gone.
+
+        ``ran`` are the node ids that ran; ``selected_all`` tells that the run was not narrowed.
+        """
+        out = []
+        for path, baseline in self._mine():
+            case = baseline.case
+            gone = case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, set())
+            if gone or (selected_all and case.nodeid not in ran):
+                why = "its test ran, but not with this call, shape, dtype or stride" if gone else "its test is gone"
+                out.append(self._stale(baseline, str(path), why))
+        return out
+
+    # steps of a check
+
+    def _lock(self) -> contextlib.AbstractContextManager[None]:
+        return self.backend.gpu.lock() if self.backend.gpu is not None else contextlib.nullcontext()
+
+    def _capture(self, call: Call, arguments: tuple[Argument, ...]) -> tuple[Capture, Any]:
+        capture = Capture(self.backend, self._compiler, call.candidates, prefer=self._preference(call, arguments))
+        with capture.active():
+            value = call.fn(*call.args, **call.kwargs)
+        if self.backend.gpu is not None:
+            self.backend.gpu.synchronize()
+        return capture, value
+
+    def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Callable[[Site], Sequence[int]]:
+        if self.backend.gpu is not None:
+            winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
+            return lambda site: _first(winners.find(site), len(site.candidates))
+        target = self.backend.targets[0]
+        stored = stored_configs(self.store, call, target, fingerprint_of(arguments) if arguments else None)
+
+        def prefer(site: Site) -> Sequence[int]:
+            configs = [c.config for c in site.candidates]
+            known = [configs.index(c) for c in stored.get(site.kernel, []) if c in configs]
+            return _first(known[0] if known else None, len(configs))
+
+        return prefer
+
+    def _compare(self, call: Call, value: Any) -> None:
+        if call.reference is not None:
+            compare_reference(value, call.reference(), rtol=call.rtol, atol=call.atol, case=str(call.case))
+
+    def _check_static(self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any) -> Checked:
+        found = [
+            check_static(self.store, call, capture, target, arguments, self.settings.update)
+            for target in self.backend.targets
+        ]
+        for result, _ in found:
+            self._note(call, result.fingerprint)
+        return Checked(value, tuple(r for r, _ in found), tuple(p for _, p in found), self.store)
+
+    def _incomplete(self, call: Call, value: Any) -> Checked:
+        verdict = decide(Evidence(launched=0), call.policy)
+        message = f"{verdict.value} {call.case}: no Triton kernel was launched in this call, so nothing was checked"
+        result = CaseResult(
+            case=call.case,
+            fingerprint="",
+            verdict=verdict,
+            outcome=call.policy.outcome(verdict),
+            message=message,
+            target=str(self.backend.targets[0]),
+        )
+        return Checked(value, (result,))
+
+    # stale baselines
+
+    def _note(self, call: Call, fingerprint: str) -> None:
+        self._seen.setdefault(call.case, set()).add(fingerprint)
+
+    def _mine(self) -> list[tuple[Any, TimeBaseline | StaticBaseline]]:
+        found: list[tuple[Any, TimeBaseline | StaticBaseline | None]] = []
+        if self.static:
+            series = compat.triton_series()
+            for target in self.backend.targets:
+                found += [(p, self.store.read_static(p)) for p in self.store.static_files(target.slug, series)]
+        else:
+            spec = self.backend.spec
+            found += [(p, self.store.read_time(p)) for p in self.store.time_files(spec.slug, spec.target.slug)]
+        return [(p, b) for p, b in found if b is not None]
+
+    def _stale(self, baseline: TimeBaseline | StaticBaseline, path: str, why: str) -> CaseResult:
+        target = baseline.target if isinstance(baseline, StaticBaseline) else baseline.device.target
+        return CaseResult(
+            case=baseline.case,
+            fingerprint=baseline.fingerprint,
+            verdict=Verdict.STALE,
+            outcome=self.settings.policy.outcome(Verdict.STALE),
+            message=f"STALE {baseline.case}: {why}; `kerntune baselines prune` removes {path}",
+            target=str(target),
+            baseline_path=path,
+        )
+
+
+def _first(index: int | None, count: int) -> list[int]:
+    rest = [i for i in range(count) if i != index]
+    return rest if index is None else [index, *rest]
+
+
+def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
+    """The layouts of the tensors among a call's arguments, in order; partial functions and modules included."""
+    out: list[Argument] = []
+
+    def walk(value: Any, depth: int = 0) -> None:
+        if backend.tensors.is_tensor(value):
+            out.append(
+                Argument(
+                    str(value.dtype).removeprefix("torch."),
+                    tuple(map(int, value.shape)),
+                    tuple(map(int, value.stride())),
+                )
+            )
+        elif depth < MAX_DEPTH:
+            for child in _children(value):
+                walk(child, depth + 1)
+
+    walk(tree)
+    return tuple(out)
+
+
+MAX_DEPTH = 6
+"""Nesting of containers in which tensors are looked for."""
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return list(value)
+    if isinstance(value, dict):
+        return list(value.values())
+    if hasattr(value, "func") and hasattr(value, "args") and hasattr(value, "keywords"):
+        return [value.args, value.keywords]
+    if callable(getattr(value, "parameters", None)) and hasattr(value, "buffers"):
+        return [*value.parameters(), *value.buffers()]
+    base = getattr(value, "base", None)
+    return [base] if type(value).__name__ == "TensorDescriptor" else []

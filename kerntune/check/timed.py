@@ -1,0 +1,267 @@
+"""Judges a captured call on a GPU: tune, time, compare with the baseline in turn."""
+
+from __future__ import annotations
+
+import time
+from collections import ChainMap
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from kerntune.backend.base import Backend
+from kerntune.baseline import (
+    TIME_SCHEMA,
+    Argument,
+    BaselineStore,
+    TimeBaseline,
+    fingerprint_of,
+    inputs_of,
+    now,
+)
+from kerntune.capture import Capture, Site
+from kerntune.check.call import Call, Checked, Pending
+from kerntune.check.causes import causes
+from kerntune.check.words import timed_message
+from kerntune.errors import OutOfResourcesError, ReplayError
+from kerntune.judge import Evidence, decide, settled
+from kerntune.launch import Loader, Program
+from kerntune.measure.base import Sample
+from kerntune.measure.timing import estimate_ns, slot_for, take_sample
+from kerntune.memory import Memory
+from kerntune.plan import describe
+from kerntune.policy import Outcome, Update, Verdict
+from kerntune.recorder import record
+from kerntune.recording import Recording, same_work
+from kerntune.replay import BLOCKS, MORE_BLOCKS, Pair, pair, shared_memory
+from kerntune.result import CaseResult, FailedTrial, LaunchReport
+from kerntune.static.launches import LaunchStatic, launch_statics
+from kerntune.stats import median
+from kerntune.tuner import tune
+from kerntune.winners import Winners
+
+
+class TimedCheck:
+    """The check of one captured call. Lives inside the device's lock."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        store: BaselineStore,
+        winners: Winners,
+        call: Call,
+        capture: Capture,
+        arguments: tuple[Argument, ...],
+        update: Update,
+        progress: Callable[[str], None],
+    ) -> None:
+        assert backend.gpu is not None
+        self.backend, self.gpu, self.store, self.winners = backend, backend.gpu, store, winners
+        self.call, self.capture, self.update, self.progress = call, capture, update, progress
+        self.loader = Loader(self.gpu)
+        self.recorded = record(capture, backend.targets[0])
+        self.arguments = arguments or inputs_of(self.recorded.recording)
+        self.fingerprint = fingerprint_of(self.arguments)
+        self.failures: list[FailedTrial] = []
+        self.tuning_seconds = 0.0
+
+    def run(self, value: object) -> Checked:
+        """Tune, judge, and prepare the baseline that may be written."""
+        try:
+            baseline = self.store.time(self.gpu.spec, self.call.case, self.fingerprint)
+            self._tune(baseline)
+            return self._judge(value, baseline)
+        finally:
+            self.loader.close()
+
+    # tuning
+
+    def _tune(self, baseline: TimeBaseline | None) -> None:
+        start = time.perf_counter()
+        for index, pending in enumerate(self.capture.launches):
+            if pending.site is not None:
+                self._tune_site(index, pending.site, baseline)
+        self.tuning_seconds = time.perf_counter() - start
+
+    def _tune_site(self, index: int, site: Site, baseline: TimeBaseline | None) -> None:
+        stored = self.winners.find(site)
+        if stored is not None and stored == site.chosen:
+            site.settle(stored)
+            return
+        with self.capture.active():
+            incumbent = stored if stored is not None else self._incumbent(index, site, baseline)
+            tuned = tune(self.capture, self.recorded, index, self.loader, incumbent=incumbent, progress=self.progress)
+        self.recorded.recording = tuned.recording
+        self.failures += tuned.failures
+        site.settle(tuned.winner)
+        self.winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+
+    @staticmethod
+    def _incumbent(index: int, site: Site, baseline: TimeBaseline | None) -> int | None:
+        launches = baseline.recording.launches if baseline else ()
+        configs = [c.config for c in site.candidates]
+        if index < len(launches) and launches[index].kernel == site.kernel and launches[index].config in configs:
+            return configs.index(launches[index].config)  # type: ignore[arg-type]  # None is never in configs
+        return None
+
+    # judging
+
+    def _judge(self, value: object, baseline: TimeBaseline | None) -> Checked:
+        recording = self.recorded.recording
+        self.progress(f"{self.call.case}: timing")
+        memory = Memory(self.gpu, recording.storages, self.recorded.sources)
+        program = Program(self.loader, recording, memory, self.recorded.artifacts)
+        sample = take_sample(slot_for(program, estimate_ns(program)))
+        replayed, why_not = None, ""
+        if baseline is not None and not same_work(baseline.recording, recording):
+            replayed, why_not = self._replay(baseline)
+        evidence = self._evidence(baseline, sample, replayed)
+        verdict = decide(evidence, self.call.policy)
+        pending = self._pending(verdict, sample)
+        result = self._result(verdict, baseline, sample, replayed, why_not, pending)
+        return Checked(value, (result,), (pending,), self.store)
+
+    def _evidence(self, baseline: TimeBaseline | None, sample: Sample, replayed: Pair | None) -> Evidence:
+        if baseline is None:
+            return Evidence(launched=len(self.recorded.recording.launches))
+        stored = median(baseline.sample.times_ns)
+        today = median(replayed.a_ns) if replayed else median(sample.times_ns)
+        identical = same_work(baseline.recording, self.recorded.recording)
+        comparable = baseline.sample.protocol.timer == sample.protocol.timer
+        return Evidence(
+            launched=len(self.recorded.recording.launches),
+            expected=len(baseline.recording.launches),
+            identical=identical,
+            replay=replayed.change if replayed else None,
+            drift=today / stored - 1 if comparable and (identical or replayed) else None,
+            baseline_ns=stored,
+        )
+
+    def _replay(self, baseline: TimeBaseline) -> tuple[Pair | None, str]:
+        stored = self.store.artifacts(self.gpu.spec.target)
+        artifacts = ChainMap[str, bytes](self.recorded.artifacts, stored)  # type: ignore[arg-type]  # only read
+        mine = self.recorded.recording
+        self.progress(f"{self.call.case}: replaying the baseline beside today's code")
+        try:
+            memory, theirs = shared_memory(self.gpu, mine, self.recorded.sources, baseline.recording, artifacts)
+            pairing = pair(self.loader, theirs, mine, memory, artifacts)
+            seen = pairing.run(BLOCKS, self.call.policy.level)
+            if not settled(seen.change, self.call.policy, median(seen.a_ns)):
+                seen = pairing.run(MORE_BLOCKS, self.call.policy.level)
+        except (ReplayError, OutOfResourcesError) as exc:
+            return None, str(exc)
+        return seen, ""
+
+    # results
+
+    def _pending(self, verdict: Verdict, sample: Sample) -> Pending:
+        write = should_write(verdict, self.update, self.call.policy.outcome(verdict), self.call.policy.missing.value)
+        recording = self.recorded.recording
+        if not write:
+            return Pending(self._baseline(recording, sample), {}, False)
+        storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
+        recording = msgspec.structs.replace(recording, storages=storages)
+        return Pending(self._baseline(recording, sample), {**self.recorded.artifacts, **contents}, True)
+
+    def _baseline(self, recording: Recording, sample: Sample) -> TimeBaseline:
+        return TimeBaseline(
+            schema=TIME_SCHEMA,
+            case=self.call.case,
+            fingerprint=self.fingerprint,
+            arguments=self.arguments,
+            device=msgspec.structs.replace(self.gpu.spec, uuid=""),
+            environment=self.gpu.environment(),
+            recorded=now(),
+            recording=recording,
+            sample=sample,
+            static=self._static(),
+        )
+
+    def _static(self) -> tuple[LaunchStatic, ...]:
+        return launch_statics(self.recorded, self.gpu.spec)
+
+    def _result(
+        self,
+        verdict: Verdict,
+        baseline: TimeBaseline | None,
+        sample: Sample,
+        replayed: Pair | None,
+        why_not: str,
+        pending: Pending,
+    ) -> CaseResult:
+        before, after = _times(baseline, sample, replayed)
+        reasons = self._reasons(baseline, why_not)
+        static = pending.baseline.static if isinstance(pending.baseline, TimeBaseline) else ()
+        outcome = self.call.policy.outcome(verdict)
+        if pending.write and self.update is Update.ALL:
+            outcome = Outcome.PASS
+        return CaseResult(
+            case=self.call.case,
+            fingerprint=self.fingerprint,
+            verdict=verdict,
+            outcome=outcome,
+            message=timed_message(
+                verdict, self.call.case, before, after, replayed.change if replayed else None, reasons
+            ),
+            target=str(self.gpu.spec.target),
+            device=self.gpu.spec.name,
+            launches=launch_reports(static),
+            baseline_ns=before,
+            current_ns=after,
+            change=replayed.change if replayed else None,
+            tolerance=self.call.policy.tolerance,
+            rung=_rung(baseline, replayed, why_not),
+            causes=reasons,
+            failed_trials=tuple(self.failures),
+            times_ns=sample.times_ns,
+            timer=sample.protocol.timer,
+            tuning_seconds=self.tuning_seconds,
+            baseline_path=str(self.store.time_path(self.gpu.spec, self.call.case, self.fingerprint)),
+            flops=self.call.flops,
+            bytes_moved=self.call.bytes,
+        )
+
+    def _reasons(self, baseline: TimeBaseline | None, why_not: str) -> tuple[str, ...]:
+        if baseline is None:
+            return ("no baseline on this device",)
+        today = self.gpu.environment()
+        reasons = causes(baseline.recording, self.recorded.recording, baseline.environment, today)
+        moved = baseline.environment.differences(today)
+        if moved:
+            reasons = (*reasons, "environment " + "; ".join(moved))
+        return (*reasons, f"the baseline can't be replayed: {why_not}") if why_not else reasons
+
+
+def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
+    """Rows for people from static figures."""
+    return tuple(
+        LaunchReport(
+            kernel=s.kernel,
+            config=s.config,
+            grid=s.grid,
+            registers=s.metrics.registers,
+            spill_bytes=s.metrics.spill_store_bytes + s.metrics.spill_load_bytes,
+            shared_bytes=s.metrics.shared_bytes,
+        )
+        for s in static
+    )
+
+
+def should_write(verdict: Verdict, update: Update, outcome: Outcome, missing: str) -> bool:
+    """Whether a case's baseline is written anew, given its verdict and the run's update mode."""
+    if update is Update.ALL:
+        return verdict is not Verdict.INCOMPLETE
+    if verdict is Verdict.NEW:
+        return update is Update.NEW or missing == "record"
+    return update is Update.IMPROVED and verdict is Verdict.IMPROVED
+
+
+def _times(baseline: TimeBaseline | None, sample: Sample, replayed: Pair | None) -> tuple[float | None, float]:
+    if replayed is not None:
+        return median(replayed.a_ns), median(replayed.b_ns)
+    return (median(baseline.sample.times_ns) if baseline else None), median(sample.times_ns)
+
+
+def _rung(baseline: TimeBaseline | None, replayed: Pair | None, why_not: str) -> str:
+    if baseline is None:
+        return ""
+    return "paired replay" if replayed else "stored sample" if why_not else "identity"

@@ -1,0 +1,56 @@
+"""Sentences about cases, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kerntune.policy import Verdict
+from kerntune.result import CaseId
+from kerntune.stats import Estimate
+
+
+def duration(ns: float) -> str:
+    """``12.4 µs``: three digits and a unit."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if ns >= size:
+            return f"{_three(ns / size)} {unit}"
+    return f"{_three(ns)} ns"
+
+
+def _three(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def percent(change: float) -> str:
+    """``+12.1 %``."""
+    return f"{change * 100:+.1f} %"
+
+
+def interval(change: Estimate) -> str:
+    """``99.9 % CI +11.6..+12.5``."""
+    level = f"{change.level * 100:.6g} % CI"
+    return f"{level} {change.low * 100:+.1f}..{change.high * 100:+.1f}"
+
+
+def timed_message(
+    verdict: Verdict,
+    case: CaseId,
+    before_ns: float | None,
+    after_ns: float | None,
+    change: Estimate | None,
+    causes: Sequence[str],
+) -> str:
+    """A verdict's sentence, with the causes at its end.
+
+    ``REGRESSED test[4096]: 12.4 µs -> 13.9 µs (+12.1 %, 99.9 % CI +11.6..+12.5), code changed, config unchanged``.
+    """
+    text = f"{verdict.value} {case}"
+    if before_ns is not None and after_ns is not None:
+        text += f": {duration(before_ns)} -> {duration(after_ns)}"
+        if change is not None:
+            text += f" ({percent(change.point)}, {interval(change)})"
+        else:
+            text += f" ({percent(after_ns / before_ns - 1)})"
+    elif after_ns is not None:
+        text += f": {duration(after_ns)}"
+    return ", ".join([text, *causes])

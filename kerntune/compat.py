@@ -1,0 +1,165 @@
+"""The one place that knows how Triton's versions differ (3.6 to 3.9)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+
+@lru_cache(maxsize=1)
+def triton_version() -> str:
+    """``3.9.0``; empty if Triton isn't installed. Imports nothing."""
+    try:
+        return importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+@lru_cache(maxsize=1)
+def torch_version() -> str:
+    """``2.13.0+cpu``; empty if torch isn't installed. Imports nothing."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def triton_series() -> str:
+    """``3.9``: what static figures are stored under."""
+    return ".".join(triton_version().split(".")[:2])
+
+
+def run_options(jit: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords that ``JITFunction.run`` adds to a launch before it binds the arguments.
+
+    3.6 adds ``debug`` and ``instrumentation_mode``, 3.9 also ``fpsan_homomorphic_casts``.
+    """
+    from triton import knobs
+
+    out = dict(kwargs)
+    out["debug"] = out.get("debug", jit.debug) or knobs.runtime.debug
+    out["instrumentation_mode"] = knobs.compilation.instrumentation_mode
+    if hasattr(knobs.compilation, "fpsan_homomorphic_casts"):
+        out["fpsan_homomorphic_casts"] = knobs.compilation.fpsan_homomorphic_casts
+    return out
+
+
+def make_backend(target: Any) -> Any:
+    """Triton's compiler backend for a ``GPUTarget``."""
+    from triton.compiler.compiler import make_backend as make
+
+    return make(target)
+
+
+def gpu_target(backend: str, arch: int | str, warp_size: int) -> Any:
+    """Triton's own word for a target."""
+    from triton.backends.compiler import GPUTarget
+
+    return GPUTarget(backend, arch, warp_size)
+
+
+@lru_cache(maxsize=8)
+def option_names(target: Any) -> tuple[str, ...]:
+    """Compile options that the backend of a :class:`kerntune.device.Target` knows beside the usual four."""
+    backend = make_backend(gpu_target(target.backend, target.triton_arch, target.warp_size))
+    return tuple(sorted(vars(backend.parse_options({}))))
+
+
+def binder_of(jit: Any, backend: Any) -> Any:
+    """The function that binds and specializes arguments: ``(*args, **kwargs) -> bound, specialization, options``."""
+    from triton.runtime.jit import create_function_from_signature
+
+    return create_function_from_signature(jit.signature, jit.params, backend)
+
+
+def pack_args(jit: Any, backend: Any, kwargs: dict[str, Any], bound: Any, specialization: Any, options: Any) -> Any:
+    """``options, signature, constexprs, attrs`` for ``ASTSource``. Raises what the backend raises for bad options."""
+    return jit._pack_args(backend, kwargs, bound, specialization, options)
+
+
+def is_gluon(jit: Any) -> bool:
+    """Whether a kernel is written in Gluon, which needs another source class."""
+    is_gluon = getattr(jit, "is_gluon", None)
+    return bool(is_gluon()) if callable(is_gluon) else False
+
+
+def source_of(jit: Any, signature: Any, constexprs: Any, attrs: Any) -> Any:
+    """The source object that ``triton.compile`` takes."""
+    if is_gluon(jit):
+        from triton.experimental.gluon._runtime import GluonASTSource
+
+        return GluonASTSource(jit, signature, constexprs, attrs)
+    from triton.compiler import ASTSource
+
+    return ASTSource(jit, signature, constexprs, attrs)
+
+
+_DESCRIPTOR = re.compile(r"tensordesc(?:_im2col)?<([^[>]*)\[([^\]]*)\]")
+
+
+def expand_type(type_: str, lowered_to_tma: bool) -> list[tuple[str, str]]:
+    """A tensor descriptor's flattened parameters as ``(part, type)``, in the launcher's order.
+
+    With TMA: the tensor map, shape (i32), strides (i64). Without: base pointer, shape and strides (i64), padding flag
+    (and from 3.7 on a TF32 rounding flag), shape (i32), strides (i64) again.
+    """
+    match = _DESCRIPTOR.match(type_)
+    if match is None:
+        return [("", type_)]
+    rank = match[2].count(",") + 1
+    shape = [(f"shape[{i}]", "i32") for i in range(rank)]
+    strides = [(f"strides[{i}]", "i64") for i in range(rank)]
+    if lowered_to_tma:
+        return [("map", "nvTmaDesc"), *shape, *strides]
+    wide = [(part, "i64") for part, _ in (*shape, *strides)]
+    flags = [("nan_padding", "i1")]
+    if _decomposed_flags() > 1:
+        flags.append(("round_f32_to_tf32", "i1"))
+    return [("base", "*" + match[1]), *wide, *flags, *shape, *strides]
+
+
+@lru_cache(maxsize=1)
+def _decomposed_flags() -> int:
+    try:
+        from triton.backends import driver
+    except ImportError:
+        return 1
+    return 2 if hasattr(driver, "decompose_descriptor") else 1
+
+
+def assembler_version(backend: str, arch: int | str) -> str:
+    """The version of the assembler that makes the binary: ptxas for CUDA, Triton's own LLVM for HIP."""
+    if backend != "cuda":
+        return f"triton-{triton_version()}"
+    return _ptxas_version(int(arch))
+
+
+@lru_cache(maxsize=8)
+def _ptxas_version(arch: int) -> str:
+    from triton.backends.nvidia import compiler
+
+    return str(compiler.get_ptxas(arch).version)
+
+
+def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The key under which ``triton.autotune`` keeps a winner: its key arguments, then every argument's dtype."""
+    values = {k: v for k, v in {**named, **kwargs}.items() if k in tuner.arg_names}
+    key = [values[k] for k in tuner.keys if k in values]
+    return tuple(key + [str(v.dtype) for v in values.values() if hasattr(v, "dtype")])
+
+
+@contextlib.contextmanager
+def without_line_info() -> Iterator[None]:
+    """Compile without line tables: smaller binaries, and the same ones wherever the source file lies."""
+    from triton import knobs
+
+    before = knobs.compilation.disable_line_info
+    knobs.compilation.disable_line_info = True
+    try:
+        yield
+    finally:
+        knobs.compilation.disable_line_info = before

@@ -1,0 +1,47 @@
+"""Launch grids: how many blocks a kernel is launched with."""
+
+from __future__ import annotations
+
+from kerntune.grids.check import check_grid, grid_triple
+from kerntune.grids.combo import (
+    RoundRobinComboKernelGrid,
+    SequentialComboKernelGrid,
+    SequentialFlattenComboKernelGrid,
+    SubKernel,
+)
+from kerntune.grids.expr import Name, add, ceil_div, maximum, minimum, mul
+from kerntune.grids.fixed import Choice, FixedGrid, PrecomputedGrid
+from kerntune.grids.grid import BoundGrid, Grid
+from kerntune.grids.limits import GridLimits, grid_limits
+from kerntune.grids.plain import BatchMatmulGrid3D, Grid1D, Grid2D, Grid2DWithYZOverflow, Grid3D
+from kerntune.grids.reductions import CooperativeReductionGrid, MixOrderReductionGrid, SplitScanGrid
+
+__all__ = [
+    "BatchMatmulGrid3D",
+    "BoundGrid",
+    "Choice",
+    "CooperativeReductionGrid",
+    "FixedGrid",
+    "Grid",
+    "Grid1D",
+    "Grid2D",
+    "Grid2DWithYZOverflow",
+    "Grid3D",
+    "GridLimits",
+    "MixOrderReductionGrid",
+    "Name",
+    "PrecomputedGrid",
+    "RoundRobinComboKernelGrid",
+    "SequentialComboKernelGrid",
+    "SequentialFlattenComboKernelGrid",
+    "SplitScanGrid",
+    "SubKernel",
+    "add",
+    "ceil_div",
+    "check_grid",
+    "grid_limits",
+    "grid_triple",
+    "maximum",
+    "minimum",
+    "mul",
+]

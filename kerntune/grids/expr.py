@@ -1,0 +1,238 @@
+"""Expressions over sizes and blocks: what a grid axis is made of."""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import Any, TypeVar, Union
+
+from kerntune.errors import GridError
+
+Scope = Mapping[str, Any]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A whole number, 0 or more."""
+
+    value: int
+
+    def __post_init__(self) -> None:
+        if self.value < 0:
+            raise GridError(f"a grid expression holds {self.value}; sizes and blocks are 0 or more")
+
+    def evaluate(self, scope: Scope) -> int:
+        """The number itself."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A size, block or other launch argument by name; ``default`` stands in where a launch doesn't give it."""
+
+    name: str
+    default: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier() or keyword.iskeyword(self.name):
+            raise GridError(f"{self.name!r} is no argument name; a grid expression holds identifiers only")
+
+    def evaluate(self, scope: Scope) -> int:
+        """The value under that name; :class:`GridError` if it is missing, no integer, or negative."""
+        value = scope.get(self.name)
+        if value is None:
+            return self._missing(scope)
+        try:
+            number = index(value)
+        except TypeError:
+            raise GridError(f"{self.name} is {value!r}, not an integer, so it can't size a grid") from None
+        if number < 0:
+            raise GridError(f"{self.name} is {number}; sizes and blocks are 0 or more")
+        return number
+
+    def _missing(self, scope: Scope) -> int:
+        if self.default is not None:
+            return self.default
+        given = ", ".join(sorted(scope)) or "nothing"
+        raise GridError(f"the grid needs {self.name}, which the launch doesn't give (it gives {given})")
+
+
+@dataclass(frozen=True, slots=True)
+class CeilDiv:
+    """``numel / block``, rounded up: the blocks that cover a size."""
+
+    numel: Expr
+    block: Expr
+
+    def evaluate(self, scope: Scope) -> int:
+        """Blocks that cover ``numel``; :class:`GridError` for a block below 1."""
+        block = self.block.evaluate(scope)
+        if block < 1:
+            raise GridError(f"block {_label(self.block)} is {block}; a block holds at least 1 element")
+        return -(-self.numel.evaluate(scope) // block)
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """The sum of its items."""
+
+    items: tuple[Expr, ...]
+
+    def evaluate(self, scope: Scope) -> int:
+        """The sum; 0 without items."""
+        return sum(item.evaluate(scope) for item in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Mul:
+    """The product of its items."""
+
+    items: tuple[Expr, ...]
+
+    def evaluate(self, scope: Scope) -> int:
+        """The product; 1 without items."""
+        return math.prod(item.evaluate(scope) for item in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Max:
+    """The largest of its items (at least one)."""
+
+    items: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        _some(self.items)
+
+    def evaluate(self, scope: Scope) -> int:
+        """The largest value."""
+        return max(item.evaluate(scope) for item in self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Min:
+    """The smallest of its items (at least one)."""
+
+    items: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        _some(self.items)
+
+    def evaluate(self, scope: Scope) -> int:
+        """The smallest value."""
+        return min(item.evaluate(scope) for item in self.items)
+
+
+Expr = Union[Const, Name, CeilDiv, Add, Mul, Max, Min]
+Term = Union[Expr, int, str]
+"""What a person may write for an expression: a number, an argument's name, or an expression."""
+
+NODES = (Const, Name, CeilDiv, Add, Mul, Max, Min)
+
+
+def as_expr(term: Term) -> Expr:
+    """A term as an expression; :class:`GridError` if it is neither number, name nor expression."""
+    if isinstance(term, NODES):
+        return term
+    if isinstance(term, str):
+        return Name(term)
+    try:
+        return Const(index(term))
+    except TypeError:
+        raise GridError(
+            f"{term!r} can't stand in a grid; write a number, an argument's name or an expression"
+        ) from None
+
+
+def ceil_div(numel: Term, block: Term) -> Expr:
+    """``numel / block`` rounded up; a block of 1 leaves the size, two constants become one."""
+    n, b = as_expr(numel), as_expr(block)
+    if b == Const(1):
+        return n
+    node = CeilDiv(n, b)
+    return Const(node.evaluate({})) if isinstance(n, Const) and isinstance(b, Const) else node
+
+
+def add(*terms: Term) -> Expr:
+    """The sum, its constants added up and a zero dropped."""
+    items = _merged(Add, sum, terms, identity=0)
+    return items[0] if len(items) == 1 else Add(items)
+
+
+def mul(*terms: Term) -> Expr:
+    """The product, its constants multiplied and a one dropped."""
+    items = _merged(Mul, math.prod, terms, identity=1)
+    return items[0] if len(items) == 1 else Mul(items)
+
+
+def maximum(*terms: Term) -> Expr:
+    """The largest, its constants merged, repeats and a zero dropped (no value is below 0)."""
+    items = _merged(Max, max, _some(terms), identity=0, repeats=False)
+    return items[0] if len(items) == 1 else Max(items)
+
+
+def minimum(*terms: Term) -> Expr:
+    """The smallest, its constants merged and repeats dropped."""
+    items = _merged(Min, min, _some(terms), identity=None, repeats=False)
+    return items[0] if len(items) == 1 else Min(items)
+
+
+def substitute(expr: Expr, values: Scope) -> Expr:
+    """The expression with the names in ``values`` replaced by their numbers, and folded; ``{}`` only folds."""
+    if isinstance(expr, Const):
+        return expr
+    if isinstance(expr, Name):
+        return Const(expr.evaluate(values)) if values.get(expr.name) is not None else expr
+    if isinstance(expr, CeilDiv):
+        return ceil_div(substitute(expr.numel, values), substitute(expr.block, values))
+    fold: Callable[..., Expr] = _FOLDS[type(expr)]
+    return fold(*(substitute(item, values) for item in expr.items))
+
+
+def names_in(expr: Expr) -> frozenset[Name]:
+    """Every name in an expression, with its default."""
+    if isinstance(expr, Name):
+        return frozenset({expr})
+    if isinstance(expr, Const):
+        return frozenset()
+    children = (expr.numel, expr.block) if isinstance(expr, CeilDiv) else expr.items
+    return frozenset().union(*(names_in(child) for child in children))
+
+
+_FOLDS: dict[type, Callable[..., Expr]] = {Add: add, Mul: mul, Max: maximum, Min: minimum}
+
+
+def _merged(
+    node: type[Add | Mul | Max | Min],
+    combine: Callable[[Iterable[int]], int],
+    terms: Iterable[Term],
+    *,
+    identity: int | None,
+    repeats: bool = True,
+) -> tuple[Expr, ...]:
+    """Items of a commutative node: nested ones opened, constants combined into one at the end, identity dropped."""
+    flat: list[Expr] = []
+    for expr in map(as_expr, terms):
+        flat.extend(expr.items if isinstance(expr, node) else (expr,))
+    rest: list[Expr] = [item for item in flat if not isinstance(item, Const)]
+    numbers = [item.value for item in flat if isinstance(item, Const)]
+    if not repeats:
+        rest = list(dict.fromkeys(rest))
+    constant = combine(numbers) if numbers else identity
+    if constant is not None and (not rest or constant != identity):
+        rest.append(Const(constant))
+    return tuple(rest)
+
+
+def _some(terms: tuple[T, ...]) -> tuple[T, ...]:
+    if not terms:
+        raise GridError("a maximum or minimum needs at least one item")
+    return terms
+
+
+def _label(expr: Expr) -> str:
+    return expr.name if isinstance(expr, Name) else "of the grid"

@@ -1,0 +1,152 @@
+"""A launch grid: three expressions, and what can be done with them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from kerntune.config import DEFAULT_NUM_WARPS
+from kerntune.device import DeviceSpec
+from kerntune.errors import GridError
+from kerntune.grids import render
+from kerntune.grids.check import Triple, check_grid
+from kerntune.grids.expr import Const, Expr, Name, Scope, Term, ceil_div, names_in, substitute
+
+Axes = tuple[Expr, Expr, Expr]
+
+ONE = Const(1)
+
+XNUMEL, YNUMEL, ZNUMEL, R0_NUMEL = Name("xnumel"), Name("ynumel"), Name("znumel"), Name("r0_numel")
+XBLOCK, YBLOCK, ZBLOCK, R0_BLOCK = Name("XBLOCK", 1), Name("YBLOCK", 1), Name("ZBLOCK", 1), Name("R0_BLOCK", 1)
+"""Sizes and blocks as Inductor names them. A config without a block means a block of one element (``GridExpr.ceildiv``
+of torch 2.13), so these have a default; a name that a person gives has none, and its absence is an error."""
+
+
+class Grid(ABC):
+    """A launch grid over sizes and blocks, usable as a Triton grid: ``kernel[grid](...)`` calls it with the arguments.
+
+    Subclasses say what the axes are. Values are numbers of blocks; every grid is immutable.
+    """
+
+    @property
+    @abstractmethod
+    def axes(self) -> Axes:
+        """The expressions of x, y and z."""
+
+    @property
+    def terms(self) -> tuple[Expr, ...]:
+        """Every expression that matters to the grid: the axes, and what :meth:`validate` looks at."""
+        return self.axes
+
+    def select(self, config: Scope, *, complete: bool) -> Axes:
+        """The axes for these values; only a grid that is chosen by the config as a whole overrides it."""
+        return self.axes
+
+    def validate(self, values: Scope, *, complete: bool) -> None:
+        """Raises :class:`GridError` for values that this grid forbids; ``complete``: nothing more will be given."""
+        return
+
+    def __call__(self, meta: Scope) -> Triple:
+        """The grid for a launch's arguments and constexprs, not yet held against any limit.
+
+        Raises :class:`GridError` for a missing, negative or non-integer size, or a block below 1.
+        """
+        self.validate(meta, complete=True)
+        x, y, z = self.select(meta, complete=True)
+        return x.evaluate(meta), y.evaluate(meta), z.evaluate(meta)
+
+    def resolve(
+        self,
+        meta: Scope,
+        *,
+        kernel: str,
+        spec: DeviceSpec,
+        num_ctas: int = 1,
+        num_warps: int = DEFAULT_NUM_WARPS,
+    ) -> Triple:
+        """The grid of a launch, known to fit the device; every :class:`GridError` names the kernel."""
+        try:
+            triple = self(meta)
+        except GridError as error:
+            raise GridError(f"kernel {kernel}: {error}") from error
+        return check_grid(triple, kernel=kernel, spec=spec, num_ctas=num_ctas, num_warps=num_warps)
+
+    def bind(self, values: Scope) -> BoundGrid:
+        """The grid with some sizes and blocks fixed, and folded; the others stay names."""
+        return self._bound(self._given(values), complete=False)
+
+    def specialize(self, config: Scope) -> BoundGrid:
+        """As :meth:`bind` with a whole config: a block that the config lacks is one element, for good."""
+        defaults = {name.name: name.default for name in self._all_names() if name.default is not None}
+        return self._bound({**defaults, **self._given(config)}, complete=True)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The arguments that matter to the grid."""
+        return frozenset(name.name for name in self._all_names())
+
+    @property
+    def constant(self) -> Triple | None:
+        """The grid itself where no axis has a name left, else None; raises what a call would raise."""
+        return self({}) if all(isinstance(axis, Const) for axis in self.folded) else None
+
+    def to_python(self, spelling: render.Spelling | None = None) -> tuple[str, str, str]:
+        """Python expressions of x, y and z; ``spelling`` maps names to the source's own."""
+        x, y, z = (render.to_python(axis, spelling) for axis in self.folded)
+        return x, y, z
+
+    def to_cpp(self, spelling: render.Spelling | None = None) -> tuple[str, str, str]:
+        """C++11 expressions of x, y and z, each an ``int64_t`` or a literal (see ``grids.render.to_cpp``)."""
+        x, y, z = (render.to_cpp(axis, spelling) for axis in self.folded)
+        return x, y, z
+
+    @property
+    def folded(self) -> Axes:
+        """The axes with their constants worked out."""
+        x, y, z = (substitute(axis, {}) for axis in self.axes)
+        return x, y, z
+
+    def _all_names(self) -> frozenset[Name]:
+        return frozenset().union(*(names_in(term) for term in self.terms))
+
+    def _given(self, values: Scope) -> dict[str, Any]:
+        return {name: values[name] for name in self.names if values.get(name) is not None}
+
+    def _bound(self, values: Scope, *, complete: bool) -> BoundGrid:
+        self.validate(values, complete=False)
+        x, y, z = (substitute(axis, values) for axis in self.select(values, complete=complete))
+        return BoundGrid((x, y, z), self, tuple(sorted(values.items())))
+
+
+@dataclass(frozen=True)
+class BoundGrid(Grid):
+    """A grid some of whose values are fixed; it still holds a launch to them and to its origin's rules."""
+
+    bound_axes: Axes
+    origin: Grid
+    values: tuple[tuple[str, Any], ...]
+
+    @property
+    def axes(self) -> Axes:
+        """The folded expressions of x, y and z."""
+        return self.bound_axes
+
+    @property
+    def terms(self) -> tuple[Expr, ...]:
+        """The axes, and what is left of the origin's terms."""
+        values = dict(self.values)
+        return *self.bound_axes, *(substitute(term, values) for term in self.origin.terms)
+
+    def validate(self, values: Scope, *, complete: bool) -> None:
+        """The origin's rules on all values; :class:`GridError` too if a launch contradicts a fixed one."""
+        for name, fixed in self.values:
+            given = values.get(name)
+            if given is not None and given != fixed:
+                raise GridError(f"the grid was bound to {name}={fixed}, but the launch gives {name}={given}")
+        self.origin.validate({**values, **dict(self.values)}, complete=complete)
+
+
+def dimension(numel: Term, block: Term | None) -> Expr:
+    """The blocks that cover one dimension; without a block every element is one."""
+    return ceil_div(numel, 1 if block is None else block)

@@ -1,0 +1,91 @@
+"""The decision table: from evidence to exactly one verdict. Sees numbers and facts, never a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kerntune.policy import Policy, Verdict
+from kerntune.stats import Estimate
+
+DRIFT = 0.05
+"""Identical code more than 5 % off its stored time is DRIFTED: medians moved by up to 4 % from process to process
+on one H200 with nothing changed, so less than that says nothing."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a case when it is judged. Changes are relative: 0.12 is 12 % slower than the baseline.
+
+    ``launched`` and ``expected`` count launches (``expected`` is None without a baseline). ``identical`` tells that
+    code, grids, scalars, layouts and order are the baseline's. ``replay`` is the paired estimate of today's recording
+    against the baseline's binary. ``drift`` is the baseline's binary (or identical code) against its stored time.
+    ``static_failure`` tells that a static rule failed.
+    """
+
+    launched: int
+    expected: int | None = None
+    identical: bool = False
+    replay: Estimate | None = None
+    drift: float | None = None
+    baseline_ns: float | None = None
+    static_failure: bool = False
+    timed: bool = True
+
+
+def decide(evidence: Evidence, policy: Policy) -> Verdict:
+    """The verdict. Total and exclusive: the first line that holds decides.
+
+    ====  =================================================================  ============
+    line  holds when                                                         verdict
+    ====  =================================================================  ============
+    1     nothing was launched, or less than the baseline has                INCOMPLETE
+    2     there is no baseline                                               NEW
+    3     a static rule failed                                               REGRESSED
+    4     static only: no rule failed                                        PASS
+    5     identical, and its time is near the stored one                     PASS
+    6     identical otherwise                                                DRIFTED
+    7     replayed: the whole interval is slower than tolerance and floor    REGRESSED
+    8     replayed: the whole interval is faster than tolerance and floor    IMPROVED
+    9     replayed: the interval excludes a slowdown beyond tolerance        PASS, DRIFTED
+    10    anything else                                                      INCONCLUSIVE
+    ====  =================================================================  ============
+
+    Line 9 says DRIFTED where the baseline's own binary runs far off its stored time.
+    """
+    if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
+        return Verdict.INCOMPLETE
+    if evidence.expected is None:
+        return Verdict.NEW
+    if evidence.static_failure:
+        return Verdict.REGRESSED
+    if not evidence.timed:
+        return Verdict.PASS
+    drifted = evidence.drift is not None and abs(evidence.drift) > DRIFT
+    if evidence.identical:
+        return Verdict.DRIFTED if drifted else Verdict.PASS
+    if evidence.replay is None:
+        return Verdict.INCONCLUSIVE
+    return _decide_replay(evidence.replay, evidence, policy, drifted)
+
+
+def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted: bool) -> Verdict:
+    limit = limit_of(policy, evidence.baseline_ns)
+    if change.low > limit:
+        return Verdict.REGRESSED
+    if change.high < -limit:
+        return Verdict.IMPROVED
+    if change.high <= limit:
+        return Verdict.DRIFTED if drifted else Verdict.PASS
+    return Verdict.INCONCLUSIVE
+
+
+def limit_of(policy: Policy, baseline_ns: float | None) -> float:
+    """The relative slowdown that is allowed: the tolerance, or the absolute floor where that is more."""
+    floor = policy.floor_ns / baseline_ns if baseline_ns else 0.0
+    return max(policy.tolerance, floor)
+
+
+def settled(change: Estimate, policy: Policy, baseline_ns: float | None) -> bool:
+    """Whether more blocks could not change the verdict: the interval lies on one side of each border."""
+    limit = limit_of(policy, baseline_ns)
+    return change.low > limit or change.high < -limit or (change.high <= limit and change.low >= -limit)

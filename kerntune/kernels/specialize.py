@@ -1,0 +1,94 @@
+"""What Triton compiles a launch for: types, constants, alignment and options."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kerntune import compat
+from kerntune.device import Target
+from kerntune.errors import CompileError, ConfigError
+from kerntune.kernels.source import kernel_file, kernel_name
+
+
+@dataclass(frozen=True)
+class Specialized:
+    """A launch bound to a kernel's signature, and what the compiler is asked for.
+
+    ``signature`` maps parameter names to Triton's type words (nested tuples for tuple arguments);
+    ``constexprs`` maps argument paths to values; ``options`` is the backend's option object.
+    """
+
+    jit: Any
+    target: Target
+    bound: Mapping[str, Any]
+    signature: Mapping[str, Any]
+    constexprs: Mapping[tuple[int, ...], Any]
+    attrs: Mapping[tuple[int, ...], Any]
+    options: Any
+
+    @property
+    def name(self) -> str:
+        """The kernel's Python name."""
+        return kernel_name(self.jit)
+
+    def key(self) -> str:
+        """Equal for launches that compile to the same binary in this process."""
+        text = repr(
+            (
+                id(self.jit),
+                str(self.target),
+                list(self.signature.items()),
+                sorted(map(repr, self.constexprs.items())),
+                sorted(map(repr, self.attrs.items())),
+                sorted(map(repr, vars(self.options).items())),
+            )
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def constexpr_texts(self) -> dict[str, str]:
+        """Constants by parameter name, for people; those that specialization made of arguments included."""
+        names = list(self.signature)
+        return {
+            names[path[0]] + "".join(f"[{i}]" for i in path[1:]): _text(value)
+            for path, value in self.constexprs.items()
+        }
+
+
+def _text(value: Any) -> str:
+    inner = getattr(value, "value", value)
+    return kernel_name(inner) if hasattr(inner, "params") and hasattr(inner, "fn") else str(inner)
+
+
+def specialize(jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target) -> Specialized:
+    """Bind and specialize a launch as ``JITFunction.run`` does, for any target and without a GPU.
+
+    Raises :class:`ConfigError` for keywords that the kernel doesn't have, :class:`CompileError` for options that the
+    backend refuses (``num_ctas`` above 1 on sm_80, say).
+    """
+    triton_target = compat.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    backend = compat.make_backend(triton_target)
+    options = compat.run_options(jit, kwargs)
+    try:
+        bound, specialization, rest = compat.binder_of(jit, backend)(*args, **options)
+    except TypeError as exc:
+        raise ConfigError(f"kernel {kernel_name(jit)} ({kernel_file(jit)}) can't be called like this: {exc}") from exc
+    _refuse_unknown(jit, rest, backend, kwargs)
+    try:
+        parsed, signature, constexprs, attrs = compat.pack_args(jit, backend, options, bound, specialization, rest)
+    except Exception as exc:
+        raise CompileError(f"kernel {kernel_name(jit)} for {target}: {exc}") from exc
+    return Specialized(jit, target, bound, signature, constexprs, attrs, parsed)
+
+
+def _refuse_unknown(jit: Any, rest: Mapping[str, Any], backend: Any, kwargs: Mapping[str, Any]) -> None:
+    known = vars(backend.parse_options({}))
+    launch_words = {"device", "device_type", "stream", "grid", "warmup"}
+    unknown = [k for k in rest if k in kwargs and k not in known and k not in launch_words]
+    if unknown:
+        raise ConfigError(
+            f"kernel {kernel_name(jit)} ({kernel_file(jit)}) has no parameter {', '.join(unknown)}: "
+            f"its parameters are {', '.join(p.name for p in jit.params)}"
+        )

@@ -1,0 +1,349 @@
+"""Which pointer arguments a kernel reads and writes, from its TTIR."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kerntune.device import Target
+
+_POINTER_LIKE = re.compile(r"!tt\.ptr|tensordesc")
+_FLOAT = re.compile(r"(?:\b|x)(?:bf16|f16|f32|f64|f8E\w+)\b")  # alone, or after the shape: tensor<64xf32>
+
+_WRITERS = frozenset(
+    {
+        "tt.store",
+        "tt.atomic_store",
+        "tt.atomic_rmw",
+        "tt.atomic_cas",
+        "tt.descriptor_store",
+        "tt.descriptor_scatter",
+        "tt.descriptor_reduce",
+    }
+)
+_READERS = frozenset(
+    {
+        "tt.load",
+        "tt.atomic_load",
+        "tt.atomic_poll",
+        "tt.atomic_rmw",
+        "tt.atomic_cas",
+        "tt.descriptor_load",
+        "tt.descriptor_gather",
+        "tt.descriptor_reduce",
+    }
+)
+_ATOMICS = frozenset({"tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"})
+"""Operations on memory; the address is operand 0 in all of them (TritonOps.td of Triton 3.6 to 3.9)."""
+
+_ADDRESS_ONLY = frozenset(
+    {
+        "tt.addptr",
+        "tt.advance",
+        "tt.assert",
+        "tt.bitcast",
+        "tt.broadcast",
+        "tt.cat",
+        "tt.expand_dims",
+        "tt.join",
+        "tt.make_tensor_descriptor",
+        "tt.make_tensor_ptr",
+        "tt.print",
+        "tt.reshape",
+        "tt.return",
+        "tt.splat",
+        "tt.split",
+        "tt.trans",
+        "tt.unsplat",
+        "arith.select",
+    }
+)
+"""Operations that compute with addresses and touch no memory. Any other operation on an address is not trusted."""
+
+_CONTROL = ("scf.", "cf.", "builtin.", "tt.func", "tt.call")
+_OUTSIDE_CODE = frozenset({"tt.elementwise_inline_asm", "tt.extern_elementwise"})
+
+
+class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a kernel does with the memory behind its pointer-like parameters.
+
+    Numbers count pointers and tensor descriptors only, in the order of the parameters that are left after
+    specialization (constexprs and ``None`` removed): match them with the k-th ``*`` or ``tensordesc`` entry of the
+    signature. Names in TTIR don't serve: ``p = a`` in a kernel's body renames the parameter.
+
+    If ``unknown`` says anything, the sets are everything that the kernel could reach, never less than the truth.
+    ``float_atomics``: it may add floats atomically, so two runs may differ in the last bits.
+    """
+
+    reads: frozenset[int]
+    writes: frozenset[int]
+    atomics: frozenset[int]
+    float_atomics: bool
+    unknown: tuple[str, ...]
+    pointer_count: int
+
+    @property
+    def in_place(self) -> frozenset[int]:
+        """Arguments both read and written: replaying the launch needs their content restored."""
+        return self.reads & self.writes
+
+    @classmethod
+    def everything(cls, pointer_count: int, unknown: Iterable[str]) -> Access:
+        """The safe answer when a kernel can't be read: each argument is read, written and updated atomically."""
+        every = frozenset(range(pointer_count))
+        return cls(every, every, every, True, tuple(dict.fromkeys(unknown)), pointer_count)
+
+
+def access_of(ttir: str, target: Target | None = None) -> Access:
+    """What the kernel in ``ttir`` reads and writes, found by following its addresses back to its parameters.
+
+    ``target`` adds the dialects of its backend; plain TTIR needs none. Never raises for the content of ``ttir``:
+    text that can't be parsed, impure inline assembly, an address made from an integer or loaded from memory, and an
+    operation that this code does not know all give :meth:`Access.everything`, with the reason.
+    Takes about 1 ms, plus the import of Triton.
+    """
+    try:
+        module, _context = _parse(ttir, target)
+        return _Walk(module).access()
+    except Exception as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        return Access.everything(_count_pointers(ttir), [f"TTIR not understood: {type(error).__name__}: {first_line}"])
+
+
+def _parse(ttir: str, target: Target | None) -> tuple[Any, Any]:
+    """The module and its context; the context must outlive the module. Triton parses files only, hence the detour."""
+    from triton._C.libtriton import ir
+
+    context = ir.context()
+    ir.load_dialects(context)
+    if target is not None:
+        _load_backend_dialects(context, target)
+    with tempfile.TemporaryDirectory(prefix="kerntune-") as folder:
+        path = Path(folder, "kernel.ttir")
+        path.write_text(ttir, encoding="utf-8")
+        return ir.parse_mlir_module(str(path), context), context
+
+
+def _load_backend_dialects(context: Any, target: Target) -> None:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+
+    make_backend(GPUTarget(target.backend, target.triton_arch, target.warp_size)).load_dialects(context)
+
+
+def _count_pointers(ttir: str) -> int:
+    """Pointer-like parameters of the public function by its text, for modules that can't be parsed."""
+    head = re.search(r"tt\.func public @[^(]*\((.*?)\)\s*(?:->|attributes|\{\s*$)", ttir, re.MULTILINE | re.DOTALL)
+    return len(re.findall(r":\s*(?:!tt\.ptr|!tt\.tensordesc)", head[1])) if head else 0
+
+
+class _Op:
+    """An operation with the ids of its values, read once: each access through the bindings costs."""
+
+    __slots__ = ("block_args", "handle", "name", "operands", "region", "regions", "results")
+
+    def __init__(self, handle: Any, walk: _Walk) -> None:
+        self.handle = handle
+        self.name: str = handle.get_name()
+        self.operands = [walk.note(handle.get_operand(i)) for i in range(handle.get_num_operands())]
+        self.results = [walk.note(handle.get_result(i)) for i in range(handle.get_num_results())]
+        self.regions: list[int] = [handle.get_region(i).id() for i in range(handle.get_num_regions())]
+        self.region, self.block_args = self._where(walk)
+
+    def _where(self, walk: _Walk) -> tuple[int | None, list[int]]:
+        block = self.handle.get_block()
+        if block is None:  # the module itself
+            return None, []
+        args = [walk.note(block.get_argument(i)) for i in range(block.get_num_arguments())]
+        return block.get_parent().id(), args
+
+
+class _Walk:
+    """One pass over a module: where each address comes from, and what is done with it.
+
+    ``_sources`` maps a value to the values that its address may come from. A value without any source that is no
+    parameter has an unknown origin, which makes every access through it unknown too; poison is the exception, since
+    no program may follow it.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._pointer: dict[int, bool] = {}
+        self._float: dict[int, bool] = {}
+        self._sources: defaultdict[int, set[int]] = defaultdict(set)
+        self._origin_unknown: dict[int, str] = {}
+        self._poison: set[int] = set()
+        self._unknown: list[str] = []
+        handles: list[Any] = []
+        module.walk(handles.append)
+        self._ops = [_Op(h, self) for h in handles if h.get_name() != "builtin.module"]
+        self._in_region: defaultdict[int | None, list[_Op]] = defaultdict(list)
+        for op in self._ops:
+            self._in_region[op.region].append(op)
+        self._functions = {str(op.handle.get_str_attr("sym_name")): op for op in self._ops if op.name == "tt.func"}
+        self._parameters = self._entry(self._functions[module.get_entry_func_name()], 0)
+
+    def note(self, value: Any) -> int:
+        """A value's id; remembers whether it is an address, and whether it holds floats."""
+        key: int = value.id()
+        if key not in self._pointer:
+            text = str(value.get_type())
+            self._pointer[key] = bool(_POINTER_LIKE.search(text))
+            self._float[key] = bool(_FLOAT.search(text))
+        return key
+
+    def access(self) -> Access:
+        """The answer for the entry function."""
+        for op in self._ops:
+            self._connect(op)
+        pointers = [v for v in self._parameters if self._pointer[v]]
+        number = {value: k for k, value in enumerate(pointers)}
+        reads = self._reach(number, _READERS)
+        writes = self._reach(number, _WRITERS)
+        atomics = self._reach(number, _ATOMICS)
+        if self._unknown:
+            return Access.everything(len(pointers), self._unknown)
+        floats = any(op.name in _ATOMICS and any(map(self._float.get, op.operands[1:2])) for op in self._ops)
+        return Access(reads, writes, atomics, floats, (), len(pointers))
+
+    # -- where addresses go ------------------------------------------------------------------------------------------
+
+    def _connect(self, op: _Op) -> None:
+        special = {
+            "scf.for": self._for,
+            "scf.while": self._while,
+            "scf.if": self._if,
+            "tt.call": self._call,
+        }.get(op.name)
+        if special is not None:
+            special(op)
+        elif op.name.startswith("cf."):
+            self._branch(op)
+        else:
+            self._plain(op)
+
+    def _for(self, op: _Op) -> None:
+        carried = self._entry(op, 0)[1:]  # the first is the induction variable
+        self._flow(carried, op.operands[3:])  # after lower bound, upper bound and step
+        self._flow(op.results, op.operands[3:])
+        for end in self._ends(op, 0):
+            self._flow(carried, end.operands)
+            self._flow(op.results, end.operands)
+
+    def _while(self, op: _Op) -> None:
+        self._flow(self._entry(op, 0), op.operands)
+        for end in self._ends(op, 0):  # scf.condition: the condition, then what is handed on
+            self._flow(op.results, end.operands[1:])
+            self._flow(self._entry(op, 1), end.operands[1:])
+        for end in self._ends(op, 1):
+            self._flow(self._entry(op, 0), end.operands)
+
+    def _if(self, op: _Op) -> None:
+        for k in range(len(op.regions)):
+            for end in self._ends(op, k):
+                self._flow(op.results, end.operands)
+
+    def _call(self, op: _Op) -> None:
+        callee = self._functions.get(str(op.handle.get_flat_symbol_ref_attr("callee")))
+        body = self._in_region[callee.regions[0]] if callee and callee.regions else []
+        if callee is None or not body:
+            self._unknown.append("a call of a function without a body")
+            return
+        self._flow(self._entry(callee, 0), op.operands)
+        for end in body:
+            if end.name == "tt.return":
+                self._flow(op.results, end.operands)
+
+    def _branch(self, op: _Op) -> None:
+        """Unstructured control flow: any operand may reach any block of the region but the first."""
+        blocks = self._in_region[op.region]
+        for other in blocks:
+            if other.block_args != blocks[0].block_args:
+                self._flow_all(other.block_args, op.operands)
+
+    def _plain(self, op: _Op) -> None:
+        touched = any(self._pointer[v] for v in (*op.operands, *op.results))
+        if op.name in _OUTSIDE_CODE:
+            self._outside_code(op, touched)
+        elif op.name == "tt.ptr_to_int":
+            self._unknown.append("an address becomes an integer")
+        elif op.name == "tt.int_to_ptr":
+            self._mark(op, "an address is made from an integer")
+        elif op.name == "ub.poison":
+            self._poison.update(op.results)
+        elif op.name in _READERS | _WRITERS:
+            self._mark(op, "an address is loaded from memory")
+        elif touched and op.name not in _ADDRESS_ONLY and not op.name.startswith(_CONTROL):
+            self._unknown.append(f"{op.name} takes an address")
+        else:
+            self._through(op)
+
+    def _through(self, op: _Op) -> None:
+        """A result, or an argument of an unfamiliar operation's region, may be any operand or what a region yields."""
+        inside = [end for k in range(len(op.regions)) for end in self._ends(op, k)]
+        given = [*op.operands, *(v for end in inside for v in end.operands)]
+        self._flow_all(op.results, given)
+        if op.name != "tt.func":
+            for k in range(len(op.regions)):
+                self._flow_all(self._entry(op, k), given)
+
+    def _outside_code(self, op: _Op, touched: bool) -> None:
+        if not op.handle.get_bool_attr("pure"):
+            self._unknown.append(f"impure {op.name.removeprefix('tt.')}")
+        elif touched:
+            self._unknown.append(f"{op.name.removeprefix('tt.')} takes an address")
+
+    def _mark(self, op: _Op, reason: str) -> None:
+        for value in op.results:
+            if self._pointer[value]:
+                self._origin_unknown[value] = reason
+
+    # -- small steps -------------------------------------------------------------------------------------------------
+
+    def _entry(self, op: _Op, k: int) -> list[int]:
+        """Arguments of the first block of the k-th region (every block ends with an operation, so it has one)."""
+        inside = self._in_region[op.regions[k]] if k < len(op.regions) else []
+        return inside[0].block_args if inside else []
+
+    def _ends(self, op: _Op, k: int) -> list[_Op]:
+        inside = self._in_region[op.regions[k]] if k < len(op.regions) else []
+        return [o for o in inside if o.name in ("scf.yield", "scf.condition", "scf.reduce")]
+
+    def _flow(self, into: Sequence[int], values: Sequence[int]) -> None:
+        """Value by value; a length that doesn't match means that this code misreads the operation, and raises."""
+        for target, value in zip(into, values, strict=True):
+            self._flow_all([target], [value])
+
+    def _flow_all(self, into: Iterable[int], values: Sequence[int]) -> None:
+        for target in into:
+            if self._pointer[target]:
+                self._sources[target].update(v for v in values if self._pointer[v])
+
+    def _reach(self, number: dict[int, int], names: frozenset[str]) -> frozenset[int]:
+        """Numbers of the parameters that addresses of the named operations come from."""
+        found: set[int] = set()
+        for op in self._ops:
+            if op.name in names:
+                found |= self._roots(op, number)
+        return frozenset(found)
+
+    def _roots(self, op: _Op, number: dict[int, int]) -> set[int]:
+        roots: set[int] = set()
+        seen: set[int] = set()
+        stack = op.operands[:1]
+        while stack:
+            value = stack.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value in number:
+                roots.add(number[value])
+            elif not self._sources[value] and value not in self._poison:
+                self._unknown.append(f"{op.name}: {self._origin_unknown.get(value, 'an address of unknown origin')}")
+            stack += self._sources[value]
+        return roots

@@ -1,0 +1,94 @@
+"""Runs a recording with the driver alone: loaded binaries, bound memory, launches in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kerntune.backend.base import Buffer, Function, Gpu
+from kerntune.errors import ReplayError
+from kerntune.memory import Memory, in_place_storages, written_storages
+from kerntune.recording import Binary, Launch, Param, Recording
+
+Artifacts = Mapping[str, bytes]
+"""Bytes by SHA-256: binaries, TTIR and stored contents."""
+
+
+class Loader:
+    """Loads each binary once and frees all of them together."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self._loaded: dict[tuple[str, str], Function] = {}
+
+    def load(self, binary: Binary, artifacts: Artifacts) -> Function:
+        """The loaded kernel. :class:`ReplayError` if its bytes are missing or it is for another kind of GPU."""
+        key = (binary.sha256, binary.symbol)
+        if key not in self._loaded:
+            if binary.unreplayable:
+                raise ReplayError(f"kernel {binary.symbol}: {binary.unreplayable}")
+            if binary.sha256 not in artifacts:
+                raise ReplayError(f"kernel {binary.symbol}: its binary {binary.sha256[:12]} is not stored here")
+            self._loaded[key] = self.gpu.load(binary, artifacts[binary.sha256])
+        return self._loaded[key]
+
+    def close(self) -> None:
+        """Unload everything."""
+        self.gpu.synchronize()
+        for function in self._loaded.values():
+            self.gpu.unload(function)
+        self._loaded.clear()
+
+
+class Program:
+    """A recording bound to memory: ``enqueue(r)`` runs all its launches on copy ``r``."""
+
+    def __init__(self, loader: Loader, recording: Recording, memory: Memory, artifacts: Artifacts) -> None:
+        self.gpu = loader.gpu
+        self.recording = recording
+        self.memory = memory
+        self.functions = [loader.load(b, artifacts) for b in recording.binaries]
+        self.written = written_storages(recording)
+        self.in_place = in_place_storages(recording)
+        self._scratch: list[Buffer] = []
+        self._calls: dict[int, list[Callable[[], None]]] = {}
+
+    def enqueue(self, replica: int = 0) -> None:
+        """Enqueue every launch, in order."""
+        for call in self._prepared(replica):
+            call()
+
+    def restore(self, replica: int = 0) -> None:
+        """Enqueue the first content back into what the launches change and depend on."""
+        self.memory.restore(replica, self.in_place)
+
+    def reset(self, replica: int = 0) -> None:
+        """Enqueue the first content back into everything the launches write."""
+        self.memory.restore(replica, self.written)
+
+    def _prepared(self, replica: int) -> list[Callable[[], None]]:
+        if replica not in self._calls:
+            self.memory.ensure(replica + 1)
+            self._calls[replica] = [self._bind(x, replica) for x in self.recording.launches if 0 not in x.grid]
+        return self._calls[replica]
+
+    def _bind(self, launch: Launch, replica: int) -> Callable[[], None]:
+        binary = self.recording.binary_of(launch)
+        addresses = [self._address(p, replica) for p in launch.params]
+        params = list(launch.params)
+        for name, scratch in (("global_scratch", binary.global_scratch), ("profile_scratch", binary.profile_scratch)):
+            blocks = launch.grid[0] * launch.grid[1] * launch.grid[2] * binary.num_ctas
+            params.append(Param(name, "*i8"))
+            addresses.append(self._scratch_address(scratch.size * blocks) if scratch.size else 0)
+        return self.gpu.prepare(self.functions[launch.binary], launch.grid, params, addresses)
+
+    def _address(self, param: Param, replica: int) -> int | None:
+        if param.view is not None:
+            view = self.recording.views[param.view]
+            return self.memory.buffer(replica, view.storage).address + view.offset_bytes
+        return 0 if param.type.startswith("*") else None
+
+    def _scratch_address(self, nbytes: int) -> int:
+        buffer = self.gpu.allocate(nbytes)
+        self.gpu.fill(buffer, 0)
+        self._scratch.append(buffer)
+        return buffer.address

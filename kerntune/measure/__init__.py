@@ -1,0 +1,1 @@
+"""Takes times: one file a timer, and the rules that say when to stop."""

@@ -1,0 +1,39 @@
+"""What every timer gives: slots that are enqueued in any order and read later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+"""Raised whenever a change of the measurement makes its times incomparable with stored ones."""
+
+Reading = Callable[[], float]
+"""Waits for a slot's work and gives its time in nanoseconds per execution of the recording."""
+
+
+class TimingProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How times were taken. Times are comparable only under equal protocols."""
+
+    timer: str
+    runs_per_slot: int
+    replicas: int
+    version: int = PROTOCOL_VERSION
+
+
+class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Raw times of one recording, a slot each, in nanoseconds per execution, in the order they were taken."""
+
+    protocol: TimingProtocol
+    times_ns: tuple[float, ...]
+
+
+class Slot(Protocol):
+    """A prepared piece of work: the same recording some number of times, between two events."""
+
+    protocol: TimingProtocol
+
+    def enqueue(self) -> Reading:
+        """Enqueue the piece once, with whatever restore it needs before the first event."""

@@ -1,0 +1,33 @@
+"""Event pairs around single executions, the L2 cache flushed before each.
+
+Floor: an event pair resolves about half a microsecond and a host-bound loop leaks into kernels shorter than about
+20 us (on an H200 A/A differed by 2 to 5 % there), so this timer is for longer ones and for what no graph can hold.
+"""
+
+from __future__ import annotations
+
+from kerntune.launch import Program
+from kerntune.measure.base import Reading, TimingProtocol
+from kerntune.stats import median
+
+DEFAULT_RUNS = 10
+
+
+class EventSlot:
+    """``runs`` executions, each flushed, restored and timed by itself; the slot's time is their median."""
+
+    def __init__(self, program: Program, runs: int = DEFAULT_RUNS) -> None:
+        self._program = program
+        self.protocol = TimingProtocol("events", runs, 1)
+
+    def enqueue(self) -> Reading:
+        """Enqueue all runs; restores and flushes stay outside the event pairs."""
+        gpu, program = self._program.gpu, self._program
+        pairs = []
+        for _ in range(self.protocol.runs_per_slot):
+            program.restore()
+            gpu.flush_l2()
+            start = gpu.event()
+            program.enqueue()
+            pairs.append((start, gpu.event()))
+        return lambda: median([gpu.elapsed_ns(a, b) for a, b in pairs])

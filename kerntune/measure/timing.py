@@ -1,0 +1,67 @@
+"""Chooses a timer for a recording and takes samples with it."""
+
+from __future__ import annotations
+
+from kerntune.errors import BackendError, MeasurementError
+from kerntune.launch import Program
+from kerntune.measure.base import Sample, Slot
+from kerntune.measure.events import EventSlot
+from kerntune.measure.graphs import GraphSlot, unrolled_runs
+from kerntune.measure.stopping import enough, warm
+from kerntune.stats import median
+
+GRAPH_BELOW_NS = 200_000.0
+"""Shorter recordings are timed as graphs, longer ones by event pairs (both agree A/A to 0.1 % near the border)."""
+
+ESTIMATE_RUNS = 3
+
+
+def estimate_ns(program: Program) -> float:
+    """A rough time by a few event pairs; good enough to choose a timer and to drop the hopeless."""
+    slot = EventSlot(program, ESTIMATE_RUNS)
+    slot.enqueue()()
+    return slot.enqueue()()
+
+
+def slot_for(program: Program, estimate: float) -> Slot:
+    """A graph of rotated copies for what is short and may be rotated, else event pairs."""
+    replicas = program.memory.rotation(program.recording)
+    if estimate >= GRAPH_BELOW_NS or replicas < 2:
+        return EventSlot(program, _event_runs(estimate))
+    runs = unrolled_runs(replicas, len(program.recording.launches), estimate, bool(program.in_place))
+    try:
+        return GraphSlot(program, replicas, runs)
+    except (BackendError, MeasurementError):
+        raise
+    except RuntimeError as exc:
+        raise MeasurementError(f"the launches can't be recorded as a graph: {exc}") from exc
+
+
+def same_kind(program: Program, like: Slot) -> Slot:
+    """A slot for another program under the very protocol of ``like``."""
+    p = like.protocol
+    if p.timer == "graph":
+        return GraphSlot(program, p.replicas, p.runs_per_slot)
+    return EventSlot(program, p.runs_per_slot)
+
+
+def take_sample(slot: Slot) -> Sample:
+    """Warm up until slots stop sloping, then take slots until the rule says enough."""
+    warming: list[float] = []
+    while not warm(warming):
+        warming.append(slot.enqueue()())
+    times: list[float] = []
+    while not enough(times):
+        times.append(slot.enqueue()())
+    return Sample(slot.protocol, tuple(round(t, 1) for t in times))
+
+
+def quick_ns(slot: Slot, slots: int) -> float:
+    """The median of a few slots, after one that isn't counted."""
+    slot.enqueue()()
+    return median([slot.enqueue()() for _ in range(slots)])
+
+
+def _event_runs(estimate: float) -> int:
+    """Executions in an event slot: about 5 ms, between 3 and 20."""
+    return int(min(20, max(3, 5e6 / max(estimate, 1.0))))

@@ -1,0 +1,203 @@
+"""A recording's memory plan made real: buffers on a device, in several copies, with their first content."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kerntune.backend.base import Buffer, Gpu
+from kerntune.errors import MeasurementError, ReplayError
+from kerntune.recording import Content, Normal, Recording, Storage, Stored, Uniform, Zeros
+
+MAX_REPLICAS = 256
+ROTATION_FACTOR = 2.0
+"""Rotated copies hold this many times the L2 cache, so that none is still cached when its turn comes."""
+
+MEMORY_SHARE = 0.25
+"""Of the free device memory, at most this much goes into rotated copies."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a storage held before its first use: ``pristine`` is never written.
+
+    ``shared`` tells that copy 0 may be the pristine buffer itself (nobody writes it).
+    """
+
+    pristine: Buffer
+    shared: bool
+
+
+class Memory:
+    """Buffers for one memory plan. Copy ``r`` of storage ``s`` is ``buffer(r, s)``."""
+
+    def __init__(self, gpu: Gpu, storages: Sequence[Storage], sources: Sequence[Source]) -> None:
+        self.gpu = gpu
+        self.storages = tuple(storages)
+        self.sources = tuple(sources)
+        self._copies: list[list[Buffer]] = []
+        self.ensure(1)
+
+    @property
+    def replicas(self) -> int:
+        """How many copies exist."""
+        return len(self._copies)
+
+    def buffer(self, replica: int, storage: int) -> Buffer:
+        """One copy of one storage."""
+        return self._copies[replica][storage]
+
+    def ensure(self, replicas: int) -> None:
+        """Make copies until there are ``replicas``. :class:`MeasurementError` if the device has no room for one."""
+        while len(self._copies) < replicas:
+            first = not self._copies
+            copy = []
+            for source in self.sources:
+                if source.shared and first:
+                    copy.append(source.pristine)
+                    continue
+                buffer = self.gpu.allocate(source.pristine.nbytes)
+                self.gpu.copy(buffer, source.pristine)
+                copy.append(buffer)
+            self._copies.append(copy)
+
+    def restore(self, replica: int, storages: Sequence[int]) -> None:
+        """Enqueue the first content back into some storages of one copy."""
+        for index in storages:
+            source = self.sources[index]
+            if self._copies[replica][index] is not source.pristine:
+                self.gpu.copy(self._copies[replica][index], source.pristine)
+
+    def rotation(self, recording: Recording) -> int:
+        """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
+        if recording.hidden_pointers:
+            return 1
+        used = sum(max(self.storages[i].nbytes, 256) for i in used_storages(recording))
+        if not used:
+            return 1
+        wanted = min(MAX_REPLICAS, max(2, int(-(-ROTATION_FACTOR * self.gpu.spec.l2_bytes // used))))
+        room = int(self.gpu.free_bytes() * MEMORY_SHARE // max(used, 1))
+        return max(1, min(wanted, self.replicas + room))
+
+
+def used_storages(recording: Recording) -> list[int]:
+    """Indices of the storages that any launch reads or writes."""
+    return sorted({i for launch in recording.launches for i in (*launch.reads, *launch.writes)})
+
+
+def written_storages(recording: Recording) -> list[int]:
+    """Indices of the storages that any launch writes."""
+    return sorted({i for launch in recording.launches for i in launch.writes})
+
+
+def in_place_storages(recording: Recording) -> list[int]:
+    """Indices of written storages whose first use is a read: what a launch makes of them depends on what they held."""
+    first: dict[int, bool] = {}
+    for launch in recording.launches:
+        for i in (*launch.reads, *launch.writes):
+            first.setdefault(i, i in launch.reads)
+    return [i for i in written_storages(recording) if first[i]]
+
+
+def make_source(gpu: Gpu, storage: Storage, stored: bytes | None = None) -> Source:
+    """A pristine buffer with the content that a stored recording describes."""
+    buffer = gpu.allocate(storage.nbytes)
+    data = content_bytes(storage, stored)
+    if data is None:
+        gpu.fill(buffer, 0)
+    else:
+        gpu.write(buffer, data)
+    return Source(buffer, shared=not storage.written)
+
+
+def content_bytes(storage: Storage, stored: bytes | None = None) -> bytes | None:
+    """A storage's first content as bytes; None for all zeros. ``stored`` is the artifact of :class:`Stored` content."""
+    content = storage.content
+    if isinstance(content, Zeros):
+        return None
+    if isinstance(content, Stored):
+        if stored is None or len(stored) != storage.nbytes:
+            raise ReplayError(f"the stored content {content.sha256[:12]} of a storage is missing or has another size")
+        return stored
+    if isinstance(content, Normal):
+        return _normal(storage, content)
+    return _uniform(storage, content)
+
+
+FLOATS = {"float64": "<f8", "float32": "<f4", "float16": "<f2"}
+INTEGERS = {"int64": "<i8", "int32": "<i4", "int16": "<i2", "int8": "i1", "uint8": "u1", "bool": "u1",
+            "uint16": "<u2", "uint32": "<u4", "uint64": "<u8"}  # fmt: skip
+
+
+def _normal(storage: Storage, content: Normal) -> bytes:
+    width = int(np.dtype(FLOATS.get(storage.dtype, "<f2" if storage.dtype == "bfloat16" else "u1")).itemsize)
+    count = -(-storage.nbytes // width)
+    numbers = np.random.default_rng(content.seed).standard_normal(count, dtype=np.float32) * content.std + content.mean
+    return encode_floats(numbers, storage.dtype)[: storage.nbytes]
+
+
+def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:
+    """Numbers as little-endian bytes of a torch dtype; bfloat16 by dropping mantissa bits, float8 as raw bytes
+    of small magnitude (exponents around 1), which is what random data looks like to a kernel."""
+    if dtype in FLOATS:
+        return numbers.astype(FLOATS[dtype]).tobytes()
+    if dtype == "bfloat16":
+        return (numbers.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
+    return bytes(((np.abs(numbers) * 16).astype("u1") % 48 + 32).tobytes())
+
+
+def decode_floats(data: bytes, dtype: str) -> np.ndarray:
+    """The inverse of :func:`encode_floats` for the dtypes that numpy or a shift can read, as float64."""
+    if dtype == "bfloat16":
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").astype("<f8")
+    return np.frombuffer(data, FLOATS[dtype]).astype("<f8")
+
+
+def _uniform(storage: Storage, content: Uniform) -> bytes:
+    kind = np.dtype(INTEGERS.get(storage.dtype, "u1"))
+    count = -(-storage.nbytes // kind.itemsize)
+    numbers = np.random.default_rng(content.seed).integers(content.low, content.high, count, dtype=kind, endpoint=True)
+    return bytes(numbers.tobytes())[: storage.nbytes]
+
+
+STORE_LIMIT = 1 << 16
+"""Integers up to this many bytes are stored as they are: indices, offsets and masks can't be made up."""
+
+
+def describe_content(data: bytes, dtype: str) -> tuple[Content, bytes | None]:
+    """How to remember what a storage held, and the bytes to keep as an artifact, if any.
+
+    Whole numbers are kept when they are few; many of them, and all floating-point numbers, as a distribution.
+    """
+    if not any(data):
+        return Zeros(), None
+    if dtype in FLOATS or dtype == "bfloat16":
+        numbers = decode_floats(data[: len(data) // 8 * 8], dtype)
+        finite = numbers[np.isfinite(numbers)]
+        if not finite.size:
+            return Normal(), None
+        return Normal(mean=_rounded(float(finite.mean())), std=_rounded(float(finite.std()))), None
+    if dtype not in INTEGERS:
+        return Normal(), None
+    if len(data) <= STORE_LIMIT:
+        import hashlib
+
+        return Stored(hashlib.sha256(data).hexdigest()), data
+    numbers = np.frombuffer(data[: len(data) // 8 * 8], INTEGERS[dtype])
+    return Uniform(int(numbers.min()), int(numbers.max())), None
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def require_memory(gpu: Gpu, nbytes: int, what: str) -> None:
+    """:class:`MeasurementError` if the device has not ``nbytes`` left for ``what``."""
+    free = gpu.free_bytes()
+    if nbytes > free:
+        raise MeasurementError(
+            f"{what} needs {nbytes / 2**30:.1f} GiB, the device has {free / 2**30:.1f} GiB free; "
+            "use smaller inputs or free memory before the call"
+        )

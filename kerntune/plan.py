@@ -1,0 +1,157 @@
+"""Builds a memory plan while a call runs: which storages its launches touch, and what those held before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kerntune.backend.base import Backend, Buffer
+from kerntune.compile import Compiled
+from kerntune.errors import CaptureError
+from kerntune.kernels.abi import flatten, pointer_views
+from kerntune.kernels.specialize import Specialized
+from kerntune.memory import Source, describe_content, require_memory
+from kerntune.recording import Param, Storage, View, Zeros
+
+TABLE_LIMIT = 1 << 20
+"""Integer tensors up to this many bytes are searched for addresses (pointer tables hold a few entries a group)."""
+
+LOWEST_ADDRESS = 1 << 20
+"""Smaller integers are sizes and strides, not addresses."""
+
+
+class Plan:
+    """Storages in the order of their first use. Keeps every tensor it has seen, so that no address is used twice."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._tensors: list[Any] = []
+        self._dtypes: list[str] = []
+        self._sizes: list[int] = []
+        self._index: dict[int, int] = {}
+        self._views: dict[View, int] = {}
+        self._snapshots: dict[int, Buffer] = {}
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """All views, in the order of their indices."""
+        return tuple(self._views)
+
+    def storage_of_view(self, view: int) -> int:
+        """The storage behind a view."""
+        return self.views[view].storage
+
+    def view_of(self, value: Any) -> int:
+        """The index of a tensor's view; the storage is added if it is new."""
+        tensor = getattr(value, "base", value) if type(value).__name__ == "TensorWrapper" else value
+        if not self._backend.tensors.is_tensor(tensor):
+            where = getattr(tensor, "device", type(tensor).__name__)
+            raise CaptureError(f"a kernel argument is a tensor on {where}; Triton can only reach tensors on the GPU")
+        dtype = str(value.dtype).removeprefix("torch.")
+        storage = self._storage(tensor, dtype)
+        tensors = self._backend.tensors
+        view = View(
+            storage=storage,
+            dtype=dtype,
+            shape=tuple(int(n) for n in tensor.shape),
+            strides=tuple(int(n) for n in tensor.stride()),
+            offset_bytes=tensors.address(tensor) - tensors.storage_address(tensor),
+        )
+        return self._views.setdefault(view, len(self._views))
+
+    def _storage(self, tensor: Any, dtype: str) -> int:
+        address = self._backend.tensors.storage_address(tensor)
+        if address not in self._index or address == 0:
+            self._index[address] = len(self._tensors)
+            self._tensors.append(tensor)
+            self._dtypes.append(dtype)
+            self._sizes.append(int(tensor.untyped_storage().nbytes()))
+        return self._index[address]
+
+    def observe(self, compiled: Compiled, launch: Specialized) -> None:
+        """Before a launch: keep what it is about to overwrite."""
+        views = pointer_views(flatten(launch, compiled.metadata, self.view_of))
+        gpu = self._backend.gpu
+        assert gpu is not None
+        for index in self.touched(views, compiled.access.writes):
+            if index not in self._snapshots:
+                self._snapshots[index] = self._clone(self._tensors[index])
+
+    def touched(self, views: list[int | None], pointers: Iterable[int]) -> list[int]:
+        """Storages behind some of a kernel's pointer parameters."""
+        found = {views[i] for i in pointers if i < len(views)}
+        return sorted({self.storage_of_view(v) for v in found if v is not None})
+
+    def _clone(self, tensor: Any) -> Buffer:
+        gpu = self._backend.gpu
+        assert gpu is not None
+        original = gpu.borrow(tensor)
+        require_memory(gpu, original.nbytes, "keeping the first content of what a kernel writes")
+        copy = gpu.allocate(original.nbytes)
+        gpu.copy(copy, original)
+        return copy
+
+    @contextlib.contextmanager
+    def preserving(self, values: Iterable[Any]) -> Iterator[None]:
+        """Undo what happens to the tensors among ``values`` meanwhile."""
+        gpu = self._backend.gpu
+        tensors = [] if gpu is None else [v for v in values if self._backend.tensors.is_tensor(v)]
+        kept = [(t, self._clone(t)) for t in tensors]
+        try:
+            yield
+        finally:
+            for tensor, copy in kept:
+                assert gpu is not None
+                gpu.copy(gpu.borrow(tensor), copy)
+
+    def sources(self) -> list[Source]:
+        """Per storage, its first content: a snapshot where a launch wrote, the user's memory where none did."""
+        gpu = self._backend.gpu
+        assert gpu is not None
+        return [
+            Source(self._snapshots[i], shared=False) if i in self._snapshots else Source(gpu.borrow(t), shared=True)
+            for i, t in enumerate(self._tensors)
+        ]
+
+    def storages(self, reads: set[int], writes: set[int]) -> tuple[Storage, ...]:
+        """Storages as a recording lists them, their content not yet described."""
+        return tuple(
+            Storage(size, dtype, Zeros(), read=i in reads, written=i in writes)
+            for i, (size, dtype) in enumerate(zip(self._sizes, self._dtypes, strict=True))
+        )
+
+    def hides_pointers(self, params: Iterable[Param]) -> bool:
+        """Whether an integer argument, or an entry of a small integer tensor, is an address in one of the storages."""
+        spans = [(a, a + self._sizes[i]) for a, i in self._index.items()]
+
+        def inside(number: int) -> bool:
+            return number >= LOWEST_ADDRESS and any(low <= number < high for low, high in spans)
+
+        scalars = [int(p.value) for p in params if isinstance(p.value, int)]
+        return any(map(inside, scalars)) or any(map(inside, self._table_entries()))
+
+    def _table_entries(self) -> Iterator[int]:
+        gpu = self._backend.gpu
+        if gpu is None:
+            return
+        for i, tensor in enumerate(self._tensors):
+            if self._dtypes[i] in ("int64", "uint64") and 0 < self._sizes[i] <= TABLE_LIMIT:
+                data = gpu.read(gpu.borrow(tensor))
+                yield from memoryview(data[: len(data) // 8 * 8]).cast("Q")
+
+
+def describe(
+    storages: tuple[Storage, ...], sources: list[Source], backend: Backend
+) -> tuple[tuple[Storage, ...], dict[str, bytes]]:
+    """Storages with their content described, and the contents to keep, by checksum. Reads device memory."""
+    import msgspec
+
+    gpu, kept, out = backend.gpu, {}, []
+    assert gpu is not None
+    for storage, source in zip(storages, sources, strict=True):
+        content, data = describe_content(gpu.read(source.pristine), storage.dtype)
+        if data is not None:
+            kept[content.sha256] = data  # type: ignore[union-attr]  # only Stored content comes with data
+        out.append(msgspec.structs.replace(storage, content=content))
+    return tuple(out), kept

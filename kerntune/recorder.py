@@ -1,0 +1,117 @@
+"""Turns a capture into recordings: compiled, flattened, one per target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kerntune.capture import Capture, Pending, Probe
+from kerntune.compile import Compiled
+from kerntune.device import Target
+from kerntune.errors import TrialError
+from kerntune.kernels.abi import flatten, pointer_views
+from kerntune.kernels.source import source_hash
+from kerntune.kernels.specialize import Specialized
+from kerntune.memory import Source
+from kerntune.plan import Plan
+from kerntune.recording import Binary, Launch, Recording
+
+
+@dataclass
+class Recorded:
+    """A recording for one target, and the bytes of its binaries and TTIR by checksum.
+
+    ``failures`` has, per launch that this target can't compile, the reason.
+    """
+
+    recording: Recording
+    artifacts: dict[str, bytes] = field(default_factory=dict)
+    asm: dict[str, str] = field(default_factory=dict)
+    """Assembly text by the checksum of the binary it became."""
+
+    failures: dict[int, TrialError] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
+    """Per storage its first content on the device; empty where nothing runs."""
+
+
+def record(capture: Capture, target: Target) -> Recorded:
+    """The capture's launches for one of its targets. Compiles what isn't compiled yet."""
+    compiler, plan = capture.compiler, capture.plan
+    compiler.compile_all([x for p in capture.launches if isinstance(x := p.specialized[target], Specialized)])
+    launches: list[Launch] = []
+    binaries: list[Binary] = []
+    out = Recorded(Recording(target, (), (), (), ()))
+    for index, pending in enumerate(capture.launches):
+        try:
+            compiled = _compiled(capture, pending, target)
+        except TrialError as exc:
+            out.failures[index] = exc
+            continue
+        if compiled.binary not in binaries:
+            binaries.append(compiled.binary)
+        launch = pending.specialized[target]
+        assert isinstance(launch, Specialized)
+        config = pending.site.candidates[pending.site.chosen].config if pending.site else None
+        recorded = make_launch(plan, launch, compiled, pending.grid)
+        launches.append(_with(recorded, config=config, binary=binaries.index(compiled.binary)))
+        keep(out, compiled)
+    out.recording = Recording(
+        target=target,
+        launches=tuple(launches),
+        binaries=tuple(binaries),
+        storages=plan.storages({i for x in launches for i in x.reads}, {i for x in launches for i in x.writes}),
+        views=plan.views,
+        hidden_pointers=plan.hides_pointers(p for x in launches for p in x.params),
+    )
+    if capture.backend.gpu is not None:
+        out.sources = plan.sources()
+    return out
+
+
+def make_launch(plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple[int, int, int]) -> Launch:
+    """One launch as data; its ``binary`` index is for the caller to set."""
+    params = flatten(launch, compiled.metadata, plan.view_of)
+    views = pointer_views(params)
+    access = compiled.access
+    return Launch(
+        kernel=launch.name,
+        source=source_hash(launch.jit),
+        binary=0,
+        grid=grid,
+        params=params,
+        reads=tuple(plan.touched(views, access.reads)),
+        writes=tuple(plan.touched(views, access.writes)),
+        float_atomics=access.float_atomics,
+    )
+
+
+def with_candidate(
+    recorded: Recorded, capture: Capture, index: int, probe: Probe, candidate: int
+) -> tuple[Recording, Compiled]:
+    """The recording with launch ``index`` as candidate ``candidate`` would run it."""
+    compiled = capture.compiler.compile(probe.specialized)
+    keep(recorded, compiled)
+    site = capture.launches[index].site
+    assert site is not None
+    launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid)
+    launch = _with(launch, config=site.candidates[candidate].config)
+    return recorded.recording.with_launch(index, launch, compiled.binary), compiled
+
+
+def keep(recorded: Recorded, compiled: Compiled) -> None:
+    """Add a compiled kernel's bytes, TTIR and assembly."""
+    recorded.artifacts[compiled.binary.sha256] = compiled.data
+    recorded.artifacts[compiled.binary.ttir_sha256] = compiled.ttir.encode()
+    recorded.asm[compiled.binary.sha256] = compiled.asm
+
+
+def _compiled(capture: Capture, pending: Pending, target: Target) -> Compiled:
+    launch = pending.specialized[target]
+    if isinstance(launch, TrialError):
+        raise launch
+    return capture.compiler.compile(launch)
+
+
+def _with(launch: Launch, **changes: object) -> Launch:
+    import msgspec
+
+    return msgspec.structs.replace(launch, **changes)

@@ -1,0 +1,120 @@
+"""Two recordings on the same memory, timed in turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+import msgspec
+
+from kerntune.backend.base import Gpu
+from kerntune.launch import Artifacts, Loader, Program
+from kerntune.measure.base import Slot
+from kerntune.measure.stopping import warm
+from kerntune.measure.timing import estimate_ns, same_kind, slot_for
+from kerntune.memory import Memory, Source, make_source
+from kerntune.recording import Recording, Storage, Stored
+from kerntune.stats import Estimate, hodges_lehmann, median
+
+BLOCKS = 15
+"""Blocks of a first look: the fewest whose exact signed-rank interval reaches 99.9 % with something to spare."""
+
+MORE_BLOCKS = 30
+"""Blocks of the one escalation."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Times of both sides, a block each, in nanoseconds, and the change from ``a`` to ``b`` (0.12 is 12 % slower)."""
+
+    a_ns: tuple[float, ...]
+    b_ns: tuple[float, ...]
+    change: Estimate
+
+
+class Pairing:
+    """Side ``a`` (the stored recording) beside side ``b`` (today's), under one protocol, on one memory."""
+
+    def __init__(self, a: Program, b: Program, seed: int = 0) -> None:
+        self._random = random.Random(seed)
+        self._slots = self._prepare(a, b)
+        self._a: list[float] = []
+        self._b: list[float] = []
+        self._warm_up()
+
+    @staticmethod
+    def _prepare(a: Program, b: Program) -> tuple[Slot, Slot]:
+        estimate = min(estimate_ns(a), estimate_ns(b))
+        slower = a if len(a.in_place) >= len(b.in_place) else b
+        first = slot_for(slower, estimate)
+        other = same_kind(b if slower is a else a, first)
+        return (first, other) if slower is a else (other, first)
+
+    def _warm_up(self) -> None:
+        times: list[float] = []
+        while not warm(times):
+            times.append(self._slots[0].enqueue()() + self._slots[1].enqueue()())
+
+    def run(self, blocks: int, level: float) -> Pair:
+        """Add blocks in random ABBA or BAAB order; the estimate is over all blocks so far."""
+        for _ in range(blocks):
+            order = (0, 1, 1, 0) if self._random.random() < 0.5 else (1, 0, 0, 1)
+            readings = [(side, self._slots[side].enqueue()) for side in order]
+            times: tuple[list[float], list[float]] = ([], [])
+            for side, reading in readings:
+                times[side].append(reading())
+            self._a.append(sum(times[0]) / 2)
+            self._b.append(sum(times[1]) / 2)
+        ratios = [log(b / a) for a, b in zip(self._a, self._b, strict=True)]
+        return Pair(tuple(self._a), tuple(self._b), hodges_lehmann(ratios, level).map_exp())
+
+    @property
+    def a_ns(self) -> float:
+        """Median time of side ``a``."""
+        return median(self._a)
+
+
+def shared_memory(
+    gpu: Gpu, mine: Recording, live: Sequence[Source], other: Recording, stored: Artifacts
+) -> tuple[Memory, Recording]:
+    """Memory that both sides run on, and ``other`` with its storages renumbered for it.
+
+    A storage of ``other`` is today's storage of the same size, dtype and use (the same number if it fits, else the
+    first unused one). One that only ``other`` has (another temporary, say) gets the content its recording describes.
+    """
+    storages, sources = list(mine.storages), list(live)
+    at: dict[int, int] = {}
+    for i, storage in enumerate(other.storages):
+        free = [j for j in range(len(mine.storages)) if j not in at.values() and _alike(mine.storages[j], storage)]
+        if free:
+            at[i] = i if i in free else free[0]
+        else:
+            at[i] = len(storages)
+            storages.append(storage)
+            sources.append(make_source(gpu, storage, _stored(storage, stored)))
+    return Memory(gpu, storages, sources), _renumbered(other, at)
+
+
+def _alike(a: Storage, b: Storage) -> bool:
+    return (a.nbytes, a.dtype, a.read, a.written) == (b.nbytes, b.dtype, b.read, b.written)
+
+
+def _renumbered(recording: Recording, at: dict[int, int]) -> Recording:
+    replace = msgspec.structs.replace
+    views = tuple(replace(v, storage=at[v.storage]) for v in recording.views)
+    launches = tuple(
+        replace(x, reads=tuple(at[i] for i in x.reads), writes=tuple(at[i] for i in x.writes))
+        for x in recording.launches
+    )
+    return replace(recording, views=views, launches=launches)
+
+
+def _stored(storage: Storage, artifacts: Artifacts) -> bytes | None:
+    return artifacts.get(storage.content.sha256) if isinstance(storage.content, Stored) else None
+
+
+def pair(loader: Loader, a: Recording, b: Recording, memory: Memory, artifacts: Artifacts) -> Pairing:
+    """Both recordings bound to one memory and warmed up."""
+    return Pairing(Program(loader, a, memory, artifacts), Program(loader, b, memory, artifacts))

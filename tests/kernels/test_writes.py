@@ -1,0 +1,329 @@
+"""Which arguments a kernel reads and writes, on kernels compiled to TTIR here."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton")
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+
+from kerntune.device import Target
+from kerntune.kernels.writes import Access, access_of
+
+TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"]
+
+
+@functools.cache
+def _ttir(
+    kernel: Any, signature: tuple[tuple[str, str], ...], constants: tuple[tuple[str, Any], ...], where: str
+) -> str:
+    """TTIR as a compilation for ``where`` makes it: after the backend's first stage."""
+    from triton._C.libtriton import ir
+
+    target = Target.parse(where)
+    gpu = GPUTarget(target.backend, target.triton_arch, target.warp_size)
+    backend = make_backend(gpu)
+    options = backend.parse_options({"enable_fp_fusion": True})
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    source = ASTSource(kernel, dict(signature), dict(constants), {})
+    module = source.make_ir(
+        gpu, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+    )
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, source.language)
+    return str(stages["ttir"](module, {}))
+
+
+def access(kernel: Any, types: str, where: str = "cuda:90", **constants: Any) -> Access:
+    """``types`` in the order of the parameters that are no constants, for example ``"*fp32 *fp32 i32"``."""
+    free = [p for p in kernel.arg_names if p not in constants]
+    signature = dict(zip(free, types.split(), strict=True)) | dict.fromkeys(constants, "constexpr")
+    ordered = tuple((p, signature[p]) for p in kernel.arg_names)
+    return access_of(_ttir(kernel, ordered, tuple(constants.items()), where), Target.parse(where))
+
+
+def exact(
+    reads: set[int], writes: set[int], count: int, atomics: set[int] = frozenset(), floats: bool = False
+) -> Access:
+    return Access(frozenset(reads), frozenset(writes), frozenset(atomics), floats, (), count)
+
+
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def relu_in_place(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, tl.maximum(tl.load(x + i, mask=i < n), 0.0), mask=i < n)
+
+
+@triton.jit
+def histogram(x, counts, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(counts + tl.load(x + i, mask=i < n, other=0), 1, mask=i < n)
+
+
+@triton.jit
+def accumulate(x, total, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(total, tl.sum(tl.load(x + i, mask=i < n, other=0.0), 0))
+
+
+@triton.jit
+def scatter_add(x, rows, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out + tl.load(rows + i), tl.load(x + i, mask=i < n, other=0.0), mask=i < n)
+
+
+@triton.jit
+def spin(lock, x):
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    tl.store(x, tl.load(x) + 1.0)
+    tl.atomic_xchg(lock, 0)
+
+
+@triton.jit
+def matmul(a, b, c, M, N, K, BM: tl.constexpr, BK: tl.constexpr):
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BM + tl.arange(0, BM)
+    rk = tl.arange(0, BK)
+    pa = a + rm[:, None] * K + rk[None, :]
+    pb = b + rk[:, None] * N + rn[None, :]
+    acc = tl.zeros((BM, BM), tl.float32)
+    for _ in range(0, K, BK):
+        acc = tl.dot(tl.load(pa), tl.load(pb), acc)
+        pa += BK
+        pb += BK * N
+    tl.store(c + rm[:, None] * N + rn[None, :], acc.to(c.dtype.element_ty))
+
+
+@triton.jit
+def carried(src, dst, n, BLOCK: tl.constexpr):
+    """Both addresses travel through the loop, side by side."""
+    p = src + tl.arange(0, BLOCK)
+    q = dst + tl.arange(0, BLOCK)
+    for _ in range(0, n):
+        tl.store(q, tl.load(p))
+        p += BLOCK
+        q += BLOCK
+
+
+@triton.jit
+def ping_pong(a, b, n):
+    """The two swap places in each turn, so each is read and each is written."""
+    p = a
+    q = b
+    for _ in range(0, n):
+        tl.store(q, tl.load(p) + 1.0)
+        p, q = q, p
+
+
+@triton.jit
+def while_loop(src, dst, n):
+    i = n
+    p = src
+    q = dst
+    while i > 0:
+        tl.store(q, tl.load(p))
+        p += 1
+        q += 1
+        i -= 1
+
+
+@triton.jit
+def choose(a, b, out, n):
+    if n > 7:  # noqa: SIM108 - the branch is what is tested
+        p = a
+    else:
+        p = b
+    tl.store(out, tl.load(p))
+
+
+@triton.jit
+def choose_target(a, b, x, n):
+    if n > 7:  # noqa: SIM108 - the branch is what is tested
+        p = a
+    else:
+        p = b
+    tl.store(p, tl.load(x))
+
+
+@triton.jit
+def select_target(a, b, x, n):
+    tl.store(tl.where(n > 7, a, b), tl.load(x))
+
+
+@triton.jit
+def aliased(a, b, n, BLOCK: tl.constexpr):
+    p = a
+    a = b
+    i = tl.arange(0, BLOCK)
+    tl.store(p + i, tl.load(a + i, mask=i < n), mask=i < n)
+
+
+@triton.jit(noinline=True)
+def _copy_one(source, sink):
+    tl.store(sink, tl.load(source))
+
+
+@triton.jit(noinline=True)
+def _step(p, k):
+    return p + k
+
+
+@triton.jit
+def calls(out, unused, x):
+    _copy_one(x, out)
+
+
+@triton.jit
+def calls_for_address(out, x, k):
+    tl.store(_step(out, k), tl.load(_step(x, k)))
+
+
+@triton.jit
+def descriptor_copy(source, sink, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK
+    sink.store([i, 0], source.load([i, 0]))
+
+
+@triton.jit
+def descriptor_made(x, out, n, BLOCK: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [n, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
+    sink = tl.make_tensor_descriptor(out, [n, BLOCK], [BLOCK, 1], [BLOCK, BLOCK])
+    sink.store([0, 0], source.load([0, 0]))
+
+
+@triton.jit
+def descriptor_add(x, sink, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    sink.atomic_add([0, 0], tl.load(x + i[:, None] * BLOCK + i[None, :]))
+
+
+@triton.jit
+def early_exit(x, out, n):
+    if n == 0:
+        return
+    tl.store(out, tl.load(x))
+
+
+@triton.jit
+def impure(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x + i)], dtype=tl.int32, is_pure=False, pack=1)
+    tl.store(out + i, v)
+
+
+@triton.jit
+def pure(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x + i)], dtype=tl.int32, is_pure=True, pack=1)
+    tl.store(out + i, v)
+
+
+@triton.jit
+def through_table(table, n):
+    p = tl.load(table).to(tl.pointer_type(tl.float32))
+    tl.store(p, 1.0)
+
+
+@triton.jit
+def partly_through_table(table, x, n):
+    """One path writes an argument, the other an address out of memory: the first must not hide the second."""
+    p = tl.load(table).to(tl.pointer_type(tl.float32))
+    tl.store(tl.where(n > 3, p, x), 1.0)
+
+
+@triton.jit
+def nothing(x, n):
+    pass
+
+
+@pytest.mark.parametrize("where", TARGETS)
+@pytest.mark.parametrize(
+    ("kernel", "types", "constants", "expected"),
+    [
+        (add, "*fp32 *fp32 *fp32 i32", {"BLOCK": 128}, exact({0, 1}, {2}, 3)),
+        (relu_in_place, "*fp16 i32", {"BLOCK": 128}, exact({0}, {0}, 1)),
+        (histogram, "*i32 *i32 i32", {"BLOCK": 128}, exact({0, 1}, {1}, 2, {1})),
+        (accumulate, "*fp32 *fp32 i32", {"BLOCK": 128}, exact({0, 1}, {1}, 2, {1}, True)),
+        (scatter_add, "*fp32 *i64 *fp32 i32", {"BLOCK": 128}, exact({0, 1, 2}, {2}, 3, {2}, True)),
+        (spin, "*i32 *fp32", {}, exact({0, 1}, {0, 1}, 2, {0})),
+        (matmul, "*fp16 *fp16 *fp16 i32 i32 i32", {"BM": 32, "BK": 32}, exact({0, 1}, {2}, 3)),
+        (carried, "*fp32 *fp32 i32", {"BLOCK": 64}, exact({0}, {1}, 2)),
+        (ping_pong, "*fp32 *fp32 i32", {}, exact({0, 1}, {0, 1}, 2)),
+        (while_loop, "*fp32 *fp32 i32", {}, exact({0}, {1}, 2)),
+        (choose, "*fp32 *fp32 *fp32 i32", {}, exact({0, 1}, {2}, 3)),
+        (choose_target, "*fp32 *fp32 *fp32 i32", {}, exact({2}, {0, 1}, 3)),
+        (select_target, "*fp32 *fp32 *fp32 i32", {}, exact({2}, {0, 1}, 3)),
+        (aliased, "*fp32 *fp32 i32", {"BLOCK": 64}, exact({1}, {0}, 2)),
+        (calls, "*fp32 *fp32 *fp32", {}, exact({2}, {0}, 3)),
+        (calls_for_address, "*fp32 *fp32 i32", {}, exact({0, 1}, {0, 1}, 2)),
+        (descriptor_made, "*fp16 *fp16 i32", {"BLOCK": 64}, exact({0}, {1}, 2)),
+        (early_exit, "*fp32 *fp32 i32", {}, exact({0}, {1}, 2)),
+        (pure, "*i32 *i32", {"BLOCK": 64}, exact({0}, {1}, 2)),
+        (nothing, "*fp32 i32", {}, exact(set(), set(), 1)),
+    ],
+    ids=lambda v: getattr(v, "__name__", None),
+)
+def test_reads_and_writes(kernel: Any, types: str, constants: dict[str, Any], expected: Access, where: str) -> None:
+    assert access(kernel, types, where, **constants) == expected
+
+
+@pytest.mark.parametrize("where", TARGETS)
+def test_tensor_descriptors_count_as_pointers(where: str) -> None:
+    tile = "tensordesc<fp16[64,64]>"
+    assert access(descriptor_copy, f"{tile} {tile}", where, BLOCK=64) == exact({0}, {1}, 2)
+
+
+def test_a_reducing_descriptor_store_is_an_atomic() -> None:
+    found = access(descriptor_add, "*fp16 tensordesc<fp16[64,64]>", BLOCK=64)
+    assert found == exact({0, 1}, {1}, 2, {1}, True)
+
+
+def test_impure_assembly_may_write_everything() -> None:
+    found = access(impure, "*i32 *i32", BLOCK=64)
+    assert found.writes == found.reads == {0, 1}
+    assert found.unknown == ("impure elementwise_inline_asm",)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "types", "count"), [(through_table, "*i64 i32", 1), (partly_through_table, "*i64 *fp32 i32", 2)]
+)
+def test_addresses_out_of_memory_are_unknown(kernel: Any, types: str, count: int) -> None:
+    found = access(kernel, types)
+    assert found.writes == frozenset(range(count))
+    assert found.unknown == ("tt.store: an address is made from an integer",)
+
+
+def test_damaged_text_is_everything_and_counts_pointers(capfd: pytest.CaptureFixture[str]) -> None:
+    good = _ttir(
+        add,
+        (("x", "*fp32"), ("y", "*fp32"), ("out", "*fp32"), ("n", "i32"), ("BLOCK", "constexpr")),
+        (("BLOCK", 64),),
+        "cuda:90",
+    )
+    found = access_of(good.replace("tt.store", "tt.no_such_operation"))
+    assert found.pointer_count == 3
+    assert found.writes == {0, 1, 2}
+    assert found.unknown[0].startswith("TTIR not understood")
+    assert access_of("").pointer_count == 0
+    assert access_of("").unknown
+
+
+def test_in_place_arguments_need_their_content_restored() -> None:
+    assert access(relu_in_place, "*fp16 i32", BLOCK=64).in_place == {0}
+    assert access(add, "*fp32 *fp32 *fp32 i32", BLOCK=64).in_place == frozenset()
