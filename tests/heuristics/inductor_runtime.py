@@ -12,8 +12,11 @@ import itertools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import triton
+from torch._inductor import choices
+from torch._inductor.ir import Reduction
 from torch._inductor.runtime import hints as torch_hints
 from torch._inductor.runtime import triton_heuristics as th
 from torch._inductor.runtime.coordinate_descent_tuner import CoordescTuner
@@ -23,7 +26,9 @@ from kerntune.device import DeviceSpec
 from kerntune.heuristics import persistent_reduction, pointwise, reduction
 from kerntune.heuristics.combo import SubKernel, combo
 from kerntune.heuristics.descent import Field, Neighbourhood, neighbourhood
+from kerntune.heuristics.lookup import kernel_hash
 from kerntune.heuristics.scaling import may_scale, scale_reductions
+from kerntune.heuristics.strides import inner_split, outer_split, second_stage_hint
 from kerntune.heuristics.templates import fixed_config, foreach, template, user_autotune
 from kerntune.hints import HeuristicType, KernelHints, Modes, ReductionHint, TileHint
 
@@ -271,9 +276,50 @@ def _fixed(values: dict[str, Any], meta: dict[str, Any]) -> Pair:
     return flat_all(fixed_config(values)), [flat(c) for c in theirs]
 
 
+# ------------------------------------------------------------------ splits and look-up keys
+
+
+def splits() -> Iterator[Compared]:
+    lengths = sorted({n + d for n in R_SIZES[3:27] for d in (-1, 0, 1, n // 3)})
+    for device in (H100, B200, MI300, RX7900, T4):
+        for r, outputs, inner in itertools.product(lengths, (1, 2, 31, 128, 129, 1000, 4096), (True, False)):
+            yield f"split {r} x {outputs} on {device.target}", functools.partial(_split, r, outputs, inner, device)
+
+
+def _split(r: int, outputs: int, inner: bool, device: DeviceSpec) -> Pair:
+    with mock.patch.object(choices.DeviceProperties, "create", return_value=properties(device)):
+        theirs = choices.InductorChoices.reduction_split_factor(None, r, outputs, inner)
+    return (inner_split if inner else outer_split)(r, outputs, device), theirs
+
+
+def second_stages() -> Iterator[Compared]:
+    counts = (1, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025)
+    for parts, outputs, hint in itertools.product(counts, counts, ReductionHint):
+        yield f"second stage {parts} {outputs} {hint}", functools.partial(_second_stage, parts, outputs, hint)
+
+
+def _second_stage(parts: int, outputs: int, hint: ReductionHint) -> Pair:
+    theirs = Reduction._multilayer_second_step_hint(parts, outputs, torch_hints.ReductionHint[hint.name])
+    return second_stage_hint(hint, outputs, parts).name, theirs.name
+
+
+def lookup_keys() -> Iterator[Compared]:
+    sources = ("def triton_poi_fused_0(a, b):\n    pass\n", "  def f(x): return g(x)\n", "x = 1\ndef f(a): pass")
+    for source, sizes in itertools.product(sources, ({"x": 64}, {"y": 2, "x": 4}, {"x": 8, "r0": 16})):
+        yield f"key of {source!r}", functools.partial(_lookup_key, source, sizes)
+
+
+def _lookup_key(source: str, sizes: dict[str, int]) -> Pair:
+    theirs = th.generate_lookup_hash_from_source_code(str(sizes_of(KernelHints(sizes=sizes))), source)
+    return kernel_hash(source, sizes), theirs
+
+
 RUNTIME: dict[str, Callable[[], Iterator[Compared]]] = {
     "combo": combos,
     "dynamic_rblock_scaling": scaling,
     "coordinate_descent": descent,
     "given_configs": given,
+    "reduction_splits": splits,
+    "second_stage_hints": second_stages,
+    "lookup_keys": lookup_keys,
 }
