@@ -72,14 +72,14 @@ class ComboPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for member in group.members:
                 _merge(kwargs, options, choice, member, self.parameters)
             candidate = current.replace(kwargs=kwargs, options=options)
-            if candidate != current:
+            if candidate.key() != current.key():
                 found.append(candidate)
         return tuple(found)
 
     def warp_candidates(self, current: Config) -> tuple[Config, ...]:
         """``current`` with every other pair of warps and stages."""
         pairs = (current.replace(num_warps=w, num_stages=s) for w, s in self.warp_stage_pairs)
-        return tuple(candidate for candidate in pairs if candidate != current)
+        return tuple(candidate for candidate in pairs if candidate.key() != current.key())
 
 
 def combo(

@@ -56,7 +56,7 @@ def persistent_candidates(hints: KernelHints, device: DeviceSpec, limits: Bounds
         return native_persistent_matmul(hints)
     allowed = SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS
     require_axes(hints, "a persistent reduction", *allowed)
-    if hints.modes.batch_invariant and limits.preset.filters:
+    if hints.modes.batch_invariant and limits.preset.filters and not hints.no_x_block:
         hints = hints.with_sizes({**hints.sizes, "x": max(hints.sizes["x"], BATCH_INVARIANT_ROWS)})
     found = _tiled(hints, limits) if "y" in hints.sizes else _chosen(hints, device, limits)
     return tuple(_without_r_blocks(config) for config in found)
