@@ -19,7 +19,10 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.kernels.writes import Access, access_of
 from kerntune.recording import Binary, Scratch
 
-ASSEMBLY: dict[str, tuple[Literal["ptx", "amdgcn"], str]] = {"cuda": ("ptx", "cubin"), "hip": ("amdgcn", "hsaco")}
+ASSEMBLY: dict[str, tuple[Literal["ptx", "amdgcn"], Literal["cubin", "hsaco"]]] = {
+    "cuda": ("ptx", "cubin"),
+    "hip": ("amdgcn", "hsaco"),
+}
 """Per backend: the last text stage and the binary stage of Triton's pipeline."""
 
 COMPILE_THREADS = min(16, os.cpu_count() or 1)

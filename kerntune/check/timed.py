@@ -25,7 +25,8 @@ from kerntune.check.words import timed_message
 from kerntune.errors import OutOfResourcesError, ReplayError
 from kerntune.judge import DRIFT, Evidence, decide, settled
 from kerntune.launch import Loader, Program
-from kerntune.measure.base import Sample
+from kerntune.measure.base import Sample, Slot
+from kerntune.measure.calls import CallSlot
 from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
 from kerntune.plan import describe
@@ -112,9 +113,7 @@ class TimedCheck:
     def _judge(self, value: object, baseline: TimeBaseline | None) -> Checked:
         recording = self.recorded.recording
         self.progress(f"{self.call.case}: timing")
-        memory = Memory(self.gpu, recording.storages, self.recorded.sources)
-        program = Program(self.loader, recording, memory, self.recorded.artifacts)
-        slot = slot_for(program, estimate_ns(program))
+        slot = self._op_slot() if self.call.scope == "op" else self._kernel_slot(recording)
         if self.trials:
             self.gpu.rest()
         sample = take_sample(slot)
@@ -129,6 +128,16 @@ class TimedCheck:
         pending = self._pending(verdict, sample)
         result = self._result(verdict, baseline, sample, replayed, why_not, pending)
         return Checked(value, (result,), (pending,), self.store)
+
+    def _kernel_slot(self, recording: Recording) -> Slot:
+        memory = Memory(self.gpu, recording.storages, self.recorded.sources)
+        program = Program(self.loader, recording, memory, self.recorded.artifacts)
+        return slot_for(program, estimate_ns(program))
+
+    def _op_slot(self) -> Slot:
+        call, plan = self.call, self.capture.plan
+        tensors = plan.tensors()
+        return CallSlot(self.gpu, lambda: call.fn(*call.args, **call.kwargs), lambda: plan.preserving(tensors))
 
     def _moved(self, baseline: TimeBaseline, sample: Sample) -> bool:
         """Whether the same work took another time than stored: worth a second look before it is called drift."""
