@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable, Generator
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import kerntune
 from kerntune.errors import KerntuneError
 from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
@@ -246,19 +246,11 @@ class Gate:
 def versions() -> dict[str, str]:
     """What ran: kerntune, pytest, Python and the platform."""
     return {
-        "kerntune": version("kerntune"),
+        "kerntune": kerntune.__version__,
         "pytest": pytest.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
-
-
-def version(distribution: str) -> str:
-    """The installed version of a distribution, empty if it runs from a source tree."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:
