@@ -17,6 +17,9 @@ from kerntune.recording import Param, Storage, View, Zeros
 TABLE_LIMIT = 1 << 20
 """Integer tensors up to this many bytes are searched for addresses (pointer tables hold a few entries a group)."""
 
+SAMPLE_BYTES = 1 << 20
+"""What is read of a storage to describe its content; a megabyte tells a distribution."""
+
 LOWEST_ADDRESS = 1 << 20
 """Smaller integers are sizes and strides, not addresses."""
 
@@ -150,7 +153,7 @@ def describe(
     gpu, kept, out = backend.gpu, {}, []
     assert gpu is not None
     for storage, source in zip(storages, sources, strict=True):
-        content, data = describe_content(gpu.read(source.pristine), storage.dtype)
+        content, data = describe_content(gpu.read(source.pristine, SAMPLE_BYTES), storage.dtype, storage.nbytes)
         if data is not None:
             kept[content.sha256] = data  # type: ignore[union-attr]  # only Stored content comes with data
         out.append(msgspec.structs.replace(storage, content=content))

@@ -23,10 +23,12 @@ def conclude(item: pytest.Item, nodeid: str, record: Record, policy: Policy, *, 
     record.finished = not record.static_only
     if not record.results:
         _without_results(nodeid, record, policy, marked)
+    failing = _with(record.results, Outcome.FAIL)
+    if not failing:
+        record.commit()
     item.user_properties.extend(properties(record.results))
     for result in _with(record.results, Outcome.WARN):
         _warn(item, result.message)
-    failing = _with(record.results, Outcome.FAIL)
     if failing:
         pytest.fail("\n".join(r.message for r in failing), pytrace=False)
 

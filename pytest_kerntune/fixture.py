@@ -13,7 +13,7 @@ from pytest_kerntune.marker import Marker
 from pytest_kerntune.values import SCOPES, parse_choice, parse_name
 
 if TYPE_CHECKING:
-    from kerntune.check import Call, Session
+    from kerntune.check import Call, Checked, Session
     from kerntune.policy import Policy
     from kerntune.result import CaseResult
 
@@ -153,6 +153,9 @@ class Record:
     """What the calls of one test came to."""
 
     results: list[CaseResult] = field(default_factory=list)
+    checks: list[Checked] = field(default_factory=list)
+    """The calls themselves, with the baselines that may be written once the test has passed."""
+
     checked: int = 0
     """Calls that were checked to the end."""
 
@@ -161,6 +164,11 @@ class Record:
 
     finished: bool = False
     """Whether the body ran to its end: only then are calls that it did not make gone."""
+
+    def commit(self) -> None:
+        """Write the baselines of this test's calls. Called when nothing failed: a broken kernel leaves none."""
+        written = {id(old): new for c in self.checks for old, new in zip(c.results, c.commit(), strict=True)}
+        self.results = [written.get(id(r), r) for r in self.results]
 
 
 class GatedAutotune(Autotune):
@@ -192,6 +200,7 @@ class GatedAutotune(Autotune):
         __tracebackhide__ = True
         checked = self._session.check(self._call(request), self._progress)
         self._record.results.extend(checked.results)
+        self._record.checks.append(checked)
         self._record.checked += 1
         return checked.value
 

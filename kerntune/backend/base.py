@@ -69,8 +69,8 @@ class Gpu(Protocol):
     def copy(self, target: Buffer, source: Buffer) -> None:
         """Enqueue a copy of ``source.nbytes`` bytes."""
 
-    def read(self, buffer: Buffer) -> bytes:
-        """The buffer's bytes, after all enqueued work."""
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
+        """The buffer's bytes, or the first ``limit`` of them, after all enqueued work."""
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         """Fill the start of the buffer with ``data``."""

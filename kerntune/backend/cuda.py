@@ -146,9 +146,9 @@ class CudaGpu:
         """On the current stream."""
         target.data[: source.nbytes].copy_(source.data)  # type: ignore[attr-defined]
 
-    def read(self, buffer: Buffer) -> bytes:
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """Waits for enqueued work."""
-        return bytes(buffer.data.cpu().numpy().tobytes())  # type: ignore[attr-defined]
+        return bytes(buffer.data[:limit].cpu().numpy().tobytes())  # type: ignore[attr-defined]
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         """From host memory."""

@@ -149,10 +149,10 @@ class FakeGpu:
         assert isinstance(source, FakeBuffer)
         target.byte = source.byte
 
-    def read(self, buffer: Buffer) -> bytes:
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """The byte, as often as it stands there."""
         assert isinstance(buffer, FakeBuffer)
-        return bytes([buffer.byte]) * buffer.nbytes
+        return bytes([buffer.byte]) * min(buffer.nbytes, buffer.nbytes if limit is None else limit)
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         """Keeps the first byte."""

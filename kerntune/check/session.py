@@ -57,7 +57,7 @@ class Session:
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
-        return [f"kerntune: {place}, {versions}", f"kerntune: baselines {self.store.folder}"]
+        return [f"{place}, {versions}", f"baselines {self.store.folder}"]
 
     def start(self) -> None:
         """Install stand-ins where there is no GPU."""
