@@ -171,7 +171,8 @@ STORE_LIMIT = 1 << 16
 def describe_content(data: bytes, dtype: str, nbytes: int | None = None) -> tuple[Content, bytes | None]:
     """How to remember what a storage held, and the bytes to keep as an artifact, if any.
 
-    ``data`` is the start of a storage of ``nbytes`` bytes (default: all of it). Whole numbers are kept when they are few; many of them, and all floating-point numbers, as a distribution.
+    ``data`` is the start of a storage of ``nbytes`` bytes (default: all of it). Whole numbers are kept when they are
+    few; many of them, and all floating-point numbers, as a distribution.
     """
     if not any(data):
         return Zeros(), None

@@ -228,6 +228,9 @@ class FakeGpu:
         """Takes a microsecond that no event pair encloses."""
         self._clock += 1000.0
 
+    def rest(self) -> None:
+        """Never tired."""
+
     def synchronize(self) -> None:
         """Nothing is ever pending."""
 

@@ -68,7 +68,7 @@ def check_static(
         rung="static",
         causes=reasons,
         findings=(*found.failures, *found.notes),
-        baseline_path=str(store.static_path(target, series, call.case, fingerprint)),
+        baseline_path=store.shown(store.static_path(target, series, call.case, fingerprint)),
     )
     return result, Pending(today, recorded.artifacts, write)
 
