@@ -50,7 +50,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def wanted(offer: Offer, only: str, store: BaselineStore) -> bool:
-    """Whether ``--only`` means this case: one that the folder hasn't, or one that the run found to be faster."""
+    """Whether ``--only`` means this case: one that the folder hasn't, or one that the run found to be faster. A case
+    that is INCOMPLETE is never meant, as with ``--kerntune-update``."""
+    if offer.result is not None and offer.result.verdict is Verdict.INCOMPLETE:
+        return False
     if only == NEW:
         return not offer.bundle.path(store).exists()
     if only == IMPROVED:

@@ -85,14 +85,17 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Difference:
-    """All that changed, the worst first."""
+    """All that changed, the worst first. A file that can't be read on one side was neither added nor removed."""
     old, new = _by_key(before), _by_key(after)
+    added = {k for k, e in new.items() if k not in old and not _broken(e, before)}
+    removed = {k for k, e in old.items() if k not in new and not _broken(e, after)}
     both = sorted(old.keys() & new.keys())
-    changed = [change_of(k, old[k], new[k]) for k in both if not _same(old[k], new[k])]
+    pairs = [(k, _baseline(old[k]), _baseline(new[k])) for k in both]
+    changed = [change_of(k, a, b) for k, a, b in pairs if not _same(a, b)]
     return Difference(
         changed=tuple(sorted(changed, key=lambda c: -c.badness)),
-        added=tuple(_named(k) for k in sorted(new.keys() - old.keys())),
-        removed=tuple(_named(k) for k in sorted(old.keys() - new.keys())),
+        added=tuple(_named(k) for k in sorted(added)),
+        removed=tuple(_named(k) for k in sorted(removed)),
         same=len(both) - len(changed),
         problems=tuple(problems([*before, *after])),
     )
@@ -118,8 +121,17 @@ def change_of(key: Key, old: Baseline, new: Baseline) -> Change:
     )
 
 
-def _by_key(entries: Iterable[Entry]) -> dict[Key, Baseline]:
-    return {key_of(e.baseline): e.baseline for e in entries if e.baseline is not None}
+def _by_key(entries: Iterable[Entry]) -> dict[Key, Entry]:
+    return {key_of(e.baseline): e for e in entries if e.baseline is not None}
+
+
+def _baseline(entry: Entry) -> Baseline:
+    assert entry.baseline is not None
+    return entry.baseline
+
+
+def _broken(entry: Entry, others: Iterable[Entry]) -> bool:
+    return any(o.problem and o.path == entry.path for o in others)
 
 
 def _same(old: Baseline, new: Baseline) -> bool:
