@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands.conftest import kerntune  # noqa: F401 - a fixture
+from commands.command import Command
 from commands.made import folder, timed
 
 from kerntune.bundle import encoded_bundles
@@ -27,6 +27,13 @@ COMMANDS = [
     ["cache", "clear"],
     ["doctor"],
 ]
+
+
+@pytest.fixture
+def kerntune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """The command, in ``tmp_path``."""
+    monkeypatch.chdir(tmp_path)
+    return Command(capsys)
 
 
 @pytest.mark.parametrize("words", [[], ["baselines"], ["cache"], *COMMANDS], ids=" ".join)

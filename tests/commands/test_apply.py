@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from commands.made import CUDA90, H200, SOFTMAX, folder, static, timed, tree
 
+from commands.made import CUDA90, H200, SOFTMAX, folder, static, timed, tree
 from kerntune.bundle import encoded_bundles
 from kerntune.check.call import Pending
 from kerntune.policy import Outcome, Verdict

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from commands.made import SOFTMAX, folder, metrics, static, timed
 
+from commands.made import SOFTMAX, folder, metrics, static, timed
 from kerntune.check.call import Pending
 from kerntune.commands.compare import Figure, change_of, compare
 from kerntune.commands.stored import Entry, key_of, load_folder

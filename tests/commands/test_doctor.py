@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from commands.made import folder, timed
 
+from commands.made import folder, timed
 from kerntune import compat
 from kerntune.backend import probe
 from kerntune.commands import doctor

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from commands.made import H200, folder, sha, static, timed, tree
 
+from commands.made import H200, folder, sha, static, timed, tree
 from kerntune.policy import Outcome, Verdict
 from kerntune.report import RunReport, write_run
 from kerntune.result import CaseResult

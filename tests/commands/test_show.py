@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from commands.made import SOFTMAX, folder, metrics, static, timed
 
+from commands.made import SOFTMAX, folder, metrics, static, timed
 from kerntune.commands.stored import Pattern
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 
 import pytest
+
 from commands.made import SOFTMAX, folder, sha, static, timed, tree
 
 
