@@ -86,7 +86,9 @@ def finish(
     if not limits.preset.filters:
         return in_order(configs)
     configs = one_config(raise_to_tma_minimums(configs, hints, persistent=persistent), hints)
-    return in_order(raise_to_floors(configs, hints, limits)) if floors else configs
+    if not floors or (hints.min_x_block is None and hints.min_r_block is None):
+        return configs
+    return in_order(raise_to_floors(configs, hints, limits))
 
 
 def reduction_candidates(
@@ -236,11 +238,18 @@ def reduction_config(
     most = MAX_LONG_REDUCTION_WARPS if long else MAX_REDUCTION_WARPS
     warps = choose_warps(warps, limits, least=least_warps, most=most, intensive=intensive)
     blocks["x"] = widen_for_grid(blocks["x"], hints.sizes["x"], warps, limits)
-    for axis in sorted(blocks.keys() - {"x"}):
-        while blocks[axis] > 1 and prod(blocks.values()) > budget:
-            blocks[axis] //= 2
+    _shorten(blocks, budget)
     check_blocks(blocks, hints.sizes, limits)
     return as_config(blocks, warps, options=options)
+
+
+def _shorten(blocks: dict[str, int], budget: int) -> None:
+    """Halve the reduced axes' blocks, r0 first, until the tile is within ``budget`` or they are 1."""
+    tile = prod(blocks.values())
+    for axis in ("r0", "r1"):
+        while tile > budget and blocks.get(axis, 1) > 1:
+            blocks[axis] //= 2
+            tile //= 2
 
 
 def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[str, int]:

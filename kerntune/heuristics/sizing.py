@@ -14,7 +14,7 @@ from kerntune.config import Config, Scalar
 from kerntune.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.presets import Preset
-from kerntune.hints import BLOCK_NAMES, MAX_BLOCK, MAX_BLOCK_X_HIP, KernelHints
+from kerntune.hints import BLOCK_NAMES, MAX_BLOCK, MAX_BLOCK_X_HIP, REDUCTION_AXES, KernelHints
 
 GRID_LIMITS = {"x": MAX_GRID_X, "y": MAX_GRID_YZ, "z": MAX_GRID_YZ}
 
@@ -144,9 +144,10 @@ def fit_pointwise(sizes: Mapping[str, int], wanted: Sequence[int], bounds: Bound
     blocks = {axis: min(block, sizes[axis]) for axis, block in zip("xyz", wanted, strict=False)}
     tile = prod(blocks.values())
     for axis, block in blocks.items():
-        goal = max(ceil_div(sizes[axis], GRID_LIMITS[axis]), ceil_div(target * block, tile))
-        if goal > block:
-            blocks[axis] = grow(block, goal, min(sizes[axis], bounds.max_block[axis]))
+        size, limit = sizes[axis], GRID_LIMITS[axis]
+        if block < size and (tile < target or block * limit < size):
+            goal = max(ceil_div(size, limit), ceil_div(target * block, tile))
+            blocks[axis] = grow(block, goal, min(size, bounds.max_block[axis]))
             tile = tile // block * blocks[axis]
     return blocks
 
@@ -176,9 +177,11 @@ def check_blocks(blocks: Mapping[str, int], sizes: Mapping[str, int], bounds: Bo
         limit = bounds.max_block[axis]
         if block > limit:
             raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block} is over the limit of {limit}")
-        if axis[0] != "r" and limit % block:
+        if axis in REDUCTION_AXES:
+            continue
+        if limit % block:
             raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block} doesn't divide the limit of {limit}")
-        if axis[0] != "r" and block != 1 and sizes.get(axis) == 1:
+        if block != 1 and sizes.get(axis) == 1:
             raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block}, but the axis {axis} has one element")
 
 
