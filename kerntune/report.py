@@ -21,14 +21,16 @@ SCHEMA = "kerntune.run/1"
 MAX_ROWS = 40
 """Rows of the table before PASS rows are folded into one line: what fits on a screen beside a failure."""
 
-CONFIG_WIDTH = 40
-"""Columns for a config before it wraps: ``BLOCK_M=128 BLOCK_N=256 num_warps=8`` fits on one line."""
+WIDTHS = {"config": 40, "change": 40}
+"""Columns before a cell wraps: ``BLOCK_M=128 BLOCK_N=256 num_warps=8`` fits on one line."""
 
 MAX_CONFIG_LINES = 4
 """Kernels of one case that are named in its row; the JSON has them all."""
 
 NO_FIGURE = "–"
 HEADERS = ("case", "config", "time", "baseline", "change", "verdict")
+ALWAYS = (0, 5)
+"""Columns that are shown even if they hold nothing: without a GPU there are no baseline times, say."""
 
 _TIME_UNITS = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
 _BYTE_UNITS = ((1.0, "B"), (1024.0, "KiB"), (1024.0**2, "MiB"), (1024.0**3, "GiB"))
@@ -87,11 +89,21 @@ def counts_line(results: Iterable[CaseResult]) -> str:
 
 
 def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS) -> str:
-    """One row a result, in the given order; beyond ``max_rows``, PASS rows are folded into a last line."""
+    """One row a result, in the given order; beyond ``max_rows``, PASS rows are folded into a last line.
+
+    A result without a time shows its static figures, and its first finding as its change.
+    """
     shown = _fold(results, max_rows)
     several = len({r.target for r in results}) > 1
     rows = [_row(r, several) for r in shown]
-    text = tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=_widths())
+    columns = [i for i, cells in enumerate(zip(*rows, strict=True)) if i in ALWAYS or set(cells) != {NO_FIGURE}]
+    text = tabulate(
+        [[row[i] for i in columns] for row in rows],
+        headers=[_header(i, results) for i in columns],
+        tablefmt="simple",
+        disable_numparse=True,
+        maxcolwidths=[WIDTHS.get(HEADERS[i]) for i in columns],
+    )
     folded = len(results) - len(shown)
     return f"{text}\n... and {folded} more PASS" if folded else str(text)
 
@@ -155,9 +167,13 @@ def _row(result: CaseResult, several_targets: bool) -> tuple[str, ...]:
         format_configs(result.launches),
         format_time(result.current_ns) if timed else format_static(result.launches),
         format_time(result.baseline_ns),
-        format_change(result.change),
+        _change(result),
         f"{result.verdict.value} (recorded)" if result.recorded else result.verdict.value,
     )
+
+
+def _change(result: CaseResult) -> str:
+    return result.findings[0] if result.change is None and result.findings else format_change(result.change)
 
 
 def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResult]:
@@ -170,8 +186,9 @@ def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResul
     return [r for r in results if r.verdict is not Verdict.PASS or id(r) in keep]
 
 
-def _widths() -> list[int | None]:
-    return [None, CONFIG_WIDTH, None, None, None, None]
+def _header(column: int, results: Sequence[CaseResult]) -> str:
+    timed = any(_known(r.current_ns) is not None for r in results)
+    return "static figures" if HEADERS[column] == "time" and not timed else HEADERS[column]
 
 
 def _scaled(value: float, units: Sequence[tuple[float, str]], limit: float) -> str:

@@ -49,8 +49,8 @@ def benchmark_json(collected: Collected) -> dict[str, Any]:
 def stats(seconds: Sequence[float]) -> dict[str, Any]:
     """Location, spread and outliers of at least one time, as pytest-benchmark names them.
 
-    Quartiles are linear interpolations (R type 7), where pytest-benchmark takes medians of halves: for the sample
-    sizes here the difference is below the spread itself.
+    Quartiles are linear interpolations (R type 7), where pytest-benchmark interpolates otherwise: with few rounds
+    ``q1``, ``q3`` and what follows from them differ a little from what it would write itself.
     """
     data = sorted(seconds)
     mean, deviation = statistics.fmean(data), statistics.stdev(data) if len(data) > 1 else 0.0

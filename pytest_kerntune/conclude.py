@@ -6,16 +6,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from kerntune.errors import KerntuneError
 from kerntune.policy import Outcome, Policy, Verdict
 from kerntune.report import properties
 from kerntune.result import CaseId, CaseResult
-from pytest_kerntune.fixture import Record
+from pytest_kerntune.fixture import Record, naming
+from pytest_kerntune.warning import KerntuneWarning
 
 SECTION = "kerntune"
-
-
-class KerntuneWarning(UserWarning):
-    """A verdict that a person should look at but that fails no test: DRIFTED, INCONCLUSIVE, NEW, INCOMPLETE."""
 
 
 def conclude(item: pytest.Item, nodeid: str, record: Record, policy: Policy, *, marked: bool) -> None:
@@ -23,14 +21,13 @@ def conclude(item: pytest.Item, nodeid: str, record: Record, policy: Policy, *, 
     record.finished = not record.static_only
     if not record.results:
         _without_results(nodeid, record, policy, marked)
-    failing = _with(record.results, Outcome.FAIL)
-    if not failing:
-        record.commit()
     item.user_properties.extend(properties(record.results))
-    for result in _with(record.results, Outcome.WARN):
-        _warn(item, result.message)
+    failing = [r.message for r in _with(record.results, Outcome.FAIL)]
+    failing += [r.message for r in _with(record.results, Outcome.WARN) if not _warned(item, r.message)]
+    if not failing:
+        failing += _commit(nodeid, record)
     if failing:
-        pytest.fail("\n".join(r.message for r in failing), pytrace=False)
+        pytest.fail("\n".join(failing), pytrace=False)
 
 
 def after_error(
@@ -82,16 +79,22 @@ def _incomplete(nodeid: str, message: str, outcome: Outcome) -> CaseResult:
     return CaseResult(CaseId(nodeid, "0"), "", Verdict.INCOMPLETE, outcome, message, "")
 
 
-def _warn(item: pytest.Item, message: str) -> None:
-    """Warn at the test's place; under ``-W error`` this is a failure without a traceback of ours."""
+def _commit(nodeid: str, record: Record) -> list[str]:
+    """Write the baselines of a test that passed; a message if that can't be done."""
+    try:
+        record.commit()
+    except KerntuneError as exc:
+        return [naming(nodeid, exc)]
+    return []
+
+
+def _warned(item: pytest.Item, message: str) -> bool:
+    """Warn at the test's place; False if warnings are errors (``-W error``), which fail the test like a verdict."""
     try:
         item.warn(KerntuneWarning(message))
     except KerntuneWarning:
-        failed = True
-    else:
-        failed = False
-    if failed:
-        pytest.fail(message, pytrace=False)
+        return False
+    return True
 
 
 def _with(results: Sequence[CaseResult], outcome: Outcome) -> list[CaseResult]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -81,7 +82,9 @@ class Autotune:
             request = Request(self._names.next(name), fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
             value: T = self._run(request)
         except KerntuneError as exc:
-            reason = _naming(self.nodeid, exc)
+            reason = naming(self.nodeid, exc)
+        except Exception as exc:
+            raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
         else:
             return value
         pytest.fail(reason, pytrace=False)
@@ -224,6 +227,18 @@ class GatedAutotune(Autotune):
         )
 
 
-def _naming(nodeid: str, error: KerntuneError) -> str:
+def _from_user_code(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without kerntune's frames at its start; whole if there are no others, for that is our own bug."""
+    frame = traceback
+    while frame is not None and frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        frame = frame.tb_next
+    return frame or traceback
+
+
+_OURS = ("kerntune", "pytest_kerntune")
+
+
+def naming(nodeid: str, error: KerntuneError) -> str:
+    """An error's message with the test's node id, which it may have already."""
     text = str(error)
     return text if nodeid in text else f"{nodeid}: {text}"

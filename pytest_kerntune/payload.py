@@ -57,13 +57,18 @@ class Collected:
         return {p.nodeid: p.static_only for p in self._tests.values() if p.static_only}
 
     @property
-    def cases(self) -> frozenset[str]:
-        """The cases that were checked, as text."""
-        return frozenset(str(r.case) for r in self.results)
+    def tests(self) -> frozenset[str]:
+        """The node ids of the tests that are kerntune's business, skipped ones too."""
+        return frozenset(self._tests)
 
-    def unfinished(self, nodeid: str) -> bool:
-        """Whether a test of the run was skipped or ended early, so that nothing is known of its other calls."""
-        return nodeid in self._tests and not self._tests[nodeid].finished
+    def saw(self, stale: CaseResult) -> bool:
+        """Whether this run speaks against a stale result: the case was checked with that fingerprint (by a worker,
+        so that the controller's engine doesn't know), launched nothing, or its test did not get as far as its call."""
+        test = self._tests.get(stale.case.nodeid)
+        if test is None:
+            return False
+        checked = any(r.case == stale.case and r.fingerprint in ("", stale.fingerprint) for r in test.results)
+        return checked or not test.finished
 
     def params(self, nodeid: str) -> dict[str, str]:
         """The parametrization of a test, as text."""

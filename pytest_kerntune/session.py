@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 RECORD = pytest.StashKey[Record]()
 NARROWED = "kerntune_narrowed"
+UNSEEN = "kerntune_unseen"
 
 
 class Gate:
@@ -41,6 +42,7 @@ class Gate:
         self.header: tuple[str, ...] = ()
         self._engine: Session | None = None
         self._narrowed = False
+        self._unseen: set[str] = set()
         self._progress = Progress(config)
 
     @property
@@ -86,6 +88,11 @@ class Gate:
 
     def pytest_deselected(self) -> None:
         self._narrowed = True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file that fails to import, or skips itself, hides its tests."""
+        if not report.passed:
+            self._unseen.add(report.nodeid)
 
     # -- one test ----------------------------------------------------------------------------------------------------
 
@@ -157,9 +164,11 @@ class Gate:
         payload = payload_of(report)
         if payload is not None:
             self.collected.add(payload)
+        elif report.when not in ("setup", "call", "teardown"):  # xdist's report of a worker that crashed in this test
+            self._unseen.add(report.nodeid)
 
     def _static_end(self, exc: BaseException) -> str | None:
-        return self.engine.static_end(exc) if self.engine.static else None
+        return self.engine.static_end(exc)
 
     def _policy(self, item: pytest.Item) -> Any:
         marker = item.stash.get(MARKER, None)
@@ -174,16 +183,18 @@ class Gate:
     def pytest_testnodedown(self, node: Any) -> None:
         output = getattr(node, "workeroutput", None) or {}
         self._narrowed = self._narrowed or bool(output.get(NARROWED))
+        self._unseen.update(output.get(UNSEEN, ()))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.worker:
-            self.config.workeroutput[NARROWED] = self._narrowed  # type: ignore[attr-defined]
+            self.config.workeroutput.update({NARROWED: self._narrowed, UNSEEN: sorted(self._unseen)})  # type: ignore[attr-defined]
             return
         if self._engine is None or self.config.option.collectonly:
             return
-        self._guard(session, lambda: self._find_stale(exitstatus))
-        self._guard(session, lambda: self._write(exitstatus))
+        self._guard(session, lambda: self._find_stale(session, exitstatus))
+        self._guard(session, lambda: self._write_json(exitstatus))
+        self._guard(session, self._write_benchmark_json)
 
     def _guard(self, session: pytest.Session, step: Callable[[], None]) -> None:
         """An error at the end is shown under the table and in the exit code; it loses no other output."""
@@ -193,17 +204,21 @@ class Gate:
             self.errors.append(str(exc))
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
-    def _find_stale(self, exitstatus: int) -> None:
-        whole = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) and not self._left_out()
-        found = self.engine.stale(self.collected.cases, whole)
-        self.stale = tuple(r for r in found if not self.collected.unfinished(r.case.nodeid))
+    def _find_stale(self, session: pytest.Session, exitstatus: int) -> None:
+        ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        stopped = bool(session.shouldstop or session.shouldfail)
+        whole = ended and not stopped and not self._narrowed and not narrowed(self.config)
+        found = self.engine.stale(self.collected.tests, whole)
+        self.stale = tuple(r for r in found if not self.collected.saw(r) and not self._unread(r.case.nodeid))
 
-    def _left_out(self) -> bool:
-        return self._narrowed or narrowed(self.config)
+    def _unread(self, nodeid: str) -> bool:
+        return any(nodeid == x or nodeid.startswith(f"{x}::") for x in self._unseen)
 
-    def _write(self, exitstatus: int) -> None:
+    def _write_json(self, exitstatus: int) -> None:
         if self.options.json is not None:
             write_run(self.options.json, self._report(exitstatus))
+
+    def _write_benchmark_json(self) -> None:
         if self.options.benchmark_json is not None:
             write_benchmark_json(self.options.benchmark_json, self.collected)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.policy import Verdict
+from kerntune.policy import Outcome, Verdict
 from kerntune.report import MAX_ROWS, counts_line, table
 from kerntune.result import CaseResult
 from pytest_kerntune.payload import Collected
@@ -20,8 +20,6 @@ PATIENCE_S = 1.0
 
 INTERVAL_S = 0.2
 """Seconds between two progress lines: faster than that nobody reads."""
-
-BAD = frozenset({Verdict.REGRESSED, Verdict.INCOMPLETE})
 
 
 class Progress:
@@ -36,7 +34,7 @@ class Progress:
     def of(self, nodeid: str) -> Callable[[str], None]:
         """The progress of one test."""
         self._last = self._clock() + PATIENCE_S - INTERVAL_S
-        return lambda text: self._show(f"{nodeid}: {text}")
+        return lambda text: self._show(text if text.startswith(nodeid) else f"{nodeid}: {text}")
 
     def clear(self) -> None:
         """Take the line away before pytest writes the test's outcome."""
@@ -81,14 +79,14 @@ def write_summary(
 ) -> None:
     """The section at the end of the run; one line of counts under ``-q``."""
     results = (*collected.results, *stale)
-    reporter.section("kerntune")
+    reporter.write_sep("=", "kerntune")
     if collected.results and reporter.verbosity >= 0:
         reporter.write_line(table(collected.results, max_rows=None if reporter.verbosity > 0 else MAX_ROWS))
         reporter.write_line("")
     _write_static_only(reporter, collected.static_only)
     for result in stale:
         reporter.write_line(result.message, yellow=True)
-    bad = any(r.verdict in BAD for r in results)
+    bad = any(r.outcome is Outcome.FAIL for r in results)
     reporter.write_line(counts_line(results), red=bad, green=not bad and bool(results))
     for line in offers(collected.results, stale, reporter.config):
         reporter.write_line(line)
@@ -103,7 +101,9 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
     new = sum(r.verdict is Verdict.NEW and not r.recorded for r in results)
     lines = []
     if recorded:
-        lines.append(f"{_plural(recorded, 'baseline')} recorded: commit them to be held against them")
+        lines.append(
+            f"{_plural(recorded, 'baseline')} recorded; commit the folder, so that later runs are held against it"
+        )
     if improved:
         lines.append(f"{_plural(improved, 'case')} improved; to hold the gain: {_again(config, 'improved')}")
     if new:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ QUIET = (
 )
 
 
-def plugin_name() -> str:
+def find_plugin() -> str:
     """The entry point if kerntune is installed: one module can't be registered under two names."""
     installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
     return "kerntune" if list(installed) else "pytest_kerntune.plugin"
@@ -47,7 +48,7 @@ class Project:
 
     def plain(self, *args: str) -> pytest.RunResult:
         """Without ``--kerntune``."""
-        return self.pytester.runpytest_inprocess("-p", plugin_name(), *QUIET, *args)
+        return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *args)
 
     def run(self, *args: str) -> pytest.RunResult:
         """With it."""
@@ -69,6 +70,18 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Proje
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("BUILD_NUMBER", raising=False)
     return Project(pytester)
+
+
+@pytest.fixture
+def plugin_name() -> str:
+    """What ``-p`` takes."""
+    return find_plugin()
+
+
+@pytest.fixture
+def source_environ() -> dict[str, str]:
+    """The environment of a subprocess that imports kerntune from this source tree, as this process does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])}
 
 
 @pytest.fixture

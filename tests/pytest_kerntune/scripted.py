@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kerntune.config import Config
-from kerntune.errors import KerntuneError, ReferenceMismatch, UsageError
+from kerntune.errors import KerntuneError, ReferenceMismatch, StoreError, UsageError
 from kerntune.policy import Policy, Verdict
 from kerntune.result import CaseId, CaseResult, LaunchReport
 from kerntune.stats import Estimate
@@ -50,8 +52,12 @@ class Checked:
     results: tuple[CaseResult, ...]
 
     def commit(self) -> tuple[CaseResult, ...]:
-        """Writes nothing."""
-        return self.results
+        """Writes a line, and fails where the script says so."""
+        for r in self.results:
+            log(f"commit {r.case}")
+            if r.rung == "read-only":
+                raise StoreError("baselines: can't be written (Permission denied); is the folder read-only?")
+        return tuple(msgspec.structs.replace(r, recorded=r.rung == "written") for r in self.results)
 
 
 class NeedsGpu(RuntimeError):
@@ -93,7 +99,7 @@ class Session:
         log(f"paths root={settings.root} baselines={settings.baselines} cache={settings.cache_dir}")
 
     def header(self) -> list[str]:
-        return ["scripted device, Triton 3.9", f"baselines in {self.settings.baselines}"]
+        return ["scripted device, Triton 3.9", f"baselines {self.settings.baselines}"]
 
     def start(self) -> None:
         log("start")
@@ -131,11 +137,11 @@ class Session:
         for text in self.options["stale"]:
             case = CaseId(*text.split("!"))
             outcome = self.settings.policy.outcome(Verdict.STALE)
-            out.append(CaseResult(case, "", Verdict.STALE, outcome, f"STALE {case}: no such case", "cuda:90"))
+            out.append(CaseResult(case, "old shapes", Verdict.STALE, outcome, f"STALE {case}: no such case", "cuda:90"))
         return out
 
     def static_end(self, exc: BaseException) -> str | None:
-        return f"static_end of {exc}" if isinstance(exc, NeedsGpu) else None
+        return f"static_end of {exc}" if self.static and isinstance(exc, NeedsGpu) else None
 
 
 def log(line: str) -> None:

@@ -33,9 +33,10 @@ def test_these_verdicts_warn(project, one_test, verdict):
     result.stdout.fnmatch_lines([f"*KerntuneWarning: {verdict} test_it.py::test_add: scripted"])
 
 
-def test_warning_as_error_fails_the_test_cleanly(project, one_test):
+@pytest.mark.parametrize("category", ["error", "error::pytest_kerntune.KerntuneWarning"])
+def test_warning_as_error_fails_the_test_cleanly(project, one_test, category):
     project.file(one_test("DRIFTED"))
-    result = project.run("-W", "error")
+    result = project.run("-W", category)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["DRIFTED test_it.py::test_add: scripted"])
     result.stdout.no_fnmatch_line("*conclude.py*")
@@ -183,3 +184,61 @@ def test_bad_arguments_of_a_call(project, call, says, flag):
     result = project.plain(flag)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([f"test_it.py::test_a: {says}"])
+
+
+def test_baselines_are_written_when_the_test_has_passed(project):
+    project.file(
+        """
+def test_passes(autotune):
+    autotune(kernel("NEW", rung="written"))
+
+def test_asserts(autotune):
+    autotune(kernel("NEW", rung="written"))
+    assert 1 == 2
+
+def test_regresses(autotune):
+    autotune(kernel("NEW", rung="written"), name="a")
+    autotune(kernel("REGRESSED"), name="b")
+"""
+    )
+    project.run("--kerntune-json=run.json").assert_outcomes(passed=1, failed=2)
+    assert [x for x in project.log.splitlines() if x.startswith("commit")] == ["commit test_it.py::test_passes"]
+    assert [r.get("recorded", False) for r in project.json()["results"]] == [True, False, False, False]
+
+
+def test_baseline_that_can_not_be_written_fails_cleanly(project):
+    project.file("def test_a(autotune):\n    autotune(kernel('NEW', rung='read-only'))\n")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["test_it.py::test_a: baselines: can't be written (Permission denied)*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_warning_as_error_hides_no_regression(project):
+    project.file(
+        """
+def test_both(autotune):
+    autotune(kernel("DRIFTED"), name="a")
+    autotune(kernel("REGRESSED"), name="b")
+"""
+    )
+    result = project.run("-W", "error")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["REGRESSED test_it.py::test_both::b: scripted", "DRIFTED *::a: scripted"])
+
+
+@pytest.mark.parametrize("flag", ["--kerntune", "-q"])
+def test_tracebacks_start_in_the_users_code(project, flag):
+    project.file(
+        """
+def inner():
+    raise ValueError("mine")
+
+def test_a(autotune):
+    autotune(inner)
+"""
+    )
+    result = project.plain(flag, "--tb=short")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["test_it.py:*: in test_a", "test_it.py:*: in inner"], consecutive=False)
+    result.stdout.no_fnmatch_line("*pytest_kerntune*fixture.py*")

@@ -98,8 +98,7 @@ class Backward:
             return ()
         if node not in self._running:
             return ()
-        outputs = _call(node, inputs)
-        return outputs if isinstance(outputs, tuple) else (outputs,)
+        return _call(node, inputs)
 
     def _flow(self, node: Node, number: int, gradient: Gradient) -> None:
         if gradient is not None:
@@ -149,18 +148,34 @@ def engine(
     return run_backward
 
 
-def _call(node: Node, inputs: Mapping[int, Gradient]) -> Any:
-    """Run a node's code. A ``torch.autograd.Function`` gets zeros for what did not flow, as torch materializes them."""
+def _call(node: Node, inputs: Mapping[int, Gradient]) -> tuple[Gradient, ...]:
+    """Run a node's code; one gradient for each of ``node.next_functions``."""
     metadata = node._input_metadata
     gradients = [inputs.get(number) for number in range(len(metadata))]
     if not isinstance(node, BackwardCFunction):
-        return node(*gradients)
-    return node.apply(
-        *(_zeros(meta) if given is None else given for given, meta in zip(gradients, metadata, strict=True))
-    )
+        return _as_tuple(node(*gradients))
+    filled = [_zeros(meta) if given is None else given for given, meta in zip(gradients, metadata, strict=True)]
+    return _of_tensors(node, _as_tuple(node.apply(*filled)))
+
+
+def _of_tensors(node: Node, outputs: tuple[Gradient, ...]) -> tuple[Gradient, ...]:
+    """What a ``torch.autograd.Function`` returns for its tensors: it also answers for arguments that have no edge."""
+    expected = len(node.needs_input_grad)
+    if len(outputs) < expected or any(gradient is not None for gradient in outputs[expected:]):
+        raise RuntimeError(
+            f"function {node.name()} returned an incorrect number of gradients "
+            f"(expected {expected}, got {len(outputs)})"
+        )
+    needed = (gradient for gradient, needs in zip(outputs, node.needs_input_grad, strict=False) if needs)
+    return tuple(None if following is None else next(needed, None) for following, _ in node.next_functions)
+
+
+def _as_tuple(outputs: Any) -> tuple[Gradient, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _zeros(meta: Any) -> torch.Tensor:
+    """What torch hands to a ``torch.autograd.Function`` for an output that got no gradient."""
     return torch.zeros(tuple(meta.shape), dtype=meta.dtype, device=meta.device)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -42,6 +43,8 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
 class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
     """Makes stand-ins of what is created on or moved to CUDA, and of large CPU tensors. All else stays real."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, fake: StandInFakeMode, implementation: Callable[[Any], Callable[..., Any] | None]) -> None:
         super().__init__()
         self._fake = fake
@@ -51,6 +54,8 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = _without_pinning(kwargs or {})
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **kwargs)
         on_stand_in = any(isinstance(tensor, FakeTensor) for tensor in _tensors(args, kwargs))
         if not on_stand_in and not _wants_stand_in(func, args, kwargs):
             return func(*args, **kwargs)

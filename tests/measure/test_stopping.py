@@ -1,0 +1,98 @@
+"""Stopping rules: numbers in, yes or no out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.measure.stopping import (
+    ENOUGH_SPREAD,
+    MAX_SLOTS,
+    MAX_WARM_UP,
+    MIN_SLOTS,
+    MIN_WARM_UP,
+    enough,
+    warm,
+)
+
+times = st.lists(st.floats(1.0, 1e9), max_size=60)
+
+
+def taken(rule: Callable[[Sequence[float]], bool], source: Iterator[float]) -> list[float]:
+    """What a timer takes from ``source`` until the rule says stop."""
+    found: list[float] = []
+    while not rule(found):
+        found.append(next(source))
+        assert len(found) <= 1000
+    return found
+
+
+def steady(noise: float, seed: int = 0) -> Iterator[float]:
+    random = np.random.default_rng(seed)
+    while True:
+        yield float(10_000 * (1 + random.normal(0, noise)))
+
+
+def cooling() -> Iterator[float]:
+    """The first runs are slow: half of what is left goes with every slot."""
+    extra = 1.0
+    while True:
+        yield 10_000 * (1 + extra)
+        extra /= 2
+
+
+@given(times)
+def test_rules_keep_their_borders(seen: list[float]) -> None:
+    if len(seen) < MIN_WARM_UP:
+        assert not warm(seen)
+    if len(seen) >= MAX_WARM_UP:
+        assert warm(seen)
+    if len(seen) < MIN_SLOTS:
+        assert not enough(seen)
+    if len(seen) >= MAX_SLOTS:
+        assert enough(seen)
+
+
+@given(times, st.sampled_from([0.25, 2.0, 1024.0]))
+def test_rules_know_no_unit(seen: list[float], scale: float) -> None:
+    scaled = [t * scale for t in seen]
+    assert warm(scaled) == warm(seen)
+    assert enough(scaled) == enough(seen)
+
+
+def test_a_steady_kernel_is_measured_in_the_fewest_slots() -> None:
+    assert len(taken(warm, steady(0.0005))) == MIN_WARM_UP
+    assert len(taken(enough, steady(ENOUGH_SPREAD / 4))) == MIN_SLOTS
+
+
+def test_a_noisy_kernel_gets_the_most_slots_and_no_more() -> None:
+    assert len(taken(enough, steady(0.05))) == MAX_SLOTS
+    assert len(taken(warm, steady(0.2))) == MAX_WARM_UP
+
+
+def test_warm_up_outlasts_the_slope() -> None:
+    warming = taken(warm, cooling())
+    assert MIN_WARM_UP < len(warming) < MAX_WARM_UP
+    assert warming[-1] / 10_000 - 1 < 0.005
+
+
+def test_one_odd_slot_does_not_end_or_prolong_a_sample() -> None:
+    """An interrupt's spike must not count: the rule looks at quartiles."""
+    seen = [10_000.0] * (MIN_SLOTS - 1)
+    assert enough([*seen, 50_000.0])
+    assert not enough([*seen[1:], 50_000.0])
+
+
+def test_zeros_never_settle() -> None:
+    """A timer that gives 0 (a broken event) ends by the limits, not by looking steady."""
+    assert not enough([0.0] * MIN_SLOTS)
+    assert not warm([0.0] * MIN_WARM_UP)
+
+
+@pytest.mark.parametrize("rule", [warm, enough])
+def test_nothing_taken_is_not_enough(rule: Callable[[Sequence[float]], bool]) -> None:
+    assert not rule([])

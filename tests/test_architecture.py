@@ -1,0 +1,353 @@
+"""The floors and rooms of docs/architecture.md, held against what the modules import."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("errors", "hints", "config", "device", "stats", "policy", "codec", "result"),
+    ("grids", "heuristics"),
+    (
+        "compat",
+        "recording",
+        "backend",
+        "binary",
+        "kernels",
+        "memory",
+        "compile",
+        "plan",
+        "capture",
+        "recorder",
+        "launch",
+    ),
+    ("measure", "verify", "cache", "winners", "tuner", "autotuner", "takeover"),
+    ("static", "baseline", "replay", "judge", "check"),
+    ("report", "cli", "pytest_kerntune"),
+)
+"""The rooms, in the order in which they may import each other: only from earlier ones."""
+
+ORDER = {room: i for i, room in enumerate(room for floor in FLOORS for room in floor)}
+
+HEAVY = frozenset({"torch", "triton"})
+
+MAY_IMPORT_HEAVY = (
+    "kerntune.backend",
+    "kerntune.kernels",
+    "kerntune.compile",
+    "kerntune.capture",
+    "kerntune.compat",
+    "kerntune.check.reference",
+    "kerntune.autotuner",  # subclasses Triton's own Autotuner, so that whoever asks isinstance() finds one
+)
+
+EXPORTS = {
+    "kerntune": {"Autotuner", "Config", "DeviceSpec", "Environment", "KerntuneError", "Target", "autotune"},
+    "kerntune.backend": set(),
+    "kerntune.backend.standin": {"Level", "StandInEnd", "StandIns", "static_reason"},
+    "kerntune.binary": set(),
+    "kerntune.check": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
+    "kerntune.kernels": set(),
+    "kerntune.measure": set(),
+}
+"""What packages offer. ``kerntune.grids`` has its own test; a package that isn't here must re-export nothing."""
+
+PINNED_ELSEWHERE = frozenset({"kerntune.grids", "kerntune.heuristics"})
+
+
+@dataclass(frozen=True)
+class Module:
+    """A source file, parsed."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        return room_of(self.name)
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+
+def room_of(name: str) -> str:
+    """``kerntune.check.call`` is in ``check``; the package's own ``__init__`` is in no room."""
+    head, _, rest = name.partition(".")
+    return rest.partition(".")[0] if head == "kerntune" else head
+
+
+def load(path: Path) -> Module:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return Module(name, path, ast.parse(path.read_text(encoding="utf-8")))
+
+
+MODULES = {m.name: m for top in ("kerntune", "pytest_kerntune") for m in map(load, sorted((ROOT / top).rglob("*.py")))}
+OURS = frozenset({"kerntune", "pytest_kerntune"})
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Everything in a tree, function bodies too, but not what only type checkers see."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and is_type_checking(child):
+            for other in child.orelse:
+                yield from running_nodes(other)
+        else:
+            yield from running_nodes(child)
+
+
+def imports(module: Module) -> set[str]:
+    """Dotted names that a module imports, wherever in it; of ``from a import b`` the module ``a.b`` if it is one."""
+    found: set[str] = set()
+    for node in running_nodes(module.tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module.name}: relative imports hide which room they are from"
+            assert node.module is not None
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in MODULES else node.module)
+    return found
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def ours(names: set[str]) -> set[str]:
+    return {n for n in names if top(n) in OURS}
+
+
+# rooms
+
+
+def test_every_room_has_its_place() -> None:
+    rooms = {m.room for m in MODULES.values()} - {""}
+    assert rooms <= set(ORDER)
+
+
+def test_no_room_is_named_twice() -> None:
+    assert len(ORDER) == sum(len(floor) for floor in FLOORS)
+
+
+def test_imported_modules_of_ours_exist() -> None:
+    """A name that isn't a module of ours would slip through every test below."""
+    missing = {n for m in MODULES.values() for n in ours(imports(m)) if n not in MODULES}
+    assert missing == set()
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_imports_only_earlier_rooms(name: str) -> None:
+    module = MODULES[name]
+    if module.room == "":
+        pytest.skip("the package itself has its own test")
+    used = {room_of(n) for n in ours(imports(module))} - {"", module.room}
+    later = sorted(room for room in used if ORDER[room] > ORDER[module.room])
+    assert later == [], f"{name} ({module.room}) imports from later rooms: {later}"
+
+
+def test_no_cycles_among_modules() -> None:
+    graph = {name: ours(imports(m)) - {name, "kerntune"} for name, m in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as exc:
+        pytest.fail(f"modules import each other in a circle: {exc.args[1]}")
+
+
+def test_package_itself_imports_floor_0_only() -> None:
+    rooms = {room_of(n) for n in ours(imports(MODULES["kerntune"]))}
+    assert rooms <= set(FLOORS[0])
+
+
+def test_inside_only_the_version_comes_from_the_package_itself() -> None:
+    """``from kerntune import autotune`` inside kerntune would hide a room behind the lazy names."""
+    wrong = []
+    for module in MODULES.values():
+        for node in running_nodes(module.tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "kerntune":
+                wrong += [
+                    f"{module.name}: {a.name}"
+                    for a in node.names
+                    if a.name != "__version__" and f"kerntune.{a.name}" not in MODULES
+                ]
+    assert wrong == []
+
+
+def test_nothing_is_imported_by_text() -> None:
+    """Imports by name can't be checked here; only the package's lazy names are (below)."""
+    callers = {
+        m.name
+        for m in MODULES.values()
+        for node in ast.walk(m.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("__import__", "importlib.import_module")
+    }
+    assert callers <= {"kerntune"}
+
+
+def test_nothing_is_executed() -> None:
+    """What is read from disk is never run as Python: no pickle, no eval, no exec."""
+    wrong = [
+        f"{m.name}: {ast.unparse(node.func)}"
+        for m in MODULES.values()
+        for node in ast.walk(m.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "marshal.loads")
+    ]
+    wrong += [m.name for m in MODULES.values() if {"pickle", "marshal", "shelve", "dill"} & set(map(top, imports(m)))]
+    assert wrong == []
+
+
+# torch and triton
+
+
+def test_floors_0_and_1_import_neither_torch_nor_triton() -> None:
+    pure = {*FLOORS[0], *FLOORS[1]}
+    heavy = {m.name: sorted(HEAVY & set(map(top, imports(m)))) for m in MODULES.values() if m.room in pure}
+    assert {name: found for name, found in heavy.items() if found} == {}
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_torch_and_triton_are_behind_few_rooms(name: str) -> None:
+    heavy = HEAVY & set(map(top, imports(MODULES[name])))
+    allowed = any(name == room or name.startswith(f"{room}.") for room in MAY_IMPORT_HEAVY)
+    assert allowed or not heavy, f"{name} imports {sorted(heavy)}; ask compat, backend or kernels instead"
+
+
+def loaded_by(statement: str) -> list[str]:
+    code = f"{statement}\nimport sys; print(*sorted({{'torch', 'triton'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    return done.stdout.split()
+
+
+def test_importing_kerntune_loads_neither() -> None:
+    assert loaded_by("import kerntune; kerntune.Config; kerntune.Target") == []
+
+
+def test_loading_the_plugin_loads_neither() -> None:
+    if "pytest_kerntune.plugin" not in MODULES:
+        pytest.skip("the plugin is not here yet")
+    assert loaded_by("import pytest_kerntune.plugin") == []
+
+
+@pytest.mark.parametrize("room", sorted({*FLOORS[0], *FLOORS[1]}))
+def test_each_pure_room_loads_neither(room: str) -> None:
+    """By import as well: a pure room could load torch through numpy's or msgspec's extras."""
+    if f"kerntune.{room}" not in MODULES:
+        pytest.skip("not here yet")
+    assert loaded_by(f"import kerntune.{room}") == []
+
+
+# versions of Triton
+
+
+def triton_names(module: Module) -> set[str]:
+    """Local names that stand for Triton or something imported from it."""
+    names: set[str] = set()
+    for node in running_nodes(module.tree):
+        if isinstance(node, ast.Import):
+            names.update(a.asname or top(a.name) for a in node.names if top(a.name) == "triton")
+        elif isinstance(node, ast.ImportFrom) and node.module and top(node.module) == "triton":
+            names.update(a.asname or a.name for a in node.names)
+    return names
+
+
+def version_checks(module: Module) -> list[str]:
+    """Places where a module asks which Triton this is: its version compared, or its modules probed for a name."""
+    found, triton = [], triton_names(module)
+    for node in running_nodes(module.tree):
+        if isinstance(node, ast.Compare):
+            text = ast.unparse(node)
+            if "triton_version" in text or "triton_series" in text or "triton.__version__" in text:
+                found.append(text)
+        elif isinstance(node, ast.Attribute) and node.attr == "__version__" and ast.unparse(node.value) in triton:
+            found.append(ast.unparse(node))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("hasattr", "getattr"):
+            if node.args and ast.unparse(node.args[0]).partition(".")[0] in triton:
+                found.append(ast.unparse(node))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("metadata.version"):
+            found.append(ast.unparse(node))
+    return found
+
+
+PROBES = {"kerntune.capture": "capture asks triton.runtime.errors for AutotunerError itself; compat should"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.xfail(strict=True, reason=PROBES[n])) if n in PROBES else n
+        for n in sorted(MODULES)
+        if n != "kerntune.compat"
+    ],
+)
+def test_only_compat_asks_for_tritons_version(name: str) -> None:
+    assert version_checks(MODULES[name]) == []
+
+
+def test_version_checks_are_found() -> None:
+    """The finder finds: compat itself has some."""
+    assert version_checks(MODULES["kerntune.compat"]) != []
+
+
+# docstrings and exports
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_modules_say_what_they_are_in_one_line(name: str) -> None:
+    text = ast.get_docstring(MODULES[name].tree)
+    assert text, f"{name} has no docstring"
+    first, _, rest = text.partition("\n")
+    assert first.endswith(".")
+    assert rest == "" or rest.startswith("\n"), f"{name}: the first line isn't a sentence of its own"
+
+
+def exported(module: Module) -> set[str]:
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = ast.literal_eval(node.value)
+            assert names == sorted(names)
+            return set(names)
+    return set()
+
+
+@pytest.mark.parametrize("name", sorted(n for n, m in MODULES.items() if m.is_package and n not in PINNED_ELSEWHERE))
+def test_exports_are_pinned(name: str) -> None:
+    assert exported(MODULES[name]) == EXPORTS.get(name, set())
+
+
+@pytest.mark.parametrize("name", sorted(EXPORTS))
+def test_exports_exist(name: str) -> None:
+    package = importlib.import_module(name)
+    assert {n for n in EXPORTS[name] if not hasattr(package, n)} == set()
+
+
+def test_unknown_names_of_the_package_are_attribute_errors() -> None:
+    import kerntune
+
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = kerntune.no_such_thing
+
+
+@pytest.mark.parametrize("name", sorted(n for n, m in MODULES.items() if m.is_package and n != "kerntune"))
+def test_packages_only_re_export(name: str) -> None:
+    kinds = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr)
+    body = MODULES[name].tree.body
+    assert all(isinstance(node, kinds) for node in body)
+    assert [ast.unparse(n.targets[0]) for n in body if isinstance(n, ast.Assign)] in ([], ["__all__"])

@@ -1,0 +1,204 @@
+"""The decision table, enumerated against one written down apart from it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.judge import DRIFT, Evidence, decide, limit_of, settled
+from kerntune.policy import Missing, Policy, Verdict
+from kerntune.stats import Estimate
+
+TOLERANCE = 0.02
+
+
+def estimate(low: float, high: float) -> Estimate:
+    return Estimate((low + high) / 2, low, high, 0.999)
+
+
+# the borders of ±2 % and ±10 % (100 ns of 1000 ns), both sides and exactly on them
+EDGES = (-math.inf, -0.2, -0.1, -0.05, -0.02, -0.01, 0.0, 0.01, 0.02, 0.05, 0.1, 0.2, math.inf)
+REPLAYS = [None, *(estimate(a, b) for a, b in itertools.combinations_with_replacement(EDGES, 2) if not a == b == -math.inf)]
+DRIFTS = (None, 0.0, 0.04, DRIFT, 0.051, -DRIFT, -0.051, 3.0)
+POLICIES = [
+    Policy(tolerance=TOLERANCE, floor_ns=floor, missing=missing, strict=strict)
+    for floor, missing, strict in itertools.product([0.0, 100.0], [Missing.RECORD, Missing.FAIL], [False, True])
+]
+
+Row = tuple[str, Callable[[Evidence, float], bool], Verdict]
+
+
+def drifted(e: Evidence) -> bool:
+    return e.drift is not None and not -DRIFT <= e.drift <= DRIFT
+
+
+def counted(e: Evidence) -> bool:
+    """Launched, and not fewer than the baseline has."""
+    return e.launched > 0 and (e.expected is None or e.launched >= e.expected)
+
+
+def compared(e: Evidence) -> bool:
+    """There is a baseline, no static rule failed, and there are times."""
+    return counted(e) and e.expected is not None and not e.static_failure and e.timed
+
+
+def replayed(e: Evidence) -> bool:
+    return compared(e) and not e.identical and e.replay is not None
+
+
+def ends(e: Evidence) -> tuple[float, float]:
+    assert e.replay is not None
+    return e.replay.low, e.replay.high
+
+
+TABLE: list[Row] = [
+    ("nothing launched", lambda e, t: e.launched == 0, Verdict.INCOMPLETE),
+    (
+        "too few launched",
+        lambda e, t: e.launched > 0 and e.expected is not None and e.launched < e.expected,
+        Verdict.INCOMPLETE,
+    ),
+    ("no baseline", lambda e, t: counted(e) and e.expected is None, Verdict.NEW),
+    ("static failure", lambda e, t: counted(e) and e.expected is not None and e.static_failure, Verdict.REGRESSED),
+    (
+        "static only",
+        lambda e, t: counted(e) and e.expected is not None and not e.static_failure and not e.timed,
+        Verdict.PASS,
+    ),
+    ("identical", lambda e, t: compared(e) and e.identical and not drifted(e), Verdict.PASS),
+    ("identical, drifted", lambda e, t: compared(e) and e.identical and drifted(e), Verdict.DRIFTED),
+    ("no replay", lambda e, t: compared(e) and not e.identical and e.replay is None, Verdict.INCONCLUSIVE),
+    ("slower", lambda e, t: replayed(e) and ends(e)[0] > t, Verdict.REGRESSED),
+    ("faster", lambda e, t: replayed(e) and ends(e)[1] < -t, Verdict.IMPROVED),
+    (
+        "not slower",
+        lambda e, t: replayed(e) and -t <= ends(e)[1] <= t and not drifted(e),
+        Verdict.PASS,
+    ),
+    (
+        "not slower, baseline drifted",
+        lambda e, t: replayed(e) and -t <= ends(e)[1] <= t and drifted(e),
+        Verdict.DRIFTED,
+    ),
+    ("open", lambda e, t: replayed(e) and ends(e)[0] <= t < ends(e)[1], Verdict.INCONCLUSIVE),
+]
+"""Predicates of evidence and limit that exclude each other: unlike the code's, their order means nothing."""
+
+
+def all_evidence() -> list[Evidence]:
+    counts = [(0, None), (0, 2), (1, None), (1, 0), (1, 1), (1, 2), (2, 1), (3, 3)]
+    yes_no = (False, True)
+    return [
+        Evidence(launched, expected, identical, replay, drift, baseline_ns, static_failure, timed)
+        for (launched, expected), identical, replay, drift, baseline_ns, static_failure, timed in itertools.product(
+            counts, yes_no, REPLAYS, DRIFTS, [None, 1000.0], yes_no, yes_no
+        )
+    ]
+
+
+@pytest.fixture(scope="module")
+def evidence() -> list[Evidence]:
+    return all_evidence()
+
+
+@pytest.mark.parametrize("floor_ns", [0.0, 100.0])
+def test_table_is_total_and_exclusive_and_decides(evidence: list[Evidence], floor_ns: float) -> None:
+    policy = Policy(tolerance=TOLERANCE, floor_ns=floor_ns)
+    used = set()
+    for e in evidence:
+        limit = 0.1 if floor_ns and e.baseline_ns else TOLERANCE
+        rows = [(name, verdict) for name, holds, verdict in TABLE if holds(e, limit)]
+        assert len(rows) == 1, (e, rows)
+        assert decide(e, policy) is rows[0][1], (e, rows)
+        used.add(rows[0][0])
+    assert used == {name for name, _, _ in TABLE}
+
+
+def test_only_tolerance_and_floor_of_a_policy_decide(evidence: list[Evidence]) -> None:
+    """``strict``, ``missing`` and ``ci`` change what a verdict does, never the verdict."""
+    plain = Policy(tolerance=TOLERANCE)
+    others = [Policy(tolerance=TOLERANCE, missing=m, strict=s, ci=c, level=0.9) for m in Missing for s, c in [(True, False), (False, True)]]
+    for e in evidence[::7]:
+        assert {decide(e, p) for p in others} == {decide(e, plain)}
+
+
+def test_stale_is_not_decided_here(evidence: list[Evidence]) -> None:
+    """A baseline without a case has no evidence; the session finds those."""
+    found = {decide(e, policy) for e in evidence for policy in POLICIES[:1]}
+    assert found == set(Verdict) - {Verdict.STALE}
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "floor_ns", "baseline_ns", "limit"),
+    [
+        (0.02, 0.0, None, 0.02),
+        (0.02, 0.0, 5000.0, 0.02),
+        (0.02, 100.0, None, 0.02),
+        (0.02, 100.0, 1000.0, 0.1),
+        (0.02, 100.0, 5000.0, 0.02),
+        (0.02, 100.0, 50_000.0, 0.02),
+        (0.0, 100.0, 50_000.0, 0.002),
+        (0.02, 100.0, 0.0, 0.02),
+    ],
+)
+def test_limit(tolerance: float, floor_ns: float, baseline_ns: float | None, limit: float) -> None:
+    assert limit_of(Policy(tolerance=tolerance, floor_ns=floor_ns), baseline_ns) == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.021, 0.03, Verdict.REGRESSED),
+        (0.02, 0.03, Verdict.INCONCLUSIVE),
+        (-0.03, -0.021, Verdict.IMPROVED),
+        (-0.03, -0.02, Verdict.PASS),
+        (-0.01, 0.02, Verdict.PASS),
+        (-0.01, 0.0201, Verdict.INCONCLUSIVE),
+        (-0.5, 0.0, Verdict.PASS),
+        (-math.inf, math.inf, Verdict.INCONCLUSIVE),
+        (math.nan, math.nan, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_the_border_itself_is_within_tolerance(low: float, high: float, verdict: Verdict) -> None:
+    assert decide(Evidence(1, 1, replay=estimate(low, high)), Policy()) is verdict
+
+
+edge = st.floats(-0.2, 0.2) | st.sampled_from([0.02, -0.02, math.inf, -math.inf])
+intervals = st.tuples(edge, edge).map(sorted).map(lambda ends: estimate(*ends))
+limits = st.sampled_from([0.0, 0.001, 0.02, 0.1])
+
+
+def verdict_of(change: Estimate, limit: float) -> Verdict:
+    return decide(Evidence(1, 1, replay=change), Policy(tolerance=limit))
+
+
+@given(intervals, limits, st.data())
+def test_settled_means_that_no_narrower_interval_decides_otherwise(
+    change: Estimate, limit: float, data: st.DataObject
+) -> None:
+    if not settled(change, Policy(tolerance=limit), None):
+        return
+    inside = st.floats(change.low, change.high)
+    low, high = sorted([data.draw(inside), data.draw(inside)])
+    assert verdict_of(change, limit) is not Verdict.INCONCLUSIVE
+    assert verdict_of(estimate(low, high), limit) is verdict_of(change, limit)
+
+
+@given(intervals, limits)
+def test_not_settled_means_that_a_narrower_interval_could(change: Estimate, limit: float) -> None:
+    if settled(change, Policy(tolerance=limit), None):
+        return
+    ends = {verdict_of(estimate(x, x), limit) for x in (change.low, change.high)}
+    assert len(ends) > 1
+
+
+def test_settled_takes_the_floor_into_account() -> None:
+    policy = Policy(tolerance=0.02, floor_ns=100.0)
+    assert settled(estimate(0.03, 0.04), policy, None)
+    assert settled(estimate(-0.09, 0.09), policy, 1000.0)
+    assert not settled(estimate(0.09, 0.11), policy, 1000.0)

@@ -1,0 +1,63 @@
+"""What each verdict does to its test, under every policy."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+
+from kerntune.policy import DEFAULT_LEVEL, DEFAULT_TOLERANCE, Missing, Outcome, Policy, Verdict
+
+ALWAYS = {
+    "PASS": "pass",
+    "IMPROVED": "pass",
+    "REGRESSED": "fail",
+    "DRIFTED": "warn",
+    "STALE": "warn",
+}
+"""Of DESIGN's table: verdicts whose outcome no option changes."""
+
+POLICIES = [
+    Policy(missing=missing, strict=strict, ci=ci)
+    for missing, strict, ci in itertools.product(Missing, [False, True], [False, True])
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"{p.missing.value}-strict={p.strict}-ci={p.ci}")
+@pytest.mark.parametrize("verdict", Verdict)
+def test_outcome(policy: Policy, verdict: Verdict) -> None:
+    expected = {
+        **ALWAYS,
+        "NEW": {"record": "pass", "warn": "warn", "fail": "fail"}[policy.missing.value],
+        "INCONCLUSIVE": "fail" if policy.strict else "warn",
+        "INCOMPLETE": "fail" if policy.ci else "warn",
+    }
+    assert policy.outcome(verdict) is Outcome(expected[verdict.value])
+
+
+def test_verdict_names_are_what_users_read() -> None:
+    """In reports and JSON, and in ``--kerntune-json`` consumers: not to be renamed lightly."""
+    assert {v.name for v in Verdict} == {v.value for v in Verdict}
+    assert {v.value for v in Verdict} == {*ALWAYS, "NEW", "INCONCLUSIVE", "INCOMPLETE"}
+
+
+def test_defaults() -> None:
+    policy = Policy()
+    assert (policy.tolerance, policy.level) == (DEFAULT_TOLERANCE, DEFAULT_LEVEL) == (0.02, 0.999)
+    assert policy.floor_ns == 0.0
+    assert policy.missing is Missing.RECORD
+    assert not policy.strict
+    assert not policy.ci
+
+
+def test_round_trip() -> None:
+    policy = Policy(tolerance=0.05, floor_ns=100.0, missing=Missing.FAIL, strict=True, ci=True)
+    assert msgspec.json.decode(msgspec.json.encode(policy), type=Policy) == policy
+
+
+def test_unknown_words_are_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="toleranz"):
+        msgspec.convert({"toleranz": 0.1}, Policy)
+    with pytest.raises(msgspec.ValidationError, match="ignore"):
+        msgspec.convert({"missing": "ignore"}, Policy)

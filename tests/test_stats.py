@@ -1,0 +1,198 @@
+"""Estimates against scipy, against enumeration, and by their properties."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import wilcoxon
+
+from kerntune.stats import (
+    Estimate,
+    hodges_lehmann,
+    median,
+    relative_spread,
+    settled,
+    signed_rank_cut,
+    walsh_averages,
+)
+
+numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
+samples = st.lists(numbers, min_size=1, max_size=25)
+levels = st.sampled_from([0.0, 0.5, 0.8, 0.95, 0.99, 0.999])
+
+
+def null_distribution(n: int) -> list[int]:
+    """Every T+ that n signs can give, enumerated."""
+    return [sum(r for r, s in zip(range(1, n + 1), signs, strict=True) if s) for signs in itertools.product((0, 1), repeat=n)]
+
+
+@pytest.mark.parametrize("n", range(1, 11))
+@pytest.mark.parametrize("tail", [0.0001, 0.0005, 0.005, 0.025, 0.05, 0.1, 0.25, 0.5])
+def test_cut_by_enumeration(n: int, tail: float) -> None:
+    ranks = null_distribution(n)
+    fitting = [c for c in range(1, len(ranks)) if sum(t <= c - 1 for t in ranks) / 2**n <= tail]
+    assert signed_rank_cut(n, tail) == max(fitting, default=0)
+
+
+@pytest.mark.parametrize("n", [5, 8, 12, 15, 20])
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
+def test_interval_inverts_scipys_test(n: int, level: float) -> None:
+    """A centre lies in the interval exactly if the exact signed-rank test does not reject it at 1 - level."""
+    x = np.random.default_rng(n).normal(3.0, 2.0, n)
+    estimate = hodges_lehmann(list(x), level)
+    if math.isinf(estimate.low):
+        assert wilcoxon(x - x.min() + 1, method="exact").pvalue > 1 - level
+        return
+    step = 1e-9
+    for centre, inside in [
+        (estimate.low - step, False),
+        (estimate.low + step, True),
+        (estimate.point, True),
+        (estimate.high - step, True),
+        (estimate.high + step, False),
+    ]:
+        pvalue = float(wilcoxon(x - centre, method="exact").pvalue)
+        assert (pvalue > 1 - level) is inside, (centre, pvalue)
+
+
+@given(samples)
+def test_point_is_the_median_of_all_pair_means(values: list[float]) -> None:
+    pairs = [(a + b) / 2 for i, a in enumerate(values) for b in values[i:]]
+    assert walsh_averages(values).tolist() == pytest.approx(sorted(pairs))
+    assert len(walsh_averages(values)) == len(values) * (len(values) + 1) // 2
+    assert hodges_lehmann(values).point == pytest.approx(float(np.median(pairs)))
+
+
+@given(samples, levels)
+def test_interval_contains_the_point(values: list[float], level: float) -> None:
+    estimate = hodges_lehmann(values, level)
+    assert estimate.low <= estimate.point <= estimate.high
+    assert estimate.level == level
+
+
+@given(samples)
+def test_higher_levels_are_wider(values: list[float]) -> None:
+    estimates = [hodges_lehmann(values, level) for level in (0.5, 0.8, 0.95, 0.999)]
+    for narrow, wide in itertools.pairwise(estimates):
+        assert wide.low <= narrow.low
+        assert narrow.high <= wide.high
+
+
+@given(samples, numbers)
+def test_shift_equivariance(values: list[float], shift: float) -> None:
+    before, after = hodges_lehmann(values, 0.8), hodges_lehmann([v + shift for v in values], 0.8)
+    expected = [before.point + shift, before.low + shift, before.high + shift]
+    assert [after.point, after.low, after.high] == pytest.approx(expected, abs=1e-6)
+
+
+@given(samples, st.floats(0.001, 1000))
+def test_scale_equivariance(values: list[float], scale: float) -> None:
+    before, after = hodges_lehmann(values, 0.8), hodges_lehmann([v * scale for v in values], 0.8)
+    expected = [before.point * scale, before.low * scale, before.high * scale]
+    assert [after.point, after.low, after.high] == pytest.approx(expected)
+
+
+@given(samples, levels)
+def test_turning_signs_turns_the_interval(values: list[float], level: float) -> None:
+    before, after = hodges_lehmann(values, level), hodges_lehmann([-v for v in values], level)
+    assert [after.point, after.low, after.high] == pytest.approx([-before.point, -before.high, -before.low])
+
+
+@given(samples, st.randoms(use_true_random=False))
+def test_order_does_not_matter(values: list[float], random: object) -> None:
+    shuffled = list(values)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert hodges_lehmann(shuffled, 0.8) == hodges_lehmann(values, 0.8)
+
+
+def test_no_values_say_nothing() -> None:
+    estimate = hodges_lehmann([])
+    assert math.isnan(estimate.point)
+    assert (estimate.low, estimate.high) == (-math.inf, math.inf)
+
+
+def test_eleven_values_are_the_fewest_for_the_default_level() -> None:
+    assert math.isinf(hodges_lehmann(range(10)).high)
+    eleven = hodges_lehmann(range(11))
+    assert (eleven.low, eleven.point, eleven.high) == (0.0, 5.0, 10.0)
+
+
+@pytest.mark.parametrize(("n", "level"), [(8, 0.8), (15, 0.95), (15, 0.999)])
+def test_coverage(n: int, level: float) -> None:
+    """Over many samples the interval covers as often as its exact distribution says, and that is at least the level."""
+    cut = signed_rank_cut(n, (1 - level) / 2)
+    exact = 1 - 2 * _tail(n, cut)
+    assert exact >= level
+    runs = 2000
+    data = np.random.default_rng(7).standard_t(3, (runs, n)) + 0.5
+    estimates = [hodges_lehmann(row, level) for row in data]
+    covered = sum(e.low <= 0.5 <= e.high for e in estimates) / runs
+    assert abs(covered - exact) <= 4 * math.sqrt(exact * (1 - exact) / runs) + 1 / runs
+
+
+def _tail(n: int, cut: int) -> float:
+    """P(T+ <= cut - 1), by how many subsets of the ranks sum to each number."""
+    counts = np.zeros(n * (n + 1) // 2 + 1)
+    counts[0] = 1
+    for rank in range(1, n + 1):
+        counts[rank:] += counts[:-rank].copy()
+    return float(counts[:cut].sum() / 2**n)
+
+
+# the rest
+
+
+def test_map_exp_turns_log_ratios_into_changes() -> None:
+    change = Estimate(math.log(1.12), math.log(1.116), math.log(1.125), 0.999).map_exp()
+    assert [change.point, change.low, change.high] == pytest.approx([0.12, 0.116, 0.125])
+    assert change.level == 0.999
+    assert Estimate(0.0, -math.inf, math.inf, 0.9).map_exp() == Estimate(0.0, -1.0, math.inf, 0.9)
+
+
+@given(samples)
+def test_median_is_numpys(values: list[float]) -> None:
+    assert median(values) == pytest.approx(float(np.median(values)))
+
+
+def test_median_of_nothing_is_no_number() -> None:
+    assert math.isnan(median([]))
+
+
+def test_relative_spread() -> None:
+    assert relative_spread([100.0, 101.0, 102.0, 103.0, 104.0]) == pytest.approx(1 / 102)
+    assert relative_spread([5.0] * 10) == 0.0
+    assert math.isnan(relative_spread([1.0]))
+    assert math.isnan(relative_spread([0.0, 0.0]))
+
+
+@given(st.lists(st.floats(1.0, 1e6), min_size=2, max_size=20), st.floats(0.001, 1000))
+def test_relative_spread_has_no_unit(values: list[float], scale: float) -> None:
+    assert relative_spread([v * scale for v in values]) == pytest.approx(relative_spread(values), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("medians", "answer"),
+    [
+        ([], False),
+        ([100.0, 100.0], False),
+        ([100.0, 100.0, 100.0], True),
+        ([200.0, 150.0, 100.0, 100.2, 100.4], True),
+        ([100.0, 100.2, 100.4, 101.0], False),
+        ([0.0, 0.0, 0.0], False),
+        ([1000.0, 1004.9, 1002.0], True),
+        ([1000.0, 1005.1, 1002.0], False),
+    ],
+)
+def test_settled(medians: list[float], answer: bool) -> None:
+    assert settled(medians) is answer
+
+
+def test_settled_looks_at_its_window_only() -> None:
+    assert settled([500.0, 100.0, 100.0], window=2)
+    assert not settled([500.0, 100.0, 110.0], window=2)
+    assert settled([500.0, 100.0, 110.0], window=2, slope=0.2)
