@@ -77,7 +77,11 @@ class HostGpu:
         """Nothing to free."""
 
     def prepare(
-        self, function: HostFunction, grid: tuple[int, int, int], params: Sequence[Param], addresses: Sequence[int | None]
+        self,
+        function: HostFunction,
+        grid: tuple[int, int, int],
+        params: Sequence[Param],
+        addresses: Sequence[int | None],
     ) -> Callable[[], None]:
         at = {b.address: b.data for b in self.buffers}
         pointers = [at[a] for a in addresses if a]

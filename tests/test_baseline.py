@@ -83,7 +83,10 @@ def test_fingerprints_tell_layouts_apart(a: tuple[Argument, ...], b: tuple[Argum
 def test_fingerprints_stay_what_they_are() -> None:
     """They are in users' repositories: a change of this value makes all baselines stale."""
     assert fingerprint_of(ARGUMENTS) == fingerprint_of(list(ARGUMENTS)) == FINGERPRINT
-    assert fingerprint_of([Argument("float32", (2, 3), (3, 1))]) == sha(b'[{"dtype":"float32","shape":[2,3],"strides":[3,1]}]')[:16]
+    assert (
+        fingerprint_of([Argument("float32", (2, 3), (3, 1))])
+        == sha(b'[{"dtype":"float32","shape":[2,3],"strides":[3,1]}]')[:16]
+    )
 
 
 def view(storage: int, shape: int = 8) -> View:
@@ -120,7 +123,9 @@ def test_now_is_utc_to_the_second() -> None:
 
 ids = st.builds(
     CaseId,
-    nodeid=st.text(max_size=40) | st.text("abAB/.:[]- é\\\0", max_size=30) | st.text("a", min_size=200, max_size=400).map("t.py::{}".format),
+    nodeid=st.text(max_size=40)
+    | st.text("abAB/.:[]- é\\\0", max_size=30)
+    | st.text("a", min_size=200, max_size=400).map("t.py::{}".format),
     call=st.sampled_from(["", "0", "1", "add", "..", "a/b", "é"]),
 )
 
@@ -380,7 +385,9 @@ def test_recording_anew_mends_a_damaged_artifact(artifacts: Artifacts, damage: A
     assert artifacts[sha(b"one")] == b"one"
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="unreadable is reported as missing, though 'in' says it is there")
+@pytest.mark.xfail(
+    strict=True, raises=KeyError, reason="unreadable is reported as missing, though 'in' says it is there"
+)
 def test_unreadable_is_not_missing(artifacts: Artifacts) -> None:
     (artifacts.folder / f"{sha(b'three')}.xz").mkdir()
     with pytest.raises(BaselineError, match="three|can't be read"):

@@ -160,7 +160,9 @@ def test_damage_that_can_not_be_set_aside_is_not_fatal(cache: WinnerCache, place
     assert len(cache.damaged) == 1
 
 
-@pytest.mark.xfail(strict=True, raises=IsADirectoryError, reason="entries() and clear() take it for granted that they can read")
+@pytest.mark.xfail(
+    strict=True, raises=IsADirectoryError, reason="entries() and clear() take it for granted that they can read"
+)
 def test_entries_survive_what_can_not_be_read(cache: WinnerCache) -> None:
     cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
     (cache.folder / "winners" / "00" / "folder.json").mkdir(parents=True)

@@ -143,7 +143,9 @@ def test_short_storages_keep_their_mean(numbers: list[float], mean: float) -> No
     assert content.mean == mean
 
 
-@pytest.mark.xfail(strict=True, reason="the mean of huge float64 numbers overflows: a warning, and null in the baseline")
+@pytest.mark.xfail(
+    strict=True, reason="the mean of huge float64 numbers overflows: a warning, and null in the baseline"
+)
 def test_garbage_in_fresh_memory_is_no_trouble() -> None:
     """torch.empty's memory is described too; in float64 any bytes may be 1e300."""
     with warnings.catch_warnings():
@@ -154,7 +156,9 @@ def test_garbage_in_fresh_memory_is_no_trouble() -> None:
     assert math.isfinite(content.std)
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeWarning, reason="numbers beyond a type's range warn; pytest -W error fails")
+@pytest.mark.xfail(
+    strict=True, raises=RuntimeWarning, reason="numbers beyond a type's range warn; pytest -W error fails"
+)
 @pytest.mark.parametrize(("dtype", "std"), [("float16", 6e4), ("float32", 3e38)])
 def test_wide_spreads_make_no_warnings(dtype: str, std: float) -> None:
     content_bytes(Storage(4000, dtype, Normal(0.0, std)))
@@ -172,7 +176,9 @@ def test_sixteen_bit_floats_survive_decoding_and_encoding(dtype: str) -> None:
     assert finite.sum() == (1 << 16) - 2 * (1023 if dtype == "float16" else 127)
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeWarning, reason="signalling NaNs warn when they are widened; -W error fails")
+@pytest.mark.xfail(
+    strict=True, raises=RuntimeWarning, reason="signalling NaNs warn when they are widened; -W error fails"
+)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_decoding_any_bytes_makes_no_warning(dtype: str) -> None:
     signalling = np.array([0x7F800001], "<u4").tobytes() if dtype == "float32" else b"\x81\x7f"

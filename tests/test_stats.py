@@ -28,7 +28,10 @@ levels = st.sampled_from([0.0, 0.5, 0.8, 0.95, 0.99, 0.999])
 
 def null_distribution(n: int) -> list[int]:
     """Every T+ that n signs can give, enumerated."""
-    return [sum(r for r, s in zip(range(1, n + 1), signs, strict=True) if s) for signs in itertools.product((0, 1), repeat=n)]
+    return [
+        sum(r for r, s in zip(range(1, n + 1), signs, strict=True) if s)
+        for signs in itertools.product((0, 1), repeat=n)
+    ]
 
 
 @pytest.mark.parametrize("n", range(1, 11))

@@ -23,7 +23,11 @@ FLOAT_TYPES = sorted(TOLERANCE)
 def plan(reads: tuple[int, ...] = (0,), writes: tuple[int, ...] = (1,), dtype: str = "float32") -> Recording:
     size = len(encode_floats(NUMBERS, dtype)) if dtype in TOLERANCE else COUNT
     return recording(
-        launches=(launch(params=(Param("x", f"*{dtype}", view=0), Param("y", f"*{dtype}", view=1)), reads=reads, writes=writes),),
+        launches=(
+            launch(
+                params=(Param("x", f"*{dtype}", view=0), Param("y", f"*{dtype}", view=1)), reads=reads, writes=writes
+            ),
+        ),
         storages=(
             Storage(size, dtype, Stored("in"), read=0 in reads, written=0 in writes),
             Storage(size, dtype, Zeros(), read=1 in reads, written=1 in writes),
