@@ -130,8 +130,13 @@ class BaselineStore:
     Layout: ``<target>/<device>/time/``, ``<target>/triton-<x.y>/static/`` and ``<target>/artifacts/``.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
         self.folder = folder
+        self._root = root or folder.parent
+
+    def shown(self, path: Path) -> str:
+        """A path for people and reports: relative to the project's root where it is inside it."""
+        return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else str(path)
 
     def targets(self) -> list[Target]:
         """The targets that have baselines, sorted."""

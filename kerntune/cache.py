@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import filelock
@@ -44,11 +45,16 @@ class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: Environment
 
 
+def default_folder() -> Path:
+    """``KERNTUNE_CACHE_DIR`` if it is set, else the user's cache folder for kerntune."""
+    return Path(os.environ.get("KERNTUNE_CACHE_DIR") or platformdirs.user_cache_dir("kerntune"))
+
+
 class WinnerCache:
     """One small file a winner, safe under many processes. A damaged file is set aside, never fatal."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or Path(platformdirs.user_cache_dir("kerntune"))
+        self.folder = folder or default_folder()
         self.damaged: list[str] = []
 
     def get(self, key: WinnerKey) -> Winner | None:

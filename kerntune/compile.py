@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -18,11 +19,14 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.kernels.writes import Access, access_of
 from kerntune.recording import Binary, Scratch
 
-ASSEMBLY: dict[str, tuple[Literal["ptx", "amdgcn"], str]] = {"cuda": ("ptx", "cubin"), "hip": ("amdgcn", "hsaco")}
+ASSEMBLY: dict[str, tuple[Literal["ptx", "amdgcn"], Literal["cubin", "hsaco"]]] = {
+    "cuda": ("ptx", "cubin"),
+    "hip": ("amdgcn", "hsaco"),
+}
 """Per backend: the last text stage and the binary stage of Triton's pipeline."""
 
-COMPILE_THREADS = 2
-"""Compilations at a time in one process. LLVM and ptxas leave the interpreter lock; more threads are the farm's job."""
+COMPILE_THREADS = min(16, os.cpu_count() or 1)
+"""Compilations at a time in one process: LLVM and ptxas release the interpreter lock."""
 
 
 @dataclass(frozen=True)

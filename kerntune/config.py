@@ -75,6 +75,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Config) and self.key() == other.key()
 
+    def __ne__(self, other: object) -> bool:
+        # msgspec's base has a __ne__ of its own that would be found first.
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self.key())
 

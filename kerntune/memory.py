@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -145,14 +146,15 @@ def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:
         return numbers.astype(FLOATS[dtype]).tobytes()
     if dtype == "bfloat16":
         return (numbers.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return ((np.abs(numbers) * 16).astype("u1") % 48 + 32).tobytes()
+    return bytes(((np.abs(numbers) * 16).astype("u1") % 48 + 32).tobytes())
 
 
-def decode_floats(data: bytes, dtype: str) -> np.ndarray:
-    """The inverse of :func:`encode_floats` for the dtypes that numpy or a shift can read, as float64."""
+def decode_floats(data: bytes, dtype: str, wide: bool = True) -> np.ndarray:
+    """The inverse of :func:`encode_floats` for the dtypes that numpy or a shift can read, as float64 or float32."""
+    kind = "<f8" if wide else "<f4"
     if dtype == "bfloat16":
-        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").astype("<f8")
-    return np.frombuffer(data, FLOATS[dtype]).astype("<f8")
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").astype(kind, copy=False)
+    return np.frombuffer(data, FLOATS[dtype]).astype(kind, copy=False)
 
 
 def _uniform(storage: Storage, content: Uniform) -> bytes:
@@ -166,10 +168,11 @@ STORE_LIMIT = 1 << 16
 """Integers up to this many bytes are stored as they are: indices, offsets and masks can't be made up."""
 
 
-def describe_content(data: bytes, dtype: str) -> tuple[Content, bytes | None]:
+def describe_content(data: bytes, dtype: str, nbytes: int | None = None) -> tuple[Content, bytes | None]:
     """How to remember what a storage held, and the bytes to keep as an artifact, if any.
 
-    Whole numbers are kept when they are few; many of them, and all floating-point numbers, as a distribution.
+    ``data`` is the start of a storage of ``nbytes`` bytes (default: all of it). Whole numbers are kept when they are
+    few; many of them, and all floating-point numbers, as a distribution.
     """
     if not any(data):
         return Zeros(), None
@@ -181,9 +184,7 @@ def describe_content(data: bytes, dtype: str) -> tuple[Content, bytes | None]:
         return Normal(mean=_rounded(float(finite.mean())), std=_rounded(float(finite.std()))), None
     if dtype not in INTEGERS:
         return Normal(), None
-    if len(data) <= STORE_LIMIT:
-        import hashlib
-
+    if (len(data) if nbytes is None else nbytes) <= STORE_LIMIT:
         return Stored(hashlib.sha256(data).hexdigest()), data
     numbers = np.frombuffer(data[: len(data) // 8 * 8], INTEGERS[dtype])
     return Uniform(int(numbers.min()), int(numbers.max())), None

@@ -6,16 +6,21 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import msgspec
+
 from kerntune.backend.base import Backend, Buffer
 from kerntune.compile import Compiled
 from kerntune.errors import CaptureError
 from kerntune.kernels.abi import flatten, pointer_views
 from kerntune.kernels.specialize import Specialized
 from kerntune.memory import Source, describe_content, require_memory
-from kerntune.recording import Param, Storage, View, Zeros
+from kerntune.recording import Normal, Param, Storage, Stored, Uniform, View, Zeros
 
 TABLE_LIMIT = 1 << 20
 """Integer tensors up to this many bytes are searched for addresses (pointer tables hold a few entries a group)."""
+
+SAMPLE_BYTES = 1 << 20
+"""What is read of a storage to describe its content; a megabyte tells a distribution."""
 
 LOWEST_ADDRESS = 1 << 20
 """Smaller integers are sizes and strides, not addresses."""
@@ -92,6 +97,10 @@ class Plan:
         gpu.copy(copy, original)
         return copy
 
+    def tensors(self) -> list[Any]:
+        """A tensor of each storage that the launches touch."""
+        return list(self._tensors)
+
     @contextlib.contextmanager
     def preserving(self, values: Iterable[Any]) -> Iterator[None]:
         """Undo what happens to the tensors among ``values`` meanwhile."""
@@ -145,13 +154,16 @@ def describe(
     storages: tuple[Storage, ...], sources: list[Source], backend: Backend
 ) -> tuple[tuple[Storage, ...], dict[str, bytes]]:
     """Storages with their content described, and the contents to keep, by checksum. Reads device memory."""
-    import msgspec
-
     gpu, kept, out = backend.gpu, {}, []
     assert gpu is not None
-    for storage, source in zip(storages, sources, strict=True):
-        content, data = describe_content(gpu.read(source.pristine), storage.dtype)
-        if data is not None:
-            kept[content.sha256] = data  # type: ignore[union-attr]  # only Stored content comes with data
+    for seed, (storage, source) in enumerate(zip(storages, sources, strict=True)):
+        if not storage.read:
+            out.append(storage)
+            continue
+        content, data = describe_content(gpu.read(source.pristine, SAMPLE_BYTES), storage.dtype, storage.nbytes)
+        if isinstance(content, (Normal, Uniform)):
+            content = msgspec.structs.replace(content, seed=seed)
+        if isinstance(content, Stored) and data is not None:
+            kept[content.sha256] = data
         out.append(msgspec.structs.replace(storage, content=content))
     return tuple(out), kept

@@ -8,7 +8,7 @@ It holds no Python, no pointers and no user code.
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 import msgspec
 
@@ -111,7 +111,7 @@ class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     code alone. ``constexprs`` are shown to people and matched by nothing.
     """
 
-    kind: str
+    kind: Literal["cubin", "hsaco"]
     arch: str
     symbol: str
     sha256: str

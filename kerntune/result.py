@@ -38,6 +38,14 @@ class FailedTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
+class TrialReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A candidate that ran, and its median time in nanoseconds (of a first look only, if it was hopeless)."""
+
+    kernel: str
+    config: Config
+    time_ns: float
+
+
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %)."""
 
@@ -56,6 +64,7 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     rung: str = ""
     causes: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()
     times_ns: tuple[float, ...] = ()
     timer: str = ""

@@ -54,7 +54,7 @@ def _difference(before: bytes, after: bytes, dtype: str, atomics: bool) -> str |
     if dtype not in FLOATS and dtype != "bfloat16":
         wrong = int(np.count_nonzero(np.frombuffer(before, "u1") != np.frombuffer(after, "u1")))
         return f"{wrong} of {len(before)} bytes, dtype {dtype}"
-    a, b = decode_floats(before, dtype), decode_floats(after, dtype)
+    a, b = (decode_floats(x, dtype, wide=dtype == "float64") for x in (before, after))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
         return None

@@ -69,8 +69,8 @@ class Gpu(Protocol):
     def copy(self, target: Buffer, source: Buffer) -> None:
         """Enqueue a copy of ``source.nbytes`` bytes."""
 
-    def read(self, buffer: Buffer) -> bytes:
-        """The buffer's bytes, after all enqueued work."""
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
+        """The buffer's bytes, or the first ``limit`` of them, after all enqueued work."""
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         """Fill the start of the buffer with ``data``."""
@@ -100,6 +100,9 @@ class Gpu(Protocol):
 
     def flush_l2(self) -> None:
         """Enqueue a write that is larger than the L2 cache."""
+
+    def rest(self) -> None:
+        """Idle until clocks and power are as they are before hard work."""
 
     def synchronize(self) -> None:
         """Wait for all enqueued work."""

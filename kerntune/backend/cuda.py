@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import filelock
-import platformdirs
 
 import kerntune
 from kerntune import compat
@@ -22,6 +23,8 @@ from kerntune.recording import Binary, Param
 
 FLUSH_FACTOR = 2
 """An L2 flush writes this many times the cache."""
+
+REST_S = 0.5
 
 LOCK_TIMEOUT_S = 3600.0
 """How long a process waits for its turn to measure on a device that another one holds."""
@@ -114,10 +117,9 @@ class CudaGpu:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """One measuring process per device, whatever project it works on."""
-        folder = Path(platformdirs.user_runtime_dir("kerntune", ensure_exists=True))
-        name = self.spec.uuid or self.spec.slug
+        path = Path(tempfile.gettempdir()) / f"kerntune-{self.spec.uuid or self.spec.slug}.lock"
         try:
-            with filelock.FileLock(folder / f"{name}.lock", timeout=LOCK_TIMEOUT_S):
+            with filelock.FileLock(path, timeout=LOCK_TIMEOUT_S, mode=0o666):
                 yield
         except filelock.Timeout as exc:
             raise MeasurementError(f"{self.spec.name} is measured on by another process: {exc.lock_file}") from exc
@@ -146,9 +148,9 @@ class CudaGpu:
         """On the current stream."""
         target.data[: source.nbytes].copy_(source.data)  # type: ignore[attr-defined]
 
-    def read(self, buffer: Buffer) -> bytes:
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """Waits for enqueued work."""
-        return bytes(buffer.data.cpu().numpy().tobytes())  # type: ignore[attr-defined]
+        return bytes(buffer.data[:limit].cpu().numpy().tobytes())  # type: ignore[attr-defined]
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         """From host memory."""
@@ -197,6 +199,11 @@ class CudaGpu:
             size = max(FLUSH_FACTOR * self.spec.l2_bytes, 1 << 20)
             self._flush = self._torch.empty(size // 4, dtype=self._torch.int32, device="cuda")
         self._flush.zero_()
+
+    def rest(self) -> None:
+        """Half a second: power limits that hard work ran into are lifted within that time (seen on an H200)."""
+        self.synchronize()
+        time.sleep(REST_S)
 
     def synchronize(self) -> None:
         """The whole device."""

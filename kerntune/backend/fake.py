@@ -149,10 +149,10 @@ class FakeGpu:
         assert isinstance(source, FakeBuffer)
         target.byte = source.byte
 
-    def read(self, buffer: Buffer) -> bytes:
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """The byte, as often as it stands there."""
         assert isinstance(buffer, FakeBuffer)
-        return bytes([buffer.byte]) * buffer.nbytes
+        return bytes([buffer.byte]) * min(buffer.nbytes, buffer.nbytes if limit is None else limit)
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         """Keeps the first byte."""
@@ -227,6 +227,9 @@ class FakeGpu:
     def flush_l2(self) -> None:
         """Takes a microsecond that no event pair encloses."""
         self._clock += 1000.0
+
+    def rest(self) -> None:
+        """Never tired."""
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""

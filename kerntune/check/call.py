@@ -88,6 +88,6 @@ class Checked:
         for result, pending in zip(self.results, self.pending or [None] * len(self.results), strict=True):
             if pending is not None and pending.write and self.store is not None:
                 path = pending.commit(self.store)
-                result = msgspec.structs.replace(result, recorded=True, baseline_path=str(path))
+                result = msgspec.structs.replace(result, recorded=True, baseline_path=self.store.shown(path))
             out.append(result)
         return tuple(out)

@@ -26,7 +26,7 @@ from kerntune.winners import Winners
 
 def open_session(settings: Settings, backend: Backend | None = None) -> Session:
     """A session on ``backend``, or on what this machine has. UsageError where nothing can be done."""
-    store = BaselineStore(settings.baselines)
+    store = BaselineStore(settings.baselines, settings.root)
     return Session(settings, backend or find_backend(settings.targets, store.targets()), store)
 
 
@@ -57,7 +57,7 @@ class Session:
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
-        return [f"kerntune: {place}, {versions}", f"kerntune: baselines {self.store.folder}"]
+        return [f"{place}, {versions}", f"baselines {self.store.folder}"]
 
     def start(self) -> None:
         """Install stand-ins where there is no GPU."""
@@ -102,7 +102,7 @@ class Session:
             gone = case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, set())
             if gone or (selected_all and case.nodeid not in ran):
                 why = "its test ran, but not with this call, shape, dtype or stride" if gone else "its test is gone"
-                out.append(self._stale(baseline, str(path), why))
+                out.append(self._stale(baseline, self.store.shown(path), why))
         return out
 
     # steps of a check

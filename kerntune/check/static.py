@@ -23,10 +23,8 @@ from kerntune.device import Target, typical_device
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Outcome, Update, Verdict
 from kerntune.recorder import record
-from kerntune.recording import Recording
 from kerntune.result import CaseResult
 from kerntune.static.launches import LaunchStatic, launch_statics
-from kerntune.static.limits import launch_violations
 from kerntune.static.rules import Finding, compare_static
 
 
@@ -49,7 +47,7 @@ def check_static(
     series = compat.triton_series()
     baseline = store.static(target, series, call.case, fingerprint)
     launches = launch_statics(recorded, spec)
-    found = _found(baseline, launches, _over_limits(recorded.recording, launches, target))
+    found = _found(baseline, launches, _over_limits(launches, target))
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     found = Found((*broken, *found.failures), found.notes)
     verdict = _verdict(baseline, launches, len(recorded.failures), found, call)
@@ -70,7 +68,7 @@ def check_static(
         rung="static",
         causes=reasons,
         findings=(*found.failures, *found.notes),
-        baseline_path=str(store.static_path(target, series, call.case, fingerprint)),
+        baseline_path=store.shown(store.static_path(target, series, call.case, fingerprint)),
     )
     return result, Pending(today, recorded.artifacts, write)
 
@@ -103,19 +101,8 @@ def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> No
         out[kernel].append(config)
 
 
-def _over_limits(recording: Recording, launches: tuple[LaunchStatic, ...], target: Target) -> list[str]:
-    spec, out = typical_device(target), []
-    for launch, entry in zip(recording.launches, launches, strict=True):
-        binary = recording.binary_of(launch)
-        found = launch_violations(
-            spec,
-            registers=entry.metrics.registers,
-            shared_bytes=binary.shared,
-            threads=binary.num_warps * binary.warp_size,
-            tensor_memory_columns=binary.tmem,
-        )
-        out += [f"{entry.kernel} can't be launched on {target}: {v}" for v in found]
-    return out
+def _over_limits(launches: tuple[LaunchStatic, ...], target: Target) -> list[str]:
+    return [f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit]
 
 
 def _found(baseline: StaticBaseline | None, launches: tuple[LaunchStatic, ...], over: list[str]) -> Found:

@@ -46,8 +46,9 @@ def _input(recorded: Recorded, binary: Binary) -> BinaryInput:
         kind=binary.kind,
         data=recorded.artifacts[binary.sha256],
         asm=recorded.asm[binary.sha256],
-        shared=binary.shared,
+        shared_bytes=binary.shared,
         num_warps=binary.num_warps,
         num_ctas=binary.num_ctas,
         arch=binary.arch,
+        tensor_memory_columns=binary.tmem,
     )

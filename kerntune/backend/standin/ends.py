@@ -32,6 +32,7 @@ _MESSAGES = (
     "not linked with support for cuda",
     "Cannot access data pointer of Tensor that doesn't have storage",
     "is not supported for tensor subclasses",
+    "Cannot access accelerator device when none is available",
     "Found no NVIDIA driver on your system",
     "No CUDA GPUs are available",
 )

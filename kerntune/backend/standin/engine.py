@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -97,8 +98,7 @@ class Backward:
             return ()
         if node not in self._running:
             return ()
-        outputs = _call(node, inputs)
-        return outputs if isinstance(outputs, tuple) else (outputs,)
+        return _call(node, inputs)
 
     def _flow(self, node: Node, number: int, gradient: Gradient) -> None:
         if gradient is not None:
@@ -117,7 +117,7 @@ class Backward:
 
 def engine(
     original: Callable[..., Any], surroundings: Callable[[], contextlib.AbstractContextManager[None]]
-) -> Callable[..., tuple[Gradient, ...]]:
+) -> Callable[..., Any]:
     """What replaces ``torch.autograd``'s ``_engine_run_backward``: ours for stand-ins, torch's for real tensors.
 
     ``surroundings()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
@@ -132,10 +132,10 @@ def engine(
         inputs: Sequence[Any] = (),
         allow_unreachable: bool = False,
         accumulate_grad: bool = False,
-    ) -> tuple[Gradient, ...]:
-        if not any(isinstance(output, FakeTensor) for output in t_outputs):
+    ) -> Any:
+        if not any(_is_stand_in(output) for output in t_outputs):
             options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
-            return tuple(original(t_outputs, grad_tensors, *options))
+            return original(t_outputs, grad_tensors, *options)
         with surroundings():
             results = Backward(t_outputs, inputs, accumulate_grad, create_graph).run(grad_tensors)
         if not allow_unreachable and any(result is None for result in results):
@@ -148,24 +148,38 @@ def engine(
     return run_backward
 
 
-def _call(node: Node, inputs: Mapping[int, Gradient]) -> Any:
-    """Run a node's code. A ``torch.autograd.Function`` gets zeros for what did not flow, as torch materializes them."""
+def _call(node: Node, inputs: Mapping[int, Gradient]) -> tuple[Gradient, ...]:
+    """Run a node's code; one gradient for each of ``node.next_functions``."""
     metadata = node._input_metadata
     gradients = [inputs.get(number) for number in range(len(metadata))]
     if not isinstance(node, BackwardCFunction):
-        return node(*gradients)
-    return node.apply(
-        *(_zeros(meta) if given is None else given for given, meta in zip(gradients, metadata, strict=True))
-    )
+        return _as_tuple(node(*gradients))
+    filled = [_zeros(meta) if given is None else given for given, meta in zip(gradients, metadata, strict=True)]
+    return _of_tensors(node, _as_tuple(node.apply(*filled)))
+
+
+def _of_tensors(node: Node, outputs: tuple[Gradient, ...]) -> tuple[Gradient, ...]:
+    """What a ``torch.autograd.Function`` returns for its tensors: it also answers for arguments that have no edge."""
+    expected = len(node.needs_input_grad)
+    if len(outputs) < expected or any(gradient is not None for gradient in outputs[expected:]):
+        raise RuntimeError(
+            f"function {node.name()} returned an incorrect number of gradients "
+            f"(expected {expected}, got {len(outputs)})"
+        )
+    needed = (gradient for gradient, needs in zip(outputs, node.needs_input_grad, strict=False) if needs)
+    return tuple(None if following is None else next(needed, None) for following, _ in node.next_functions)
+
+
+def _as_tuple(outputs: Any) -> tuple[Gradient, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _zeros(meta: Any) -> torch.Tensor:
+    """What torch hands to a ``torch.autograd.Function`` for an output that got no gradient."""
     return torch.zeros(tuple(meta.shape), dtype=meta.dtype, device=meta.device)
 
 
 def _accumulate(leaf: torch.Tensor, gradient: Gradient) -> None:
-    if not isinstance(leaf, FakeTensor):
-        gradient = torch.zeros_like(leaf)  # the type torch demands; its values are as unknown as all others here
     leaf.grad = gradient.detach() if leaf.grad is None else leaf.grad + gradient
     call_post_hooks(leaf)
 
@@ -177,6 +191,12 @@ def _fitted(gradient: Gradient, node: Node, number: int) -> Gradient:
     if tuple(gradient.shape) != shape:
         gradient = gradient.sum_to_size(shape)
     return gradient if gradient.dtype == target.dtype else gradient.to(target.dtype)
+
+
+def _is_stand_in(output: Any) -> bool:
+    while isinstance(output, torch.Tensor) and is_functorch_wrapped_tensor(output):
+        output = get_unwrapped(output)
+    return isinstance(output, FakeTensor)
 
 
 def _following(node: Node) -> list[Node]:

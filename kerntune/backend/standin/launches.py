@@ -98,8 +98,8 @@ class Launches:
             bound, specialization, options = self._binder(kernel, backend)(*args, **kwargs)
         if callable(grid) and not warmup:
             grid(bound)
-        packed = functools.partial(kernel._pack_args, backend, kwargs, bound, specialization, options)
-        launch = Unlaunched(lambda: self._compile(kernel, *packed()), self._spec)
+        packed = kernel._pack_args(backend, kwargs, bound, specialization, options)
+        launch = Unlaunched(lambda: self._compile(kernel, *packed), self._spec)
         if warmup:
             _ = launch.compiled
         return launch

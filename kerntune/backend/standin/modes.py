@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,6 +20,8 @@ REAL_CPU_ELEMENTS = 1 << 22
 
 LENGTH_ARGUMENTS = ("n", "m", "end", "steps")
 """What the schemas of eye, randperm, arange, linspace call their lengths."""
+
+_TAKING_DEVICE = (torch.Tensor.cuda, torch.Tensor.to)
 
 Handler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Answers one torch function: ``handler(func, args, kwargs)``."""
@@ -40,6 +43,8 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
 class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
     """Makes stand-ins of what is created on or moved to CUDA, and of large CPU tensors. All else stays real."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, fake: StandInFakeMode, implementation: Callable[[Any], Callable[..., Any] | None]) -> None:
         super().__init__()
         self._fake = fake
@@ -48,7 +53,9 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        kwargs = _without_pinning(kwargs or {})
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **kwargs)
         on_stand_in = any(isinstance(tensor, FakeTensor) for tensor in _tensors(args, kwargs))
         if not on_stand_in and not _wants_stand_in(func, args, kwargs):
             return func(*args, **kwargs)
@@ -72,11 +79,27 @@ class Answers(TorchFunctionMode):  # type: ignore[misc]  # torch's types are ski
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        kwargs = kwargs or {}
+        args, kwargs = _name_device(func, args, kwargs or {})
         handler = self._handlers.get(func)
+        if func is torch.Tensor.pin_memory:
+            return args[0]
         if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in _tensors(args, kwargs)):
             return handler(func, args, kwargs)
         return func(*args, **kwargs)
+
+
+def _without_pinning(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Pinned memory needs a driver; whether memory is pinned changes no kernel."""
+    return {**kwargs, "pin_memory": False} if kwargs.get("pin_memory") else kwargs
+
+
+def _name_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``device=0`` as ``device="cuda:0"``: torch looks for the accelerator that a number means, and finds none."""
+    if type(kwargs.get("device")) is int:
+        kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
+    if func in _TAKING_DEVICE and len(args) > 1 and type(args[1]) is int:
+        args = (args[0], torch.device("cuda", args[1]), *args[2:])
+    return args, kwargs
 
 
 @contextlib.contextmanager

@@ -33,6 +33,16 @@ def module_apply(original: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
+def parse_to(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What replaces ``torch._C._nn._parse_to``: ``module.to(0)`` means the accelerator that torch lacks."""
+
+    def parse(*args: Any, **kwargs: Any) -> Any:
+        named = [torch.device("cuda", arg) if type(arg) is int else arg for arg in args]
+        return original(*named, **kwargs)
+
+    return parse
+
+
 def _moved(parameter: Any, fn: Convert) -> Any:
     if parameter is None:
         return None

@@ -20,11 +20,11 @@ from kerntune.backend.standin.guard import ensure_guard
 from kerntune.backend.standin.hooks import hook_handlers
 from kerntune.backend.standin.launches import Launches
 from kerntune.backend.standin.modes import Answers, Handler, Placement, StandInFakeMode, entered
-from kerntune.backend.standin.modules import module_apply
+from kerntune.backend.standin.modules import module_apply, parse_to
 from kerntune.backend.standin.ops import RealImplementations
 from kerntune.backend.standin.patches import replace
 from kerntune.backend.standin.pointers import Addresses
-from kerntune.backend.standin.tensors import install_methods, memory_handlers
+from kerntune.backend.standin.tensors import install_methods
 from kerntune.backend.standin.words import Level
 from kerntune.device import DeviceSpec
 from kerntune.errors import UsageError
@@ -102,6 +102,7 @@ class StandIns:
         replace(stack, torch.autograd, "_engine_run_backward", backward)
         replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
+        replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
         replace(stack, torch, "compile", _run_eagerly)
         stack.enter_context(set_wrap_triton_enabled(False))
 
@@ -114,7 +115,7 @@ class StandIns:
 
     def _handlers(self) -> dict[Any, Handler]:
         comparisons = comparison_handlers() if self.level is Level.COMPARISONS_PASS else {}
-        return {torch.Tensor.data_ptr: self._data_ptr, **memory_handlers(), **hook_handlers(), **comparisons}
+        return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **comparisons}
 
     def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         return self._addresses.tensor(args[0])

@@ -10,7 +10,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from kerntune.backend.standin.ends import StandInEnd
-from kerntune.backend.standin.modes import Handler
 from kerntune.backend.standin.patches import replace
 
 MEMORY_METHODS = ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__")
@@ -23,12 +22,8 @@ def install_methods(stack: contextlib.ExitStack) -> None:
         replace(stack, FakeTensor, name, _ending(name))
     replace(stack, FakeTensor, "__format__", _format)
     replace(stack, FakeTensor, "__deepcopy__", _deepcopy)
-
-
-def memory_handlers() -> dict[Any, Handler]:
-    """Torch functions that only concern memory: they leave a stand-in as it is."""
-    tensor = torch.Tensor
-    return {tensor.pin_memory: _first, tensor.record_stream: _nothing, tensor.share_memory_: _first}
+    replace(stack, FakeTensor, "__copy__", _copy)
+    replace(stack, FakeTensor, "record_stream", _record_stream)
 
 
 def _ending(name: str) -> Callable[..., Any]:
@@ -49,17 +44,21 @@ def _deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
         return memo[id(self)]
     if not self.is_leaf:
         raise RuntimeError("Only Tensors created explicitly by the user support the deepcopy protocol at the moment")
-    with torch.no_grad():
-        copied = self.detach().clone()
-    if isinstance(self, torch.nn.Parameter):
-        copied = torch.nn.Parameter(copied, self.requires_grad)
-    memo[id(self)] = copied.requires_grad_(self.requires_grad)
-    return copied
+    memo[id(self)] = _like(self, self.detach().clone())
+    return memo[id(self)]
 
 
-def _first(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[0]
+def _like(original: torch.Tensor, detached: torch.Tensor) -> torch.Tensor:
+    """``detached`` as what ``original`` is: a parameter, a leaf that wants gradients, or neither."""
+    if isinstance(original, torch.nn.Parameter):
+        return torch.nn.Parameter(detached, original.requires_grad)
+    return detached.requires_grad_(original.requires_grad)
 
 
-def _nothing(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    return None
+def _copy(self: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same storage."""
+    return _like(self, self.detach())
+
+
+def _record_stream(self: torch.Tensor, stream: Any) -> None:
+    """No memory is kept for a stream. (torch's own parses its argument before anyone may answer.)"""

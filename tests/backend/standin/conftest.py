@@ -20,8 +20,6 @@ PREAMBLE = """
 import warnings
 warnings.simplefilter("error")
 import torch, triton
-import triton.language as tl
-import pytest
 from kerntune.backend.standin import Level, StandInEnd, StandIns, static_reason
 from kerntune.device import typical_device, Target
 import kernels as K
@@ -31,8 +29,14 @@ def stand_ins(target="cuda:90", **options):
 """
 
 
-def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(HERE)]), **more}
+def run_python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python on ``arguments`` with the project and the kernels of these tests importable."""
+    # Triton 3.9 warns once of a default that will change; here, warnings are errors
+    more = {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(HERE)]), "TRITON_DEFAULT_FP_FUSION": "1"}
+    environment = {**os.environ, **more}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=cwd, timeout=300, check=False
+    )
 
 
 @pytest.fixture
@@ -42,9 +46,7 @@ def in_process(tmp_path: Path) -> Callable[[str], str]:
     def run(body: str) -> str:
         script = tmp_path / "script.py"
         script.write_text(PREAMBLE + textwrap.dedent(body))
-        done = subprocess.run(
-            [sys.executable, str(script)], capture_output=True, text=True, env=environment(), timeout=300, check=False
-        )
+        done = run_python(str(script), cwd=tmp_path)
         assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

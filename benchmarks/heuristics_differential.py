@@ -1,0 +1,90 @@
+"""Compares every family with torch's own heuristics over all cases and writes counts to benchmarks/results/.
+
+Run it in an environment with torch 2.13: ``python benchmarks/heuristics_differential.py [family ...]``. It exits with
+1 and prints the first disagreements if there are any.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+import torch  # noqa: E402  (after the path is set)
+import triton  # noqa: E402
+from heuristics.inductor_cases import CASES, ours  # noqa: E402
+from heuristics.inductor_oracle import ask, backend, flat_all  # noqa: E402
+from heuristics.inductor_runtime import RUNTIME  # noqa: E402
+
+RESULT = ROOT / "benchmarks" / "results" / "heuristics_differential.json"
+SHOWN = 5
+
+
+def compare(family: str) -> dict[str, Any]:
+    """Counts of one family: cases, agreements, both refused, disagreements, and our mean time."""
+    counts = {"cases": 0, "same_configs": 0, "both_refuse": 0, "differ": 0}
+    spent, examples = 0.0, []
+    cases = sorted(CASES[family](), key=lambda case: case[2].target.backend)
+    for name, group in itertools.groupby(cases, key=lambda case: case[2].target.backend):
+        with backend(name):
+            for kind, hints, device in group:
+                start = time.perf_counter()
+                configs = ours(kind, hints, device)
+                spent += time.perf_counter() - start
+                mine = None if configs is None else flat_all(configs)
+                theirs = ask(kind, hints, device)
+                counts["cases"] += 1
+                if mine != theirs:
+                    counts["differ"] += 1
+                    if len(examples) < SHOWN:
+                        examples.append(f"{kind} {device.target} {hints}\n  ours   {mine}\n  theirs {theirs}")
+                else:
+                    counts["both_refuse" if mine is None else "same_configs"] += 1
+    if examples:
+        print(*examples, sep="\n")
+    return {**counts, "our_mean_microseconds": round(spent / counts["cases"] * 1e6, 1)}
+
+
+def compare_runtime(part: str) -> dict[str, Any]:
+    """Counts of one part that isn't a family: combos, scaling, descent, given configs."""
+    counts = {"cases": 0, "same_configs": 0, "both_refuse": 0, "differ": 0}
+    for label, decide in RUNTIME[part]():
+        mine, theirs = decide()
+        counts["cases"] += 1
+        counts["same_configs" if mine == theirs else "differ"] += 1
+        if mine != theirs and counts["differ"] <= SHOWN:
+            print(f"{label}\n  ours   {mine}\n  theirs {theirs}")
+    return dict(counts)
+
+
+def main() -> int:
+    chosen = sys.argv[1:] or [*CASES, *RUNTIME]
+    families = {}
+    for family in chosen:
+        families[family] = compare(family) if family in CASES else compare_runtime(family)
+        print(family, families[family], flush=True)
+    if not sys.argv[1:]:
+        RESULT.write_text(json.dumps({"environment": environment(), "families": families}, indent=2) + "\n")
+    return 1 if any(f["differ"] for f in families.values()) else 0
+
+
+def environment() -> dict[str, str]:
+    return {
+        "date": datetime.date.today().isoformat(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "machine": platform.machine(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

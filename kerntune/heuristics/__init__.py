@@ -1,0 +1,80 @@
+"""Launch configs as pure decisions: what is known of a kernel and a device in, candidates out."""
+
+from __future__ import annotations
+
+from kerntune.heuristics.call import (
+    bucket,
+    min_elements_per_thread,
+    round_sizes,
+    sizes_from_arguments,
+    tile_hint,
+)
+from kerntune.heuristics.combo import ComboGroup, ComboPlan, SubKernel, combo
+from kerntune.heuristics.cooperative import cooperative_reduction, rsplit
+from kerntune.heuristics.descent import Field, Neighbourhood, improves, may_descend, neighbourhood
+from kerntune.heuristics.lookup import LookupTable, kernel_hash, read_table, write_table
+from kerntune.heuristics.persistent import persistent_reduction
+from kerntune.heuristics.pointwise import pointwise
+from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13, PRESETS, Preset
+from kerntune.heuristics.reduction import reduction
+from kerntune.heuristics.scaling import (
+    may_scale,
+    scale_reductions,
+    scaled_down,
+    spill_threshold,
+    without_pipelining,
+    without_spilling,
+)
+from kerntune.heuristics.scan import split_scan
+from kerntune.heuristics.strides import Read, Split, read_of, reduction_split, second_stage_hint
+from kerntune.heuristics.templates import fixed_config, foreach, template, user_autotune, without_parameter
+from kerntune.heuristics.ttir import TtirCounts, count_ttir
+
+__all__ = [
+    "INDUCTOR_2_6",
+    "INDUCTOR_2_13",
+    "PRESETS",
+    "ComboGroup",
+    "ComboPlan",
+    "Field",
+    "LookupTable",
+    "Neighbourhood",
+    "Preset",
+    "Read",
+    "Split",
+    "SubKernel",
+    "TtirCounts",
+    "bucket",
+    "combo",
+    "cooperative_reduction",
+    "count_ttir",
+    "fixed_config",
+    "foreach",
+    "improves",
+    "kernel_hash",
+    "may_descend",
+    "may_scale",
+    "min_elements_per_thread",
+    "neighbourhood",
+    "persistent_reduction",
+    "pointwise",
+    "read_of",
+    "read_table",
+    "reduction",
+    "reduction_split",
+    "round_sizes",
+    "rsplit",
+    "scale_reductions",
+    "scaled_down",
+    "second_stage_hint",
+    "sizes_from_arguments",
+    "spill_threshold",
+    "split_scan",
+    "template",
+    "tile_hint",
+    "user_autotune",
+    "without_parameter",
+    "without_pipelining",
+    "without_spilling",
+    "write_table",
+]

@@ -1,0 +1,65 @@
+"""Matrix products written as a reduction with ``tl.dot``: y by r0 times r0 by x, perhaps batched over z."""
+
+from __future__ import annotations
+
+from math import prod
+
+from kerntune.config import Config
+from kerntune.heuristics.sizing import as_config, block_of, in_order, require_axes
+from kerntune.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
+
+TILES = (
+    # x, y, r0, warps, stages
+    (32, 32, 16, 2, 1),
+    (32, 32, 128, 4, 2),
+    (32, 64, 32, 8, 5),
+    (64, 32, 32, 8, 5),
+    (64, 32, 128, 4, 5),
+    (64, 64, 16, 4, 2),
+    (64, 64, 32, 4, 2),
+    (64, 64, 64, 8, 3),
+    (64, 64, 128, 4, 5),
+    (64, 128, 32, 4, 3),
+    (64, 128, 32, 8, 4),
+    (64, 128, 64, 4, 3),
+    (64, 128, 128, 4, 4),
+    (128, 64, 32, 4, 3),
+    (128, 64, 32, 8, 4),
+    (128, 128, 32, 8, 2),
+    (128, 128, 32, 4, 3),
+    (128, 128, 64, 4, 3),
+    (128, 128, 64, 8, 5),
+)
+"""torch 2.13's ``_base_mm_configs``."""
+
+
+def native_matmul(hints: KernelHints) -> tuple[Config, ...]:
+    """The 19 tiles with a loop over r0; batched ones have Z blocks of 1."""
+    return tuple(
+        as_config({"x": x, "y": y, **_batch(hints), "r0": r0}, warps, stages) for x, y, r0, warps, stages in TILES
+    )
+
+
+def native_persistent_matmul(hints: KernelHints) -> tuple[Config, ...]:
+    """The tiles without the loop: all of r0 at once, X and Y halved until the product fits one Triton tensor.
+
+    The longer of X and Y is halved, X where they are equal, never below 16. 16 tiles differ without their r0.
+    """
+    r0 = hints.native_matmul_rblock or max(hints.reduction_numel, MIN_DOT_BLOCK)
+    tiles = (as_config({"x": x, "y": y, **_batch(hints)}, warps, stages) for x, y, _, warps, stages in TILES)
+    return in_order(fitted for tile in in_order(tiles) if (fitted := _within_limit(tile, r0)) is not None)
+
+
+def _within_limit(config: Config, r0: int) -> Config | None:
+    blocks = {axis: block_of(config, axis) for axis in ("x", "y")}
+    while prod(blocks.values()) * r0 > MAX_TENSOR_NUMEL:
+        longest = max(blocks, key=blocks.__getitem__)
+        if blocks[longest] <= MIN_DOT_BLOCK:
+            return None
+        blocks[longest] //= 2
+    return config.replace(**{BLOCK_NAMES[axis]: block for axis, block in blocks.items()})
+
+
+def _batch(hints: KernelHints) -> dict[str, int]:
+    require_axes(hints, "native matmul", ("x", "y", "r0"), ("x", "y", "z", "r0"))
+    return {"z": 1} if "z" in hints.sizes else {}

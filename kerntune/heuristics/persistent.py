@@ -1,0 +1,134 @@
+"""Persistent reductions: a block holds whole rows of r, so the kernel takes no reduction block."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kerntune.config import Config
+from kerntune.device import DeviceSpec
+from kerntune.heuristics.matmul import native_persistent_matmul
+from kerntune.heuristics.minimums import raise_to_tma_minimums
+from kerntune.heuristics.mix_order import mix_order
+from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.reduction import REDUCTION_AXES_SETS, SIMPLE_AXES, finish, reduction_config, tiny_x, without_x
+from kerntune.heuristics.sizing import MIN_WARPS, Bounds, bounds, require_axes
+from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
+from kerntune.hints import KernelHints, ReductionHint
+
+MAX_TILE = 4096
+"""Most elements of a block that holds more than one row."""
+
+X_BLOCKS = (1, 8, 32, 128)
+X_BLOCKS_HIP = (1, 4, 8, 16, 32, 64, 128, 256)
+
+BATCH_INVARIANT_ROWS = 4096
+"""Batch-invariant mode chooses as if there were at least this many rows."""
+
+INNER_FROM = 256
+INNER_TO = 1024
+INNER_TILE = 1024
+"""An inner row of 256 to 1024 elements shares one warp with others, 1024 elements in all."""
+
+MAX_INNER_ROWS = 8
+BLOCKS_WANTED = 128
+XPU_MANY_ACCESSES = 5
+
+
+def persistent_reduction(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> tuple[Config, ...]:
+    """Candidates of a reduction whose rows fit one block: ``XBLOCK``, perhaps ``YBLOCK``.
+
+    With ``hints.rsplit_size`` they are those of a mix-order reduction, with ``RSPLIT_SIZE`` and ``NUM_STAGES``.
+    Raises :class:`~kerntune.errors.HintError` for rows over 65536 elements (32768 in the second reduced axis), tiled
+    ones over 4096, other axes, and sizes that no legal grid covers.
+    """
+    hints = without_x(hints)
+    limits = bounds(hints, device, preset)
+    configs = persistent_candidates(hints, device, limits)
+    if hints.rsplit_size is not None and preset.filters:
+        configs = mix_order(raise_to_tma_minimums(configs, hints, persistent=True), hints, limits)
+        hints = _without_tma(hints)
+    return finish(configs, hints, limits, persistent=True)
+
+
+def persistent_candidates(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
+    """The configs before any filter."""
+    if hints.native_matmul:
+        return native_persistent_matmul(hints)
+    allowed = SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS
+    require_axes(hints, "a persistent reduction", *allowed)
+    if hints.modes.batch_invariant and limits.preset.filters and not hints.no_x_block:
+        hints = hints.with_sizes({**hints.sizes, "x": max(hints.sizes["x"], BATCH_INVARIANT_ROWS)})
+    found = _tiled(hints, limits) if "y" in hints.sizes else _chosen(hints, device, limits)
+    return tuple(_without_r_blocks(config) for config in found)
+
+
+def _chosen(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
+    if hints.modes.max_autotune and limits.preset.tune_persistent:
+        return (*_rows(hints, limits), *((_tiny(hints, limits),) if limits.hip else ()))
+    found = _by_hint(hints, device, limits)
+    off = not hints.modes.autotune_pointwise or hints.modes.deterministic
+    return found[:1] if limits.preset.deterministic_pointwise and off else found
+
+
+def _by_hint(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
+    if hints.reduction is ReductionHint.OUTER:
+        return _rows(hints, limits)[-1:]
+    if hints.reduction is ReductionHint.OUTER_TINY:
+        return (_tiny(hints, limits),)
+    if hints.reduction is ReductionHint.INNER and hints.reduction_numel >= INNER_FROM:
+        return (_inner(hints, device, limits),)
+    return _rows(hints, limits)
+
+
+def _inner(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> Config:
+    x, r = hints.sizes["x"], hints.reduction_numel
+    few = x // MAX_INNER_ROWS < BLOCKS_WANTED
+    if r > INNER_TO or few or hints.rsplit_size is not None or not limits.preset.small_persistent_inner:
+        return _row(hints, 1, limits)
+    if device.target.backend == "xpu":
+        return _inner_xpu(hints, limits)
+    rows = min(INNER_TILE // r, MAX_INNER_ROWS)
+    return reduction_config(hints, rows, r, limits, hints.reduction, warps=1, least_warps=1, intensive=True)
+
+
+def _inner_xpu(hints: KernelHints, limits: Bounds) -> Config:
+    """On Intel GPUs the warps follow the tile (pytorch pull 168335)."""
+    rows = 1 if hints.loads + hints.stores >= XPU_MANY_ACCESSES else MAX_INNER_ROWS
+    return reduction_config(hints, rows, hints.reduction_numel, limits, None, intensive=True)
+
+
+def _rows(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
+    r, extras = hints.reduction_numel, limits.hip and limits.preset.backend_extras
+    blocks = X_BLOCKS_HIP if extras else X_BLOCKS
+    fitting = [x for x in blocks if x == 1 or (r * x <= MAX_TILE and x <= hints.sizes["x"])]
+    return tuple(_row(hints, x, limits) for x in fitting)
+
+
+def _row(hints: KernelHints, x: int, limits: Bounds) -> Config:
+    return reduction_config(
+        hints, x, hints.reduction_numel, limits, hints.reduction, least_warps=MIN_WARPS, intensive=True
+    )
+
+
+def _tiny(hints: KernelHints, limits: Bounds) -> Config:
+    r = hints.reduction_numel
+    return reduction_config(hints, tiny_x(r), r, limits, None)
+
+
+def _tiled(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
+    r, scores = hints.reduction_numel, scores_of(hints, ("x", "y"))
+    configs = []
+    for tile in X_BLOCKS_HIP if limits.hip else X_BLOCKS:
+        if tile * r <= MAX_TILE:
+            blocks = share_out(tile, scores, hints.sizes, limits)
+            configs.append(tiled_config(hints, blocks["x"], blocks["y"], r, limits))
+    return tuple(configs)
+
+
+def _without_r_blocks(config: Config) -> Config:
+    return config.replace(kwargs={k: v for k, v in config.kwargs.items() if not k.startswith("R")})
+
+
+def _without_tma(hints: KernelHints) -> KernelHints:
+    """For after the minimums were applied: a mix-order reduction sets X itself, and honours them there."""
+    return msgspec.structs.replace(hints, tma_minimums={})

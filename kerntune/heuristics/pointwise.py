@@ -1,0 +1,157 @@
+"""Pointwise kernels: one to three output axes, no reduction."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import NamedTuple
+
+from kerntune.config import Config, Scalar
+from kerntune.device import DeviceSpec
+from kerntune.errors import HintError
+from kerntune.heuristics.minimums import raise_to_tma_minimums
+from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.sizing import (
+    MAX_POINTWISE_WARPS,
+    PTXAS_WORKAROUND_ELEMENTS,
+    PTXAS_WORKAROUND_WARPS,
+    Bounds,
+    as_config,
+    bounds,
+    check_blocks,
+    choose_warps,
+    fit_pointwise,
+    in_order,
+    require_axes,
+    widen_for_grid,
+)
+from kerntune.hints import MAX_BLOCK_X_HIP, AutotuneHint, KernelHints, TileHint
+
+MIN_BLOCK_ELEMENTS = 256
+MAX_BLOCK_ELEMENTS = 1024
+BLOCKS_WANTED = 128
+"""A block has 1/128 of the elements, 256 to 1024: about one block for each SM of an A100."""
+
+
+class Recipe(NamedTuple):
+    """A tile to be fitted to the sizes. ``per_warp`` elements ask for one warp, unless ``warps`` fixes them."""
+
+    blocks: tuple[int, ...]
+    per_warp: int = 256
+    warps: int | None = None
+    stages: int = 1
+    options: dict[str, Scalar] = {}
+    least_per_thread: bool = True
+
+
+TILES_2D = (Recipe((32, 32)), Recipe((64, 64)), Recipe((256, 16)), Recipe((16, 256)))
+TILES_3D = (Recipe((16, 16, 16)), Recipe((64, 8, 8)), Recipe((8, 64, 8)), Recipe((8, 8, 64)))
+
+HIP_1D = (
+    Recipe((MAX_BLOCK_X_HIP,), options={"waves_per_eu": 2}),
+    Recipe((4096,)),
+    Recipe((2048,), warps=8, stages=2, options={"waves_per_eu": 1}),
+)
+HIP_1D_ATOMIC = (Recipe((64,), warps=1),)
+HIP_2D = (Recipe((64, 32)), Recipe((128, 16)), Recipe((128, 32)), Recipe((32, 512)))
+XPU_1D = (Recipe((32,)),)
+XPU_2D = (Recipe((32, 32), warps=8), Recipe((4, 256)))
+"""Further tiles on Intel GPUs (intel-xpu-backend-for-triton issues 5133, 5198 and 5199)."""
+
+
+def pointwise(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> tuple[Config, ...]:
+    """Candidates of an elementwise kernel with blocks ``XBLOCK``, ``YBLOCK``, ``ZBLOCK``; the safest comes first.
+
+    Raises :class:`~kerntune.errors.HintError` for axes other than x, x y, x y z; for a kernel without ``XBLOCK``; for
+    sizes that no legal grid covers; and where ``min_elements_per_thread`` needs a block over the limit.
+    """
+    require_axes(hints, "pointwise", ("x",), ("x", "y"), ("x", "y", "z"))
+    if hints.no_x_block:
+        raise HintError(f"{hints.where}a pointwise kernel needs an XBLOCK parameter")
+    limits = bounds(hints, device, preset)
+    configs = tuple(pointwise_config(hints, recipe, limits) for recipe in recipes(hints, device, preset))
+    return in_order(raise_to_tma_minimums(configs, hints) if preset.filters else configs)
+
+
+def pointwise_config(hints: KernelHints, recipe: Recipe, limits: Bounds) -> Config:
+    """A recipe fitted to the sizes: blocks, warps, elements per thread, grid, in that order."""
+    blocks = fit_pointwise(hints.sizes, recipe.blocks, limits)
+    tile = prod(blocks.values())
+    warps = recipe.warps
+    if warps is None:
+        warps = choose_warps(tile // recipe.per_warp, limits, least=1, most=MAX_POINTWISE_WARPS)
+    if tile >= PTXAS_WORKAROUND_ELEMENTS and not limits.hip:
+        warps = max(warps, PTXAS_WORKAROUND_WARPS)
+    x, size = blocks["x"], hints.sizes["x"]
+    if hints.min_elements_per_thread and recipe.least_per_thread:
+        x *= ceil(max(tile, hints.min_elements_per_thread * _threads(warps, limits)) / tile)
+    blocks["x"] = min(widen_for_grid(x, size, warps, limits), size)
+    check_blocks(blocks, hints.sizes, limits)
+    return as_config(blocks, warps, recipe.stages, recipe.options)
+
+
+def _threads(warps: int, limits: Bounds) -> int:
+    """Threads of a block; torch 2.6 counted 32 a warp on every GPU."""
+    return warps * (32 if limits.preset.hip_is_wave64 else limits.warp_size)
+
+
+def recipes(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Recipe, ...]:
+    """What to try, before it is fitted to the sizes."""
+    block = max(MIN_BLOCK_ELEMENTS, min(prod(hints.sizes.values()) // BLOCKS_WANTED, MAX_BLOCK_ELEMENTS))
+    rank = len(hints.sizes)
+    hinted = _hinted(hints, rank, block, device.warp_size)
+    backend = device.target.backend if preset.backend_extras else "cuda"
+    if rank == 1:
+        return _recipes_1d(hints, block, backend, hinted, _tuning_off(hints, preset))
+    if rank == 2:
+        return _recipes_2d(hints, block, backend, hinted, _tuning_off(hints, preset))
+    if _one_3d(hints, backend, preset):
+        return TILES_3D[:1]
+    return (*TILES_3D, *_lines(rank, block), *hinted)
+
+
+def _recipes_1d(
+    hints: KernelHints, block: int, backend: str, hinted: tuple[Recipe, ...], tuning_off: bool
+) -> tuple[Recipe, ...]:
+    if tuning_off and not hints.modes.max_autotune:
+        return (Recipe((block,)),)
+    extras: tuple[Recipe, ...] = ()
+    if backend == "hip":
+        extras = HIP_1D + HIP_1D_ATOMIC if hints.atomic_add else HIP_1D
+    elif backend == "xpu":
+        extras = XPU_1D
+    return (Recipe((block,)), Recipe((block // 2,), per_warp=64), *hinted, *extras)
+
+
+def _recipes_2d(
+    hints: KernelHints, block: int, backend: str, hinted: tuple[Recipe, ...], tuning_off: bool
+) -> tuple[Recipe, ...]:
+    square = hints.tile is TileHint.SQUARE and backend == "cuda"
+    if (tuning_off or square) and not hints.modes.max_autotune:
+        return TILES_2D[:1]
+    extras = {"hip": HIP_2D, "xpu": XPU_2D}.get(backend, ())
+    return (*TILES_2D, *_lines(2, block), *hinted, *extras)
+
+
+def _one_3d(hints: KernelHints, backend: str, preset: Preset) -> bool:
+    if preset.tune_3d:
+        return _tuning_off(hints, preset)
+    return not hints.modes.max_autotune and backend != "xpu"
+
+
+def _tuning_off(hints: KernelHints, preset: Preset) -> bool:
+    return not hints.modes.autotune_pointwise or (preset.deterministic_pointwise and hints.modes.deterministic)
+
+
+def _lines(rank: int, block: int, **kwargs: int) -> tuple[Recipe, ...]:
+    """A tile of ``block`` elements along each axis in turn."""
+    return tuple(Recipe(tuple(block if i == axis else 1 for i in range(rank))) for axis in range(rank))
+
+
+def _hinted(hints: KernelHints, rank: int, block: int, warp_size: int) -> tuple[Recipe, ...]:
+    """For ONE_ELEMENT_PER_THREAD: quarter lines with as many warps as they have warpfuls of elements."""
+    return tuple(
+        line._replace(per_warp=warp_size, least_per_thread=False)
+        for hint in hints.autotune
+        if hint is AutotuneHint.ONE_ELEMENT_PER_THREAD
+        for line in _lines(rank, block // 4)
+    )

@@ -1,0 +1,263 @@
+"""Looped reductions: blocks of x that walk r in steps of ``R0_BLOCK`` (and ``R1_BLOCK``)."""
+
+from __future__ import annotations
+
+from math import prod
+
+from kerntune.config import Config, Scalar
+from kerntune.device import DeviceSpec
+from kerntune.heuristics.determinism import one_config
+from kerntune.heuristics.matmul import native_matmul
+from kerntune.heuristics.minimums import raise_to_floors, raise_to_tma_minimums
+from kerntune.heuristics.outer import outer_tile
+from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.sizing import (
+    ELEMENTS_PER_REDUCTION_WARP,
+    LONG_REDUCTION,
+    MAX_LONG_REDUCTION_WARPS,
+    MAX_REDUCTION_WARPS,
+    MIN_WARPS,
+    Bounds,
+    as_config,
+    block_of,
+    bounds,
+    check_blocks,
+    choose_warps,
+    device_major,
+    grow,
+    in_order,
+    require_axes,
+    spread_reduction,
+    widen_for_grid,
+)
+from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
+from kerntune.hints import KernelHints, ReductionHint
+
+MAX_R_BLOCK = 2048
+MAX_R_BLOCK_SMALL = 1024
+"""Longest step of a contiguous reduction: 1024 on GPUs of version 10 and above, and for kernels that hold much."""
+
+MANY_ROWS = 1024
+MANY_VALUES = 10
+"""From 1024 rows and 10 loads and reductions on a kernel counts as register-intensive (pytorch issue 126463)."""
+
+TWO_ROWS_UP_TO = 2048
+"""A contiguous reduction this short takes two rows a block."""
+
+PERSISTENT_TILE = 4096
+MAX_PERSISTENT_STEP = 32768
+FEW_VALUES = 8
+"""Kernels with up to 8 loads and reductions get a whole-row candidate: 4096 elements, a row of 32768 at most."""
+
+MAX_COMBO_TILE = 4096
+"""Elements of X times the longest persistent row in a combo kernel; above it AMD's compiler takes an hour."""
+
+SIMPLE_AXES = (("x", "r0"),)
+REDUCTION_AXES_SETS = (*SIMPLE_AXES, ("x", "r0", "r1"), ("x", "y", "r0"), ("x", "y", "r0", "r1"))
+
+HIP_TILES: tuple[tuple[int, int, dict[str, Scalar]], ...] = (
+    (1024, 8, {"waves_per_eu": 2}),
+    (512, 8, {"waves_per_eu": 1}),
+)
+
+
+def reduction(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> tuple[Config, ...]:
+    """Candidates of a reduction with blocks ``XBLOCK``, perhaps ``YBLOCK``, and ``R0_BLOCK`` (``R1_BLOCK``).
+
+    Raises :class:`~kerntune.errors.HintError` for other axes, sizes that no legal grid covers, and minimums that no
+    config meets. A kernel without ``XBLOCK`` is proposed for as if x were 1; take the parameter away from the
+    proposal with :func:`kerntune.heuristics.without_parameter`.
+    """
+    hints = without_x(hints)
+    limits = bounds(hints, device, preset)
+    configs = reduction_candidates(hints, device, limits, dynamic=hints.dynamic_sizes)
+    return finish(configs, hints, limits)
+
+
+def without_x(hints: KernelHints) -> KernelHints:
+    """The hints with x = 1 if the kernel has no ``XBLOCK``."""
+    return hints.with_sizes({**hints.sizes, "x": 1}) if hints.no_x_block else hints
+
+
+def finish(
+    configs: tuple[Config, ...], hints: KernelHints, limits: Bounds, *, persistent: bool = False, floors: bool = True
+) -> tuple[Config, ...]:
+    """What every reduction family ends with: TMA minimums, determinism, block floors, each config once."""
+    if not limits.preset.filters:
+        return in_order(configs)
+    configs = one_config(raise_to_tma_minimums(configs, hints, persistent=persistent), hints)
+    return in_order(raise_to_floors(configs, hints, limits)) if floors else configs
+
+
+def reduction_candidates(
+    hints: KernelHints, device: DeviceSpec, limits: Bounds, *, dynamic: int = 0
+) -> tuple[Config, ...]:
+    """The configs before any filter; ``dynamic`` sizes count for the outer tile."""
+    if hints.native_matmul:
+        return native_matmul(hints)
+    require_axes(hints, "a reduction", *(SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS))
+    r, intensive = hints.reduction_numel, is_register_intensive(hints)
+    head = persistent_step(hints, limits) if hints.add_persistent_rblock else ()
+    single = _by_hint(hints, device, limits, r, intensive, dynamic)
+    if single is not None and "y" not in hints.sizes and not hints.modes.max_autotune:
+        return (*head, single)
+    if _fixed_only(hints, limits.preset):
+        return (config_for(hints, 32, 128, limits),)
+    return _all_candidates(hints, device, limits, head, dynamic)
+
+
+def _fixed_only(hints: KernelHints, preset: Preset) -> bool:
+    """torch 2.6: one middling tile where pointwise tuning is off."""
+    off = not hints.modes.autotune_pointwise or hints.modes.deterministic
+    return preset.deterministic_pointwise and off
+
+
+def _by_hint(
+    hints: KernelHints, device: DeviceSpec, limits: Bounds, r: int, intensive: bool, dynamic: int
+) -> Config | None:
+    if hints.reduction is ReductionHint.INNER:
+        return _contiguous(hints, device, limits, r, intensive)
+    if hints.reduction is ReductionHint.OUTER:
+        return _outer(hints, limits, r, intensive, dynamic)
+    if hints.reduction is ReductionHint.OUTER_TINY:
+        return _tiny(hints, device, limits, r, intensive)
+    return None
+
+
+def _all_candidates(
+    hints: KernelHints, device: DeviceSpec, limits: Bounds, head: tuple[Config, ...], dynamic: int
+) -> tuple[Config, ...]:
+    r, intensive = hints.reduction_numel, is_register_intensive(hints)
+    found = (
+        *head,
+        _contiguous(hints, device, limits, r, intensive),
+        _outer(hints, limits, r, intensive, dynamic),
+        _tiny(hints, device, limits, r, intensive),
+        config_for(hints, 64, 64, limits),
+        config_for(hints, 8, 512, limits),
+        config_for(hints, 64, 4, limits, warps=8),
+    )
+    if not (limits.hip and limits.preset.backend_extras):
+        return found
+    found += tuple(config_for(hints, x, r, limits, warps=4, options=options) for x, r, options in HIP_TILES)
+    longest = hints.max_persistent_rblock
+    return tuple(c for c in found if block_of(c, "x", 0) * longest <= MAX_COMBO_TILE)
+
+
+def is_register_intensive(hints: KernelHints) -> bool:
+    """Many rows and many values to hold: registers will be short."""
+    return hints.sizes["x"] >= MANY_ROWS and hints.loads_and_reductions >= MANY_VALUES
+
+
+def max_r_block(hints: KernelHints, device: DeviceSpec, preset: Preset) -> int:
+    """Longest step along r: 2048, or 1024 for new GPUs and register-intensive kernels."""
+    new = preset.tuned_outer and (device_major(device) or 0) >= 10
+    return MAX_R_BLOCK_SMALL if new or is_register_intensive(hints) else MAX_R_BLOCK
+
+
+def _contiguous(hints: KernelHints, device: DeviceSpec, limits: Bounds, r: int, intensive: bool) -> Config:
+    longest = max_r_block(hints, device, limits.preset)
+    if limits.preset.tuned_outer:
+        x, step = 2 if r <= TWO_ROWS_UP_TO else 1, min(r, longest)
+    else:
+        x, step = 1, r if 256 <= r < longest else longest
+    return config_for(hints, x, step, limits, intensive=intensive)
+
+
+def _outer(hints: KernelHints, limits: Bounds, r: int, intensive: bool, dynamic: int) -> Config:
+    if limits.hip or not limits.preset.tuned_outer:
+        return config_for(hints, 64, 8, limits, intensive=intensive)
+    x, step, warps = outer_tile(hints, r, dynamic)
+    return config_for(hints, x, step, limits, warps=warps, intensive=intensive)
+
+
+def _tiny(hints: KernelHints, device: DeviceSpec, limits: Bounds, r: int, intensive: bool) -> Config:
+    step = min(r, max_r_block(hints, device, limits.preset))
+    return config_for(hints, tiny_x(r), step, limits, intensive=intensive)
+
+
+def tiny_x(r: int) -> int:
+    """Rows of a block that has 512 elements, or one row beyond r = 256."""
+    return 2 * (256 // r) if r <= 256 else 1
+
+
+def persistent_step(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
+    """A candidate that takes whole rows in one step, for kernels that hold little; none for others.
+
+    It is made for its shape: halving its reduction block (:mod:`kerntune.heuristics.scaling`) would undo it.
+    """
+    if hints.loads_and_reductions > FEW_VALUES:
+        return ()
+    r = hints.reduction_numel
+    x = max(PERSISTENT_TILE // r, 1)
+    return (config_for(hints, x, min(r, MAX_PERSISTENT_STEP), limits, intensive=is_register_intensive(hints)),)
+
+
+def config_for(
+    hints: KernelHints,
+    x: int,
+    r: int,
+    limits: Bounds,
+    *,
+    warps: int | None = None,
+    intensive: bool = False,
+    options: dict[str, Scalar] | None = None,
+) -> Config:
+    """A wanted x by r tile as a config: shared out by tiling scores where the kernel has a y axis."""
+    if "y" not in hints.sizes:
+        return reduction_config(hints, x, r, limits, hints.reduction, warps=warps, intensive=intensive, options=options)
+    blocks = share_out(x * r, scores_of(hints, tuple(hints.sizes)), hints.sizes, limits)
+    config = tiled_config(hints, blocks["x"], blocks["y"], blocks["r0"], limits, intensive=intensive)
+    return config.replace(options=options) if options else config
+
+
+def reduction_config(
+    hints: KernelHints,
+    x: int,
+    r: int,
+    limits: Bounds,
+    hint: ReductionHint | None,
+    *,
+    warps: int | None = None,
+    least_warps: int = MIN_WARPS,
+    intensive: bool = False,
+    options: dict[str, Scalar] | None = None,
+) -> Config:
+    """One config: the tile clipped to the sizes, warps for it, X widened for the grid, then r shortened to pay for it.
+
+    Warps follow the asked ``r`` alone for an inner reduction (128 contiguous elements a warp), else the whole tile.
+    """
+    blocks = fit_reduction(hints, x, r, limits)
+    budget = _budget(hints, x, r, blocks, limits)
+    if warps is None:
+        inner = hint is ReductionHint.INNER and limits.preset.inner_by_r
+        warps = (r if inner else prod(blocks.values())) // ELEMENTS_PER_REDUCTION_WARP
+    long = limits.preset.inner_by_r and r > LONG_REDUCTION
+    most = MAX_LONG_REDUCTION_WARPS if long else MAX_REDUCTION_WARPS
+    warps = choose_warps(warps, limits, least=least_warps, most=most, intensive=intensive)
+    blocks["x"] = widen_for_grid(blocks["x"], hints.sizes["x"], warps, limits)
+    for axis in sorted(blocks.keys() - {"x"}):
+        while blocks[axis] > 1 and prod(blocks.values()) > budget:
+            blocks[axis] //= 2
+    check_blocks(blocks, hints.sizes, limits)
+    return as_config(blocks, warps, options=options)
+
+
+def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[str, int]:
+    """Blocks of x and the reduced axes, within the sizes."""
+    first = min(x, hints.sizes["x"])
+    if not limits.preset.grow_reductions:
+        return {"x": first, **spread_reduction(r, hints.sizes, limits)}
+    blocks = {"x": first, "r0": min(r, hints.sizes["r0"])}
+    target = _budget(hints, x, r, blocks, limits)
+    for axis in ("x", "r0"):
+        others = prod(blocks.values()) // blocks[axis]
+        blocks[axis] = grow(blocks[axis], target // others, hints.sizes[axis])
+    return blocks
+
+
+def _budget(hints: KernelHints, x: int, r: int, blocks: dict[str, int], limits: Bounds) -> int:
+    """Most elements of a tile: what fits of the asked one; torch 2.6: what was asked, an eighth in small problems."""
+    if not limits.preset.grow_reductions:
+        return prod(blocks.values())
+    return x * r // 8 if prod(hints.sizes.values()) < x * r else x * r

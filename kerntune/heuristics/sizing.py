@@ -1,0 +1,215 @@
+"""Building blocks: fitting blocks to sizes, choosing warps, checking limits.
+
+Sizes and blocks are numbers of elements and powers of two. Formulas and constants are torch 2.13's
+(``torch/_inductor/runtime/triton_heuristics.py``) unless a docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple
+
+from kerntune.config import Config, Scalar
+from kerntune.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
+from kerntune.errors import HintError
+from kerntune.heuristics.presets import Preset
+from kerntune.hints import BLOCK_NAMES, MAX_BLOCK, MAX_BLOCK_X_HIP, KernelHints
+
+GRID_LIMITS = {"x": MAX_GRID_X, "y": MAX_GRID_YZ, "z": MAX_GRID_YZ}
+
+MAX_POINTWISE_WARPS = 8
+MAX_REDUCTION_WARPS = 16
+MAX_LONG_REDUCTION_WARPS = 32
+LONG_REDUCTION = 8192
+"""A reduction longer than this may use 32 warps."""
+
+MIN_WARPS = 2
+
+ELEMENTS_PER_REDUCTION_WARP = 128
+"""Four elements a lane of a 32-lane warp."""
+
+PTXAS_WORKAROUND_ELEMENTS = 128
+PTXAS_WORKAROUND_WARPS = 4
+"""From this many elements on a CUDA block gets 4 warps at least: a workaround for ptxas bugs (pytorch pull 97950)."""
+
+
+class Bounds(NamedTuple):
+    """What limits a proposal on one device under one preset, for one kernel."""
+
+    where: str
+    warp_size: int
+    wave64: bool
+    hip: bool
+    grid_by_threads: bool
+    max_block: Mapping[str, int]
+    preset: Preset
+
+
+_MAX_BLOCK_HIP = {**MAX_BLOCK, "x": MAX_BLOCK_X_HIP}
+
+
+def bounds(hints: KernelHints, device: DeviceSpec, preset: Preset) -> Bounds:
+    """The limits of ``device`` under ``preset``."""
+    hip = device.target.backend == "hip"
+    return Bounds(
+        where=hints.where,
+        warp_size=_lanes(device, preset, hip),
+        wave64=hip if preset.hip_is_wave64 else device.warp_size == 64,
+        hip=hip,
+        grid_by_threads=hip or preset.grid_by_threads,
+        max_block=_MAX_BLOCK_HIP if hip and preset.hip_wide_x else MAX_BLOCK,
+        preset=preset,
+    )
+
+
+def _lanes(device: DeviceSpec, preset: Preset, hip: bool) -> int:
+    return (64 if hip else 32) if preset.hip_is_wave64 else device.warp_size
+
+
+def device_major(device: DeviceSpec) -> int | None:
+    """The first part of a GPU's version: 9 for ``cuda:90`` and ``hip:gfx942``, 11 for ``hip:gfx1100``; None for xpu.
+
+    A gfx name is major, one digit of minor version, one hex digit of stepping (LLVM's AMDGPU usage guide).
+    """
+    backend, arch = device.target.backend, device.target.arch
+    if backend == "cuda":
+        return int(arch) // 10
+    return int(arch[3:-2]) if backend == "hip" else None
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(a // -b)
+
+
+def ceil_pow2(n: int) -> int:
+    """The least power of two that is not below ``n``; 1 for ``n`` below 1."""
+    return 1 << (n - 1).bit_length() if n > 1 else 1
+
+
+def floor_pow2(n: int) -> int:
+    """The largest power of two that is not above ``n``, which is at least 1."""
+    return 1 << (n.bit_length() - 1)
+
+
+def grow(block: int, goal: int, cap: int) -> int:
+    """``block`` doubled until it reaches ``goal`` or ``cap`` (powers of two)."""
+    return max(block, min(ceil_pow2(goal), cap))
+
+
+def choose_warps(
+    wanted: int, bounds: Bounds, *, least: int = MIN_WARPS, most: int = MAX_POINTWISE_WARPS, intensive: bool = False
+) -> int:
+    """``wanted`` between ``least`` and ``most``, rounded up to a power of two.
+
+    A wave64 GPU has twice the lanes in a warp, so both bounds are halved there, rounding up. A kernel that needs many
+    registers (``intensive``) gets half the most.
+    """
+    if bounds.wave64:
+        least, most = (least + 1) // 2, (most + 1) // 2
+    if intensive:
+        most //= 2
+    return ceil_pow2(min(max(wanted, least), most))
+
+
+def widen_for_grid(x: int, size: int, warps: int, bounds: Bounds) -> int:
+    """``x`` doubled until the x grid of ``size`` elements is legal.
+
+    CUDA and XPU bound the blocks by 2^31-1; HIP bounds the threads by the same number, but only as long as X may
+    grow. Raises :class:`HintError` if the largest block is not enough.
+    """
+    threads = warps * bounds.warp_size if bounds.grid_by_threads else 1
+    cap = size if bounds.preset.grid_by_threads else min(size, bounds.max_block["x"])
+    blocks = ceil_div(size, x)
+    while blocks * threads > MAX_GRID_X and x < cap:
+        x *= 2
+        blocks //= 2
+    if blocks * (threads if bounds.preset.grid_by_threads else 1) > MAX_GRID_X:
+        raise HintError(
+            f"{bounds.where}x={size} needs {blocks} blocks of XBLOCK={x}, more than the launch grid's {MAX_GRID_X}; "
+            "split the work over several launches"
+        )
+    return x
+
+
+def fit_pointwise(sizes: Mapping[str, int], wanted: Sequence[int], bounds: Bounds) -> dict[str, int]:
+    """Blocks of x, y, z: clipped to the sizes, then doubled in that order while the tile or the grid asks for it.
+
+    ``wanted`` gives one block an axis. The target is their product, or an eighth where the whole problem is smaller.
+    """
+    target = prod(wanted)
+    if prod(sizes.values()) < target:
+        target //= 8
+    blocks = {axis: min(block, sizes[axis]) for axis, block in zip("xyz", wanted, strict=False)}
+    tile = prod(blocks.values())
+    for axis, block in blocks.items():
+        goal = max(ceil_div(sizes[axis], GRID_LIMITS[axis]), ceil_div(target * block, tile))
+        if goal > block:
+            blocks[axis] = grow(block, goal, min(sizes[axis], bounds.max_block[axis]))
+            tile = tile // block * blocks[axis]
+    return blocks
+
+
+def spread_reduction(r: int, sizes: Mapping[str, int], bounds: Bounds) -> dict[str, int]:
+    """A linear reduction block as one per axis, the last (contiguous) axis filled first; in the order last to first.
+
+    Raises :class:`HintError` if the axes' limits can't hold ``r`` elements.
+    """
+    axes = [axis for axis in ("r1", "r0") if axis in sizes]
+    r = min(r, prod(sizes[axis] for axis in axes))
+    remaining, blocks = r, {}
+    for axis in axes:
+        blocks[axis] = min(sizes[axis], bounds.max_block[axis], remaining)
+        remaining //= blocks[axis]
+    if remaining != 1:
+        raise HintError(
+            f"{bounds.where}a reduction block of {r} elements is over the limits "
+            + ", ".join(f"{BLOCK_NAMES[a]} {bounds.max_block[a]}" for a in axes)
+        )
+    return blocks
+
+
+def check_blocks(blocks: Mapping[str, int], sizes: Mapping[str, int], bounds: Bounds) -> None:
+    """Raise :class:`HintError` if a block is over its limit, doesn't divide it, or is above 1 on an axis of size 1."""
+    for axis, block in blocks.items():
+        limit = bounds.max_block[axis]
+        if block > limit:
+            raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block} is over the limit of {limit}")
+        if axis[0] != "r" and limit % block:
+            raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block} doesn't divide the limit of {limit}")
+        if axis[0] != "r" and block != 1 and sizes.get(axis) == 1:
+            raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block}, but the axis {axis} has one element")
+
+
+def check_coverable(x: int, bounds: Bounds) -> None:
+    """Raise :class:`HintError` if the largest X block needs more blocks than a grid has."""
+    if ceil_div(x, bounds.max_block["x"]) > MAX_GRID_X:
+        raise HintError(f"{bounds.where}x={x} is too long for one launch; split the work over several launches")
+
+
+def as_config(
+    blocks: Mapping[str, int], warps: int, stages: int = 1, options: Mapping[str, Scalar] | None = None
+) -> Config:
+    """A config of blocks by axis; ``options`` are backend compile options."""
+    kwargs: dict[str, Scalar] = {BLOCK_NAMES[axis]: block for axis, block in blocks.items()}
+    return Config(kwargs=kwargs, num_warps=warps, num_stages=stages, options=dict(options or {}))
+
+
+def in_order(configs: Iterable[Config]) -> tuple[Config, ...]:
+    """The configs, each identity once, where it first stood."""
+    return tuple(dict.fromkeys(configs))
+
+
+def block_of(config: Config, axis: str, default: int = 1) -> int:
+    """A config's block of an axis, or ``default`` if it sets none."""
+    value = config.kwargs.get(BLOCK_NAMES[axis], default)
+    assert isinstance(value, int)
+    return value
+
+
+def require_axes(hints: KernelHints, family: str, *allowed: tuple[str, ...]) -> None:
+    """Raise :class:`HintError` unless the sizes are of exactly one of the ``allowed`` sets of axes."""
+    if set(hints.sizes) not in [set(axes) for axes in allowed]:
+        choices = " or ".join(" ".join(axes) for axes in allowed)
+        raise HintError(f"{hints.where}{family} takes size hints for {choices}, got {' '.join(hints.sizes)}")

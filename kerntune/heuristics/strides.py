@@ -1,0 +1,145 @@
+"""Reduction hints and splits from strides: which way a reduction walks memory, and whether one pass is enough.
+
+Formulas are torch 2.13's: ``ir.py``, Reduction.num_splits, and ``choices.py``, reduction_split_factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kerntune.device import DeviceSpec
+from kerntune.errors import HintError
+from kerntune.heuristics.sizing import ceil_div, device_major
+from kerntune.hints import ReductionHint
+
+SHORT_REDUCTION = 32
+"""Up to 32 elements a reduction is one thread's work."""
+
+OUTPUTS_PER_SM = 64
+"""From 64 outputs an SM on, outputs alone keep the device busy."""
+
+MAX_ELEMENTS_PER_THREAD = 512
+SPLIT_WARPS = 8
+OUTPUTS_PER_SM_UNSPLIT = 2
+NO_SPLIT_UP_TO = 8192
+NO_SPLIT_UP_TO_NEW = 524288
+"""Inner reductions this long are not split; the second is for GPUs of version 10 and above (measured on a GB200)."""
+
+OUTER_R_PER_THREAD = 4
+OUTER_X_PER_BLOCK = 128
+
+EVEN_INNER = 30
+EVEN_OUTER = 20
+EVEN_MOST = 50
+"""How far a split may be moved to a divisor of r, so that all programs get the same share."""
+
+
+class Read(NamedTuple):
+    """A load's strides, in elements, along the kept and the reduced dimensions (those of one element left out)."""
+
+    kept: tuple[int, ...]
+    reduced: tuple[int, ...]
+
+
+class Split(NamedTuple):
+    """A reduction's hint and how many programs share one output; 1 is an ordinary reduction."""
+
+    hint: ReductionHint
+    parts: int
+
+
+def read_of(shape: Sequence[int], strides: Sequence[int], dims: Sequence[int]) -> Read:
+    """The strides of a tensor that is reduced along ``dims`` (negative ones count from the end)."""
+    rank = len(shape)
+    if len(strides) != rank:
+        raise HintError(f"a tensor of shape {tuple(shape)} can't have the strides {tuple(strides)}")
+    for dim in dims:
+        if not -rank <= dim < rank:
+            raise HintError(f"no dimension {dim} in a tensor of shape {tuple(shape)}")
+    reduced = {dim % rank for dim in dims}
+    kept = tuple(s for d, s in enumerate(strides) if d not in reduced and shape[d] != 1)
+    return Read(kept, tuple(s for d, s in enumerate(strides) if d in reduced and shape[d] != 1))
+
+
+def reduction_split(
+    reads: Sequence[Read], outputs: int, r: int, device: DeviceSpec, *, may_split: bool = True
+) -> Split:
+    """The hint of a reduction of ``outputs`` times ``r`` elements, and its split.
+
+    One output is read contiguously by any split (INNER). Short reductions and those with many outputs need no
+    special shape (DEFAULT). Else the reads decide: a read is outer if no reduced dimension has stride 1, and INNER
+    needs more inner reads than outer ones. Reads that cover all dimensions count; if there are none, those that vary
+    along the reduction do. Raises :class:`~kerntune.errors.HintError` for a number of outputs or elements below 1.
+    """
+    for name, value in (("outputs", outputs), ("r", r)):
+        if value < 1:
+            raise HintError(f"a reduction with {name}={value}: both must be at least 1")
+    if outputs == 1:
+        return Split(ReductionHint.INNER, inner_split(r, outputs, device) if may_split else 1)
+    if r <= SHORT_REDUCTION or outputs >= OUTPUTS_PER_SM * device.sm_count:
+        return Split(ReductionHint.DEFAULT, 1)
+    deciding = _deciding(reads)
+    if not deciding:
+        return Split(ReductionHint.DEFAULT, 1)
+    outer = sum(all(s == 0 or s > 1 for s in read.reduced) for read in deciding)
+    if 2 * outer < len(deciding):
+        return Split(ReductionHint.INNER, inner_split(r, outputs, device) if may_split else 1)
+    return Split(ReductionHint.OUTER, outer_split(r, outputs, device) if may_split else 1)
+
+
+def _deciding(reads: Sequence[Read]) -> list[Read]:
+    full = [read for read in reads if all((*read.kept, *read.reduced))]
+    return full or [read for read in reads if any(read.reduced)]
+
+
+def second_stage_hint(hint: ReductionHint, outputs: int, parts: int) -> ReductionHint:
+    """The hint of the pass that adds up the parts: a small outer one is OUTER_TINY (``ir.py``)."""
+    small = (parts <= 512 and outputs <= 512) or (parts <= 1024 and outputs <= 256)
+    return ReductionHint.OUTER_TINY if hint is ReductionHint.OUTER and small else hint
+
+
+def inner_split(r: int, outputs: int, device: DeviceSpec) -> int:
+    """Parts of a contiguous reduction: each thread of 8 warps gets 32 (64 on wave64) to 512 elements."""
+    new = (device_major(device) or 0) >= 10
+    if outputs >= OUTPUTS_PER_SM_UNSPLIT * device.sm_count or r <= (NO_SPLIT_UP_TO_NEW if new else NO_SPLIT_UP_TO):
+        return 1
+    threads = device.warp_size * SPLIT_WARPS
+    total, least, most = _per_device(r, outputs, device)
+    if total <= least:
+        share = device.warp_size
+    elif total < most:
+        blocks = device.sm_count * device.max_threads_per_sm // (2 * threads)
+        share = _even(r, ceil_div(r, threads * ceil_div(blocks, outputs)), EVEN_INNER, device.warp_size)
+    else:
+        share = _even(r, MAX_ELEMENTS_PER_THREAD, EVEN_MOST, 1)
+    return ceil_div(r, share * threads)
+
+
+def outer_split(r: int, outputs: int, device: DeviceSpec) -> int:
+    """Parts of a strided reduction: a block covers 128 outputs, a thread walks 4 rows at a time."""
+    total, least, most = _per_device(r, outputs, device)
+    if total < least:
+        share = device.warp_size
+    elif total < most:
+        blocks = device.sm_count * device.max_threads_per_sm // (device.warp_size * SPLIT_WARPS)
+        blocks = ceil_div(blocks, ceil_div(outputs, OUTER_X_PER_BLOCK))
+        share = _even(r, ceil_div(r, OUTER_R_PER_THREAD * blocks), EVEN_OUTER, device.warp_size)
+    else:
+        share = _even(r, MAX_ELEMENTS_PER_THREAD, EVEN_MOST, 1)
+    return ceil_div(r, OUTER_R_PER_THREAD * share)
+
+
+def _per_device(r: int, outputs: int, device: DeviceSpec) -> tuple[int, int, int]:
+    """All elements, and how many the device's threads hold at one warp's worth and at 512 elements each."""
+    threads = device.sm_count * device.max_threads_per_sm
+    return r * outputs, device.warp_size * threads, MAX_ELEMENTS_PER_THREAD * threads
+
+
+def _even(r: int, share: int, tolerance: int, least: int) -> int:
+    """The divisor of ``r`` nearest to ``share`` (not below ``least``) if it is within ``tolerance``, else ``share``."""
+    for distance in range(tolerance):
+        for divisor in (share - distance, share + distance):
+            if divisor > 0 and r % divisor == 0:
+                return max(divisor, least)
+    return share

@@ -1,0 +1,62 @@
+"""Times a whole callable: everything it enqueues on the device, torch's operations included.
+
+A CUDA graph of one call if it can be captured (no synchronisation, no host-dependent work), else event pairs around
+each call, which for short calls also hold the host's own time. The protocol says which it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from kerntune.backend.base import Gpu, Graph
+from kerntune.measure.base import Reading, TimingProtocol
+from kerntune.stats import median
+
+RUNS = 5
+GRAPH, EVENTS = "op graph", "op events"
+
+
+class CallSlot:
+    """``runs`` executions of a call, the L2 cache flushed before each; the slot's time is their median.
+
+    ``preserving`` undoes what the call does to its arguments; it encloses a slot, not each run.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        call: Callable[[], object],
+        preserving: Callable[[], AbstractContextManager[None]],
+        runs: int = RUNS,
+    ) -> None:
+        self._gpu, self._call, self._preserving = gpu, call, preserving
+        graph = self._capture()
+        self._run = graph.replay if graph is not None else self._plain
+        self.protocol = TimingProtocol(GRAPH if graph is not None else EVENTS, runs, 1)
+
+    def _plain(self) -> None:
+        self._call()
+
+    def _capture(self) -> Graph | None:
+        with self._preserving():
+            self._plain()
+            self._gpu.synchronize()
+            try:
+                graph = self._gpu.graph(self._plain)
+                graph.replay()
+                self._gpu.synchronize()
+            except RuntimeError:
+                return None
+        return graph
+
+    def enqueue(self) -> Reading:
+        """Enqueue all runs; flushes stay outside the event pairs."""
+        gpu, pairs = self._gpu, []
+        with self._preserving():
+            for _ in range(self.protocol.runs_per_slot):
+                gpu.flush_l2()
+                start = gpu.event()
+                self._run()
+                pairs.append((start, gpu.event()))
+        return lambda: median([gpu.elapsed_ns(a, b) for a, b in pairs])

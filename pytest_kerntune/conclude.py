@@ -1,0 +1,108 @@
+"""The end of a test: its verdicts become its outcome, in its own call phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from kerntune.errors import KerntuneError
+from kerntune.policy import Outcome, Policy, Verdict
+from kerntune.report import properties
+from kerntune.result import CaseId, CaseResult
+from pytest_kerntune.fixture import Record, naming
+from pytest_kerntune.warning import KerntuneWarning
+
+SECTION = "kerntune"
+
+
+def conclude(item: pytest.Item, nodeid: str, record: Record, policy: Policy, *, marked: bool) -> None:
+    """Fail the test with the messages of its failing results, warn of the others that need it."""
+    record.finished = not record.static_only
+    if not record.results:
+        _without_results(nodeid, record, policy, marked)
+    item.user_properties.extend(properties(record.results))
+    failing = [r.message for r in _with(record.results, Outcome.FAIL)]
+    failing += [r.message for r in _with(record.results, Outcome.WARN) if not _warned(item, r.message)]
+    if not failing:
+        failing += _commit(nodeid, record)
+    if failing:
+        pytest.fail("\n".join(failing), pytrace=False)
+
+
+def after_error(
+    item: pytest.Item, record: Record, error: BaseException, static_end: Callable[[BaseException], str | None]
+) -> None:
+    """Decide about a body that raised: return if it only could not go on without a GPU, else raise.
+
+    A skipped test with a regression fails all the same; any other error stays what it is, with the verdicts so far
+    as a section of its report.
+    """
+    failing = _with(record.results, Outcome.FAIL)
+    text = "\n".join(r.message for r in failing)
+    if isinstance(error, pytest.skip.Exception) and failing:
+        pytest.fail(text, pytrace=False)
+    reason = None if _on_purpose(error) else static_end(error)
+    if reason is not None:
+        record.static_only = reason
+        return
+    item.user_properties.extend(properties(record.results))
+    if failing:
+        item.add_report_section("call", SECTION, text)
+    raise error
+
+
+def unfinished_setup(item: pytest.Item, nodeid: str, record: Record | None, policy: Policy, reason: str) -> None:
+    """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test."""
+    message = f"{nodeid} needs results that only a GPU gives, in its setup: {reason}"
+    if record is not None:
+        result = _incomplete(nodeid, f"INCOMPLETE {message}", policy.outcome(Verdict.INCOMPLETE))
+        record.results.append(result)
+        if result.outcome is Outcome.FAIL:
+            pytest.fail(result.message, pytrace=False)
+    pytest.skip(message)
+
+
+def _without_results(nodeid: str, record: Record, policy: Policy, marked: bool) -> None:
+    if record.static_only:
+        message = f"INCOMPLETE {nodeid}: ended before its first autotune call, for want of a GPU: {record.static_only}"
+        record.results.append(_incomplete(nodeid, message, policy.outcome(Verdict.INCOMPLETE)))
+    elif marked and not record.checked:
+        message = (
+            f"INCOMPLETE {nodeid}: marked autotune, but it never called the autotune fixture, so nothing was checked; "
+            "write autotune(fn, *args), or take the marker off"
+        )
+        record.results.append(_incomplete(nodeid, message, Outcome.FAIL))
+
+
+def _incomplete(nodeid: str, message: str, outcome: Outcome) -> CaseResult:
+    return CaseResult(CaseId(nodeid, "0"), "", Verdict.INCOMPLETE, outcome, message, "")
+
+
+def _commit(nodeid: str, record: Record) -> list[str]:
+    """Write the baselines of a test that passed; a message if that can't be done."""
+    try:
+        record.commit()
+    except KerntuneError as exc:
+        return [naming(nodeid, exc)]
+    return []
+
+
+def _warned(item: pytest.Item, message: str) -> bool:
+    """Warn at the test's place; False if warnings are errors (``-W error``), which fail the test like a verdict."""
+    try:
+        item.warn(KerntuneWarning(message))
+    except KerntuneWarning:
+        return False
+    return True
+
+
+def _with(results: Sequence[CaseResult], outcome: Outcome) -> list[CaseResult]:
+    return [r for r in results if r.outcome is outcome]
+
+
+def _on_purpose(error: BaseException) -> bool:
+    """pytest's own outcomes, exits and interrupts never come from missing values."""
+    return not isinstance(error, Exception) or isinstance(
+        error, (pytest.skip.Exception, pytest.fail.Exception, pytest.exit.Exception)
+    )

@@ -1,0 +1,244 @@
+"""The fixture ``autotune``: a callable that runs what a test hands it, and checks its speed under ``--kerntune``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from kerntune.errors import KerntuneError, UsageError
+from pytest_kerntune.marker import Marker
+from pytest_kerntune.values import SCOPES, parse_choice, parse_name
+
+if TYPE_CHECKING:
+    from kerntune.check import Call, Checked, Session
+    from kerntune.policy import Policy
+    from kerntune.result import CaseResult
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of the fixture, checked: what to run and what the caller said about it. ``bytes`` moved and ``flops``
+    done by one call are only for people: GB/s and TFLOP/s in the report."""
+
+    name: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    reference: Callable[[], Any] | None
+    rtol: float | None
+    atol: float | None
+    scope: str | None
+    flops: float | None
+    bytes: float | None
+
+
+class Autotune:
+    """What the fixture gives to a test. Subclasses say what running a call means."""
+
+    def __init__(self, nodeid: str, marker: Marker) -> None:
+        self.nodeid = nodeid
+        self.marker = marker
+        self._names = Names(nodeid, marker.name)
+
+    @property
+    def device(self) -> str:
+        """The torch device to make tensors on."""
+        raise NotImplementedError
+
+    def __call__(
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        reference: Callable[[], Any] | None = None,
+        rtol: float | None = None,
+        atol: float | None = None,
+        name: str | None = None,
+        scope: str | None = None,
+        flops: float | None = None,
+        bytes: float | None = None,
+        **kwargs: Any,
+    ) -> T:
+        """Run ``fn(*args, **kwargs)`` and return what it returns.
+
+        ``fn`` is any callable that launches Triton kernels; ``kernel[grid]`` is one. ``reference`` is called without
+        arguments and must agree with the result within ``rtol`` and ``atol`` (default: torch's for the dtype), or the
+        test fails. ``name`` tells this call from the test's others and is part of its baseline's identity; unnamed
+        calls are counted from 0. ``scope`` is ``kernels`` (the launches are timed on the device) or ``op`` (the whole
+        call is). ``flops`` and ``bytes`` are the work of one call. A function with a keyword of one of these names
+        is handed over in a ``lambda``.
+
+        Without ``--kerntune`` nothing is timed. With it, a slowdown fails the test at its end, not here.
+        """
+        __tracebackhide__ = True
+        try:
+            self._check(fn, reference, scope)
+            request = Request(self._names.next(name), fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
+            value: T = self._run(request)
+        except KerntuneError as exc:
+            reason = naming(self.nodeid, exc)
+        except Exception as exc:
+            raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
+        else:
+            return value
+        pytest.fail(reason, pytrace=False)
+
+    def _run(self, request: Request) -> Any:
+        raise NotImplementedError
+
+    def _check(self, fn: object, reference: object, scope: object) -> None:
+        if not callable(fn):
+            raise UsageError(f"autotune takes a function that launches kernels, not {fn!r}; write autotune(fn, *args)")
+        if reference is not None and not callable(reference):
+            kind = type(reference).__name__
+            raise UsageError(f"reference is a {kind}; give a function without arguments: reference=lambda: expected")
+        if scope is not None:
+            parse_choice(scope, SCOPES, "scope")
+
+
+class Names:
+    """The names of one test's calls: given ones, else 0, 1, ... by order of the unnamed ones."""
+
+    def __init__(self, nodeid: str, default: str | None) -> None:
+        self._nodeid = nodeid
+        self._default = default
+        self._unnamed = 0
+        self._used: set[str] = set()
+
+    def next(self, given: str | None) -> str:
+        """The name of the next call; :class:`UsageError` if the test has used it."""
+        name = self._default if given is None else parse_name(given, "name")
+        if name is None:
+            name = str(self._unnamed)
+            self._unnamed += 1
+        if name in self._used:
+            raise UsageError(
+                f"{self._nodeid}: two autotune calls are named {name!r}; a name is part of a baseline's identity, "
+                "so give each call of a test its own name="
+            )
+        self._used.add(name)
+        return name
+
+
+class PlainAutotune(Autotune):
+    """Without ``--kerntune``: an ordinary correctness test, no backend is touched and nothing is timed."""
+
+    @property
+    def device(self) -> str:
+        import torch
+
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    def _run(self, request: Request) -> Any:
+        __tracebackhide__ = True
+        value = request.fn(*request.args, **request.kwargs)
+        if request.reference is not None:
+            self._compare(value, request)
+        return value
+
+    def _compare(self, value: Any, request: Request) -> None:
+        from kerntune.check import compare_reference
+        from kerntune.result import CaseId
+
+        expected = request.reference() if request.reference else None
+        case = str(CaseId(self.nodeid, request.name))
+        compare_reference(value, expected, rtol=request.rtol, atol=request.atol, case=case)
+
+
+@dataclass
+class Record:
+    """What the calls of one test came to."""
+
+    results: list[CaseResult] = field(default_factory=list)
+    checks: list[Checked] = field(default_factory=list)
+    """The calls themselves, with the baselines that may be written once the test has passed."""
+
+    checked: int = 0
+    """Calls that were checked to the end."""
+
+    static_only: str = ""
+    """Why the test's body could not go on without a GPU."""
+
+    finished: bool = False
+    """Whether the body ran to its end: only then are calls that it did not make gone."""
+
+    def commit(self) -> None:
+        """Write the baselines of this test's calls. Called when nothing failed: a broken kernel leaves none."""
+        written = {id(old): new for c in self.checks for old, new in zip(c.results, c.commit(), strict=True)}
+        self.results = [written.get(id(r), r) for r in self.results]
+
+
+class GatedAutotune(Autotune):
+    """Under ``--kerntune``: every call is captured, tuned, timed and judged; verdicts wait for the end of the test."""
+
+    def __init__(
+        self,
+        nodeid: str,
+        marker: Marker,
+        *,
+        session: Session,
+        policy: Policy,
+        scope: str,
+        record: Record,
+        progress: Callable[[str], None],
+    ) -> None:
+        super().__init__(nodeid, marker)
+        self._session = session
+        self._policy = marker.over(policy)
+        self._scope = marker.scope or scope
+        self._record = record
+        self._progress = progress
+
+    @property
+    def device(self) -> str:
+        return self._session.device
+
+    def _run(self, request: Request) -> Any:
+        __tracebackhide__ = True
+        checked = self._session.check(self._call(request), self._progress)
+        self._record.results.extend(checked.results)
+        self._record.checks.append(checked)
+        self._record.checked += 1
+        return checked.value
+
+    def _call(self, request: Request) -> Call:
+        from kerntune.check import Call
+
+        return Call(
+            nodeid=self.nodeid,
+            name=request.name,
+            fn=request.fn,
+            args=request.args,
+            kwargs=dict(request.kwargs),
+            policy=self._policy,
+            reference=request.reference,
+            rtol=request.rtol,
+            atol=request.atol,
+            scope=request.scope or self._scope,
+            candidates=self.marker.candidates,
+            flops=request.flops,
+            bytes=request.bytes,
+        )
+
+
+def _from_user_code(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without kerntune's frames at its start; whole if there are no others, for that is our own bug."""
+    frame = traceback
+    while frame is not None and frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        frame = frame.tb_next
+    return frame or traceback
+
+
+_OURS = ("kerntune", "pytest_kerntune")
+
+
+def naming(nodeid: str, error: KerntuneError) -> str:
+    """An error's message with the test's node id, which it may have already."""
+    text = str(error)
+    return text if nodeid in text else f"{nodeid}: {text}"

@@ -1,0 +1,130 @@
+"""The marker ``autotune``: how one test's cases are judged and what is tried for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from kerntune.config import COMPILE_FIELDS, Config, unique_configs
+from kerntune.errors import ConfigError, UsageError
+from kerntune.policy import Missing, Policy
+from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_name, parse_switch, parse_tolerance
+
+NAME = "autotune"
+
+SIGNATURE = (
+    "autotune(tolerance, floor, strict, missing, candidates, scope, name): tune and compare this test's kernels under "
+    "--kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown "
+    "never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. "
+    "candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. scope='kernels'|'op': what is "
+    "timed. name='forward': name of the test's one call. A marker closer to the test overrides."
+)
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What the markers on one test say. ``policy`` holds only the fields that they set."""
+
+    marked: bool = False
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    candidates: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
+    scope: str | None = None
+    name: str | None = None
+
+    def over(self, defaults: Policy) -> Policy:
+        """``defaults`` with the marker's fields instead."""
+        return msgspec.structs.replace(defaults, **self.policy)
+
+
+def read_marker(item: pytest.Item) -> Marker:
+    """The markers of a test as one, the closest keyword winning; :class:`UsageError` names the test."""
+    marks = list(item.iter_markers(NAME))
+    values: dict[str, Any] = {}
+    for mark in reversed(marks):
+        values.update(_values(mark, item.nodeid))
+    policy = {field: values[key] for key, field in _POLICY_FIELD.items() if key in values}
+    return Marker(bool(marks), policy, values.get("candidates", {}), values.get("scope"), values.get("name"))
+
+
+def _values(mark: pytest.Mark, nodeid: str) -> dict[str, Any]:
+    if mark.args:
+        raise UsageError(f"{nodeid}: marker autotune takes keywords only, got {_shown(mark.args)}")
+    unknown = [k for k in mark.kwargs if k not in _PARSERS]
+    if unknown:
+        raise UsageError(
+            f"{nodeid}: marker autotune has no keyword {', '.join(unknown)}; it knows {', '.join(_PARSERS)}"
+        )
+    return {k: _PARSERS[k](v, f"{nodeid}: marker autotune, {k}") for k, v in mark.kwargs.items()}
+
+
+def _shown(args: Sequence[object]) -> str:
+    return ", ".join(repr(a) for a in args)
+
+
+def _missing(value: object, where: str) -> Missing:
+    return Missing(
+        parse_choice(value.value if isinstance(value, Missing) else value, [m.value for m in Missing], where)
+    )
+
+
+def _scope(value: object, where: str) -> str:
+    return parse_choice(value, SCOPES, where)
+
+
+def _candidates(value: object, where: str) -> dict[str, tuple[Config, ...]]:
+    if not isinstance(value, Mapping) or not value:
+        raise UsageError(f"{where}: {value!r} is no mapping from a kernel's name to its configs")
+    return {_kernel(k, where): _configs(v, f"{where}, kernel {k}") for k, v in value.items()}
+
+
+def _kernel(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"{where}: {value!r} is no kernel's name; write the name of the @triton.jit function as text")
+    return value
+
+
+def _configs(value: object, where: str) -> tuple[Config, ...]:
+    if isinstance(value, (str, Mapping)) or not isinstance(value, Sequence):
+        raise UsageError(f"{where}: {value!r} is no list of configs")
+    if not value:
+        raise UsageError(f"{where}: the list of configs is empty; give one at least, or leave the kernel out")
+    return unique_configs(_config(v, where) for v in value)
+
+
+def _config(value: object, where: str) -> Config:
+    if isinstance(value, Config):
+        return value
+    if getattr(value, "pre_hook", None) is not None:
+        raise UsageError(f"{where}: {value} has a pre_hook; a marker's configs are data, put the hook on the kernel")
+    flat = value.all_kwargs() if hasattr(value, "all_kwargs") else value  # a triton.Config, without importing Triton
+    if not isinstance(flat, Mapping):
+        raise UsageError(f"{where}: {value!r} is no config; write a mapping such as {{'BLOCK': 128, 'num_warps': 4}}")
+    return _from_mapping(flat, where)
+
+
+def _from_mapping(values: Mapping[str, Any], where: str) -> Config:
+    for name in COMPILE_FIELDS:
+        number = values.get(name)
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise UsageError(f"{where}: {name}={number!r} is no whole number above 0")
+    try:
+        return Config.from_mapping({k: v for k, v in values.items() if v is not None})
+    except ConfigError as exc:
+        raise UsageError(f"{where}: {exc}") from None
+
+
+_PARSERS: dict[str, Callable[[object, str], Any]] = {
+    "tolerance": parse_tolerance,
+    "floor": parse_floor,
+    "strict": parse_switch,
+    "missing": _missing,
+    "candidates": _candidates,
+    "scope": _scope,
+    "name": parse_name,
+}
+
+_POLICY_FIELD = {"tolerance": "tolerance", "floor": "floor_ns", "strict": "strict", "missing": "missing"}

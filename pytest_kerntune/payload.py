@@ -1,0 +1,75 @@
+"""What one test tells the end of the run: it travels on the test's report, from xdist's workers too."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kerntune.report import storable
+from kerntune.result import CaseResult
+
+ATTRIBUTE = "kerntune_payload"
+"""Attribute of a :class:`pytest.TestReport`: reports carry extra attributes through xdist and report logs as they are,
+if these are text."""
+
+
+class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The results of one test. ``finished``: its body ran to the end, so calls that it did not make are gone."""
+
+    nodeid: str
+    results: tuple[CaseResult, ...] = ()
+    finished: bool = False
+    static_only: str = ""
+    params: dict[str, str] = {}
+
+
+def attach(report: pytest.TestReport, payload: Payload) -> None:
+    """Put a payload on a report."""
+    results = tuple(storable(r) for r in payload.results)
+    text = msgspec.json.encode(msgspec.structs.replace(payload, results=results)).decode()
+    setattr(report, ATTRIBUTE, text)
+
+
+def payload_of(report: pytest.TestReport) -> Payload | None:
+    """The payload of a report, if it has one."""
+    text = getattr(report, ATTRIBUTE, None)
+    return None if text is None else msgspec.json.decode(text, type=Payload)
+
+
+class Collected:
+    """The payloads of a run by test; a test that is run again replaces what it said before."""
+
+    def __init__(self) -> None:
+        self._tests: dict[str, Payload] = {}
+
+    def add(self, payload: Payload) -> None:
+        """Keep a test's payload."""
+        self._tests[payload.nodeid] = payload
+
+    @property
+    def results(self) -> tuple[CaseResult, ...]:
+        """All results in the order of their tests."""
+        return tuple(r for p in self._tests.values() for r in p.results)
+
+    @property
+    def static_only(self) -> dict[str, str]:
+        """Tests that ended early for want of a GPU, and why."""
+        return {p.nodeid: p.static_only for p in self._tests.values() if p.static_only}
+
+    @property
+    def tests(self) -> frozenset[str]:
+        """The node ids of the tests that are kerntune's business, skipped ones too."""
+        return frozenset(self._tests)
+
+    def saw(self, stale: CaseResult) -> bool:
+        """Whether this run speaks against a stale result: the case was checked with that fingerprint (by a worker,
+        so that the controller's engine doesn't know), launched nothing, or its test did not get as far as its call."""
+        test = self._tests.get(stale.case.nodeid)
+        if test is None:
+            return False
+        checked = any(r.case == stale.case and r.fingerprint in ("", stale.fingerprint) for r in test.results)
+        return checked or not test.finished
+
+    def params(self, nodeid: str) -> dict[str, str]:
+        """The parametrization of a test, as text."""
+        return self._tests[nodeid].params if nodeid in self._tests else {}

@@ -1,0 +1,96 @@
+"""The pytest plugin: options, marker and fixture always, the gate itself under ``--kerntune``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kerntune.errors import UsageError
+from pytest_kerntune import hookspecs, marker, options
+from pytest_kerntune.fixture import Autotune, PlainAutotune
+from pytest_kerntune.stash import GATE, MARKER, NODEID
+
+if TYPE_CHECKING:
+    from kerntune.backend.base import Backend
+
+GATE_NAME = "kerntune_gate"
+USAGE = "kerntune_usage"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add_options(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", marker.SIGNATURE)
+    if not options.enabled(config):
+        options.refuse_without_kerntune(config)
+        return
+    from pytest_kerntune.session import Gate  # heavier: numpy and the report
+
+    config.stash[GATE] = Gate(config, options.resolve(config))
+    config.pluginmanager.register(config.stash[GATE], GATE_NAME)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if GATE in config.stash:
+        config.pluginmanager.unregister(config.stash[GATE])
+        del config.stash[GATE]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_kerntune_backend() -> Backend | None:
+    """None: kerntune probes for a GPU."""
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Read every marker, with or without ``--kerntune``: a wrong one is found where the test is written, not later."""
+    wrong = []
+    for item in items:
+        try:
+            _prepare(item)
+        except UsageError as exc:
+            wrong.append(str(exc))
+    if wrong:
+        _refuse(config, items, "\n".join(dict.fromkeys(wrong)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """On xdist's controller: raise what a worker's collection found wrong."""
+    message = (getattr(node, "workeroutput", None) or {}).get(USAGE)
+    if message:
+        raise pytest.UsageError(message)
+
+
+@pytest.fixture
+def autotune(request: pytest.FixtureRequest) -> Autotune:
+    """``autotune(fn, *args, reference=...)`` runs ``fn`` and checks it; under ``--kerntune`` it also tunes and times
+    the Triton kernels that ``fn`` launches, and fails the test if they got slower. ``autotune.device`` is the device
+    to make tensors on."""
+    item: Any = request.node
+    gate = request.config.stash.get(GATE, None)
+    return PlainAutotune(item.nodeid, item.stash[MARKER]) if gate is None else gate.fixture(item)
+
+
+def _prepare(item: pytest.Item) -> None:
+    if item.get_closest_marker(marker.NAME) is None and marker.NAME not in getattr(item, "fixturenames", ()):
+        return
+    item.stash[MARKER] = marker.read_marker(item)
+    item.stash[NODEID] = item.nodeid
+
+
+def _refuse(config: pytest.Config, items: list[pytest.Item], message: str) -> None:
+    """A usage error; xdist's workers can't raise one, so they run nothing and let the controller raise it."""
+    output = getattr(config, "workeroutput", None)
+    if output is None:
+        raise pytest.UsageError(message)
+    output[USAGE] = message
+    items.clear()

@@ -1,0 +1,263 @@
+"""A run under ``--kerntune``: the engine's life, the tests' verdicts, what is written at the end."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Callable, Generator
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kerntune.errors import KerntuneError
+from kerntune.report import RunReport, counts, write_run
+from kerntune.result import CaseResult
+from pytest_kerntune.benchmark_json import write_benchmark_json
+from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
+from pytest_kerntune.fixture import GatedAutotune, Record
+from pytest_kerntune.options import Options
+from pytest_kerntune.payload import Collected, Payload, attach, payload_of
+from pytest_kerntune.selection import narrowed
+from pytest_kerntune.stash import MARKER, NODEID
+from pytest_kerntune.terminal import Progress, write_summary
+
+if TYPE_CHECKING:
+    from kerntune.check import Session
+
+RECORD = pytest.StashKey[Record]()
+NARROWED = "kerntune_narrowed"
+UNSEEN = "kerntune_unseen"
+
+
+class Gate:
+    """The plugin that ``--kerntune`` registers. On xdist's controller it runs no test, but prints and writes."""
+
+    def __init__(self, config: pytest.Config, options: Options) -> None:
+        self.config = config
+        self.options = options
+        self.collected = Collected()
+        self.stale: tuple[CaseResult, ...] = ()
+        self.errors: list[str] = []
+        self.header: tuple[str, ...] = ()
+        self._engine: Session | None = None
+        self._narrowed = False
+        self._unseen: set[str] = set()
+        self._progress = Progress(config)
+
+    @property
+    def engine(self) -> Session:
+        """The open session; there is none before ``pytest_sessionstart``."""
+        if self._engine is None:
+            raise pytest.UsageError("kerntune's session is not open yet: autotune works in tests only")
+        return self._engine
+
+    @property
+    def worker(self) -> bool:
+        """Whether this process is one of xdist's workers."""
+        return hasattr(self.config, "workerinput")
+
+    @property
+    def controller(self) -> bool:
+        """Whether this process only distributes tests to xdist's workers."""
+        return self.config.pluginmanager.hasplugin("dsession")
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionstart(self) -> Generator[None, object, object]:
+        """Before the header is printed and before collection imports users' modules."""
+        try:
+            self._open()
+        except KerntuneError as exc:
+            raise pytest.UsageError(str(exc)) from None
+        return (yield)
+
+    def _open(self) -> None:
+        from kerntune.check import open_session
+
+        backend = self.config.hook.pytest_kerntune_backend(config=self.config)
+        self._engine = open_session(self.options.settings(), backend)
+        self.config.add_cleanup(self._engine.close)
+        if not self.controller:
+            self._engine.start()
+        self.header = tuple(self._engine.header())
+
+    def pytest_report_header(self) -> list[str]:
+        return [f"kerntune: {line}" for line in self.header]
+
+    def pytest_deselected(self) -> None:
+        self._narrowed = True
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file that fails to import, or skips itself, hides its tests."""
+        if not report.passed:
+            self._unseen.add(report.nodeid)
+
+    # -- one test ----------------------------------------------------------------------------------------------------
+
+    def fixture(self, item: pytest.Item) -> GatedAutotune:
+        """What the fixture ``autotune`` is in this test."""
+        return GatedAutotune(
+            item.stash.get(NODEID, item.nodeid),
+            item.stash[MARKER],
+            session=self.engine,
+            policy=self.options.policy,
+            scope=self.options.scope,
+            record=item.stash[RECORD],
+            progress=self._progress.of(item.nodeid),
+        )
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        if MARKER in item.stash:
+            item.stash[RECORD] = Record()
+            item.user_properties[:] = [p for p in item.user_properties if not p[0].startswith("kerntune_")]
+        try:
+            return (yield)
+        except Exception as exc:
+            reason = self._static_end(exc)
+            if reason is None:
+                raise
+        unfinished_setup(item, self._nodeid(item), item.stash.get(RECORD, None), self._policy(item), reason)
+        return None
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        record = item.stash.get(RECORD, None)
+        if record is None:
+            return (yield from self._other_test())
+        value = None
+        try:
+            value = yield
+        except BaseException as exc:
+            after_error(item, record, exc, self._static_end)
+        finally:
+            self._progress.clear()
+        conclude(item, self._nodeid(item), record, self._policy(item), marked=item.stash[MARKER].marked)
+        return value
+
+    def _other_test(self) -> Generator[None, object, object]:
+        """A test without ``autotune``. Stand-ins are in place for the whole process, so without a GPU it may need
+        values that they don't hold: that is no failure of the test, but a reason to skip it."""
+        try:
+            return (yield)
+        except Exception as exc:
+            reason = self._static_end(exc)
+            if reason is None:
+                raise
+        pytest.skip(f"needs results that only a GPU gives: {reason}")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        record = item.stash.get(RECORD, None)
+        if record is not None and call.when == "teardown":
+            params = {k: str(v) for k, v in _params(item).items()}
+            payload = Payload(self._nodeid(item), tuple(record.results), record.finished, record.static_only, params)
+            attach(report, payload)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        payload = payload_of(report)
+        if payload is not None:
+            self.collected.add(payload)
+        elif report.when not in ("setup", "call", "teardown"):  # xdist's report of a worker that crashed in this test
+            self._unseen.add(report.nodeid)
+
+    def _static_end(self, exc: BaseException) -> str | None:
+        return self.engine.static_end(exc)
+
+    def _policy(self, item: pytest.Item) -> Any:
+        marker = item.stash.get(MARKER, None)
+        return marker.over(self.options.policy) if marker else self.options.policy
+
+    def _nodeid(self, item: pytest.Item) -> str:
+        return item.stash.get(NODEID, item.nodeid)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        output = getattr(node, "workeroutput", None) or {}
+        self._narrowed = self._narrowed or bool(output.get(NARROWED))
+        self._unseen.update(output.get(UNSEEN, ()))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if self.worker:
+            self.config.workeroutput.update({NARROWED: self._narrowed, UNSEEN: sorted(self._unseen)})  # type: ignore[attr-defined]
+            return
+        if self._engine is None or self.config.option.collectonly:
+            return
+        self._guard(session, lambda: self._find_stale(session, exitstatus))
+        self._guard(session, lambda: self._write_json(exitstatus))
+        self._guard(session, self._write_benchmark_json)
+
+    def _guard(self, session: pytest.Session, step: Callable[[], None]) -> None:
+        """An error at the end is shown under the table and in the exit code; it loses no other output."""
+        try:
+            step()
+        except KerntuneError as exc:
+            self.errors.append(str(exc))
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def _find_stale(self, session: pytest.Session, exitstatus: int) -> None:
+        ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+        stopped = bool(session.shouldstop or session.shouldfail)
+        whole = ended and not stopped and not self._narrowed and not narrowed(self.config)
+        found = self.engine.stale(self.collected.tests, whole)
+        self.stale = tuple(r for r in found if not self.collected.saw(r) and not self._unread(r.case.nodeid))
+
+    def _unread(self, nodeid: str) -> bool:
+        return any(nodeid == x or nodeid.startswith(f"{x}::") for x in self._unseen)
+
+    def _write_json(self, exitstatus: int) -> None:
+        if self.options.json is not None:
+            write_run(self.options.json, self._report(exitstatus))
+
+    def _write_benchmark_json(self) -> None:
+        if self.options.benchmark_json is not None:
+            write_benchmark_json(self.options.benchmark_json, self.collected)
+
+    def _report(self, exitstatus: int) -> RunReport:
+        results = (*self.collected.results, *self.stale)
+        return RunReport(
+            results=results,
+            header=self.header,
+            counts={v.value: n for v, n in counts(results).items()},
+            static_only=self.collected.static_only,
+            exit_status=int(exitstatus),
+            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            versions=versions(),
+        )
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._engine is None or self.config.option.collectonly:
+            return
+        write_summary(terminalreporter, self.collected, self.stale, self.errors)
+
+
+def versions() -> dict[str, str]:
+    """What ran: kerntune, pytest, Python and the platform."""
+    return {
+        "kerntune": version("kerntune"),
+        "pytest": pytest.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
+def version(distribution: str) -> str:
+    """The installed version of a distribution, empty if it runs from a source tree."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _params(item: pytest.Item) -> dict[str, Any]:
+    callspec = getattr(item, "callspec", None)
+    return dict(callspec.params) if callspec is not None else {}

@@ -1,0 +1,132 @@
+"""What the terminal shows: progress while a case is tuned, the table and what to do next at the end."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+
+from kerntune.policy import Outcome, Verdict
+from kerntune.report import MAX_ROWS, counts_line, table
+from kerntune.result import CaseResult
+from pytest_kerntune.payload import Collected
+
+PATIENCE_S = 1.0
+"""Seconds of work on a case before progress is shown: most cases are done by then, and their line stays undisturbed."""
+
+INTERVAL_S = 0.2
+"""Seconds between two progress lines: faster than that nobody reads."""
+
+
+class Progress:
+    """One line that is rewritten on a terminal, or lines under ``-v`` elsewhere; nothing on xdist's workers."""
+
+    def __init__(self, config: pytest.Config, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._clock = clock
+        self._shown = False
+        self._last = 0.0
+
+    def of(self, nodeid: str) -> Callable[[str], None]:
+        """The progress of one test."""
+        self._last = self._clock() + PATIENCE_S - INTERVAL_S
+        return lambda text: self._show(text if text.startswith(nodeid) else f"{nodeid}: {text}")
+
+    def clear(self) -> None:
+        """Take the line away before pytest writes the test's outcome."""
+        reporter = self._reporter()
+        if self._shown and reporter is not None:
+            with self._uncaptured():
+                if _rewrites(reporter):
+                    reporter.rewrite("", erase=True)
+                    reporter.write("\r")
+        self._shown = False
+
+    def _show(self, text: str) -> None:
+        reporter = self._reporter()
+        if reporter is None or self._clock() - self._last < INTERVAL_S:
+            return
+        self._last = self._clock()
+        with self._uncaptured():
+            self._write(reporter, text)
+
+    def _write(self, reporter: pytest.TerminalReporter, text: str) -> None:
+        if not self._shown:
+            reporter.ensure_newline()
+            self._shown = True
+        if _rewrites(reporter):
+            reporter.rewrite(text[: reporter._tw.fullwidth - 1], erase=True)
+            reporter.flush()
+        else:
+            reporter.write_line(text)
+
+    def _reporter(self) -> pytest.TerminalReporter | None:
+        reporter: pytest.TerminalReporter | None = self._config.pluginmanager.getplugin("terminalreporter")
+        shows = reporter is not None and (_rewrites(reporter) or reporter.verbosity > 0)
+        return reporter if shows else None
+
+    def _uncaptured(self) -> AbstractContextManager[None]:
+        manager: Any = self._config.pluginmanager.getplugin("capturemanager")
+        return nullcontext() if manager is None else manager.global_and_fixture_disabled()
+
+
+def write_summary(
+    reporter: pytest.TerminalReporter, collected: Collected, stale: Sequence[CaseResult], errors: Sequence[str]
+) -> None:
+    """The section at the end of the run; one line of counts under ``-q``."""
+    results = (*collected.results, *stale)
+    reporter.write_sep("=", "kerntune")
+    if collected.results and reporter.verbosity >= 0:
+        reporter.write_line(table(collected.results, max_rows=None if reporter.verbosity > 0 else MAX_ROWS))
+        reporter.write_line("")
+    _write_static_only(reporter, collected.static_only)
+    for result in stale:
+        reporter.write_line(result.message, yellow=True)
+    bad = any(r.outcome is Outcome.FAIL for r in results)
+    reporter.write_line(counts_line(results), red=bad, green=not bad and bool(results))
+    for line in offers(collected.results, stale, reporter.config):
+        reporter.write_line(line)
+    for error in errors:
+        reporter.write_line(f"ERROR: {error}", red=True)
+
+
+def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: pytest.Config) -> list[str]:
+    """Commands that keep what this run found: for gains, for new cases, for baselines without a case."""
+    recorded = sum(r.recorded for r in results)
+    improved = sum(r.verdict is Verdict.IMPROVED and not r.recorded for r in results)
+    new = sum(r.verdict is Verdict.NEW and not r.recorded for r in results)
+    lines = []
+    if recorded:
+        lines.append(
+            f"{_plural(recorded, 'baseline')} recorded; commit the folder, so that later runs are held against it"
+        )
+    if improved:
+        lines.append(f"{_plural(improved, 'case')} improved; to hold the gain: {_again(config, 'improved')}")
+    if new:
+        lines.append(f"{_plural(new, 'case')} without a baseline; to record: {_again(config, 'new')}")
+    if stale:
+        lines.append(f"{_plural(len(stale), 'stale baseline')}; to remove: kerntune baselines prune")
+    return lines
+
+
+def _write_static_only(reporter: pytest.TerminalReporter, tests: Mapping[str, str]) -> None:
+    for nodeid, reason in tests.items():
+        reporter.write_line(f"static only: {nodeid} stopped where it needs results of a GPU: {reason}")
+
+
+def _again(config: pytest.Config, update: str) -> str:
+    """This run's command with another update."""
+    args = [a for a in config.invocation_params.args if not str(a).startswith("--kerntune-update")]
+    return shlex.join(["pytest", *map(str, args), f"--kerntune-update={update}"])
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _rewrites(reporter: pytest.TerminalReporter) -> bool:
+    return bool(reporter.isatty)

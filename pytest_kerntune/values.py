@@ -1,0 +1,73 @@
+"""Values that people write in options and markers, checked."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from kerntune.errors import UsageError
+
+SCOPES = ("kernels", "op")
+"""``kernels``: the recorded Triton launches are timed on the device. ``op``: the whole call is."""
+
+MAX_TOLERANCE = 1.0
+"""A tolerance of 1 lets a kernel take twice its time; a larger number is a percentage without its sign."""
+
+_NS = {"": 1.0, "ns": 1.0, "us": 1e3, "µs": 1e3, "μs": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def parse_tolerance(value: object, where: str) -> float:
+    """``0.02``, ``"0.02"`` or ``"2%"`` as a share, above 0 and below 1; ``where`` names the place in the error."""
+    share = _share(value)
+    if share is None or not 0 < share < MAX_TOLERANCE:
+        raise UsageError(f"{where}: {value!r} is no tolerance; write a share above 0 and below 1, as 0.02 or 2%")
+    return share
+
+
+def parse_floor(value: object, where: str) -> float:
+    """``500``, ``"500ns"``, ``"0.5us"`` or ``"1ms"`` as nanoseconds, 0 or more."""
+    match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(ns|us|µs|μs|ms|s|)\s*", str(value))
+    number = _number(match[1]) if match and not isinstance(value, bool) else None
+    if match is None or number is None or number < 0:
+        raise UsageError(f"{where}: {value!r} is no time; write nanoseconds, or a unit as in 500ns, 0.5us, 1ms")
+    return number * _NS[match[2]]
+
+
+def parse_choice(value: object, choices: Sequence[str], where: str) -> str:
+    """One of ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise UsageError(f"{where}: {value!r} is none of {', '.join(choices)}")
+    return value
+
+
+def parse_switch(value: object, where: str) -> bool:
+    """True or False, not something that is merely truthy."""
+    if not isinstance(value, bool):
+        raise UsageError(f"{where}: {value!r} is neither True nor False")
+    return value
+
+
+def parse_name(value: object, where: str) -> str:
+    """The name of a call: text without line breaks or ``::``, which separates it from the test."""
+    if not isinstance(value, str) or not value.strip() or "::" in value or "\n" in value:
+        raise UsageError(f"{where}: {value!r} is no name; write a short text without '::' and line breaks")
+    return value
+
+
+def _share(value: object) -> float | None:
+    text = str(value).strip()
+    if isinstance(value, bool):
+        return None
+    if text.endswith("%"):
+        number = _number(text[:-1])
+        return None if number is None else number / 100
+    return _number(text)
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

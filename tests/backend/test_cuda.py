@@ -1,0 +1,241 @@
+"""The real GPU: launches by the driver alone give what Triton's own launches give."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+import triton.language as tl  # noqa: E402  # after the skip
+
+import kerntune  # noqa: E402
+from kerntune.backend.cuda import CudaBackend  # noqa: E402
+from kerntune.capture import Capture  # noqa: E402
+from kerntune.compile import Compiler  # noqa: E402
+from kerntune.errors import MeasurementError  # noqa: E402
+from kerntune.launch import Loader, Program  # noqa: E402
+from kerntune.measure.events import EventSlot  # noqa: E402
+from kerntune.measure.graphs import GraphSlot  # noqa: E402
+from kerntune.memory import Memory, make_source  # noqa: E402
+from kerntune.plan import describe  # noqa: E402
+from kerntune.recorder import record  # noqa: E402
+from kerntune.verify import outputs_of  # noqa: E402
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * factor, mask=i < n)
+
+
+@triton.jit
+def double_in_place(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) * 2, mask=i < n)
+
+
+@triton.jit
+def copy_tiles(source, target, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK
+    column = tl.program_id(1) * BLOCK
+    target.store([row, column], source.load([row, column]))
+
+
+@pytest.fixture(scope="module")
+def backend():
+    return CudaBackend()
+
+
+def captured(backend, fn):
+    capture = Capture(backend, Compiler())
+    with capture.active():
+        value = fn()
+    torch.cuda.synchronize()
+    return value, record(capture, backend.targets[0])
+
+
+def program_of(backend, recorded):
+    memory = Memory(backend.gpu, recorded.recording.storages, recorded.sources)
+    return Program(Loader(backend.gpu), recorded.recording, memory, recorded.artifacts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_a_replay_writes_what_triton_wrote(backend, dtype, offset):
+    x = torch.randn(10_003, device="cuda", dtype=dtype)[offset:]
+    y = torch.zeros(10_003, device="cuda", dtype=dtype)[offset:]
+    _, recorded = captured(backend, lambda: scale_kernel[(20,)](x, y, x.numel(), 1.7, BLOCK=512))
+    assert torch.allclose(y.float(), x.float() * 1.7, rtol=1e-2)
+
+    program = program_of(backend, recorded)
+    program.enqueue()
+    torch.cuda.synchronize()
+    written = recorded.recording.launches[0].writes
+    assert len(written) == 1
+    assert backend.gpu.read(program.memory.buffer(0, written[0])) == backend.gpu.read(backend.gpu.borrow(y))
+
+
+def test_users_tensors_stay_as_the_call_left_them(backend):
+    x = torch.ones(4096, device="cuda")
+    _, recorded = captured(backend, lambda: double_in_place[(8,)](x, 4096, BLOCK=512))
+    program = program_of(backend, recorded)
+    assert program.in_place == [0]
+    for _ in range(3):
+        program.enqueue()
+    torch.cuda.synchronize()
+    assert bool((x == 2).all())
+
+
+def test_in_place_work_starts_from_its_first_content_each_time(backend):
+    x = torch.ones(4096, device="cuda")
+    _, recorded = captured(backend, lambda: double_in_place[(8,)](x, 4096, BLOCK=512))
+    program = program_of(backend, recorded)
+    assert outputs_of(program) == outputs_of(program)
+    program.enqueue()
+    assert backend.gpu.read(program.memory.buffer(0, 0)) == torch.full((4096,), 2.0).numpy().tobytes()
+
+
+def test_tensor_descriptors_are_encoded_as_triton_does(backend):
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x = torch.randn(256, 256, device="cuda", dtype=torch.float16)
+    y = torch.zeros_like(x)
+
+    def copy():
+        copy_tiles[(4, 4)](
+            TensorDescriptor.from_tensor(x, [64, 64]), TensorDescriptor.from_tensor(y, [64, 64]), BLOCK=64
+        )
+
+    _, recorded = captured(backend, copy)
+    assert torch.equal(x, y)
+    program = program_of(backend, recorded)
+    program.enqueue()
+    torch.cuda.synchronize()
+    (written,) = recorded.recording.launches[0].writes
+    assert backend.gpu.read(program.memory.buffer(0, written)) == backend.gpu.read(backend.gpu.borrow(x))
+
+
+def test_the_drivers_figures_are_the_static_ones(backend):
+    from kerntune.static.launches import launch_statics
+
+    x = torch.randn(4096, device="cuda")
+    _, recorded = captured(backend, lambda: scale_kernel[(8,)](x, x, 4096, 2.0, BLOCK=512))
+    (entry,) = launch_statics(recorded, backend.spec)
+    (function,) = program_of(backend, recorded).functions
+    assert (function.registers, function.spills) == (entry.metrics.registers, 0)
+
+
+def test_both_timers_agree_on_a_long_kernel(backend):
+    x, y = torch.randn(1 << 26, device="cuda"), torch.empty(1 << 26, device="cuda")
+    _, recorded = captured(backend, lambda: scale_kernel[((1 << 26) // 1024,)](x, y, 1 << 26, 2.0, BLOCK=1024))
+    program = program_of(backend, recorded)
+    events, graph = EventSlot(program, 10), GraphSlot(program, 2, 10)
+    for slot in (events, graph):
+        slot.enqueue()()
+    assert events.enqueue()() == pytest.approx(graph.enqueue()(), rel=0.1)
+
+
+def test_a_stored_recording_runs_from_its_description_alone(backend):
+    x, y = torch.randn(4096, device="cuda"), torch.empty(4096, device="cuda")
+    _, recorded = captured(backend, lambda: scale_kernel[(8,)](x, y, 4096, 3.0, BLOCK=512))
+    storages, contents = describe(recorded.recording.storages, recorded.sources, backend)
+    sources = [make_source(backend.gpu, s, contents.get(getattr(s.content, "sha256", ""))) for s in storages]
+    memory = Memory(backend.gpu, storages, sources)
+    program = Program(Loader(backend.gpu), recorded.recording, memory, recorded.artifacts)
+    program.enqueue()
+    read = [torch.frombuffer(bytearray(backend.gpu.read(memory.buffer(0, i))), dtype=torch.float32) for i in (0, 1)]
+    assert torch.allclose(read[1], read[0] * 3)
+    assert read[0].std() > 0.5
+
+
+def test_a_capture_finds_launches_on_autograds_thread(backend):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.empty_like(x)
+            scale_kernel[(8,)](x, y, x.numel(), 2.0, BLOCK=512)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            out = torch.empty_like(g)
+            scale_kernel[(8,)](g.contiguous(), out, g.numel(), 2.0, BLOCK=512)
+            return out
+
+    x = torch.randn(4096, device="cuda", requires_grad=True)
+    _, recorded = captured(backend, lambda: Double.apply(x).sum().backward())
+    assert len(recorded.recording.launches) == 2
+
+
+@kerntune.autotune(configs=[triton.Config({"BLOCK": b}, num_warps=w) for b in (256, 1024) for w in (2, 4)], key=["n"])
+@triton.jit
+def tuned_increment(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) + 1, mask=i < n)
+
+
+def increment(x):
+    tuned_increment[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x.numel())
+
+
+def test_the_library_tunes_and_leaves_what_one_launch_leaves(backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    tuned_increment.cache.clear()
+    x = torch.zeros(100_003, device="cuda")
+    increment(x)
+    assert bool((x == 1).all())
+    assert tuned_increment.best_config in tuned_increment.configs
+    assert len(tuned_increment.configs_timings) > 1
+    increment(x)
+    assert bool((x == 2).all())
+    assert len(list(tmp_path.glob("winners/*/*.json"))) == 1
+
+
+def test_a_stored_winner_is_used_in_the_next_process(backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    tuned_increment.cache.clear()
+    x = torch.zeros(5000, device="cuda")
+    increment(x)
+    first = tuned_increment.best_config
+    tuned_increment.cache.clear()
+    tuned_increment.configs_timings = None
+    increment(x)
+    assert tuned_increment.best_config is first
+    assert tuned_increment.configs_timings is None
+    assert bool((x == 2).all())
+
+
+def test_tuning_inside_a_graph_capture_is_refused(backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    tuned_increment.cache.clear()
+    x = torch.zeros(7000, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(MeasurementError, match="captured"), torch.cuda.graph(graph):
+        increment(x)
+
+
+@torch.library.custom_op("kerntune_tests::scaled", mutates_args=())
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    scale_kernel[(8,)](x, y, x.numel(), 2.0, BLOCK=512)
+    return y
+
+
+@torch.library.triton_op("kerntune_tests::scaled_by_triton", mutates_args=())
+def scaled_by_triton(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    torch.library.wrap_triton(scale_kernel)[(8,)](x, y, x.numel(), 2.0, BLOCK=512)
+    return y
+
+
+@pytest.mark.parametrize("op", [scaled, scaled_by_triton])
+def test_custom_ops_are_captured(backend, op):
+    x = torch.randn(4096, device="cuda")
+    value, recorded = captured(backend, lambda: op(x))
+    assert torch.equal(value, x * 2)
+    assert [launch.kernel for launch in recorded.recording.launches] == ["scale_kernel"]

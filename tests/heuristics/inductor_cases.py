@@ -1,0 +1,234 @@
+"""Every case of the comparison with torch's heuristics, enumerated by family."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from kerntune.config import Config
+from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
+from kerntune.errors import HintError
+from kerntune.heuristics import cooperative_reduction, persistent_reduction, pointwise, reduction, split_scan
+from kerntune.hints import AutotuneHint, KernelHints, Modes, ReductionHint, TileHint
+
+Case = tuple[str, KernelHints, DeviceSpec]
+Proposal = Callable[[KernelHints, DeviceSpec], tuple[Config, ...]]
+
+XPU = DeviceSpec(Target("xpu", "pvc"), "Intel Max 1550", 128)
+T4, H100, B200, RTX5090, MI300, RX7900 = (
+    TYPICAL_DEVICES[t] for t in ("cuda:75", "cuda:90", "cuda:100", "cuda:120", "hip:gfx942", "hip:gfx1100")
+)
+DEVICES = (*TYPICAL_DEVICES.values(), XPU)
+KINDS = (H100, MI300, RX7900, XPU)
+
+X_SIZES = [1 << i for i in range(45)]
+YZ_SIZES = [1 << i for i in range(28)]
+BOOLS = (False, True)
+ONE_EACH = (AutotuneHint.ONE_ELEMENT_PER_THREAD,)
+TUNED = Modes(max_autotune=True)
+UNTUNED = Modes(autotune_pointwise=False)
+
+R_SIZES = [1 << i for i in range(32)]
+PERSISTENT_SIZES = [1 << i for i in range(18)]
+SPLITS = (16, 32, 64, 128, 256, 512, 1024)
+MODES = (Modes(), TUNED, Modes(deterministic=True))
+ALL_MODES = (*MODES, Modes(max_autotune=True, deterministic=True), Modes(batch_invariant=True))
+
+PROPOSALS: dict[str, Proposal] = {
+    "pointwise": pointwise,
+    "reduction": reduction,
+    "persistent_reduction": persistent_reduction,
+    "cooperative_reduction": cooperative_reduction,
+    "cooperative_persistent": functools.partial(cooperative_reduction, persistent=True),
+    "split_scan": split_scan,
+}
+
+
+def ours(family: str, hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...] | None:
+    """Our ordered configs, or None if the heuristic refuses."""
+    try:
+        return PROPOSALS[family](hints, device)
+    except HintError:
+        return None
+
+
+def pointwise_cases() -> Iterator[Case]:
+    modes = (Modes(), TUNED, UNTUNED)
+    for x, least, tuned, mode, atomic, device in itertools.product(
+        X_SIZES, (0, 2, 4, 32), ((), ONE_EACH), modes, BOOLS, KINDS
+    ):
+        yield (
+            "pointwise",
+            KernelHints(sizes={"x": x}, min_elements_per_thread=least, autotune=tuned, modes=mode, atomic_add=atomic),
+            device,
+        )
+    for x, y, tile, mode, least, device in itertools.product(X_SIZES, YZ_SIZES, TileHint, modes, (0, 4), KINDS):
+        tuned = ONE_EACH if (x ^ y).bit_length() % 2 else ()
+        yield (
+            "pointwise",
+            KernelHints(sizes={"y": y, "x": x}, tile=tile, modes=mode, autotune=tuned, min_elements_per_thread=least),
+            device,
+        )
+    for x, y, z, mode, device in itertools.product(X_SIZES[::2], YZ_SIZES[::3], YZ_SIZES[::3], modes[:2], KINDS):
+        yield "pointwise", KernelHints(sizes={"z": z, "y": y, "x": x}, modes=mode, autotune=ONE_EACH), device
+    for x, y, block, device in itertools.product(X_SIZES[:16], YZ_SIZES[:12], (4, 16, 64), KINDS):
+        yield "pointwise", KernelHints(sizes={"x": x, "y": y}, tma_minimums={"x": block, "y": 4}), device
+
+
+# Loads and reductions around every threshold: 2 to 4 loads, 8 to 10 in all.
+COUNTS = ((1, 1), (2, 1), (3, 1), (4, 1), (3, 5), (7, 1), (8, 1), (8, 2), (4, 6))
+
+
+def reduction_cases() -> Iterator[Case]:
+    devices = (H100, B200, MI300, RX7900, XPU, T4)
+    for (x, r), hint, mode, (loads, reds) in itertools.product(
+        itertools.product(X_SIZES, R_SIZES), ReductionHint, MODES, COUNTS[::2]
+    ):
+        case = KernelHints(sizes={"x": x, "r0": r}, reduction=hint, modes=mode, loads=loads, reductions=reds)
+        yield "reduction", case, devices[(x.bit_length() + r.bit_length() * 3 + loads) % len(devices)]
+    for x, r, dynamic, (loads, reds), added, device in itertools.product(
+        X_SIZES[8:28], R_SIZES[:18], (0, 1, 2), COUNTS, BOOLS, (H100, MI300)
+    ):
+        yield (
+            "reduction",
+            KernelHints(
+                sizes={"x": x, "r0": r},
+                reduction=ReductionHint.OUTER,
+                dynamic_sizes=dynamic,
+                loads=loads,
+                reductions=reds,
+                add_persistent_rblock=added,
+            ),
+            device,
+        )
+    for x, r0, r1, hint, device in itertools.product(
+        X_SIZES[::3], R_SIZES[:20:2], R_SIZES[:20:2], ReductionHint, (H100, MI300)
+    ):
+        yield "reduction", KernelHints(sizes={"x": x, "r0": r0, "r1": r1}, reduction=hint, modes=TUNED), device
+    yield from _tiled_cases("reduction")
+    yield from _minimum_cases("reduction")
+
+
+def _tiled_cases(family: str) -> Iterator[Case]:
+    scores = ({}, {"x": 0, "y": 0, "r0": 0}, {"x": 8, "y": 8, "r0": 1}, {"r0": 100, "y": 3, "x": 0})
+    for x, y, r, score, mode, device in itertools.product(
+        X_SIZES[:42:3], YZ_SIZES[::4], R_SIZES[:16:2], scores, MODES, (H100, MI300, RX7900)
+    ):
+        case = KernelHints(sizes={"x": x, "y": y, "r0": r}, tiling_scores=score, modes=mode, loads=6, reductions=4)
+        yield family, case, device
+
+
+def _minimum_cases(family: str) -> Iterator[Case]:
+    for x, r, least_x, least_r, hint, mode, device in itertools.product(
+        X_SIZES[:12:2], R_SIZES[:15:2], (None, 4, 64), (None, 16, 512), ReductionHint, MODES, (H100, MI300)
+    ):
+        sizes = {"x": x, "r0": r}
+        yield (
+            family,
+            KernelHints(sizes=sizes, min_x_block=least_x, min_r_block=least_r, reduction=hint, modes=mode),
+            device,
+        )
+        if least_x and least_r:
+            yield (
+                family,
+                KernelHints(
+                    sizes=sizes,
+                    tma_minimums={"x": least_x, "r0": least_r},
+                    reduction=hint,
+                    modes=mode,
+                    contiguous_reduction_access=False,
+                ),
+                device,
+            )
+    for x, r, row, mode in itertools.product(X_SIZES[:12], R_SIZES[:12], (64, 1024), MODES):
+        yield family, KernelHints(sizes={"x": x, "r0": r}, max_persistent_rblock=row, modes=mode), MI300
+        yield family, KernelHints(sizes={"x": x, "r0": r}, no_x_block=True, modes=mode), H100
+
+
+def persistent_cases() -> Iterator[Case]:
+    for x, r, hint, mode, device in itertools.product(
+        X_SIZES, PERSISTENT_SIZES, ReductionHint, ALL_MODES, (H100, MI300, RX7900, XPU)
+    ):
+        loads = 2 + (x.bit_length() + r.bit_length()) % 5
+        yield (
+            "persistent_reduction",
+            KernelHints(sizes={"x": x, "r0": r}, reduction=hint, modes=mode, loads=loads, stores=1),
+            device,
+        )
+    for x, r0, r1, hint in itertools.product(X_SIZES[:30:2], R_SIZES[:18], R_SIZES[:18], ReductionHint):
+        yield "persistent_reduction", KernelHints(sizes={"x": x, "r0": r0, "r1": r1}, reduction=hint), H100
+    yield from _tiled_cases("persistent_reduction")
+    yield from _minimum_cases("persistent_reduction")
+
+
+def mix_order_cases() -> Iterator[Case]:
+    for x, r, split, hint, mode, staged, least, device in itertools.product(
+        X_SIZES[:32:3], PERSISTENT_SIZES, SPLITS, ReductionHint, (*MODES, TUNED), BOOLS, (None, 8), (H100, MI300)
+    ):
+        modes = Modes(max_autotune=mode.max_autotune, deterministic=mode.deterministic, multi_stage_mix_order=staged)
+        yield (
+            "persistent_reduction",
+            KernelHints(
+                sizes={"x": x, "r0": r},
+                rsplit_size=split,
+                reduction=hint,
+                modes=modes,
+                tma_minimums={"x": least} if least else {},
+            ),
+            device,
+        )
+
+
+def _cooperative(family: str) -> Iterator[Case]:
+    for x, r, hint, mode, sms in itertools.product(
+        X_SIZES[:24], R_SIZES, ReductionHint, MODES, (16, 40, 64, 108, 132, 304)
+    ):
+        base = (H100, MI300, XPU)[(x.bit_length() + r.bit_length()) % 3]
+        device = msgspec.structs.replace(base, sm_count=sms)
+        yield family, KernelHints(sizes={"x": x, "r0": r}, reduction=hint, modes=mode, loads=3), device
+    yield from _minimum_cases(family)
+
+
+def cooperative_cases() -> Iterator[Case]:
+    yield from _cooperative("cooperative_reduction")
+
+
+def cooperative_persistent_cases() -> Iterator[Case]:
+    yield from _cooperative("cooperative_persistent")
+
+
+def split_scan_cases() -> Iterator[Case]:
+    for x, r, hint, mode, least, device in itertools.product(
+        X_SIZES[:32:2], R_SIZES, ReductionHint, MODES, (64, 256, 1024), (H100, MI300, XPU)
+    ):
+        no_x = x == 1
+        yield (
+            "split_scan",
+            KernelHints(sizes={"x": x, "r0": r}, reduction=hint, modes=mode, min_scan_rblock=least, no_x_block=no_x),
+            device,
+        )
+    yield from _minimum_cases("split_scan")
+
+
+def matmul_cases() -> Iterator[Case]:
+    for x, y, r, batch, family in itertools.product(
+        X_SIZES[:14:2], YZ_SIZES[:14:2], PERSISTENT_SIZES, (None, 4), ("reduction", "persistent_reduction")
+    ):
+        sizes = {"x": x, "y": y, "r0": r} if batch is None else {"z": batch, "x": x, "y": y, "r0": r}
+        for rblock, mode in itertools.product((None, 4096), MODES[:2]):
+            yield family, KernelHints(sizes=sizes, native_matmul=True, native_matmul_rblock=rblock, modes=mode), H100
+
+
+CASES: dict[str, Callable[[], Iterator[Case]]] = {
+    "pointwise": pointwise_cases,
+    "reduction": reduction_cases,
+    "persistent_reduction": persistent_cases,
+    "mix_order": mix_order_cases,
+    "cooperative_reduction": cooperative_cases,
+    "cooperative_persistent": cooperative_persistent_cases,
+    "split_scan": split_scan_cases,
+    "matmul": matmul_cases,
+}

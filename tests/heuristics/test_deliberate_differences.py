@@ -1,0 +1,218 @@
+"""Where kerntune decides otherwise than torch 2.13 on purpose: what torch does, shown, and what we do.
+
+docs/heuristics.md lists them by the names of these tests.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", minversion="2.13.0.dev0")
+
+import triton
+from torch._inductor.runtime import triton_heuristics as th
+from torch._inductor.runtime.coordinate_descent_tuner import CoordescTuner
+
+from kerntune.config import Config
+from kerntune.device import TYPICAL_DEVICES
+from kerntune.errors import HintError
+from kerntune.heuristics import (
+    SubKernel,
+    combo,
+    kernel_hash,
+    may_descend,
+    neighbourhood,
+    persistent_reduction,
+    pointwise,
+    reduction,
+    scale_reductions,
+    scaled_down,
+    split_scan,
+    user_autotune,
+)
+from kerntune.hints import HeuristicType, KernelHints, Modes, ReductionHint
+
+from .inductor_oracle import backend, flat, flat_all, inductor_meta, properties, reduction_hint, sizes_of, triton_meta
+
+H100 = TYPICAL_DEVICES["cuda:90"]
+MI300 = TYPICAL_DEVICES["hip:gfx942"]
+META = triton_meta(KernelHints(sizes={"x": 1}), H100)
+
+
+def test_config_identity() -> None:
+    """Torch drops a user's config that differs only in num_ctas, maxnreg or warp specialisation."""
+    configs = [{"BLOCK": 64, "num_warps": 4, "num_ctas": 1}, {"BLOCK": 64, "num_warps": 4, "num_ctas": 2}]
+    with backend("cuda"):
+        assert len(th.user_autotune([dict(c) for c in configs], META)) == 1
+    assert [c.num_ctas for c in user_autotune(configs)] == [1, 2]
+
+
+def test_dynamic_sizes_are_counted_not_guessed() -> None:
+    """Torch takes every argument whose name contains "ks" for a dynamic size: masks_ptr makes another tile."""
+    hints = KernelHints(sizes={"x": 1 << 20, "r0": 4096}, reduction=ReductionHint.OUTER)
+    masked = {**META, "signature": {"masks_ptr": "*i1"}}
+    with backend("cuda"):
+        theirs = th.reduction(sizes_of(hints), reduction_hint(hints), masked, inductor_meta=inductor_meta(hints, H100))
+    ours = reduction(hints, H100)
+    assert [c.kwargs for c in theirs] == [{"XBLOCK": 64, "R0_BLOCK": 8}]
+    assert [c.kwargs for c in ours] == [{"XBLOCK": 256, "R0_BLOCK": 2}]
+
+
+def scaled_by_torch(config: Config, hints: KernelHints, **marks: Any) -> list[Any]:
+    theirs = th.InductorConfig(dict(config.kwargs), num_warps=config.num_warps, num_stages=1, **marks)
+    tuner = SimpleNamespace(
+        device_props=properties(H100),
+        size_hints=sizes_of(hints),
+        inductor_meta=inductor_meta(hints, H100),
+        compile_results=[SimpleNamespace(config=theirs, kernel=SimpleNamespace(n_regs=255))],
+        _ensure_kernel_loaded=lambda: None,
+    )
+    return [c.kwargs for c in th.CachingAutotuner._iter_rblock_scale_candidates(tuner)]
+
+
+def test_rsplit_is_no_reduction_block() -> None:
+    """Torch halves RSPLIT, which the launch and the workspace were made for, if it is the largest name with an R."""
+    hints = KernelHints(sizes={"x": 1 << 20, "r0": 4096})
+    config = Config(kwargs={"XBLOCK": 1, "R0_BLOCK": 32, "RSPLIT": 64}, num_warps=16)
+    assert scaled_by_torch(config, hints) == [{"XBLOCK": 1, "R0_BLOCK": 32, "RSPLIT": 32}]
+    assert scaled_down(config, 255, hints, H100) is None
+
+
+def test_the_whole_row_candidate_is_not_scaled() -> None:
+    """Torch marks it dynamic_scale_rblock=False, but never reads the mark."""
+    hints = KernelHints(sizes={"x": 1 << 20, "r0": 4096}, reduction=ReductionHint.INNER, add_persistent_rblock=True)
+    whole = reduction(hints, H100)[0]
+    assert scaled_by_torch(whole, hints, dynamic_scale_rblock=False) == [{"XBLOCK": 1, "R0_BLOCK": 2048}]
+    assert scale_reductions([whole], lambda c: 255, hints, H100) == (whole,)
+
+
+def test_a_scan_keeps_its_least_block() -> None:
+    """Torch raises a scan's R0 to 256, then coordinate descent halves it."""
+    hints = KernelHints(sizes={"x": 1, "r0": 1 << 20})
+    config = split_scan(hints, H100)[-1]
+    tuner = CoordescTuner(size_hints=sizes_of(hints), inductor_meta=inductor_meta(hints, H100))
+    start = triton.Config(dict(config.kwargs), num_warps=4)
+    assert 128 in [c.kwargs["R0_BLOCK"] for c in tuner.get_neighbour_configs(start, "R0_BLOCK")]
+    around = neighbourhood(config, H100, hints, HeuristicType.SPLIT_SCAN)
+    (field,) = [f for f in around.fields if f.name == "R0_BLOCK"]
+    assert all(c.kwargs["R0_BLOCK"] != 128 for c in around.neighbours(config, field))
+
+
+def test_waves_step_from_zero_to_one() -> None:
+    """Torch doubles the assumed 0 waves of a 16-warp config to 0: a trial for nothing."""
+    tuner = CoordescTuner(size_hints={"x": 64}, inductor_meta={"is_hip": True})
+    config = triton.Config({"XBLOCK": 64}, num_warps=16)
+    assert [c.kwargs["waves_per_eu"] for c in tuner.get_neighbour_configs(config, "waves_per_eu")] == [0]
+    ours = Config(kwargs={"XBLOCK": 64}, num_warps=16)
+    around = neighbourhood(ours, MI300, KernelHints(sizes={"x": 64}), HeuristicType.POINTWISE)
+    (field,) = [f for f in around.fields if f.name == "waves_per_eu"]
+    assert [c.options for c in around.neighbours(ours, field)] == [{"waves_per_eu": 1}]
+
+
+def test_descent_serves_users_kernels() -> None:
+    """Torch's descent knows fixed field names, and is not run for user kernels, templates and fixed configs."""
+    user = SimpleNamespace(heuristic_type=th.HeuristicType.USER_AUTOTUNE, deterministic_mode=False)
+    assert th.CachingAutotuner._should_coordesc_tune.func(user) is False
+    assert "TILE" not in CoordescTuner().tunable_fields
+    assert may_descend(HeuristicType.USER_AUTOTUNE, KernelHints(sizes={"x": 1}))
+    assert neighbourhood(Config(kwargs={"TILE": 64}), H100).fields[0].name == "TILE"
+
+
+def test_sizes_must_be_powers_of_two() -> None:
+    """Torch assumes rounded hints: r = 100 gives a reduction block of 100, which Triton refuses."""
+    hint = reduction_hint(KernelHints(sizes={"x": 1}, reduction=ReductionHint.INNER))
+    with backend("cuda"):
+        theirs = th.reduction({"x": 64, "r0_": 100}, hint, META, inductor_meta={})
+    assert [c.kwargs["R0_BLOCK"] for c in theirs] == [100]
+    with pytest.raises(HintError, match="r0=100 is not a positive power of two"):
+        KernelHints(sizes={"x": 64, "r0": 100})
+
+
+def test_inputs_are_left_alone() -> None:
+    """Torch writes its decisions into the caller's size hints and metadata."""
+    sizes, meta = {"x": 4096, "r0_": 64}, {"no_x_dim": True}
+    with backend("cuda"):
+        th.reduction(sizes, reduction_hint(KernelHints(sizes={"x": 1})), META, inductor_meta=meta)
+    assert sizes["x"] == 1
+    assert "reduction_hint" in meta
+    hints = KernelHints(sizes={"x": 4096, "r0": 64}, no_x_block=True)
+    reduction(hints, H100)
+    assert hints.sizes["x"] == 4096
+
+
+def test_batch_invariance_without_an_x_block() -> None:
+    """Torch takes 4096 rows for a kernel without XBLOCK, gets larger blocks, and fails when it removes them."""
+    hints = KernelHints(sizes={"x": 64, "r0": 64}, no_x_block=True, modes=Modes(batch_invariant=True))
+    with backend("cuda"):
+        theirs = th.persistent_reduction(
+            sizes_of(hints), reduction_hint(hints), triton_meta=META, inductor_meta=inductor_meta(hints, H100)
+        )
+    assert max(c.kwargs["XBLOCK"] for c in theirs) > 1
+    assert [c.kwargs["XBLOCK"] for c in persistent_reduction(hints, H100)] == [1]
+
+
+def test_tiled_grids_are_checked() -> None:
+    """Torch proposes tiled blocks for an x that no grid covers, because only its untiled path checks."""
+    hints = KernelHints(sizes={"x": 1 << 44, "y": 1, "r0": 64})
+    with backend("cuda"):
+        theirs = th.reduction(sizes_of(hints), reduction_hint(hints), META, inductor_meta=inductor_meta(hints, H100))
+    assert all((1 << 44) // c.kwargs["XBLOCK"] > 2**31 - 1 for c in theirs)
+    with pytest.raises(HintError, match="too long for one launch"):
+        reduction(hints, H100)
+
+
+def test_native_matmul_axes_are_checked() -> None:
+    """Torch takes any three sizes for a matrix product."""
+    hints = KernelHints(sizes={"x": 64, "r0": 64, "r1": 64}, native_matmul=True)
+    meta = triton_meta(hints, H100)
+    with backend("cuda"):
+        assert len(th.reduction(sizes_of(hints), False, meta, inductor_meta=inductor_meta(hints, H100))) == 19
+    with pytest.raises(HintError, match="native matmul takes size hints"):
+        reduction(hints, H100)
+
+
+def test_combo_blocks_without_a_parameter_are_dropped() -> None:
+    """Torch leaves a stray XBLOCK=1 among the values of a combo kernel that has no such parameter."""
+    sub = SubKernel(HeuristicType.REDUCTION, KernelHints(sizes={"x": 64, "r0": 64}, no_x_block=True))
+    grid = {
+        "num_kernels": 1,
+        "heuristic_0": "reduction",
+        "size_hints_0": {"x": 64, "r0_": 64},
+        "reduction_hint_0": "DEFAULT",
+        "inductor_meta_0": {"no_x_dim": True},
+    }
+    with backend("cuda"):
+        meta = {**META, "signature": {"R0_BLOCK_0": "constexpr"}}
+        (theirs,) = th.reduction({}, False, meta, inductor_meta={"combo_grid_meta": grid})
+    assert theirs.kwargs["XBLOCK"] == 1
+    assert set(combo([sub], H100, ["R0_BLOCK_0"]).base.kwargs) == {"R0_BLOCK_0"}
+
+
+def test_combo_candidates_are_unique() -> None:
+    """Torch's combo groups keep a pointwise kernel's equal configs, and time each again."""
+    hints = KernelHints(sizes={"x": 64})
+    grid = {
+        "num_kernels": 1,
+        "heuristic_0": "pointwise",
+        "size_hints_0": {"x": 64},
+        "tile_hint_0": "TileHint.DEFAULT",
+        "inductor_meta_0": {},
+    }
+    meta = {"combo_grid_meta": grid}
+    with backend("cuda"):
+        th.pointwise(None, META, inductor_meta=meta)
+    (group,) = meta["combo_tuning_groups"]
+    assert [flat(c) for c in group["configs"]] == flat_all(pointwise(hints, H100)) * 2
+    plan = combo([SubKernel(HeuristicType.POINTWISE, hints)], H100, ["XBLOCK_0"])
+    assert len(plan.groups[0].configs) == 1
+
+
+def test_look_up_keys_ignore_the_order_of_sizes() -> None:
+    """Torch hashes the text of a dict: the same sizes in another order miss."""
+    source = "def f(x): pass"
+    keys = {th.generate_lookup_hash_from_source_code(str(s), source) for s in ({"x": 1, "y": 2}, {"y": 2, "x": 1})}
+    assert len(keys) == 2
+    assert kernel_hash(source, {"x": 1, "y": 2}) == kernel_hash(source, {"y": 2, "x": 1})

@@ -1,0 +1,64 @@
+"""A sample of the comparison with torch's heuristics; benchmarks/heuristics_differential.py runs all of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+pytest.importorskip("torch", minversion="2.13.0.dev0")
+
+from .inductor_cases import CASES, ours
+from .inductor_oracle import ask, backend, flat_all
+from .inductor_runtime import RUNTIME
+
+STRIDES = {
+    "pointwise": 61,
+    "reduction": 127,
+    "persistent_reduction": 109,
+    "mix_order": 211,
+    "cooperative_reduction": 101,
+    "cooperative_persistent": 83,
+    "split_scan": 101,
+    "matmul": 29,
+}
+RUNTIME_STRIDES = {"combo": 3, "dynamic_rblock_scaling": 17, "coordinate_descent": 13, "reduction_splits": 7}
+MIN_COMPARED = {
+    "combo": 300,
+    "dynamic_rblock_scaling": 1000,
+    "coordinate_descent": 500,
+    "given_configs": 40,
+    "reduction_splits": 900,
+    "second_stage_hints": 400,
+    "lookup_keys": 9,
+}
+"""Primes, so that a sample runs through every value of every axis of the enumeration."""
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_same_ordered_configs_as_torch(family: str) -> None:
+    sample = itertools.islice(CASES[family](), 0, None, STRIDES[family])
+    agreed = refused = 0
+    for name, group in itertools.groupby(sorted(sample, key=_backend), key=_backend):
+        with backend(name):
+            for kind, hints, device in group:
+                configs = ours(kind, hints, device)
+                mine = None if configs is None else flat_all(configs)
+                assert mine == ask(kind, hints, device), f"{kind} {hints} on {device.target}"
+                agreed += mine is not None
+                refused += mine is None
+    assert agreed > 300, f"the sample of {family} is too small: {agreed} agreed, {refused} refused by both"
+
+
+@pytest.mark.parametrize("part", RUNTIME)
+def test_same_decisions_as_torch_at_run_time(part: str) -> None:
+    compared = 0
+    for label, decide in itertools.islice(RUNTIME[part](), 0, None, RUNTIME_STRIDES.get(part, 1)):
+        mine, theirs = decide()
+        assert mine == theirs, label
+        compared += 1
+    assert compared >= MIN_COMPARED[part]
+
+
+def _backend(case: object) -> str:
+    return case[2].target.backend  # type: ignore[index]

@@ -1,0 +1,150 @@
+"""Looped reductions at the edges of their rules."""
+
+from __future__ import annotations
+
+import pytest
+
+from kerntune.device import TYPICAL_DEVICES
+from kerntune.errors import HintError
+from kerntune.heuristics import reduction
+from kerntune.hints import KernelHints, Modes, ReductionHint
+
+from .inductor_free import shapes
+
+H100 = TYPICAL_DEVICES["cuda:90"]
+B200 = TYPICAL_DEVICES["cuda:100"]
+MI300 = TYPICAL_DEVICES["hip:gfx942"]
+INNER, OUTER, TINY = ReductionHint.INNER, ReductionHint.OUTER, ReductionHint.OUTER_TINY
+
+
+def first(x: int, r: int, hint: ReductionHint, **fields: object) -> str:
+    device = fields.pop("device", H100)
+    return shapes(reduction(KernelHints(sizes={"x": x, "r0": r}, reduction=hint, **fields), device))[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("x", "r", "config"),
+    [
+        (4096, 2048, "X2 R0_2048 w16"),
+        (4096, 4096, "X1 R0_2048 w16"),
+        (1, 4096, "X1 R0_2048 w16"),
+        (1 << 31, 4096, "X2 R0_1024 w16"),
+    ],
+)
+def test_inner_takes_long_steps(x: int, r: int, config: str) -> None:
+    assert first(x, r, INNER) == config
+
+
+def test_inner_steps_are_shorter_on_new_devices_and_for_heavy_kernels() -> None:
+    assert first(4096, 8192, INNER, device=B200) == "X1 R0_1024 w8"
+    assert first(4096, 8192, INNER, loads=8, reductions=2) == "X1 R0_1024 w8"
+    assert first(4096, 8192, INNER, loads=8, reductions=1) == "X1 R0_2048 w16"
+    assert first(512, 8192, INNER, loads=8, reductions=2) == "X1 R0_2048 w16"
+
+
+@pytest.mark.parametrize(
+    ("x", "r", "dynamic", "loads", "config"),
+    [
+        (256, 4096, 0, 1, "X2 R0_64 w2"),
+        (1024, 4096, 0, 1, "X8 R0_64 w4"),
+        (2048, 4096, 0, 1, "X16 R0_32 w4"),
+        (32768, 4096, 0, 1, "X16 R0_32 w4"),
+        (65536, 4096, 0, 1, "X64 R0_8 w4"),
+        (1 << 20, 4096, 0, 1, "X256 R0_2 w4"),
+        (1 << 20, 4096, 0, 4, "X32 R0_64 w4"),
+        (1 << 20, 1024, 0, 4, "X32 R0_32 w4"),
+        (1 << 20, 128, 0, 4, "X256 R0_2 w4"),
+        (1 << 20, 4096, 1, 2, "X64 R0_8 w4"),
+        (1 << 20, 4096, 1, 3, "X64 R0_1 w2"),
+        (1 << 20, 4096, 2, 3, "X64 R0_64 w16"),
+    ],
+)
+def test_outer_tile(x: int, r: int, dynamic: int, loads: int, config: str) -> None:
+    assert first(x, r, OUTER, dynamic_sizes=dynamic, loads=loads) == config
+
+
+def test_outer_on_hip_is_fixed() -> None:
+    assert first(1 << 20, 4096, OUTER, device=MI300) == "X64 R0_8 w4"
+
+
+def test_tiny_takes_many_rows() -> None:
+    assert first(4096, 32, TINY) == "X16 R0_32 w4"
+    assert first(4096, 512, TINY) == "X1 R0_512 w4"
+
+
+def test_without_a_hint_all_are_tried() -> None:
+    hints = KernelHints(sizes={"x": 4096, "r0": 4096})
+    configs = shapes(reduction(hints, H100))
+    assert configs == [
+        "X1 R0_2048 w16",
+        "X16 R0_32 w4",
+        "X64 R0_64 w16",
+        "X8 R0_512 w16",
+        "X64 R0_4 w8",
+    ], "the tiny one equals the contiguous one"
+    assert shapes(reduction(hints, MI300))[-2:] == ["X1024 R0_8 w4", "X512 R0_8 w4"]
+
+
+def test_persistent_step_comes_first_for_light_kernels() -> None:
+    light = KernelHints(
+        sizes={"x": 64, "r0": 65536}, reduction=INNER, add_persistent_rblock=True, loads=7, reductions=1
+    )
+    assert shapes(reduction(light, H100)) == ["X1 R0_32768 w32", "X1 R0_2048 w16"]
+    heavy = KernelHints(
+        sizes={"x": 64, "r0": 65536}, reduction=INNER, add_persistent_rblock=True, loads=8, reductions=1
+    )
+    assert shapes(reduction(heavy, H100)) == ["X1 R0_2048 w16"]
+
+
+def test_two_reduced_axes() -> None:
+    hints = KernelHints(sizes={"x": 256, "r0": 64, "r1": 32}, reduction=INNER)
+    assert shapes(reduction(hints, H100)) == ["X2 R0_64 R1_32 w16"]
+    wide = KernelHints(sizes={"x": 1 << 32, "r0": 64, "r1": 32}, reduction=INNER)
+    assert shapes(reduction(wide, H100)) == ["X4 R0_32 R1_32 w16"]
+
+
+def test_floors_raise_one_block_at_the_others_expense() -> None:
+    hints = KernelHints(sizes={"x": 4096, "r0": 4096}, reduction=INNER, min_x_block=8)
+    assert shapes(reduction(hints, H100)) == ["X8 R0_256 w16"]
+    both = KernelHints(sizes={"x": 4096, "r0": 4096}, reduction=INNER, min_x_block=8, min_r_block=512)
+    assert shapes(reduction(both, H100)) == ["X8 R0_512 w16"]
+
+
+def test_a_floor_above_an_axis_of_one_element_is_refused() -> None:
+    with pytest.raises(HintError, match="XBLOCK=8, but the axis x has one element"):
+        reduction(KernelHints(sizes={"x": 1, "r0": 4096}, min_x_block=8, reduction=INNER), H100)
+
+
+def test_floors_refuse_tiled_kernels() -> None:
+    with pytest.raises(HintError, match="block minimums serve kernels with X and R0 blocks only"):
+        reduction(KernelHints(sizes={"x": 8, "y": 8, "r0": 64}, min_x_block=2), H100)
+
+
+def test_deterministic_leaves_one() -> None:
+    hints = KernelHints(sizes={"x": 4096, "r0": 4096}, modes=Modes(deterministic=True))
+    assert shapes(reduction(hints, H100)) == ["X8 R0_512 w16"]
+
+
+def test_no_config_left_is_an_error() -> None:
+    hints = KernelHints(sizes={"x": 4096, "r0": 64}, max_persistent_rblock=8192)
+    with pytest.raises(HintError, match="no config fits these sizes"):
+        reduction(hints, MI300)
+    assert len(reduction(hints, H100)) > 3
+
+
+def test_a_kernel_without_xblock_counts_one_row() -> None:
+    hints = KernelHints(sizes={"x": 4096, "r0": 64}, no_x_block=True)
+    assert {c.kwargs["XBLOCK"] for c in reduction(hints, H100)} == {1}
+    assert hints.sizes == {"x": 4096, "r0": 64}
+
+
+@pytest.mark.parametrize("sizes", [{"x": 8}, {"r0": 8}, {"x": 8, "z": 8, "r0": 8}])
+def test_other_axes_are_refused(sizes: dict[str, int]) -> None:
+    with pytest.raises(HintError, match="takes size hints for x r0 or x r0 r1 or x y r0"):
+        reduction(KernelHints(sizes=sizes), H100)
+
+
+def test_tiled_scores_must_be_complete() -> None:
+    hints = KernelHints(sizes={"x": 8, "y": 8, "r0": 64}, tiling_scores={"x": 1.0})
+    with pytest.raises(HintError, match="no tiling score for y, r0"):
+        reduction(hints, H100)

@@ -1,0 +1,95 @@
+"""A project in pytester's folder that runs on a scripted engine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pytest_kerntune.session  # noqa: F401 - numpy can't be imported twice, and pytester forgets what the inner run imports
+
+HERE = Path(__file__).parent
+
+QUIET = (
+    *("-p", "no:cacheprovider"),
+    *("-p", "no:hypothesispytest"),  # imports all of hypothesis for its summary: a second a run
+    *("-W", "default::UserWarning"),  # the outer run makes warnings errors
+)
+
+
+def find_plugin() -> str:
+    """The entry point if kerntune is installed: one module can't be registered under two names."""
+    installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
+    return "kerntune" if list(installed) else "pytest_kerntune.plugin"
+
+
+class Project:
+    """Runs pytest on test files given as text."""
+
+    def __init__(self, pytester: pytest.Pytester) -> None:
+        self.pytester = pytester
+        self.path = pytester.path
+        shutil.copy(HERE / "scripted.py", pytester.path / "scripted.py")
+        self.engine()
+
+    def engine(self, **options: Any) -> None:
+        """Script the engine; see ``scripted.install``."""
+        self.pytester.makeconftest(f"import scripted\nscripted.install(**{options!r})\n")
+
+    def file(self, source: str, name: str = "test_it") -> None:
+        """A test file."""
+        self.pytester.makepyfile(**{name: "import pytest\nfrom scripted import *\n" + source})
+
+    def plain(self, *args: str) -> pytest.RunResult:
+        """Without ``--kerntune``."""
+        return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *args)
+
+    def run(self, *args: str) -> pytest.RunResult:
+        """With it."""
+        return self.plain("--kerntune", *args)
+
+    def json(self, name: str = "run.json") -> dict[str, Any]:
+        """A JSON file that the run wrote."""
+        return json.loads((self.path / name).read_text())
+
+    @property
+    def log(self) -> str:
+        """What the engine was told, a line each."""
+        path = self.path / "engine.log"
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("BUILD_NUMBER", raising=False)
+    return Project(pytester)
+
+
+@pytest.fixture
+def plugin_name() -> str:
+    """What ``-p`` takes."""
+    return find_plugin()
+
+
+@pytest.fixture
+def source_environ() -> dict[str, str]:
+    """The environment of a subprocess that imports kerntune from this source tree, as this process does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.fixture
+def one_test() -> Callable[..., str]:
+    """The source of a test with one call that gets ``verdict``."""
+
+    def source(verdict: str = "PASS", marker: str = "", extra: str = "") -> str:
+        decorator = f"@pytest.mark.autotune({marker})\n" if marker is not None else ""
+        return f"{decorator}def test_add(autotune):\n    assert autotune(kernel({verdict!r}{extra}), 5) == 5\n"
+
+    return source

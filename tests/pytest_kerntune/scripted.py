@@ -1,0 +1,164 @@
+"""A stand-in for the engine: verdicts as the inner tests script them. Copied into pytester's folder, it works under
+xdist too. ``install()`` in a conftest puts it where the plugin imports ``kerntune.check``."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kerntune.config import Config
+from kerntune.errors import KerntuneError, ReferenceMismatch, StoreError, UsageError
+from kerntune.policy import Policy, Verdict
+from kerntune.result import CaseId, CaseResult, LaunchReport
+from kerntune.stats import Estimate
+
+
+@dataclass(frozen=True)
+class Settings:
+    root: Path
+    baselines: Path
+    update: Any
+    tune: Any
+    policy: Policy
+    targets: tuple[str, ...]
+    cache_dir: Path | None
+
+
+@dataclass(frozen=True)
+class Call:
+    nodeid: str
+    name: str
+    fn: Any
+    args: tuple
+    kwargs: dict
+    policy: Policy
+    reference: Any
+    rtol: float | None
+    atol: float | None
+    scope: str = "kernels"
+    candidates: dict = field(default_factory=dict)
+    flops: float | None = None
+    bytes: float | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    value: Any
+    results: tuple[CaseResult, ...]
+
+    def commit(self) -> tuple[CaseResult, ...]:
+        """Writes a line, and fails where the script says so."""
+        for r in self.results:
+            log(f"commit {r.case}")
+            if r.rung == "read-only":
+                raise StoreError("baselines: can't be written (Permission denied); is the folder read-only?")
+        return tuple(msgspec.structs.replace(r, recorded=r.rung == "written") for r in self.results)
+
+
+class NeedsGpu(RuntimeError):
+    """What a test body raises in the scripted static mode when it asks for values."""
+
+
+def kernel(verdict: str = "PASS", *, ns: float | None = 13900.0, base: float | None = 12400.0, **fields: Any) -> Any:
+    """A function for ``autotune`` whose case gets ``verdict``; it returns its arguments."""
+
+    def fn(*args: Any, **kwargs: Any) -> Any:
+        return args[0] if args else kwargs or None
+
+    fn.script = dict(verdict=Verdict(verdict), current_ns=ns, baseline_ns=base, **fields)
+    return fn
+
+
+def failing(error: type[Exception] = KerntuneError, text: str = "no config is left for kernel add") -> Any:
+    """A function whose check raises."""
+
+    def fn() -> None:
+        raise error(text)
+
+    fn.script = {}
+    return fn
+
+
+def compare_reference(actual: Any, expected: Any, *, rtol: Any, atol: Any, case: str) -> None:
+    if abs(actual - expected) > (atol or 0):
+        raise ReferenceMismatch(f"{case}: {actual} is not {expected}, off by {abs(actual - expected)} (rtol={rtol})")
+
+
+class Session:
+    device = "cuda"
+
+    def __init__(self, settings: Settings, backend: Any, options: Any) -> None:
+        self.settings, self.backend, self.options, self.static = settings, backend, options, options["static"]
+        log(f"open backend={backend!r} update={settings.update.value} targets={','.join(settings.targets)}")
+        log(f"policy {settings.policy}")
+        log(f"paths root={settings.root} baselines={settings.baselines} cache={settings.cache_dir}")
+
+    def header(self) -> list[str]:
+        return ["scripted device, Triton 3.9", f"baselines {self.settings.baselines}"]
+
+    def start(self) -> None:
+        log("start")
+
+    def close(self) -> None:
+        log("close")
+
+    def check(self, call: Call, progress: Any) -> Checked:
+        log(f"check {call.nodeid} {call.name} scope={call.scope} tolerance={call.policy.tolerance}")
+        for text in self.options["progress"]:
+            progress(text)
+        value = call.fn(*call.args, **call.kwargs)
+        if call.reference is not None:
+            compare_reference(value, call.reference(), rtol=call.rtol, atol=call.atol, case=call.nodeid)
+        targets = self.settings.targets or ("cuda:90",)
+        return Checked(value, tuple(self._result(call, t) for t in (targets if self.static else targets[:1])))
+
+    def _result(self, call: Call, target: str) -> CaseResult:
+        script = dict(call.fn.script)
+        verdict = script.pop("verdict")
+        case = CaseId(call.nodeid, call.name)
+        change = None
+        if script["current_ns"] and script["baseline_ns"]:
+            ratio = script["current_ns"] / script["baseline_ns"] - 1
+            change = Estimate(ratio, ratio - 0.005, script.pop("high", ratio + 0.005), 0.999)
+        launch = LaunchReport("add_kernel", Config({"BLOCK": 1024}, num_warps=8), (4, 1, 1), 32, 0, 2048)
+        message = f"{verdict.value} {case}: scripted"
+        outcome = call.policy.outcome(verdict)
+        given = {"target": target, "launches": (launch,), "change": change, "tolerance": call.policy.tolerance}
+        return CaseResult(case, "shapes", verdict, outcome, message, device="scripted", **given, **script)
+
+    def stale(self, ran: Any, selected_all: bool) -> list[CaseResult]:
+        log(f"stale selected_all={selected_all} ran={sorted(ran)}")
+        out = []
+        for text in self.options["stale"]:
+            case = CaseId(*text.split("!"))
+            outcome = self.settings.policy.outcome(Verdict.STALE)
+            out.append(CaseResult(case, "old shapes", Verdict.STALE, outcome, f"STALE {case}: no such case", "cuda:90"))
+        return out
+
+    def static_end(self, exc: BaseException) -> str | None:
+        return f"static_end of {exc}" if self.static and isinstance(exc, NeedsGpu) else None
+
+
+def log(line: str) -> None:
+    with Path("engine.log").open("a") as file:
+        file.write(line + "\n")
+
+
+def install(**options: Any) -> None:
+    """Put this stand-in in the engine's place; ``unusable`` makes opening it a usage error with that text."""
+    options = {"static": False, "stale": [], "progress": [], "unusable": ""} | options
+
+    def open_session(settings: Settings, backend: Any = None) -> Session:
+        if options["unusable"]:
+            raise UsageError(options["unusable"])
+        return Session(settings, backend, options)
+
+    module = types.ModuleType("kerntune.check")
+    for thing in (Settings, Call, Checked, Session, compare_reference, open_session):
+        setattr(module, thing.__name__, thing)
+    sys.modules["kerntune.check"] = module

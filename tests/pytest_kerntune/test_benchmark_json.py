@@ -1,0 +1,87 @@
+"""``--kerntune-benchmark-json``: what pytest-benchmark's own tools make of it."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_kerntune.benchmark_json import stats
+
+pytest_plugins = ["pytester"]
+
+SOURCE = """
+@pytest.mark.parametrize("rows", [1024, 4096])
+def test_softmax(autotune, rows):
+    autotune(kernel(times_ns=(12000.0, 13000.0, 14000.0, 16000.0), flops=12.4e6))
+    autotune(kernel(ns=None), name="compiled only")
+"""
+
+
+def write(project, name, *arguments):
+    project.file(SOURCE)
+    project.run(f"--kerntune-benchmark-json={name}", *arguments).assert_outcomes(passed=2)
+
+
+def test_pytest_benchmark_compare_reads_it(project):
+    pytest.importorskip("pytest_benchmark")
+    write(project, "one.json")
+    write(project, "two.json")
+    elsewhere = project.path / "elsewhere"  # compare imports the conftest beside it
+    elsewhere.mkdir()
+    files = [str(project.path / name) for name in ("one.json", "two.json")]
+    command = [sys.executable, "-m", "pytest_benchmark", "compare", *files, "--group-by=param:rows"]
+    run = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    assert "2 tests" in run.stdout
+    assert "test_softmax[4096] (" in run.stdout
+    assert "13.7500" in run.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["-p", "no:benchmark"]])
+def test_document(project, arguments):
+    write(project, "b.json", *arguments)
+    document = project.json("b.json")
+    one = document["benchmarks"][1]
+    assert len(document["benchmarks"]) == 2
+    assert (one["name"], one["fullname"]) == ("test_softmax[4096]", "test_it.py::test_softmax[4096]")
+    assert (one["params"], one["param"], one["group"]) == ({"rows": "4096"}, "4096", None)
+    assert one["extra_info"]["tflops"] == pytest.approx(12.4e6 / 13.9e-6 / 1e12)
+    assert one["extra_info"]["verdict"] == "PASS"
+    assert one["stats"]["rounds"] == 4
+    assert one["stats"]["mean"] == pytest.approx(13.75e-6)
+    assert document["machine_info"]["cpu"]["brand_raw"] == "scripted"
+
+
+def test_has_the_fields_of_pytest_benchmark():
+    theirs = pytest.importorskip("pytest_benchmark.stats")
+    reference = theirs.Stats()
+    data = [3.0, 1.0, 2.0, 4.0, 100.0]
+    for x in data:
+        reference.update(x)
+    expected, ours = reference.as_dict(), stats(data)
+    assert set(expected) <= set(ours)
+    for name in ("min", "max", "mean", "stddev", "rounds", "median", "ops", "total", "stddev_outliers"):
+        assert ours[name] == pytest.approx(expected[name]), name
+
+
+@given(st.lists(st.floats(min_value=1e-9, max_value=1.0), min_size=1, max_size=50))
+def test_stats_are_ordered(data):
+    s = stats(data)
+    order = [s["min"], s["q1"], s["median"], s["q3"], s["max"]]
+    assert all(a <= b * (1 + 1e-12) for a, b in pairwise(order))
+    assert s["median"] == pytest.approx(statistics.median(data))
+    assert s["min"] <= s["ld15iqr"] <= s["hd15iqr"] <= s["max"]
+
+
+def test_ini_key(project):
+    project.file(SOURCE)
+    project.pytester.makeini("[pytest]\nkerntune_benchmark_json = b.json\n")
+    project.run().assert_outcomes(passed=2)
+    assert len(project.json("b.json")["benchmarks"]) == 2

@@ -1,0 +1,138 @@
+"""The plugin on the real engine: real kernels, compiled for real, timed on the scripted GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import _pytest.pytester
+import pytest
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = """
+from kerntune.backend.fake import FakeBackend, Rule, Script
+
+def pytest_kerntune_backend(config):
+    return FakeBackend(Script([{rules}]))
+"""
+
+SOURCE = """
+import torch, triton, triton.language as tl
+
+@triton.autotune(configs=[triton.Config({{"BLOCK": b}}, num_warps=4) for b in ({blocks})], key=["n"])
+@triton.jit
+def scale_kernel(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * {factor}, mask=at < n)
+
+def scale(x):
+    y = torch.empty_like(x)
+    scale_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    return y
+
+@pytest.mark.autotune
+@pytest.mark.parametrize("n", [{size}])
+def test_scale(autotune, n):
+    x = torch.ones(n, device=autotune.device)
+    assert autotune(scale, x).shape == x.shape
+"""
+
+FAST = "Rule(time_ns=20_000.0)"
+FAST_WITH_128 = "Rule(constexprs={'BLOCK': 128}, time_ns=20_000.0), Rule(time_ns=24_000.0)"
+
+
+class KeepLibraries(_pytest.pytester.SysModulesSnapshot):
+    """Lets pytester forget the project's modules only: torch and triton can't be imported twice."""
+
+    def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
+        super().__init__(preserve=lambda name: name not in ("conftest", "scripted", "test_it"))
+
+
+@pytest.fixture(autouse=True)
+def keep_libraries(monkeypatch):
+    """Before pytester is set up, for it looks at the modules then."""
+    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", KeepLibraries)
+
+
+@pytest.fixture
+def kernel_project(project):
+    """Runs the kernel test on a GPU with given rules."""
+
+    def run(*args, rules=FAST, blocks="64, 128", factor="2.0", size=4096, source=SOURCE):
+        project.pytester.makeconftest(CONFTEST.format(rules=rules))
+        text = source.format(blocks=blocks, factor=factor, size=size)
+        project.pytester.makepyfile(test_it="import pytest\n" + text)
+        quiet = ("-W", "ignore:TRITON_DEFAULT_FP_FUSION")  # Triton 3.9 announces another default
+        return project.run(*quiet, "--kerntune-cache-dir=cache", *args)
+
+    run.project = project
+    return run
+
+
+def test_records_then_passes(kernel_project):
+    first = kernel_project()
+    first.assert_outcomes(passed=1)
+    first.stdout.fnmatch_lines(["*scale_kernel: BLOCK=* 20 µs *NEW (recorded)", "1 baseline recorded; *"])
+    second = kernel_project("--kerntune-json=run.json")
+    second.assert_outcomes(passed=1)
+    second.stdout.fnmatch_lines(["1 PASS"])
+    assert kernel_project.project.json()["counts"] == {"PASS": 1}
+
+
+def test_lost_winner_fails_with_size_and_cause(kernel_project):
+    kernel_project(rules=FAST_WITH_128).stdout.fnmatch_lines(["*BLOCK=128* 20 µs *NEW*"])
+    result = kernel_project("--junitxml=j.xml", rules=FAST_WITH_128, blocks="64,")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["REGRESSED test_it.py::test_scale[[]4096]: 20.0 µs -> 24.0 µs (+20.* %, 99.9 % CI *config*"]
+    )
+    result.stdout.no_fnmatch_line("*Traceback*")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert "kerntune_verdict" in (kernel_project.project.path / "j.xml").read_text()
+
+
+def test_other_code_of_the_same_speed_passes(kernel_project):
+    kernel_project()
+    result = kernel_project(factor="3.0")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["1 PASS"])
+
+
+def test_gain_is_offered_and_recorded_on_request(kernel_project):
+    kernel_project(rules=FAST_WITH_128, blocks="64,")
+    arguments = {"rules": FAST_WITH_128, "blocks": "64, 128"}
+    kernel_project(**arguments).stdout.fnmatch_lines(["1 IMPROVED", "1 case improved; *--kerntune-update=improved"])
+    kernel_project("--kerntune-update=improved", **arguments).stdout.fnmatch_lines(["*IMPROVED (recorded)"])
+    kernel_project(**arguments).stdout.fnmatch_lines(["1 PASS"])
+
+
+def test_case_that_is_gone_is_stale(kernel_project):
+    kernel_project()
+    result = kernel_project(size=8192)
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["STALE test_it.py::test_scale[[]4096]: *", "1 NEW, 1 STALE"])
+    kernel_project("-k", "8192", size=8192).stdout.fnmatch_lines(["1 PASS"])
+
+
+def test_stale_cases_are_known_under_xdist(kernel_project, monkeypatch, source_environ):
+    pytest.importorskip("xdist")
+    monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
+    kernel_project()
+    kernel_project("-n1").stdout.fnmatch_lines(["1 PASS"])
+
+
+def test_call_that_launches_nothing_is_incomplete(kernel_project, monkeypatch):
+    source = "def test_a(autotune):\n    assert autotune(lambda: 5) == 5\n"
+    kernel_project(source=source).stdout.fnmatch_lines(
+        ["*KerntuneWarning: INCOMPLETE test_it.py::test_a: no Triton kernel*"]
+    )
+    monkeypatch.setenv("CI", "1")
+    kernel_project(source=source).assert_outcomes(failed=1)
+
+
+def test_read_only_baselines_fail_cleanly(kernel_project):
+    (kernel_project.project.path / "baselines").write_text("a file where the folder should be")
+    result = kernel_project()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["test_it.py::test_scale[[]4096]: *baselines*"])
+    result.stdout.no_fnmatch_line("*Traceback*")

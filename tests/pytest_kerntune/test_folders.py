@@ -1,0 +1,51 @@
+"""``--kerntune-baselines`` and ``--kerntune-cache-dir``."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+def paths(project) -> dict[str, str]:
+    line = next(x for x in project.log.splitlines() if x.startswith("paths "))
+    return dict(part.split("=") for part in line.split()[1:])
+
+
+def test_defaults(project, one_test):
+    project.file(one_test())
+    project.run()
+    assert paths(project) == {"root": str(project.path), "baselines": str(project.path / "baselines"), "cache": "None"}
+
+
+def test_options_count_from_where_pytest_was_called(project, one_test, monkeypatch):
+    project.pytester.makeini("[pytest]\n")
+    project.file(one_test())
+    (project.path / "sub").mkdir()
+    monkeypatch.chdir(project.path / "sub")
+    project.run("--kerntune-baselines=b", "--kerntune-cache-dir=../c", "..")
+    monkeypatch.chdir(project.path)
+    found = (project.path / "sub" / "engine.log").read_text()
+    assert f"root={project.path} baselines={project.path}/sub/b cache={project.path}/c" in found
+
+
+def test_ini_keys_count_from_the_ini_file(project, one_test, monkeypatch):
+    project.pytester.makeini("[pytest]\nkerntune_baselines = b\nkerntune_cache_dir = /tmp/c\n")
+    project.file(one_test())
+    (project.path / "sub").mkdir()
+    monkeypatch.chdir(project.path / "sub")
+    project.run("..")
+    found = (project.path / "sub" / "engine.log").read_text()
+    assert f"root={project.path} baselines={project.path}/b cache=/tmp/c" in found
+
+
+def test_header_names_the_baselines(project, one_test):
+    project.file(one_test())
+    result = project.run("--kerntune-baselines=b")
+    result.stdout.fnmatch_lines(["kerntune: scripted device, Triton 3.9", f"kerntune: baselines {project.path}/b"])
+
+
+@pytest.mark.parametrize("arguments", [["--no-header"], ["-q"]])
+def test_header_can_be_left_out(project, one_test, arguments):
+    project.file(one_test())
+    project.run(*arguments).stdout.no_fnmatch_line("kerntune: *")

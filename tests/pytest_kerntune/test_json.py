@@ -1,0 +1,90 @@
+"""``--kerntune-json``."""
+
+from __future__ import annotations
+
+import pytest
+
+from kerntune.policy import Verdict
+from kerntune.report import read_run
+
+pytest_plugins = ["pytester"]
+
+SOURCE = """
+@pytest.mark.autotune
+def test_slow(autotune):
+    autotune(kernel("REGRESSED"))
+    autotune(kernel("PASS"), name="second")
+
+def test_new(autotune):
+    autotune(kernel("NEW", base=None, rung="written"))
+"""
+
+
+def test_holds_everything(project):
+    project.file(SOURCE)
+    result = project.run("--kerntune-json=out/run.json")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    run = read_run(project.path / "out" / "run.json")
+    assert [(str(r.case), r.verdict) for r in run.results] == [
+        ("test_it.py::test_slow", Verdict.REGRESSED),
+        ("test_it.py::test_slow::second", Verdict.PASS),
+        ("test_it.py::test_new", Verdict.NEW),
+    ]
+    assert run.results[0].change.point == pytest.approx(0.121, abs=1e-3)
+    assert run.counts == {"PASS": 1, "REGRESSED": 1, "NEW": 1}
+    assert run.exit_status == 1
+    assert run.header[0] == "scripted device, Triton 3.9"
+    assert run.versions["pytest"] == pytest.__version__
+    assert run.created.endswith("+00:00")
+
+
+def test_infinite_figures_survive(project):
+    project.file("def test_a(autotune):\n    autotune(kernel('INCONCLUSIVE', high=float('inf')))\n")
+    project.run("--kerntune-json=run.json").assert_outcomes(passed=1, warnings=1)
+    assert read_run(project.path / "run.json").results[0].change.high > 1e300
+
+
+def test_ini_key_counts_from_the_ini_file(project):
+    project.file(SOURCE)
+    project.pytester.makeini("[pytest]\nkerntune_json = from_ini.json\n")
+    project.run()
+    assert project.json("from_ini.json")["schema"] == "kerntune.run/1"
+
+
+def test_is_written_when_nothing_was_checked(project):
+    project.file("def test_a(): pass\n")
+    project.run("--kerntune-json=run.json").assert_outcomes(passed=1)
+    assert project.json()["results"] == []
+
+
+def test_folder_is_a_usage_error_before_anything_runs(project):
+    project.file(SOURCE)
+    result = project.run("--kerntune-json=.")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --kerntune-json: * is a folder; name a file"])
+    assert project.log == ""
+
+
+def test_unwritable_file_is_shown_and_fails_the_run(project):
+    project.file("def test_a(autotune):\n    autotune(kernel())\n")
+    (project.path / "file").write_text("")
+    result = project.run("--kerntune-json=file/run.json", "--kerntune-benchmark-json=b.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["1 PASS", "ERROR: *file/run.json: can't be written (*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert project.json("b.json")["benchmarks"]
+
+
+def test_two_outputs_in_one_file_are_refused(project):
+    project.file(SOURCE)
+    result = project.run("--kerntune-json=a.json", "--kerntune-benchmark-json=./a.json")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --kerntune-json and --kerntune-benchmark-json both name *"])
+
+
+def test_nothing_is_written_by_collect_only(project):
+    project.file(SOURCE)
+    result = project.run("--kerntune-json=run.json", "--collect-only")
+    assert result.ret == 0
+    assert not (project.path / "run.json").exists()
+    assert "start" in project.log

@@ -1,0 +1,106 @@
+"""Without ``--kerntune``: ordinary correctness tests, and the engine is left alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch  # here, because pytester forgets what is imported in a test, and torch can't be imported twice
+
+pytest_plugins = ["pytester"]
+
+
+def test_runs_the_function_once_and_times_nothing(project):
+    project.file(
+        """
+runs = []
+
+@pytest.mark.autotune(tolerance=0.05)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a(autotune, rows):
+    assert autotune(lambda x, y: runs.append(x) or x * y, rows, y=3) == rows * 3
+    assert runs.count(rows) == 1
+"""
+    )
+    result = project.plain()
+    result.assert_outcomes(passed=2)
+    result.stdout.no_fnmatch_line("*kerntune*")
+    assert project.log == ""
+
+
+def test_reference_is_checked(project):
+    project.file(
+        """
+def test_good(autotune):
+    assert autotune(kernel(), 5, reference=lambda: 5) == 5
+
+def test_close(autotune):
+    autotune(kernel(), 5, reference=lambda: 6, atol=1)
+
+def test_bad(autotune):
+    autotune(kernel(), 5, reference=lambda: 7, rtol=0.5)
+"""
+    )
+    result = project.plain()
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["test_it.py::test_bad: 5 is not 7, off by 2 (rtol=0.5)"])
+
+
+def test_keywords_reach_the_function(project):
+    project.file("def test_a(autotune):\n    assert autotune(kernel(), fn=1, BLOCK=2) == {'fn': 1, 'BLOCK': 2}\n")
+    project.plain().assert_outcomes(passed=1)
+    project.run().assert_outcomes(passed=1)
+
+
+def test_marked_test_may_leave_the_fixture_alone(project):
+    project.file("@pytest.mark.autotune\ndef test_a():\n    pass\n")
+    project.plain("--strict-markers").assert_outcomes(passed=1)
+
+
+def test_device_is_torchs(project, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    project.file("def test_a(autotune):\n    assert autotune.device == 'cuda'\n")
+    project.plain().assert_outcomes(passed=1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    project.file("def test_a(autotune):\n    assert autotune.device == 'cpu'\n")
+    project.plain().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--kerntune-update",
+        "--kerntune-update=new",
+        "--kerntune-baselines=b",
+        "--kerntune-tolerance=0.1",
+        "--kerntune-missing=warn",
+        "--kerntune-strict",
+        "--kerntune-target=cuda:90",
+        "--kerntune-json=f",
+        "--kerntune-tune=force",
+        "--kerntune-benchmark-json=f",
+        "--kerntune-cache-dir=d",
+    ],
+)
+def test_options_without_kerntune_are_refused(project, one_test, flag):
+    project.file(one_test())
+    result = project.plain(flag)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {flag.partition('=')[0]}: does nothing without --kerntune*"])
+
+
+def test_ini_keys_without_kerntune_wait_for_it(project, one_test):
+    project.file(one_test())
+    project.pytester.makeini("[pytest]\nkerntune_tolerance = 0.1\nkerntune_json = run.json\n")
+    project.plain().assert_outcomes(passed=1)
+    assert not (project.path / "run.json").exists()
+
+
+def test_ini_key_turns_it_on(project, one_test):
+    project.file(one_test("REGRESSED"))
+    project.pytester.makeini("[pytest]\nkerntune = true\n")
+    project.plain("--kerntune-tolerance=0.1").assert_outcomes(failed=1)
+    project.plain("-o", "kerntune=false").assert_outcomes(passed=1)
+
+
+def test_fixture_and_marker_are_documented(project):
+    project.plain("--fixtures").stdout.fnmatch_lines(["*autotune*", "*autotune(fn, *args, reference=...)*"])
+    project.plain("--markers").stdout.fnmatch_lines(["@pytest.mark.autotune(tolerance, floor,*"])

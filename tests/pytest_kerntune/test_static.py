@@ -1,0 +1,100 @@
+"""Without a GPU: tests run on stand-ins, and ending for want of values is no failure."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ENDS_AFTER = """
+@pytest.mark.autotune
+def test_ends(autotune):
+    autotune(kernel("VERDICT", ns=None))
+    raise NeedsGpu("item()")
+"""
+
+
+def test_test_that_can_not_go_on_is_static_only(project):
+    project.engine(static=True)
+    project.file(ENDS_AFTER.replace("VERDICT", "PASS"))
+    result = project.run("--kerntune-json=run.json")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["static only: test_it.py::test_ends stopped *: static_end of item()"])
+    assert project.json()["static_only"] == {"test_it.py::test_ends": "static_end of item()"}
+
+
+def test_verdict_still_falls(project):
+    project.engine(static=True)
+    project.file(ENDS_AFTER.replace("VERDICT", "REGRESSED"))
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["REGRESSED test_it.py::test_ends: scripted"])
+
+
+def test_real_errors_still_fail(project):
+    project.engine(static=True)
+    project.file("def test_a(autotune):\n    autotune(kernel())\n    assert 1 == 2\n")
+    project.run().assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize(("ci", "outcomes"), [("", {"passed": 1, "warnings": 1}), ("1", {"failed": 1})])
+def test_ending_before_the_first_call_is_incomplete(project, monkeypatch, ci, outcomes):
+    monkeypatch.setenv("CI", ci)
+    project.engine(static=True)
+    project.file("@pytest.mark.autotune\ndef test_a(autotune):\n    raise NeedsGpu('item()')\n")
+    result = project.run("--kerntune-json=run.json")
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(["*INCOMPLETE test_it.py::test_a: ended before its first autotune call*"])
+    assert project.json()["counts"] == {"INCOMPLETE": 1}
+
+
+@pytest.mark.parametrize(("ci", "outcomes"), [("", {"skipped": 1}), ("1", {"errors": 1})])
+def test_fixture_that_needs_values(project, monkeypatch, ci, outcomes):
+    monkeypatch.setenv("CI", ci)
+    project.engine(static=True)
+    project.file("@pytest.fixture\ndef x():\n    raise NeedsGpu('item()')\n\ndef test_a(autotune, x): pass\n")
+    result = project.run("-rs", "--kerntune-json=run.json")
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(["*test_it.py::test_a needs results that only a GPU gives*"])
+    assert project.json()["counts"] == {"INCOMPLETE": 1}
+
+
+def test_other_tests_run_and_are_skipped_only_if_they_need_values(project):
+    project.engine(static=True)
+    project.file(
+        """
+@pytest.fixture
+def x():
+    raise NeedsGpu("item()")
+
+def test_passes(): pass
+def test_fails(): assert 1 == 2
+def test_needs(): raise NeedsGpu("item()")
+def test_setup(x): pass
+"""
+    )
+    result = project.run("-rs")
+    result.assert_outcomes(passed=1, failed=1, skipped=2)
+    result.stdout.fnmatch_lines(["*needs results that only a GPU gives: static_end of item()"])
+
+
+def test_with_a_gpu_the_same_error_is_an_error(project):
+    project.file(ENDS_AFTER.replace("VERDICT", "PASS"))
+    project.run().assert_outcomes(failed=1)
+
+
+def test_stand_ins_are_in_place_before_collection_and_go_at_the_end(project):
+    project.engine(static=True)
+    project.file("log('collected')\ndef test_a(autotune):\n    autotune(kernel())\n")
+    project.run().assert_outcomes(passed=1)
+    events = [line.split()[0] for line in project.log.splitlines()]
+    order = [e for e in events if e in ("open", "start", "collected", "check", "stale", "close")]
+    assert order == ["open", "start", "collected", "check", "stale", "close"]
+
+
+def test_engine_is_closed_after_a_collection_error(project):
+    project.engine(static=True)
+    project.file("raise ValueError\n")
+    result = project.run()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert project.log.splitlines()[-1] == "close"

@@ -1,0 +1,152 @@
+"""What the terminal shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_kerntune.terminal import INTERVAL_S, PATIENCE_S, Progress
+
+pytest_plugins = ["pytester"]
+
+
+def test_table_counts_and_offers(project):
+    project.file(
+        """
+def test_fast(autotune):
+    autotune(kernel("IMPROVED", ns=10000.0))
+
+def test_new(autotune):
+    autotune(kernel("NEW", base=None))
+
+def test_kept(autotune):
+    autotune(kernel("NEW", base=None, rung="written"))
+"""
+    )
+    result = project.run("-k", "fast or new or kept")
+    result.stdout.fnmatch_lines(
+        [
+            "*= kerntune =*",
+            "case * config * time * baseline * change * verdict*",
+            "test_it.py::test_fast *add_kernel: BLOCK=1024 num_warps=8 * 10 µs * 12.4 µs * -19.4 % * IMPROVED",
+            "test_it.py::test_kept * NEW (recorded)",
+            "1 IMPROVED, 2 NEW",
+            "1 baseline recorded; commit the folder*",
+            "1 case improved; to hold the gain: pytest *-k 'fast or new or kept' --kerntune-update=improved",
+            "1 case without a baseline; to record: pytest * --kerntune-update=new",
+        ]
+    )
+
+
+def test_offered_command_replaces_the_update(project):
+    project.file("def test_a(autotune):\n    autotune(kernel('IMPROVED'))\n")
+    result = project.run("--kerntune-update=new")
+    line = next(x for x in result.outlines if "to hold the gain" in x)
+    assert line.count("--kerntune-update") == 1
+
+
+def test_many_passes_are_folded_unless_verbose(project):
+    project.file("@pytest.mark.parametrize('n', range(45))\ndef test_a(autotune, n):\n    autotune(kernel())\n")
+    project.run().stdout.fnmatch_lines(["... and 5 more PASS", "45 PASS"])
+    verbose = project.run("-v").stdout
+    verbose.no_fnmatch_line("*more PASS*")
+    verbose.fnmatch_lines(["test_it.py::test_a[[]44] *add_kernel*"])
+
+
+def test_quiet_shows_the_counts(project):
+    project.file("def test_a(autotune):\n    autotune(kernel())\n")
+    result = project.run("-q")
+    result.stdout.fnmatch_lines(["1 PASS"])
+    result.stdout.no_fnmatch_line("case *")
+
+
+def test_failed_case_is_in_the_short_summary(project):
+    project.file("def test_a(autotune):\n    autotune(kernel('REGRESSED'))\n")
+    project.run().stdout.fnmatch_lines(["FAILED test_it.py::test_a - *REGRESSED test_it.py::test_a*"])
+
+
+class Reporter:
+    """A terminal reporter that remembers."""
+
+    def __init__(self, isatty: bool, verbosity: int = 0) -> None:
+        self.isatty, self.verbosity, self.lines = isatty, verbosity, []
+        self._tw = type("Writer", (), {"fullwidth": 40})()
+
+    def ensure_newline(self) -> None:
+        self.lines.append("<newline>")
+
+    def rewrite(self, line: str, erase: bool) -> None:
+        self.lines.append(("rewrite", line))
+
+    def write(self, text: str) -> None:
+        self.lines.append(("write", text))
+
+    def write_line(self, line: str) -> None:
+        self.lines.append(line)
+
+    def flush(self) -> None:
+        pass
+
+
+class Config:
+    """A config with that reporter and no capture manager."""
+
+    def __init__(self, reporter: Reporter | None) -> None:
+        self.pluginmanager = self
+        self.reporter = reporter
+
+    def getplugin(self, name: str) -> Reporter | None:
+        return self.reporter if name == "terminalreporter" else None
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_progress_waits_and_then_rewrites_one_line():
+    reporter, clock = Reporter(isatty=True), Clock()
+    progress = Progress(Config(reporter), clock)
+    show = progress.of("test_a")
+    show("too early")
+    clock.now += PATIENCE_S + 0.01
+    show("12 of 80 configs, best 12.4 µs and a long text")
+    show("too soon")
+    clock.now += INTERVAL_S + 0.01
+    show("13")
+    progress.clear()
+    progress.clear()
+    assert reporter.lines == [
+        "<newline>",
+        ("rewrite", "test_a: 12 of 80 configs, best 12.4 µs "),
+        ("rewrite", "test_a: 13"),
+        ("rewrite", ""),
+        ("write", "\r"),
+    ]
+
+
+@pytest.mark.parametrize(("verbosity", "lines"), [(0, []), (1, ["<newline>", "test_a: 12"])])
+def test_progress_without_a_terminal_takes_verbose(verbosity, lines):
+    reporter, clock = Reporter(isatty=False, verbosity=verbosity), Clock()
+    progress = Progress(Config(reporter), clock)
+    show = progress.of("test_a")
+    clock.now += 10
+    show("12")
+    progress.clear()
+    assert reporter.lines == lines
+
+
+def test_progress_is_silent_on_workers():
+    progress = Progress(Config(None))
+    progress.of("test_a")("12")
+    progress.clear()
+
+
+def test_progress_is_not_captured_as_the_tests_output(project, monkeypatch):
+    monkeypatch.setattr("pytest_kerntune.terminal.PATIENCE_S", 0.0)
+    project.engine(progress=["12 of 80 configs"])
+    project.file("def test_a(autotune, capsys):\n    autotune(kernel())\n    assert capsys.readouterr().out == ''\n")
+    result = project.run("-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["test_it.py::test_a: 12 of 80 configs", "test_it.py::test_a PASSED*"])

@@ -1,0 +1,205 @@
+"""The report: figures as text, the table, a run's JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.config import Config
+from kerntune.errors import StoreError
+from kerntune.policy import Outcome, Verdict
+from kerntune.report import (
+    NO_FIGURE,
+    RunReport,
+    counts,
+    counts_line,
+    format_bytes,
+    format_change,
+    format_configs,
+    format_share,
+    format_static,
+    format_time,
+    properties,
+    read_run,
+    storable,
+    table,
+    write_run,
+)
+from kerntune.result import CaseId, CaseResult, LaunchReport
+from kerntune.stats import Estimate
+
+ADD = LaunchReport("add", Config({"BLOCK": 1024}, num_warps=8), (4, 1, 1), 32, 0, 2048)
+SPILLING = LaunchReport("mul", None, (4, 1, 1), 255, 48, None)
+
+
+def result(name: str = "test_a", verdict: Verdict = Verdict.PASS, **fields) -> CaseResult:
+    base = {"target": "cuda:90", "launches": (ADD,), "current_ns": 13900.0, "baseline_ns": 12400.0}
+    case = CaseId(f"tests/test_it.py::{name}", fields.pop("call", "0"))
+    return CaseResult(case, "f", verdict, Outcome.PASS, f"{verdict.value} {name}", **(base | fields))
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0.0, "0 ns"),
+        (0.5, "0.5 ns"),
+        (850.0, "850 ns"),
+        (999.4, "999 ns"),
+        (999.6, "1 µs"),
+        (12_400.0, "12.4 µs"),
+        (123_456.0, "123 µs"),
+        (1_234_567.0, "1.23 ms"),
+        (3.2e9, "3.2 s"),
+        (None, NO_FIGURE),
+        (math.nan, NO_FIGURE),
+        (math.inf, NO_FIGURE),
+    ],
+)
+def test_format_time(ns, text):
+    assert format_time(ns) == text
+
+
+@given(st.floats(min_value=1e-3, max_value=1e15))
+def test_format_time_is_right_to_three_digits(ns):
+    number, unit = format_time(ns).split()
+    scale = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert float(number) * scale == pytest.approx(ns, rel=0.006, abs=0.0051)
+
+
+def test_format_bytes_counts_in_binary_units():
+    assert [format_bytes(n) for n in (0, 1000, 49152, 5 << 20)] == ["0 B", "1000 B", "48 KiB", "5 MiB"]
+
+
+def test_format_change_gives_the_interval():
+    assert format_change(Estimate(0.121, 0.116, 0.125, 0.999)) == "+12.1 % (+11.6..+12.5)"
+    assert format_change(Estimate(-0.05, -0.06, -0.04, 0.999)) == "-5.0 % (-6.0..-4.0)"
+    assert format_change(None) == NO_FIGURE
+    assert format_change(Estimate(math.nan, -math.inf, math.inf, 0.999)) == NO_FIGURE
+
+
+@pytest.mark.parametrize("end", [math.inf, sys.float_info.max])
+def test_format_change_leaves_an_unbounded_interval_out(end):
+    assert format_change(Estimate(0.1, -end, end, 0.999)) == "+10.0 %"
+    assert format_share(end) == "> any"
+    assert format_share(-end) == "< any"
+
+
+def test_format_static_takes_the_largest_of_each():
+    assert format_static([ADD, SPILLING]) == "255 regs, 48 B spilled, 2048 B shared"
+    assert format_static([ADD]) == "32 regs, 2048 B shared"
+    assert format_static([LaunchReport("k")]) == NO_FIGURE
+
+
+def test_format_configs_names_each_kernel_and_config_once():
+    assert format_configs([ADD, ADD, SPILLING]) == "add: BLOCK=1024 num_warps=8 num_stages=3\nmul"
+    many = [LaunchReport(f"k{i}") for i in range(9)]
+    assert format_configs(many).splitlines() == ["k0", "k1", "k2", "k3", "... 5 more"]
+    assert format_configs([]) == NO_FIGURE
+
+
+def test_table_has_a_row_per_result():
+    text = table([result("test_a", Verdict.REGRESSED, change=Estimate(0.121, 0.116, 0.125, 0.999)), result("test_b")])
+    assert re.search(r"^case +config +time +baseline +change +verdict *$", text, re.M)
+    row = r"^tests/test_it.py::test_a +add: BLOCK=1024 .*13.9 µs +12.4 µs +\+12.1 % \(\+11.6..\+12.5\) +REGRESSED"
+    assert re.search(row, text, re.M)
+    assert re.search(r"test_b .* – +PASS", text)
+
+
+def test_table_shows_static_figures_without_a_time():
+    static = {"current_ns": None, "baseline_ns": None, "launches": (SPILLING,)}
+    text = table([result(**static), result(findings=("mul spills 48 B more",), **static)])
+    assert re.search(r"^case +config +static figures +change +verdict *$", text, re.M)
+    assert re.search(r"255 regs, 48 B spilled +– +PASS", text)
+    assert re.search(r"255 regs, 48 B spilled +mul spills 48 B more +PASS", text)
+    assert re.search(r"^case +config +static figures +verdict *$", table([result(**static)]), re.M)
+
+
+def test_table_names_targets_only_if_there_are_several():
+    one = result()
+    assert "cuda:90" not in table([one, one])
+    assert "(hip:gfx942)" in table([one, result(target="hip:gfx942")])
+
+
+def test_table_says_what_was_recorded():
+    assert "NEW (recorded)" in table([result(verdict=Verdict.NEW, recorded=True)])
+
+
+def test_table_folds_passes_but_nothing_else():
+    results = [result(f"test_{i:03}", Verdict.PASS if i % 2 else Verdict.DRIFTED) for i in range(100)]
+    text = table(results, max_rows=60)
+    assert text.count("DRIFTED") == 50
+    assert "test_001" in text
+    assert "test_099" not in text
+    assert text.endswith("... and 40 more PASS")
+    assert table(results, max_rows=None).count("PASS") == 50
+
+
+def test_counts_are_in_the_order_of_the_verdicts():
+    results = [result(verdict=v) for v in (Verdict.NEW, Verdict.PASS, Verdict.NEW)]
+    assert counts(results) == {Verdict.PASS: 1, Verdict.NEW: 2}
+    assert counts_line(results) == "1 PASS, 2 NEW"
+    assert counts_line([]) == "no case was checked"
+
+
+def test_properties_name_the_call_only_if_there_are_several():
+    one = result(verdict=Verdict.REGRESSED, change=Estimate(0.121, 0.116, 0.125, 0.999))
+    assert properties([one]) == [
+        ("kerntune_verdict", "REGRESSED"),
+        ("kerntune_change", "+0.1210"),
+        ("kerntune_time_ns", "13900.0"),
+        ("kerntune_baseline_ns", "12400.0"),
+    ]
+    names = [name for name, _ in properties([one, result(call="add", target="hip:gfx942")])]
+    assert "kerntune_verdict[0 cuda:90]" in names
+    assert "kerntune_verdict[add hip:gfx942]" in names
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+any_float = st.floats()
+
+
+@given(st.none() | any_float, st.none() | any_float, st.lists(any_float), any_float, any_float, any_float)
+def test_run_reads_back_what_was_written(tmp_path_factory, current, base, times, point, low, high):
+    change = Estimate(point, low, high, 0.999)
+    one = result(current_ns=current, baseline_ns=base, times_ns=tuple(times), change=change)
+    run = RunReport((one,), ("a GPU",), {"PASS": 1}, {"test": "why"}, {"case": {"x": 1}}, 1, "now", {"kerntune": "1"})
+    path = tmp_path_factory.mktemp("run") / "run.json"
+    write_run(path, run)
+    assert read_run(path) == msgspec.structs.replace(run, results=(storable(one),))
+
+
+def test_storable_keeps_what_is_finite_and_marks_what_is_not():
+    one = result(current_ns=math.nan, times_ns=(1.0, math.inf), change=Estimate(0.1, -1.0, math.inf, 0.999))
+    kept = storable(one)
+    assert kept.current_ns is None
+    assert kept.times_ns == (1.0,)
+    assert kept.change == Estimate(0.1, -1.0, sys.float_info.max, 0.999)
+    assert storable(result(change=Estimate(math.nan, 0.0, 1.0, 0.999))).change is None
+    assert storable(result()) == result()
+
+
+def test_run_of_another_schema_is_refused(tmp_path):
+    path = tmp_path / "run.json"
+    write_run(path, RunReport((result(),)))
+    assert json.loads(path.read_text())["schema"] == "kerntune.run/1"
+    path.write_text(path.read_text().replace("kerntune.run/1", "kerntune.run/9"))
+    with pytest.raises(StoreError, match=r"run\.json: has schema 'kerntune.run/9'"):
+        read_run(path)
+
+
+def test_write_keeps_the_old_file_when_it_fails(tmp_path, monkeypatch):
+    path = tmp_path / "run.json"
+    path.write_text("old")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    with pytest.raises(StoreError, match=r"run\.json"):
+        write_run(path, RunReport(()))
+    assert path.read_text() == "old"
+    assert list(Path(tmp_path).iterdir()) == [path]
