@@ -390,7 +390,7 @@ def test_recording_anew_mends_a_damaged_artifact(artifacts: Artifacts, damage: A
 )
 def test_unreadable_is_not_missing(artifacts: Artifacts) -> None:
     (artifacts.folder / f"{sha(b'three')}.xz").mkdir()
-    with pytest.raises(BaselineError, match="three|can't be read"):
+    with pytest.raises(BaselineError, match="can't be read"):
         artifacts[sha(b"three")]
 
 

@@ -203,9 +203,8 @@ def small_files(limit: int) -> Iterator[None]:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     write_atomic(path, b"old")
-    with small_files(1000):
-        with pytest.raises(BaselineError, match="can't be written"):
-            write_atomic(path, b"x" * 100_000, error=BaselineError)
+    with small_files(1000), pytest.raises(BaselineError, match="can't be written"):
+        write_atomic(path, b"x" * 100_000, error=BaselineError)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file.json"]
 

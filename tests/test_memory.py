@@ -99,6 +99,15 @@ def test_any_bytes_of_a_small_integer_storage_come_back(data: bytes, dtype: str)
     assert remembered(data, dtype)[1] == data
 
 
+def test_the_start_of_a_large_storage_speaks_for_all_of_it() -> None:
+    """Only some of a large storage is read; then its start is no whole content to keep."""
+    data = np.arange(100, dtype="<i4").tobytes()
+    assert describe_content(data, "int32", len(data)) == describe_content(data, "int32")
+    assert describe_content(data, "int32", STORE_LIMIT) == (Stored(hashlib.sha256(data).hexdigest()), data)
+    assert describe_content(data, "int32", STORE_LIMIT + 1) == (Uniform(0, 99), None)
+    assert describe_content(bytes(400), "int32", 1 << 30) == (Zeros(), None)
+
+
 @pytest.mark.parametrize("dtype", [*FLOAT_TYPES, *OTHER_TYPES])
 @pytest.mark.parametrize("nbytes", [1, 3, 8, 10, 4099])
 def test_made_content_has_the_storages_size(dtype: str, nbytes: int) -> None:

@@ -65,7 +65,7 @@ def test_commit_writes_and_marks(store: BaselineStore) -> None:
     (result,) = checked.commit()
     (path,) = store.time_files()
     assert result.recorded
-    assert result.baseline_path == str(path)
+    assert result.baseline_path == path.relative_to(store.folder.parent).as_posix()
     assert store.time(H100, CASE, FINGERPRINT) == time_baseline()
     assert not checked.results[0].recorded
 

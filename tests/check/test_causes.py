@@ -54,9 +54,6 @@ def test_unchanged_configs_are_one_line(same: list[tuple[str, Config | None]]) -
     assert config_causes(same, same) == ["config unchanged"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="two equal Configs that are two objects are both == and != (tests/test_config.py)"
-)
 def test_an_equal_config_read_from_disk_is_unchanged() -> None:
     assert config_causes([("a", SMALL)], [("a", Config({"BLOCK": 128}))]) == ["config unchanged"]
 

@@ -79,7 +79,8 @@ def test_a_regression_says_everything() -> None:
     change = Estimate(0.121, 0.116, 0.125, 0.999)
     causes = ["code changed", "config unchanged"]
     assert timed_message(Verdict.REGRESSED, CASE, 12_400.0, 13_900.0, change, causes) == (
-        "REGRESSED t.py::test[4096]: 12.4 µs -> 13.9 µs (+12.1 %, 99.9 % CI +11.6..+12.5), code changed, config unchanged"
+        "REGRESSED t.py::test[4096]: 12.4 µs -> 13.9 µs "
+        "(+12.1 %, 99.9 % CI +11.6..+12.5), code changed, config unchanged"
     )
 
 
