@@ -58,9 +58,9 @@ class HostGpu:
         self.copies += 1
         target.data[: source.nbytes] = source.data
 
-    def read(self, buffer: Buffer) -> bytes:
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         assert isinstance(buffer, HostBuffer)
-        return bytes(buffer.data)
+        return bytes(buffer.data[:limit])
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         assert isinstance(buffer, HostBuffer)

@@ -236,18 +236,18 @@ def test_an_empty_launch_writes_nothing() -> None:
 # copies
 
 
-def memory(gpu: HostGpu, *contents: tuple[bytes, bool]) -> Memory:
+def memory(gpu: Any, *contents: tuple[bytes, bool]) -> Memory:
     storages = [Storage(len(data), "uint8", Zeros(), written=not shared) for data, shared in contents]
     sources = []
     for data, shared in contents:
         buffer = gpu.allocate(len(data))
         gpu.write(buffer, data)
         sources.append(Source(buffer, shared))
-    return Memory(gpu, storages, sources)  # type: ignore[arg-type]  # as much of a Gpu as memory needs
+    return Memory(gpu, storages, sources)
 
 
 def test_copy_zero_of_what_nobody_writes_is_the_users_memory() -> None:
-    gpu = HostGpu(SMALL)
+    gpu: Any = HostGpu(SMALL)
     made = memory(gpu, (b"read", True), (b"written", False))
     made.ensure(3)
     assert made.replicas == 3
@@ -259,7 +259,7 @@ def test_copy_zero_of_what_nobody_writes_is_the_users_memory() -> None:
 
 
 def test_ensure_makes_only_what_is_missing() -> None:
-    gpu = HostGpu(SMALL)
+    gpu: Any = HostGpu(SMALL)
     made = memory(gpu, (b"1234", False))
     first = made.buffer(0, 0)
     made.ensure(2)
@@ -271,7 +271,7 @@ def test_ensure_makes_only_what_is_missing() -> None:
 
 
 def test_restore_is_for_one_copy_and_some_storages() -> None:
-    gpu = HostGpu(SMALL)
+    gpu: Any = HostGpu(SMALL)
     made = memory(gpu, (b"aa", False), (b"bb", False), (b"cc", True))
     made.ensure(2)
     for replica in range(2):
@@ -284,7 +284,7 @@ def test_restore_is_for_one_copy_and_some_storages() -> None:
 
 
 def test_no_room_for_a_copy_leaves_the_ones_there() -> None:
-    gpu = HostGpu(SMALL, memory_bytes=1000)
+    gpu: Any = HostGpu(SMALL, memory_bytes=1000)
     made = memory(gpu, (bytes(300), False))
     with pytest.raises(MeasurementError):
         made.ensure(5)
@@ -311,7 +311,7 @@ def plan_of(sizes: list[int], **changes: Any) -> Recording:
 def test_rotation_holds_twice_the_cache_within_a_quarter_of_the_memory(
     sizes: list[int], free: int, replicas: int
 ) -> None:
-    gpu = HostGpu(SMALL, memory_bytes=free)
+    gpu: Any = HostGpu(SMALL, memory_bytes=free)
     made = memory(gpu, *[(bytes(n), True) for n in sizes])
     assert made.rotation(plan_of(sizes)) == replicas
 
@@ -328,7 +328,7 @@ def test_nothing_to_rotate() -> None:
 
 @given(st.lists(st.integers(1, 1 << 16), min_size=1, max_size=4), st.integers(1 << 19, 1 << 24))
 def test_rotation_always_fits(sizes: list[int], free: int) -> None:
-    gpu = HostGpu(SMALL, memory_bytes=free)
+    gpu: Any = HostGpu(SMALL, memory_bytes=free)
     made = memory(gpu, *[(bytes(n), True) for n in sizes])
     replicas = made.rotation(plan_of(sizes))
     assert 1 <= replicas <= MAX_REPLICAS
@@ -345,14 +345,14 @@ def test_rotation_always_fits(sizes: list[int], free: int) -> None:
     ],
 )
 def test_sources_from_what_is_stored(content: Any, stored: bytes | None, written: bool, data: bytes) -> None:
-    gpu = HostGpu(SMALL)
-    source = make_source(gpu, Storage(8, "uint8", content, written=written), stored)  # type: ignore[arg-type]
+    gpu: Any = HostGpu(SMALL)
+    source = make_source(gpu, Storage(8, "uint8", content, written=written), stored)
     assert gpu.read(source.pristine) == data
     assert source.shared is not written
 
 
 def test_require_memory_says_what_for_and_how_much() -> None:
-    gpu = HostGpu(SMALL, memory_bytes=1 << 30)
-    require_memory(gpu, 1 << 30, "a copy")  # type: ignore[arg-type]
+    gpu: Any = HostGpu(SMALL, memory_bytes=1 << 30)
+    require_memory(gpu, 1 << 30, "a copy")
     with pytest.raises(MeasurementError, match=r"a copy needs 1\.5 GiB, the device has 1\.0 GiB free"):
-        require_memory(gpu, 3 << 29, "a copy")  # type: ignore[arg-type]
+        require_memory(gpu, 3 << 29, "a copy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -38,11 +39,11 @@ def plan(reads: tuple[int, ...] = (0,), writes: tuple[int, ...] = (1,), dtype: s
 
 def program(kernel: Kernel, a: Recording | None = None) -> Program:
     a = a or plan()
-    gpu = HostGpu(H100, kernels={"code": kernel})
+    gpu: Any = HostGpu(H100, kernels={"code": kernel})
     data = NUMBERS.tobytes()
-    sources = [make_source(gpu, s, data if isinstance(s.content, Stored) else None) for s in a.storages]  # type: ignore[arg-type]
-    memory = Memory(gpu, a.storages, sources)  # type: ignore[arg-type]  # as much of a Gpu as this needs
-    return Program(Loader(gpu), a, memory, artifacts_of())  # type: ignore[arg-type]
+    sources = [make_source(gpu, s, data if isinstance(s.content, Stored) else None) for s in a.storages]
+    memory = Memory(gpu, a.storages, sources)
+    return Program(Loader(gpu), a, memory, artifacts_of())
 
 
 def double(pointers: list[bytearray]) -> None:
