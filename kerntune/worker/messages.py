@@ -48,7 +48,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 Message = Union[Ready, PairRequest, PairReply, Failed]
 
-_DECODER = msgspec.msgpack.Decoder(Message)
+_DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
 def send(stream: BinaryIO, message: Message) -> None:

@@ -37,11 +37,13 @@ class Pairs(Protocol):
 class LocalPairs:
     """Answers in this process, on a given device: for scripted devices."""
 
-    def __init__(self, gpu: Executor) -> None:
+    def __init__(self, gpu: Executor | None) -> None:
         self._gpu = gpu
 
     def run(self, request: PairRequest) -> PairReply:
-        """At once."""
+        """At once. Without a device there is nothing to run on."""
+        if self._gpu is None:
+            raise ReplayError("there is no device to replay on")
         return _checked(answer(self._gpu, request))
 
     def close(self) -> None:
