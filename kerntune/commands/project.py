@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -13,8 +12,10 @@ from typing import Any
 
 from kerntune.errors import UsageError
 
-tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-"""Python 3.10 has no TOML reader; pytest brings tomli there."""
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings tomli there
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 DEFAULT_BASELINES = "baselines"
 
