@@ -281,6 +281,9 @@ def test_restore_is_for_one_copy_and_some_storages() -> None:
     assert [gpu.read(made.buffer(0, s)) for s in range(2)] == [b"\0\0", b"\0\0"]
     assert [gpu.read(made.buffer(1, s)) for s in range(2)] == [b"\0\0", b"bb"]
     assert [gpu.read(s.pristine) for s in made.sources] == [b"aa", b"bb", b"cc"]
+    copies = gpu.copies
+    made.restore(0, [2])
+    assert gpu.copies == copies, "the user's own memory is its own first content"
 
 
 def test_no_room_for_a_copy_leaves_the_ones_there() -> None:
