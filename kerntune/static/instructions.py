@@ -21,7 +21,7 @@ NVIDIA_CLASSES: Mapping[str, str] = {
     "atomic": r"ATOM[GS]?|RED[GS]?|REDAS",
     "mufu": r"MUFU",
     "barrier": r"BAR|SYNCS|WARPSYNC|WARPGROUP|UCGABAR\w*|NANOSLEEP",
-    "fence": r"MEMBAR|FENCE|ERRBAR|DEPBAR|LDGDEPBAR|CCTL\w*",
+    "fence": r"MEMBAR|FENCE|(?:CGA)?ERRBAR|DEPBAR|LDGDEPBAR|CCTL\w*",
     "fp32": r"F(?:FMA|ADD|MUL|SETP|MNMX|SET|CHK)\d?",
     "fp16": r"H(?:FMA2|ADD2|MUL2|SETP2|SET2|MNMX2)",
     "convert": r"F2F|F2FP|F2I|F2IP|I2F|I2FP|I2I|I2IP|FRND",
