@@ -119,7 +119,7 @@ KERNELS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "add_whole": (add_whole, "*fp32 *fp32 *fp32", {"BLOCK": 1024}),
     "add_half": (add_whole, "*fp16 *fp16 *fp16", {"BLOCK": 1024}),
     "softmax": (softmax, "*fp32 *fp32 i32", {"BLOCK": 4096}),
-    "add_huge": (add, "*fp32 *fp32 *fp32 i32", {"BLOCK": 16384}),
+    "add_huge": (add, "*fp32 *fp32 *fp32 i32", {"BLOCK": 4096}),
     "double": (double, "*fp32 *fp32", {"BLOCK": 512}),
     "sine": (sine, "*fp32 *fp32", {"BLOCK": 2048}),
     "histogram": (histogram, "*i32 *i32 i32", {"BLOCK": 1024}),
