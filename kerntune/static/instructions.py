@@ -17,7 +17,7 @@ NVIDIA_CLASSES: Mapping[str, str] = {
     "shared_load": r"LDSM?",
     "shared_store": r"STSM?|STAS",
     "tma": r"UTMA\w+|UBLK\w+",
-    "tensor_memory": r"LDTM|STTM|UTC(?:CP|BAR|ATOMSWS|SHIFT)",
+    "tensor_memory": r"LDTM|STTM|UTC(?:CP|BAR|ATOMSWS|SHIFT)|UVIRTCOUNT",
     "atomic": r"ATOM[GS]?|RED[GS]?|REDAS",
     "mufu": r"MUFU",
     "barrier": r"BAR|SYNCS|WARPSYNC|WARPGROUP|UCGABAR\w*|NANOSLEEP",
@@ -27,7 +27,7 @@ NVIDIA_CLASSES: Mapping[str, str] = {
     "convert": r"F2F|F2FP|F2I|F2IP|I2F|I2FP|I2I|I2IP|FRND",
     "shuffle": r"SHFL|C?REDUX|VOTEU?|MATCH|MOVM|ELECT",
     "branch": r"BRA|BRXU?|JMP|JMXU?|CALL|RET|EXIT|BSYNC|BSSY|BREAK|BMOV|YIELD|KILL|BPT",
-    "move": r"U?(?:MOV|SEL|PRMT|PLOP3|LDC)|LDCU|FSEL|R2UR|S2U?R|CS2U?R|P2R|R2P|R2B|B2R|LEPC",
+    "move": r"U?(?:MOV|SEL|PRMT|PLOP3|LDC)|LDCU|FSEL|R2UR|S2U?R|CS2U?R|P2R|R2P|R2B|B2R|LEPC|RPCMOV",
     "integer": r"U?(?:IMAD|IADD\w*|LEA|LOP3|SHF|ISETP|SGXT|IABS|IMNMX|BMSK|BREV|FLO|POPC)|VI\w+|VABSDIFF\w*|IDP",
     "nop": r"NOP",
 }
