@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from kerntune.backend.standin.ends import StandInEnd
-from kerntune.backend.standin.patches import replace
+from kerntune.backend.standin.patches import replace, replace_known
 
 MEMORY_METHODS = ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__")
 """Methods that read a tensor's memory: torch 2.13 crashes, or complains of subclasses, in some of them."""
@@ -21,9 +22,14 @@ def install_methods(stack: contextlib.ExitStack) -> None:
     for name in MEMORY_METHODS:
         replace(stack, FakeTensor, name, _ending(name))
     replace(stack, FakeTensor, "__format__", _format)
+    replace_known(stack, fake_tensor, "init_gpu_context", _touch_nothing)
     replace(stack, FakeTensor, "__deepcopy__", _deepcopy)
     replace(stack, FakeTensor, "__copy__", _copy)
     replace(stack, FakeTensor, "record_stream", _record_stream)
+
+
+def _touch_nothing(device: torch.device) -> None:
+    """torch 2.11 to 2.13 allocate on a device that seems to be there, to make their own engine work."""
 
 
 def _ending(name: str) -> Callable[..., Any]:
