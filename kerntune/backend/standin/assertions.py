@@ -63,14 +63,14 @@ class Comparisons:
 
     def _reduction(self, usual: bool, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
-        if isinstance(result, FakeTensor) and result.numel() == 1 and self._known.of(result) is None:
+        if isinstance(result, FakeTensor) and result.numel() == 1 and not self._known.knows(result):
             setattr(result, TRUTH, usual)
         return result
 
     def _truth(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """``bool(t)`` and ``t.item()``: told of a reduced comparison, and of any comparison right in an ``assert``."""
         asked = args[0]
-        if self._known.of(asked) is not None:
+        if self._known.knows(asked):
             return func(*args, **kwargs)
         usual = getattr(asked, TRUTH, None)
         if usual is not None:
@@ -81,7 +81,7 @@ class Comparisons:
 
     def _all_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
-        return all(self._known.of(tensor) is not None for tensor in tensors)
+        return all(map(self._known.knows, tensors))
 
 
 def _asked(default: bool) -> bool:

@@ -76,7 +76,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
 
     def _outcome(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """A stand-in for the outcome, with its values if they are known; a real outcome on the CPU, if it can be."""
-        inputs = self._known.inputs(func, args, kwargs)
+        inputs = None if _fake_mode_is_on() else self._known.inputs(func, args, kwargs)
         try:
             with self._fake:
                 outcome = func(*args, **kwargs)
@@ -90,7 +90,8 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         elif isinstance(outcome, FakeTensor) and outcome.device.type == "cpu" and not func._schema.is_mutable:
             return real
         else:
-            self._known.keep(outcome, real)
+            derived = any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs))
+            self._known.keep(outcome, real, derived)
         return outcome
 
     def _by_position(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -116,9 +117,14 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         return stand_in
 
 
+def _fake_mode_is_on() -> bool:
+    """Whether torch is amid a fake operator, or a test has entered a fake mode of its own."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
 def _wants_stand_in(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
-        return False  # someone else's fake mode (torch.compile, a test's own) decides
+    if _fake_mode_is_on():
+        return False  # it decides, ours or someone else's (torch.compile, a test's own)
     device = kwargs.get("device")
     if device is not None and torch.device(device).type == "cuda":
         return True

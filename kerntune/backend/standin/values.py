@@ -30,20 +30,29 @@ class KnownValues:
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """A real CPU tensor over the known bytes, with the shape and strides of ``tensor``; ``None`` if not known."""
-        if tensor.numel() > KNOWN_ELEMENTS:
+        if not self.knows(tensor):
             return None
         if not isinstance(tensor, FakeTensor):
-            return tensor.detach() if tensor.device.type == "cpu" else None
-        known = self._bytes.get(tensor.untyped_storage())
-        if known is None:
-            return None
-        view = torch.empty(0, dtype=tensor.dtype)
-        return view.set_(known, tensor.storage_offset(), tensor.shape, tensor.stride())
+            return tensor.detach()
+        known, shape, strides = self._bytes[tensor.untyped_storage()], tensor.shape, tensor.stride()
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # torch may ask amid a fake operator
+            return torch.empty(0, dtype=tensor.dtype).set_(known, tensor.storage_offset(), shape, strides)
 
-    def keep(self, stand_in: Any, real: Any) -> None:
-        """Remember ``real`` as the values of ``stand_in`` (tensors, or equal lists of them), where it is worth it."""
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether the values of a tensor are known, and few."""
+        if tensor.numel() > KNOWN_ELEMENTS:
+            return False
+        if isinstance(tensor, FakeTensor):
+            return tensor.untyped_storage() in self._bytes
+        return bool(tensor.device.type == "cpu")
+
+    def keep(self, stand_in: Any, real: Any, derived: bool = True) -> None:
+        """Remember ``real`` as the values of ``stand_in`` (tensors, or equal lists of them).
+
+        What is ``derived`` from known stand-ins is kept whole; of what else a test makes, integers and single numbers.
+        """
         for fake, value in zip(_flat(stand_in), _flat(real), strict=True):
-            if isinstance(fake, FakeTensor) and _worth_keeping(fake, value):
+            if isinstance(fake, FakeTensor) and _laid_out_alike(fake, value) and (derived or _is_plain(value)):
                 self._bytes.setdefault(fake.untyped_storage(), value.untyped_storage())
 
     def forget(self, value: Any) -> None:
@@ -59,7 +68,7 @@ class KnownValues:
         tensors = [item for item in _flat([*args, *kwargs.values()]) if isinstance(item, torch.Tensor)]
         if not tensors and func._schema.name.removeprefix("aten::") not in ROOTS:
             return None
-        if any(self.of(tensor) is None for tensor in tensors):
+        if not all(map(self.knows, tensors)):
             return None
         return [self._real(value) for value in args], {name: self._real(value) for name, value in kwargs.items()}
 
@@ -84,8 +93,11 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _worth_keeping(fake: torch.Tensor, real: torch.Tensor) -> bool:
-    """Integers and single numbers, laid out alike, so that every view of the one is a view of the other."""
-    plain = real.numel() == 1 or not (real.dtype.is_floating_point or real.dtype.is_complex)
+def _laid_out_alike(fake: torch.Tensor, real: torch.Tensor) -> bool:
+    """Whether every view of the one is a view of the other."""
     whole = real.storage_offset() == fake.storage_offset() == 0
-    return plain and whole and (real.shape, real.stride(), real.dtype) == (fake.shape, fake.stride(), fake.dtype)
+    return whole and (real.shape, real.stride(), real.dtype) == (fake.shape, fake.stride(), fake.dtype)
+
+
+def _is_plain(real: torch.Tensor) -> bool:
+    return real.numel() == 1 or not (real.dtype.is_floating_point or real.dtype.is_complex)
