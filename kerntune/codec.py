@@ -30,7 +30,7 @@ def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: typ
     """
     try:
         found = msgspec.json.decode(data, type=_Header).schema
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise error(
             f"{where}: not readable as JSON ({exc}); the file may be cut off. Restore it or record it anew"
         ) from exc
@@ -41,7 +41,7 @@ def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: typ
         )
     try:
         return msgspec.json.decode(data, type=kind, strict=True)
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise error(f"{where}: {exc}. Restore the file or record it anew") from exc
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerntune.backend.base import Buffer, Gpu
+from kerntune.backend.base import Buffer, Executor
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.recording import Content, Normal, Recording, Storage, Stored, Uniform, Zeros
 
@@ -34,7 +34,7 @@ class Source:
 class Memory:
     """Buffers for one memory plan. Copy ``r`` of storage ``s`` is ``buffer(r, s)``."""
 
-    def __init__(self, gpu: Gpu, storages: Sequence[Storage], sources: Sequence[Source]) -> None:
+    def __init__(self, gpu: Executor, storages: Sequence[Storage], sources: Sequence[Source]) -> None:
         self.gpu = gpu
         self.storages = tuple(storages)
         self.sources = tuple(sources)
@@ -102,7 +102,7 @@ def in_place_storages(recording: Recording) -> list[int]:
     return [i for i in written_storages(recording) if first[i]]
 
 
-def make_source(gpu: Gpu, storage: Storage, stored: bytes | None = None) -> Source:
+def make_source(gpu: Executor, storage: Storage, stored: bytes | None = None) -> Source:
     """A pristine buffer with the content that a stored recording describes."""
     buffer = gpu.allocate(storage.nbytes)
     data = content_bytes(storage, stored)
@@ -194,7 +194,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def require_memory(gpu: Gpu, nbytes: int, what: str) -> None:
+def require_memory(gpu: Executor, nbytes: int, what: str) -> None:
     """:class:`MeasurementError` if the device has not ``nbytes`` left for ``what``."""
     free = gpu.free_bytes()
     if nbytes > free:

@@ -9,7 +9,7 @@ from math import log
 
 import msgspec
 
-from kerntune.backend.base import Gpu
+from kerntune.backend.base import Executor
 from kerntune.launch import Artifacts, Loader, Program
 from kerntune.measure.base import Slot
 from kerntune.measure.stopping import warm
@@ -77,7 +77,7 @@ class Pairing:
 
 
 def shared_memory(
-    gpu: Gpu, mine: Recording, live: Sequence[Source], other: Recording, stored: Artifacts
+    gpu: Executor, mine: Recording, live: Sequence[Source], other: Recording, stored: Artifacts
 ) -> tuple[Memory, Recording]:
     """Memory that both sides run on, and ``other`` with its storages renumbered for it.
 

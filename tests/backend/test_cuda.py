@@ -8,7 +8,6 @@ triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402  # after the skip
 
 import kerntune  # noqa: E402
-
 from kerntune.backend.cuda import CudaBackend  # noqa: E402
 from kerntune.capture import Capture  # noqa: E402
 from kerntune.compile import Compiler  # noqa: E402
