@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -67,7 +68,7 @@ class WinnerCache:
         try:
             found = codec.from_json(data, Winner, SCHEMA, where=str(path), error=CacheError)
         except StoreError as exc:
-            self._set_aside(path, str(exc))
+            self._set_aside(path, data, str(exc))
             return None
         return found if found.key == key else None
 
@@ -81,9 +82,14 @@ class WinnerCache:
         out = []
         for path in sorted(self.folder.glob("winners/*/*.json")):
             try:
-                out.append(codec.from_json(path.read_bytes(), Winner, SCHEMA, where=str(path), error=CacheError))
+                data = path.read_bytes()
+            except OSError as exc:
+                self.damaged.append(f"{path}: can't be read ({exc.strerror})")
+                continue
+            try:
+                out.append(codec.from_json(data, Winner, SCHEMA, where=str(path), error=CacheError))
             except StoreError as exc:
-                self._set_aside(path, str(exc))
+                self._set_aside(path, data, str(exc))
         return out
 
     def clear(self) -> int:
@@ -97,8 +103,10 @@ class WinnerCache:
         digest = key.digest()
         return self.folder / "winners" / digest[:2] / f"{digest}.json"
 
-    def _set_aside(self, path: Path, why: str) -> None:
+    def _set_aside(self, path: Path, seen: bytes, why: str) -> None:
+        """Move a damaged file away, unless another process has put a good one there meanwhile. Never fatal."""
         self.damaged.append(why)
-        with filelock.FileLock(str(self.folder / ".lock"), timeout=LOCK_TIMEOUT_S):
-            if path.exists():
+        lock = filelock.FileLock(str(self.folder / ".lock"), timeout=LOCK_TIMEOUT_S)
+        with contextlib.suppress(OSError, filelock.Timeout), lock:
+            if path.read_bytes() == seen:
                 path.replace(path.with_suffix(".damaged"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +13,8 @@ from kerntune.errors import KerntuneError, UsageError
 EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
 
 REFRESH = ("baselines", "refresh")
+
+Run = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,14 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(words: list[str]) -> int:
     if tuple(words[:2]) == REFRESH and words[2:3] not in (["-h"], ["--help"]):
-        return _load("refresh", "run")(words[2:])  # all that follows is pytest's, options too
+        return run_refresh(words[2:])  # all that follows is pytest's, options too
     args = build_parser().parse_args(words)
-    return _load(args.module, args.function)(args)
-
-
-def _load(module: str, function: str) -> Callable[..., int]:
-    found: Callable[..., int] = getattr(importlib.import_module(f"kerntune.commands.{module}"), function)
-    return found
+    run: Run = args.function
+    return run(args)
 
 
 def _text(exc: Exception) -> str:
@@ -58,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
     _cache(commands.add_parser("cache", help="the winners of earlier tuning"))
-    doctor = _command(commands, "doctor", "run", "what this machine can do, and what is missing")
+    doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
     return parser
@@ -66,12 +63,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _baselines(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _show(_command(commands, "show", "run", "all baselines: case, device, config, time, environment"))
-    _diff(_command(commands, "diff", "run", "what changed between two folders or git revisions, worst first"))
-    _refresh(_command(commands, "refresh", "run", "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]"))
-    _apply(_command(commands, "apply", "run", "write the baselines that a run's JSON from another machine carries"))
-    _prune(_command(commands, "prune", "run", "remove baselines of tests that no longer exist"))
-    _folder(_command(commands, "verify", "run", "whether every baseline and every artifact is whole"))
+    _show(_command(commands, "show", run_show, "all baselines: case, device, config, time, environment"))
+    _diff(_command(commands, "diff", run_diff, "what changed between two folders or git revisions, worst first"))
+    _refresh(
+        _command(
+            commands,
+            "refresh",
+            lambda args: run_refresh([]),
+            "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]",
+        )
+    )
+    _apply(_command(commands, "apply", run_apply, "write the baselines that a run's JSON from another machine carries"))
+    _prune(_command(commands, "prune", run_prune, "remove baselines of tests that no longer exist"))
+    _folder(_command(commands, "verify", run_verify, "whether every baseline and every artifact is whole"))
 
 
 def _show(parser: argparse.ArgumentParser) -> None:
@@ -122,8 +126,8 @@ def _prune(parser: argparse.ArgumentParser) -> None:
 
 def _cache(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    show = _command(commands, "show", "show", "all winners", module="cache")
-    clear = _command(commands, "clear", "clear", "remove all winners: the next run tunes anew", module="cache")
+    show = _command(commands, "show", run_cache_show, "all winners")
+    clear = _command(commands, "clear", run_cache_clear, "remove all winners: the next run tunes anew")
     for command in (show, clear):
         command.add_argument(
             "--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)"
@@ -132,10 +136,10 @@ def _cache(parser: argparse.ArgumentParser) -> None:
 
 
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, function: str, text: str, module: str = ""
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Run, text: str
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=EPILOG)
-    parser.set_defaults(module=module or name, function=function)
+    parser.set_defaults(function=run)
     return parser
 
 
@@ -151,6 +155,69 @@ def _case(parser: argparse.ArgumentParser) -> None:
 
 def _json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """``kerntune baselines show``."""
+    from kerntune.commands import show
+
+    return show.run(args)
+
+
+def run_diff(args: argparse.Namespace) -> int:
+    """``kerntune baselines diff``."""
+    from kerntune.commands import diff
+
+    return diff.run(args)
+
+
+def run_apply(args: argparse.Namespace) -> int:
+    """``kerntune baselines apply``."""
+    from kerntune.commands import apply
+
+    return apply.run(args)
+
+
+def run_prune(args: argparse.Namespace) -> int:
+    """``kerntune baselines prune``."""
+    from kerntune.commands import prune
+
+    return prune.run(args)
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    """``kerntune baselines verify``."""
+    from kerntune.commands import verify
+
+    return verify.run(args)
+
+
+def run_cache_show(args: argparse.Namespace) -> int:
+    """``kerntune cache show``."""
+    from kerntune.commands import cache
+
+    return cache.show(args)
+
+
+def run_cache_clear(args: argparse.Namespace) -> int:
+    """``kerntune cache clear``."""
+    from kerntune.commands import cache
+
+    return cache.clear(args)
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    """``kerntune doctor``."""
+    from kerntune.commands import doctor
+
+    return doctor.run(args)
+
+
+def run_refresh(args: Sequence[str]) -> int:
+    """``kerntune baselines refresh``."""
+    from kerntune.commands import refresh
+
+    return refresh.run(args)
 
 
 if __name__ == "__main__":

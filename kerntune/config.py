@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
@@ -102,13 +103,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         fields = {k: values[k] for k in COMPILE_FIELDS if k in values}
         kwargs = {k: v for k, v in values.items() if k not in COMPILE_FIELDS}
         for name, value in {**fields, **kwargs}.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"config value {name}={value} isn't finite; write it in the kernel instead")
             if value is not None and not isinstance(value, (bool, int, float, str)):
                 raise ConfigError(
                     f"config value {name}={value!r} is a {type(value).__name__}; "
                     "a config holds numbers, text and truth values only"
                 )
         for name, value in fields.items():
-            if (value is None and name != "maxnreg") or isinstance(value, (str, float)):
+            if (value is None and name != "maxnreg") or isinstance(value, (bool, str, float)):
                 raise ConfigError(f"config value {name}={value!r} must be a whole number")
         return cls(kwargs=kwargs, **fields)
 

@@ -27,10 +27,13 @@ from kerntune.bundle import (
     is_complete,
     unpacked,
 )
-from kerntune.check.call import Pending
+from kerntune.check.call import Checked, Pending
 from kerntune.config import Config
 from kerntune.errors import BaselineError
 from kerntune.recording import Param
+from kerntune.report import RunReport, read_run, write_run
+from pytest_kerntune.fixture import Record
+from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
 
 
 def as_json(pending: Pending) -> dict[str, Any]:
@@ -209,3 +212,29 @@ def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path):
     (tmp_path / "baselines").write_text("a file where the folder should be")
     with pytest.raises(BaselineError, match=r"baselines.*can't be written"):
         apply_bundle(bundle_of(timed()), BaselineStore(tmp_path / "baselines"))
+
+
+def record_of(*pendings: Pending | None, **state: Any) -> Record:
+    """What the plugin knows of a test whose calls measured these."""
+    return Record(checks=[Checked(None, (), tuple(pendings))], **state)
+
+
+def test_bundles_travel_from_a_test_to_the_file_of_its_run(tmp_path):
+    report = pytest.TestReport("t.py::test", ("t.py", 1, "test"), {}, "passed", None, "teardown")
+    record = record_of(timed(), None, static(call="1"), finished=True)
+    attach(report, Payload("t.py::test", finished=True, baselines=carried(record)))
+    collected = Collected()
+    collected.add(payload_of(report))
+    write_run(tmp_path / "run.json", RunReport((), baselines=collected.baselines))
+    read = read_run(tmp_path / "run.json").baselines
+    assert len(read) == 2
+    store = BaselineStore(tmp_path / "applied")
+    for name, value in read.items():
+        apply_bundle(decode_bundle(value, name), store)
+    assert tree(store.folder) == tree(folder(tmp_path / "committed", timed(), static(call="1")).folder)
+
+
+def test_a_test_that_broke_off_carries_nothing():
+    assert carried(record_of(timed())) == {}
+    assert len(carried(record_of(static(), static_only="needs a GPU's values"))) == 1
+    assert len(carried(record_of(timed(), finished=True))) == 1

@@ -147,7 +147,6 @@ def test_a_file_in_the_folders_place_is_an_error_with_its_path(cache: WinnerCach
     assert str(cache.folder) in str(info.value)
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason="a damaged entry that can't be set aside ends the run")
 @pytest.mark.parametrize("place", [".lock", "the aside name"])
 def test_damage_that_can_not_be_set_aside_is_not_fatal(cache: WinnerCache, place: str) -> None:
     """A cache folder that is read-only (an image, another user's); folders in the way refuse a superuser too."""
@@ -160,9 +159,6 @@ def test_damage_that_can_not_be_set_aside_is_not_fatal(cache: WinnerCache, place
     assert len(cache.damaged) == 1
 
 
-@pytest.mark.xfail(
-    strict=True, raises=IsADirectoryError, reason="entries() and clear() take it for granted that they can read"
-)
 def test_entries_survive_what_can_not_be_read(cache: WinnerCache) -> None:
     cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
     (cache.folder / "winners" / "00" / "folder.json").mkdir(parents=True)
@@ -237,7 +233,6 @@ def test_two_processes_set_the_same_damage_aside(cache: WinnerCache) -> None:
     assert path.with_suffix(".damaged").read_bytes() == b"{"
 
 
-@pytest.mark.xfail(strict=True, reason="what is set aside is whatever lies there by then, a good entry too")
 def test_a_good_entry_that_came_meanwhile_is_not_set_aside(cache: WinnerCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Process A reads damage; before it sets it aside, B mends the entry."""
     cache.put(KEY, LARGE, 1.0, ENVIRONMENT)

@@ -119,15 +119,11 @@ def test_refuses_what_is_no_object(data: bytes) -> None:
         read(data)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=UnicodeDecodeError, reason="msgspec raises UnicodeDecodeError, from_json lets it out"
-)
 def test_bytes_that_are_no_text_are_damage() -> None:
     with pytest.raises(BaselineError):
         read(b'{"schema": "test.thing/2", "name": "\xff"}')
 
 
-@pytest.mark.xfail(strict=True, raises=RecursionError, reason="from_json lets msgspec's RecursionError out")
 def test_absurd_nesting_is_damage() -> None:
     with pytest.raises(BaselineError):
         read(b'{"extra":' + b"[" * 100_000)
@@ -152,9 +148,6 @@ class Open(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     change: Estimate
 
 
-@pytest.mark.xfail(
-    strict=True, reason="JSON has no infinity: an estimate from few blocks is written as null, then refused"
-)
 def test_an_open_interval_can_be_read_back() -> None:
     written = to_json(Open(SCHEMA, Estimate(0.1, -math.inf, math.inf, 0.999)))
     assert from_json(written, Open, SCHEMA, where="x").change.high == math.inf

@@ -50,7 +50,6 @@ def test_what_parses_is_its_own_text(text: str) -> None:
     assert str(target) == text.strip()
 
 
-@pytest.mark.xfail(strict=True, reason=r"\d takes any script's digits: a folder named in them, an architecture in none")
 def test_digits_are_ascii() -> None:
     with pytest.raises(TargetError):
         Target.parse("cuda:٩٠")

@@ -66,8 +66,8 @@ TABLE: list[Row] = [
         lambda e, t: e.launched > 0 and e.expected is not None and e.launched < e.expected,
         Verdict.INCOMPLETE,
     ),
-    ("no baseline", lambda e, t: counted(e) and e.expected is None, Verdict.NEW),
-    ("static failure", lambda e, t: counted(e) and e.expected is not None and e.static_failure, Verdict.REGRESSED),
+    ("static failure", lambda e, t: counted(e) and e.static_failure, Verdict.REGRESSED),
+    ("no baseline", lambda e, t: counted(e) and e.expected is None and not e.static_failure, Verdict.NEW),
     (
         "static only",
         lambda e, t: counted(e) and e.expected is not None and not e.static_failure and not e.timed,

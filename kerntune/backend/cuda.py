@@ -37,12 +37,12 @@ class CudaGpu(DriverGpu):
         import torch
 
         torch.cuda.init()
-        self._torch, self._ordinal = torch, torch.cuda.current_device()
-        super().__init__(self._ordinal)
+        self._torch = torch
+        super().__init__(torch.cuda.current_device())
 
     def current_stream(self) -> int:
         """torch's: our work is ordered with the user's."""
-        return int(self._torch._C._cuda_getCurrentRawStream(self._ordinal))
+        return int(self._torch._C._cuda_getCurrentRawStream(self.ordinal))
 
     def environment(self) -> Environment:
         """Versions, clocks and throttle reasons (NVML) as they are now."""

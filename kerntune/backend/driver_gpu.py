@@ -92,6 +92,7 @@ class DriverGpu:
     """One device in its primary context (the one that torch uses too), on one stream."""
 
     def __init__(self, ordinal: int = 0) -> None:
+        self.ordinal = ordinal
         cuda = library()
         check(cuda.cuInit(0), "starting the driver")
         self._device = ctypes.c_int()

@@ -73,7 +73,8 @@ def _offers(path: Path, pattern: Pattern) -> Iterator[Offer]:
     report = read(path)
     if not report.baselines:
         raise BaselineError(
-            f"{path}: carries no baselines; take the file of a run with --kerntune-json whose tests ran to their end"
+            f"{path}: carries no baselines; let the other machine run with --kerntune-json and --kerntune-update=all: "
+            "a run keeps what a baseline needs only of cases that it is to write"
         )
     for name, value in report.baselines.items():
         where = f"{path}: {name}"

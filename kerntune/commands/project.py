@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import importlib
 import os
 import sys
 from collections.abc import Mapping
@@ -13,8 +12,10 @@ from typing import Any
 
 from kerntune.errors import UsageError
 
-tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-"""Python 3.10 has no TOML reader; pytest brings tomli there."""
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings tomli there
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 DEFAULT_BASELINES = "baselines"
 
@@ -46,13 +47,16 @@ class Project:
 
 def find_project(start: Path) -> Project:
     """The project that a bare ``pytest`` in ``start`` would run; :class:`UsageError` for an ini file that is broken."""
-    start = Path(os.path.abspath(start))
-    for folder in (start, *start.parents):
-        for name in INI_FILES:
-            values = _read(folder / name)
-            if values is not None:
-                return Project(folder, folder / name, values)
-    return Project(start)
+    folders = [p := Path(os.path.abspath(start)), *p.parents]
+    for path in (folder / name for folder in folders for name in INI_FILES):
+        values = _read(path)
+        if values is not None:
+            return Project(path.parent, path, values)
+    for mark in ("pyproject.toml", "setup.py"):  # without settings these still say where a project begins
+        for folder in folders:
+            if (folder / mark).is_file():
+                return Project(folder, folder / mark if mark == "pyproject.toml" else None)
+    return Project(folders[0])
 
 
 def baseline_folder(given: str | None, start: Path) -> Path:

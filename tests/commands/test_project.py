@@ -51,6 +51,20 @@ def test_a_file_without_settings_for_pytest_is_passed_over(tmp_path, name):
     assert find_project(tmp_path / "inner").root == tmp_path
 
 
+@pytest.mark.parametrize(
+    "files", [["pyproject.toml"], ["tox.ini"], ["setup.cfg"], ["setup.py"], [], [*OTHERS, "setup.py"]]
+)
+def test_without_settings_a_project_begins_where_pytest_says(pytester, monkeypatch, files):
+    for name in files:
+        (pytester.path / name).write_text(OTHERS.get(name, ""))
+    start = pytester.path / "deep" / "er"
+    start.mkdir(parents=True)
+    monkeypatch.chdir(start)
+    config = pytester.parseconfig()
+    found = find_project(start)
+    assert (found.root, found.ini) == (config.rootpath, config.inipath)
+
+
 def test_an_empty_pytest_ini_counts(tmp_path):
     (tmp_path / "pytest.ini").write_text("")
     assert find_project(tmp_path).ini == tmp_path / "pytest.ini"

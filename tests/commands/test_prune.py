@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -35,15 +33,11 @@ GONE = ("test_here.py::test_add[3]", "test_here.py::TestNorm::test_layer", "test
 
 
 @pytest.fixture
-def project(kerntune, tmp_path, monkeypatch) -> Iterator[Path]:
-    """A project with a test file, where ``kerntune`` runs. Not pytester's: that forgets all modules that are imported
-    meanwhile, and torch can't be imported twice."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = elsewhere\naddopts = -p no:cacheprovider\n")
-    (tmp_path / "test_here.py").write_text(TESTS)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    yield tmp_path
-    for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(tmp_path))]:
-        del sys.modules[name]
+def project(inner) -> Path:
+    """A project with a test file."""
+    (inner / "pytest.ini").write_text("[pytest]\ntestpaths = elsewhere\naddopts = -p no:cacheprovider\n")
+    (inner / "test_here.py").write_text(TESTS)
+    return inner
 
 
 def cases(path: Path) -> set[str]:
