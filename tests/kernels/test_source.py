@@ -134,21 +134,31 @@ def test_arguments_of_the_decorator_change_the_hash(load: Load, case: str) -> No
     assert source_hash(load("".join(DECORATED[case]))) != source_hash(load(HEAD + KERNEL))
 
 
+LIBRARY = """
+import triton
+import triton.language as tl
+
+SHIFT = tl.constexpr(3)
+
+
+@triton.jit
+def helper(x):
+    return x * 2
+"""
+
+
 @pytest.mark.xfail(strict=True, reason="helpers and constants reached through a module are not in the hash")
-@pytest.mark.parametrize("change", ["def helper(x):\n    return x * 3", "SHIFT = tl.constexpr(4)"])
+@pytest.mark.parametrize("change", [("x * 2", "x * 3"), ("constexpr(3)", "constexpr(4)")], ids=["helper", "constant"])
 def test_what_the_kernel_reaches_through_a_module_changes_the_hash(
-    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str]
 ) -> None:
-    kernel = "import {lib} as lib\n" + HEAD + KERNEL.replace("helper(x) + SHIFT", "lib.helper(x) + lib.SHIFT")
-    library = "import triton\nimport triton.language as tl\nSHIFT = tl.constexpr(3)\n@triton.jit\ndef helper(x):\n    return x * 2\n"
-    old = change.partition(" = ")[0] if change.startswith("SHIFT") else "def helper(x):\n    return x * 2"
-    changed = library.replace("SHIFT = tl.constexpr(3)" if old == "SHIFT" else old, change)
-    assert changed != library
+    kernel = HEAD + KERNEL.replace("helper(x) + SHIFT", "library.helper(x) + library.SHIFT")
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / "kernel_lib_a.py").write_text(library)
-    (tmp_path / "kernel_lib_b.py").write_text(changed)
-    a, b = (load(kernel.format(lib=f"kernel_lib_{x}")) for x in "ab")
-    assert source_hash(a) != source_hash(b)
+    hashes = []
+    for name, text in (("library_before", LIBRARY), ("library_after", LIBRARY.replace(*change))):
+        (tmp_path / f"{name}.py").write_text(text)
+        hashes.append(source_hash(load(f"import {name} as library\n{kernel}")))
+    assert hashes[0] != hashes[1]
 
 
 def test_recursion_ends(load: Load) -> None:
