@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import lzma
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from kerntune import codec
 from kerntune.device import DeviceSpec, Environment, Target
-from kerntune.errors import BaselineError, StoreError
+from kerntune.errors import BaselineError, StoreError, TargetError
 from kerntune.measure.base import Sample
 from kerntune.recording import Recording, Stored
 from kerntune.result import CaseId
@@ -95,8 +97,10 @@ class Artifacts(Mapping[str, bytes]):
         path = self._path(sha256)
         try:
             packed = path.read_bytes()
-        except OSError:
+        except FileNotFoundError:
             raise KeyError(sha256) from None
+        except OSError as exc:
+            raise BaselineError(f"{path}: can't be read ({exc.strerror})") from exc
         try:
             data = lzma.decompress(packed)
         except lzma.LZMAError as exc:
@@ -115,10 +119,13 @@ class Artifacts(Mapping[str, bytes]):
         return sum(1 for _ in self)
 
     def put(self, sha256: str, data: bytes) -> None:
-        """Store bytes under their checksum, once."""
-        path = self._path(sha256)
-        if not path.exists():
-            codec.write_atomic(path, lzma.compress(data, preset=9), error=BaselineError)
+        """Store bytes under their checksum, once; a damaged file is written anew."""
+        try:
+            if sha256 in self and self[sha256] == data:
+                return
+        except BaselineError:
+            pass
+        codec.write_atomic(self._path(sha256), lzma.compress(data, preset=6), error=BaselineError)
 
     def _path(self, sha256: str) -> Path:
         return self.folder / f"{sha256}.xz"
@@ -143,9 +150,8 @@ class BaselineStore:
         slugs = [p.name for p in self.folder.iterdir() if p.is_dir()] if self.folder.is_dir() else []
         out = []
         for slug in sorted(slugs):
-            match = re.fullmatch(r"(cuda|hip)-(\w+)", slug)
-            if match:
-                out.append(Target.parse(f"{match[1]}:{match[2]}"))
+            with contextlib.suppress(TargetError):
+                out.append(Target.parse(slug.replace("-", ":", 1)))
         return out
 
     def artifacts(self, target: Target) -> Artifacts:
@@ -160,7 +166,8 @@ class BaselineStore:
 
     def time(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> TimeBaseline | None:
         """The time baseline of a case, None if there is none; BaselineError if it can't be read."""
-        return self.read_time(self.time_path(device, case, fingerprint))
+        path = self.time_path(device, case, fingerprint)
+        return _expected(self.read_time(path), path, case, fingerprint)
 
     def read_time(self, path: Path) -> TimeBaseline | None:
         """A time baseline by its path."""
@@ -189,7 +196,8 @@ class BaselineStore:
 
     def static(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
         """The static baseline of a case, None if there is none; BaselineError if it can't be read."""
-        return self.read_static(self.static_path(target, triton, case, fingerprint))
+        path = self.static_path(target, triton, case, fingerprint)
+        return _expected(self.read_static(path), path, case, fingerprint)
 
     def read_static(self, path: Path) -> StaticBaseline | None:
         """A static baseline by its path."""
@@ -249,7 +257,8 @@ class BaselineStore:
         """Every baseline in the folder, or why it can't be read."""
         for path in (*self.time_files(), *self.static_files()):
             try:
-                found = self.read_time(path) if "time" in path.parts else self.read_static(path)
+                timed = path.relative_to(self.folder).parts[2] == "time"
+                found = self.read_time(path) if timed else self.read_static(path)
             except StoreError as exc:
                 yield path, exc
             else:
@@ -275,6 +284,18 @@ def case_file(case: CaseId, fingerprint: str) -> str:
     digest = hashlib.sha256(f"{case.nodeid}\0{case.call}\0{fingerprint}".encode()).hexdigest()[:8]
     folders = [re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in file.split("/") if part not in ("", ".", "..")]
     return "/".join([*folders, f"{readable}-{digest}.json"])
+
+
+Kept = TypeVar("Kept", TimeBaseline, StaticBaseline)
+
+
+def _expected(found: Kept | None, path: Path, case: CaseId, fingerprint: str) -> Kept | None:
+    """A baseline that is the case's own; :class:`BaselineError` for a file that was copied to another's place."""
+    if found is not None and (found.case, found.fingerprint) != (case, fingerprint):
+        raise BaselineError(
+            f"{path}: holds the baseline of {found.case}, not of {case}; remove it or record the case anew"
+        )
+    return found
 
 
 def _read(path: Path) -> bytes | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 from pathlib import Path
 
 import filelock
@@ -44,11 +46,16 @@ class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: Environment
 
 
+def default_folder() -> Path:
+    """``KERNTUNE_CACHE_DIR`` if it is set, else the user's cache folder for kerntune."""
+    return Path(os.environ.get("KERNTUNE_CACHE_DIR") or platformdirs.user_cache_dir("kerntune"))
+
+
 class WinnerCache:
     """One small file a winner, safe under many processes. A damaged file is set aside, never fatal."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or Path(platformdirs.user_cache_dir("kerntune"))
+        self.folder = folder or default_folder()
         self.damaged: list[str] = []
 
     def get(self, key: WinnerKey) -> Winner | None:
@@ -61,7 +68,7 @@ class WinnerCache:
         try:
             found = codec.from_json(data, Winner, SCHEMA, where=str(path), error=CacheError)
         except StoreError as exc:
-            self._set_aside(path, str(exc))
+            self._set_aside(path, data, str(exc))
             return None
         return found if found.key == key else None
 
@@ -75,9 +82,14 @@ class WinnerCache:
         out = []
         for path in sorted(self.folder.glob("winners/*/*.json")):
             try:
-                out.append(codec.from_json(path.read_bytes(), Winner, SCHEMA, where=str(path), error=CacheError))
+                data = path.read_bytes()
+            except OSError as exc:
+                self.damaged.append(f"{path}: can't be read ({exc.strerror})")
+                continue
+            try:
+                out.append(codec.from_json(data, Winner, SCHEMA, where=str(path), error=CacheError))
             except StoreError as exc:
-                self._set_aside(path, str(exc))
+                self._set_aside(path, data, str(exc))
         return out
 
     def clear(self) -> int:
@@ -91,8 +103,10 @@ class WinnerCache:
         digest = key.digest()
         return self.folder / "winners" / digest[:2] / f"{digest}.json"
 
-    def _set_aside(self, path: Path, why: str) -> None:
+    def _set_aside(self, path: Path, seen: bytes, why: str) -> None:
+        """Move a damaged file away, unless another process has put a good one there meanwhile. Never fatal."""
         self.damaged.append(why)
-        with filelock.FileLock(str(self.folder / ".lock"), timeout=LOCK_TIMEOUT_S):
-            if path.exists():
+        lock = filelock.FileLock(str(self.folder / ".lock"), timeout=LOCK_TIMEOUT_S)
+        with contextlib.suppress(OSError, filelock.Timeout), lock:
+            if path.read_bytes() == seen:
                 path.replace(path.with_suffix(".damaged"))

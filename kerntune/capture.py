@@ -284,11 +284,9 @@ def current() -> Capture | None:
 
 
 def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
-    from triton.runtime import errors
-
     try:
         configs = list(tuner.prune_configs(kwargs))
-    except getattr(errors, "AutotunerError", ()) as exc:
+    except compat.autotuner_errors() as exc:
         raise ConfigError(f"{where}: {exc}") from exc
     if not configs:
         raise ConfigError(f"{where}: no configs are left to try; give at least one, or prune fewer")

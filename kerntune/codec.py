@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +22,22 @@ class _Header(msgspec.Struct):
 
 def to_json(value: Any) -> bytes:
     """Indented JSON with sorted keys and a final newline: equal values, equal bytes."""
-    return msgspec.json.format(msgspec.json.encode(value, order="sorted"), indent=1) + b"\n"
+    return (
+        msgspec.json.format(msgspec.json.encode(_finite(msgspec.to_builtins(value)), order="sorted"), indent=1) + b"\n"
+    )
+
+
+def _finite(value: Any) -> Any:
+    """Infinities as the largest float, because JSON has none; NaN has no place in a file of ours."""
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            raise StoreError("a figure is not a number (NaN) and can't be stored")
+        return math.copysign(sys.float_info.max, value)
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value
 
 
 def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: type[StoreError] = StoreError) -> T:
@@ -30,7 +47,7 @@ def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: typ
     """
     try:
         found = msgspec.json.decode(data, type=_Header).schema
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise error(
             f"{where}: not readable as JSON ({exc}); the file may be cut off. Restore it or record it anew"
         ) from exc
@@ -41,7 +58,7 @@ def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: typ
         )
     try:
         return msgspec.json.decode(data, type=kind, strict=True)
-    except msgspec.MsgspecError as exc:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise error(f"{where}: {exc}. Restore the file or record it anew") from exc
 
 

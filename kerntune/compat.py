@@ -163,3 +163,11 @@ def without_line_info() -> Iterator[None]:
         yield
     finally:
         knobs.compilation.disable_line_info = before
+
+
+def autotuner_errors() -> tuple[type[Exception], ...]:
+    """What Triton's autotuner raises when a user's pruning leaves nothing; some versions have no class of its own."""
+    from triton.runtime import errors
+
+    found = getattr(errors, "AutotunerError", None)
+    return (found,) if found is not None else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
@@ -38,11 +39,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     options: dict[str, Scalar] = {}
 
     def key(self) -> str:
-        """A canonical JSON text of all that changes the binary: equal configs, equal keys."""
-        return msgspec.json.encode(
-            [self.kwargs, self.num_warps, self.num_stages, self.num_ctas, self.maxnreg, self.options],
-            order="deterministic",
-        ).decode()
+        """A canonical text of all that changes the binary: equal configs, equal keys.
+
+        Python's own notation, because JSON has no infinities and a config may well fill with one.
+        """
+        fields = (self.num_warps, self.num_stages, self.num_ctas, self.maxnreg)
+        return repr((sorted(self.kwargs.items()), fields, sorted(self.options.items())))
 
     def short_hash(self) -> str:
         """The first 12 hex digits of SHA-256 over :meth:`key`."""
@@ -101,14 +103,22 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         fields = {k: values[k] for k in COMPILE_FIELDS if k in values}
         kwargs = {k: v for k, v in values.items() if k not in COMPILE_FIELDS}
         for name, value in {**fields, **kwargs}.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"config value {name}={value} isn't finite; write it in the kernel instead")
             if value is not None and not isinstance(value, (bool, int, float, str)):
                 raise ConfigError(
                     f"config value {name}={value!r} is a {type(value).__name__}; "
                     "a config holds numbers, text and truth values only"
                 )
+        for name, value in fields.items():
+            if (value is None and name != "maxnreg") or isinstance(value, (bool, str, float)):
+                raise ConfigError(f"config value {name}={value!r} must be a whole number")
         return cls(kwargs=kwargs, **fields)
 
 
 def unique_configs(configs: Iterable[Config]) -> tuple[Config, ...]:
     """The configs in order, each identity once."""
-    return tuple({c.key(): c for c in reversed(list(configs))}.values())[::-1]
+    first: dict[str, Config] = {}
+    for config in configs:
+        first.setdefault(config.key(), config)
+    return tuple(first.values())

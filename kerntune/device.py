@@ -40,7 +40,7 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def parse(cls, text: str) -> Target:
         """``cuda:90`` or ``hip:gfx942`` as a target; :class:`TargetError` says what is wrong."""
         backend, _, arch = text.strip().partition(":")
-        if backend == "cuda" and re.fullmatch(r"\d{2,3}", arch):
+        if backend == "cuda" and re.fullmatch(r"[0-9]{2,3}", arch):
             return cls("cuda", arch)
         if backend == "hip" and re.fullmatch(r"gfx[0-9a-f]+", arch):
             return cls("hip", arch, 64 if arch.startswith("gfx9") else 32)

@@ -39,8 +39,8 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     line  holds when                                                         verdict
     ====  =================================================================  ============
     1     nothing was launched, or less than the baseline has                INCOMPLETE
-    2     there is no baseline                                               NEW
-    3     a static rule failed                                               REGRESSED
+    2     a static rule failed (a limit of the device, without a baseline)   REGRESSED
+    3     there is no baseline                                               NEW
     4     static only: no rule failed                                        PASS
     5     identical, and its time is near the stored one                     PASS
     6     identical otherwise                                                DRIFTED
@@ -54,10 +54,10 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     """
     if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
         return Verdict.INCOMPLETE
-    if evidence.expected is None:
-        return Verdict.NEW
     if evidence.static_failure:
         return Verdict.REGRESSED
+    if evidence.expected is None:
+        return Verdict.NEW
     if not evidence.timed:
         return Verdict.PASS
     drifted = evidence.drift is not None and abs(evidence.drift) > DRIFT

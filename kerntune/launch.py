@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kerntune.backend.base import Buffer, Function, Gpu
+from kerntune.backend.base import Buffer, Executor, Function
 from kerntune.errors import ReplayError
 from kerntune.memory import Memory, in_place_storages, written_storages
 from kerntune.recording import Binary, Launch, Param, Recording
@@ -16,7 +16,7 @@ Artifacts = Mapping[str, bytes]
 class Loader:
     """Loads each binary once and frees all of them together."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Executor) -> None:
         self.gpu = gpu
         self._loaded: dict[tuple[str, str], Function] = {}
 

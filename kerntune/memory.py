@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerntune.backend.base import Buffer, Gpu
+from kerntune.backend.base import Buffer, Executor
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.recording import Content, Normal, Recording, Storage, Stored, Uniform, Zeros
 
@@ -34,7 +34,7 @@ class Source:
 class Memory:
     """Buffers for one memory plan. Copy ``r`` of storage ``s`` is ``buffer(r, s)``."""
 
-    def __init__(self, gpu: Gpu, storages: Sequence[Storage], sources: Sequence[Source]) -> None:
+    def __init__(self, gpu: Executor, storages: Sequence[Storage], sources: Sequence[Source]) -> None:
         self.gpu = gpu
         self.storages = tuple(storages)
         self.sources = tuple(sources)
@@ -80,7 +80,7 @@ class Memory:
             return 1
         wanted = min(MAX_REPLICAS, max(2, int(-(-ROTATION_FACTOR * self.gpu.spec.l2_bytes // used))))
         room = int(self.gpu.free_bytes() * MEMORY_SHARE // max(used, 1))
-        return max(1, min(wanted, self.replicas + room))
+        return wanted if wanted <= self.replicas + room else 1
 
 
 def used_storages(recording: Recording) -> list[int]:
@@ -96,13 +96,13 @@ def written_storages(recording: Recording) -> list[int]:
 def in_place_storages(recording: Recording) -> list[int]:
     """Indices of written storages whose first use is a read: what a launch makes of them depends on what they held."""
     first: dict[int, bool] = {}
-    for launch in recording.launches:
+    for launch in (x for x in recording.launches if 0 not in x.grid):
         for i in (*launch.reads, *launch.writes):
             first.setdefault(i, i in launch.reads)
-    return [i for i in written_storages(recording) if first[i]]
+    return [i for i in written_storages(recording) if first.get(i)]
 
 
-def make_source(gpu: Gpu, storage: Storage, stored: bytes | None = None) -> Source:
+def make_source(gpu: Executor, storage: Storage, stored: bytes | None = None) -> Source:
     """A pristine buffer with the content that a stored recording describes."""
     buffer = gpu.allocate(storage.nbytes)
     data = content_bytes(storage, stored)
@@ -135,8 +135,9 @@ INTEGERS = {"int64": "<i8", "int32": "<i4", "int16": "<i2", "int8": "i1", "uint8
 def _normal(storage: Storage, content: Normal) -> bytes:
     width = int(np.dtype(FLOATS.get(storage.dtype, "<f2" if storage.dtype == "bfloat16" else "u1")).itemsize)
     count = -(-storage.nbytes // width)
-    numbers = np.random.default_rng(content.seed).standard_normal(count, dtype=np.float32) * content.std + content.mean
-    return encode_floats(numbers, storage.dtype)[: storage.nbytes]
+    with np.errstate(all="ignore"):
+        numbers = np.random.default_rng(content.seed).standard_normal(count) * content.std + content.mean
+        return encode_floats(numbers, storage.dtype)[: storage.nbytes]
 
 
 def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:
@@ -152,9 +153,11 @@ def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:
 def decode_floats(data: bytes, dtype: str, wide: bool = True) -> np.ndarray:
     """The inverse of :func:`encode_floats` for the dtypes that numpy or a shift can read, as float64 or float32."""
     kind = "<f8" if wide else "<f4"
-    if dtype == "bfloat16":
-        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4").astype(kind, copy=False)
-    return np.frombuffer(data, FLOATS[dtype]).astype(kind, copy=False)
+    with np.errstate(all="ignore"):
+        if dtype == "bfloat16":
+            return (np.frombuffer(_whole(data, 2), "<u2").astype("<u4") << 16).view("<f4").astype(kind, copy=False)
+        stored = np.dtype(FLOATS[dtype])
+        return np.frombuffer(_whole(data, stored.itemsize), stored).astype(kind, copy=False)
 
 
 def _uniform(storage: Storage, content: Uniform) -> bytes:
@@ -168,7 +171,9 @@ STORE_LIMIT = 1 << 16
 """Integers up to this many bytes are stored as they are: indices, offsets and masks can't be made up."""
 
 
-def describe_content(data: bytes, dtype: str, nbytes: int | None = None) -> tuple[Content, bytes | None]:
+def describe_content(
+    data: bytes, dtype: str, nbytes: int | None = None, store_limit: int = STORE_LIMIT
+) -> tuple[Content, bytes | None]:
     """How to remember what a storage held, and the bytes to keep as an artifact, if any.
 
     ``data`` is the start of a storage of ``nbytes`` bytes (default: all of it). Whole numbers are kept when they are
@@ -177,24 +182,36 @@ def describe_content(data: bytes, dtype: str, nbytes: int | None = None) -> tupl
     if not any(data):
         return Zeros(), None
     if dtype in FLOATS or dtype == "bfloat16":
-        numbers = decode_floats(data[: len(data) // 8 * 8], dtype)
-        finite = numbers[np.isfinite(numbers)]
-        if not finite.size:
-            return Normal(), None
-        return Normal(mean=_rounded(float(finite.mean())), std=_rounded(float(finite.std()))), None
+        return _distribution(decode_floats(data, dtype)), None
     if dtype not in INTEGERS:
         return Normal(), None
-    if (len(data) if nbytes is None else nbytes) <= STORE_LIMIT:
+    if (len(data) if nbytes is None else nbytes) <= store_limit:
         return Stored(hashlib.sha256(data).hexdigest()), data
-    numbers = np.frombuffer(data[: len(data) // 8 * 8], INTEGERS[dtype])
+    numbers = np.frombuffer(_whole(data, np.dtype(INTEGERS[dtype]).itemsize), INTEGERS[dtype])
     return Uniform(int(numbers.min()), int(numbers.max())), None
+
+
+SENSIBLE = 1e30
+"""Larger numbers are leftovers of other work in uninitialised memory, not data."""
+
+
+def _distribution(numbers: np.ndarray) -> Normal:
+    sensible = numbers[np.isfinite(numbers) & (np.abs(numbers) < SENSIBLE)]
+    if not sensible.size:
+        return Normal()
+    return Normal(mean=_rounded(float(sensible.mean())), std=_rounded(float(sensible.std())))
+
+
+def _whole(data: bytes, width: int) -> bytes:
+    """Whole elements only."""
+    return data[: len(data) // width * width]
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def require_memory(gpu: Gpu, nbytes: int, what: str) -> None:
+def require_memory(gpu: Executor, nbytes: int, what: str) -> None:
     """:class:`MeasurementError` if the device has not ``nbytes`` left for ``what``."""
     free = gpu.free_bytes()
     if nbytes > free:

@@ -13,7 +13,7 @@ from kerntune.compile import Compiled
 from kerntune.errors import CaptureError
 from kerntune.kernels.abi import flatten, pointer_views
 from kerntune.kernels.specialize import Specialized
-from kerntune.memory import Source, describe_content, require_memory
+from kerntune.memory import INTEGERS, STORE_LIMIT, Source, describe_content, require_memory
 from kerntune.recording import Normal, Param, Storage, Stored, Uniform, View, Zeros
 
 TABLE_LIMIT = 1 << 20
@@ -151,16 +151,21 @@ class Plan:
 
 
 def describe(
-    storages: tuple[Storage, ...], sources: list[Source], backend: Backend
+    storages: tuple[Storage, ...], sources: list[Source], backend: Backend, store_limit: int = STORE_LIMIT
 ) -> tuple[tuple[Storage, ...], dict[str, bytes]]:
-    """Storages with their content described, and the contents to keep, by checksum. Reads device memory."""
+    """Storages with their content described, and the contents to keep, by checksum. Reads device memory.
+
+    Whole numbers of up to ``store_limit`` bytes are kept as they are.
+    """
     gpu, kept, out = backend.gpu, {}, []
     assert gpu is not None
     for seed, (storage, source) in enumerate(zip(storages, sources, strict=True)):
         if not storage.read:
             out.append(storage)
             continue
-        content, data = describe_content(gpu.read(source.pristine, SAMPLE_BYTES), storage.dtype, storage.nbytes)
+        kept_whole = storage.dtype in INTEGERS and storage.nbytes <= store_limit
+        seen = gpu.read(source.pristine, None if kept_whole else SAMPLE_BYTES)
+        content, data = describe_content(seen, storage.dtype, storage.nbytes, store_limit)
         if isinstance(content, (Normal, Uniform)):
             content = msgspec.structs.replace(content, seed=seed)
         if isinstance(content, Stored) and data is not None:

@@ -86,13 +86,14 @@ class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """One parameter of the binary, in its order, after constexprs are gone and tuples and descriptors expanded.
 
     ``type`` is Triton's word (``*fp16``, ``i32``, ``fp32``, ``nvTmaDesc``). A pointer has ``view`` (an index into
-    the recording's views), or neither view nor value for a null pointer; a scalar has ``value``.
+    the recording's views), or neither view nor value for a null pointer; a scalar has ``value`` (as text where it isn't
+    finite: ``inf``, ``-inf``, ``nan``).
     """
 
     name: str
     type: str
     view: int | None = None
-    value: Union[bool, int, float, None] = None
+    value: Union[bool, int, float, str, None] = None
     tensor_map: TensorMap | None = None
 
 

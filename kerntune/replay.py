@@ -9,7 +9,7 @@ from math import log
 
 import msgspec
 
-from kerntune.backend.base import Gpu
+from kerntune.backend.base import Executor
 from kerntune.launch import Artifacts, Loader, Program
 from kerntune.measure.base import Slot
 from kerntune.measure.stopping import warm
@@ -76,15 +76,13 @@ class Pairing:
         return median(self._a)
 
 
-def shared_memory(
-    gpu: Gpu, mine: Recording, live: Sequence[Source], other: Recording, stored: Artifacts
-) -> tuple[Memory, Recording]:
-    """Memory that both sides run on, and ``other`` with its storages renumbered for it.
+def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...], Recording]:
+    """Storages for both sides, today's first, and ``other`` with its storages renumbered for them.
 
     A storage of ``other`` is today's storage of the same size, dtype and use (the same number if it fits, else the
-    first unused one). One that only ``other`` has (another temporary, say) gets the content its recording describes.
+    first unused one). One that only ``other`` has (another temporary, say) is added.
     """
-    storages, sources = list(mine.storages), list(live)
+    storages = list(mine.storages)
     at: dict[int, int] = {}
     for i, storage in enumerate(other.storages):
         free = [j for j in range(len(mine.storages)) if j not in at.values() and _alike(mine.storages[j], storage)]
@@ -93,8 +91,13 @@ def shared_memory(
         else:
             at[i] = len(storages)
             storages.append(storage)
-            sources.append(make_source(gpu, storage, _stored(storage, stored)))
-    return Memory(gpu, storages, sources), _renumbered(other, at)
+    return tuple(storages), _renumbered(other, at)
+
+
+def live_memory(gpu: Executor, storages: Sequence[Storage], live: Sequence[Source], stored: Artifacts) -> Memory:
+    """Memory for a common plan in the user's own process: today's contents, then what the other side describes."""
+    added = [make_source(gpu, s, _stored(s, stored)) for s in storages[len(live) :]]
+    return Memory(gpu, storages, [*live, *added])
 
 
 def _alike(a: Storage, b: Storage) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -19,6 +20,13 @@ class Estimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     low: float
     high: float
     level: float
+
+    def __post_init__(self) -> None:
+        # JSON has no infinity: an open end is written as the largest float, and read back as what it means.
+        for name in ("low", "high"):
+            value = getattr(self, name)
+            if abs(value) == sys.float_info.max:
+                msgspec.structs.force_setattr(self, name, math.copysign(math.inf, value))
 
     def map_exp(self) -> Estimate:
         """A log-ratio as a relative change: 0.12 is 12 % slower."""

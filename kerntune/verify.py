@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kerntune.backend.base import Gpu
+from kerntune.backend.base import Executor
 from kerntune.launch import Program
 from kerntune.memory import FLOATS, decode_floats
 from kerntune.recording import Recording
@@ -24,7 +24,7 @@ Outputs = dict[int, bytes]
 
 def outputs_of(program: Program) -> Outputs:
     """Run once on copy 0, with memory that is only written poisoned first; leaves copy 0 restored."""
-    gpu: Gpu = program.gpu
+    gpu: Executor = program.gpu
     program.reset()
     for index in program.written:
         if index not in program.in_place:

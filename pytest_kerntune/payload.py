@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 
 from kerntune.report import storable
 from kerntune.result import CaseResult
+
+if TYPE_CHECKING:
+    from pytest_kerntune.fixture import Record
 
 ATTRIBUTE = "kerntune_payload"
 """Attribute of a :class:`pytest.TestReport`: reports carry extra attributes through xdist and report logs as they are,
@@ -21,6 +26,17 @@ class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     finished: bool = False
     static_only: str = ""
     params: dict[str, str] = {}
+    baselines: dict[str, msgspec.Raw] = {}
+
+
+def carried(record: Record) -> dict[str, msgspec.Raw]:
+    """What ``kerntune baselines apply`` needs of a test's cases, as JSON. A body that broke off leaves none: as with
+    baselines, what it measured is not to be trusted."""
+    if not record.finished and not record.static_only:
+        return {}
+    from kerntune.bundle import encoded_bundles
+
+    return encoded_bundles(p for c in record.checks for p in c.pending)
 
 
 def attach(report: pytest.TestReport, payload: Payload) -> None:
@@ -69,6 +85,11 @@ class Collected:
             return False
         checked = any(r.case == stale.case and r.fingerprint in ("", stale.fingerprint) for r in test.results)
         return checked or not test.finished
+
+    @property
+    def baselines(self) -> dict[str, msgspec.Raw]:
+        """The bundles of all tests, for the run's JSON."""
+        return {name: raw for p in self._tests.values() for name, raw in p.baselines.items()}
 
     def params(self, nodeid: str) -> dict[str, str]:
         """The parametrization of a test, as text."""

@@ -1,4 +1,4 @@
-"""Whether a run saw every test of the project: only then can a baseline's case be said to be gone."""
+"""What a run would have seen: only there can a baseline's case be said to be gone."""
 
 from __future__ import annotations
 
@@ -23,33 +23,18 @@ NARROWING = (
 
 
 def narrowed(config: pytest.Config) -> bool:
-    """Whether options or arguments leave out tests that a bare ``pytest`` would collect."""
-    return any(_given(config, name) for name in NARROWING) or not covers(_arguments(config), _wanted(config))
+    """Whether options leave out tests under the paths that the run was given."""
+    return any(getattr(config.option, name, None) for name in NARROWING)
 
 
-def covers(given: Iterable[Path] | None, wanted: Iterable[Path]) -> bool:
-    """Whether every wanted path lies in or under a given one; None given is everything."""
-    if given is None:
-        return True
-    roots = list(given)
-    return all(any(w == g or g in w.parents for g in roots) for w in wanted)
-
-
-def _given(config: pytest.Config, dest: str) -> bool:
-    value = getattr(config.option, dest, None)
-    return bool(value)
-
-
-def _arguments(config: pytest.Config) -> list[Path] | None:
-    """The paths on the command line, None if there are none; a test inside a file covers nothing."""
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        return None
+def covered(config: pytest.Config, nodeid: str) -> bool:
+    """Whether the run read the file of ``nodeid``, if it exists: it lies in a file or folder that was given, or that
+    the ini file's ``testpaths`` gave. A single test (``file::test``) on the command line covers nothing."""
+    file = config.rootpath / nodeid.partition("::")[0]
     base = config.invocation_params.dir
-    whole = [a for a in config.args if "::" not in a]
-    return [Path(os.path.abspath(base / a)) for a in whole]
+    return within(file, [Path(os.path.abspath(base / a)) for a in config.args if "::" not in a])
 
 
-def _wanted(config: pytest.Config) -> list[Path]:
-    root = config.rootpath
-    paths = [path for pattern in config.getini("testpaths") for path in root.glob(pattern)]
-    return paths or [root]
+def within(path: Path, roots: Iterable[Path]) -> bool:
+    """Whether a path is one of ``roots`` or lies under one."""
+    return any(path == root or root in path.parents for root in roots)

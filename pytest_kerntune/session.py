@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Callable, Generator
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import kerntune
 from kerntune.errors import KerntuneError
 from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
@@ -18,7 +18,7 @@ from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, Payload, attach, payload_of
-from pytest_kerntune.selection import narrowed
+from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.stash import MARKER, NODEID
 from pytest_kerntune.terminal import Progress, write_summary
 
@@ -209,10 +209,13 @@ class Gate:
         stopped = bool(session.shouldstop or session.shouldfail)
         whole = ended and not stopped and not self._narrowed and not narrowed(self.config)
         found = self.engine.stale(self.collected.tests, whole)
-        self.stale = tuple(r for r in found if not self.collected.saw(r) and not self._unread(r.case.nodeid))
+        self.stale = tuple(r for r in found if not self.collected.saw(r) and self._read(r.case.nodeid))
 
-    def _unread(self, nodeid: str) -> bool:
-        return any(nodeid == x or nodeid.startswith(f"{x}::") for x in self._unseen)
+    def _read(self, nodeid: str) -> bool:
+        """Whether this run would have met the test if it still existed."""
+        if any(nodeid == x or nodeid.startswith(f"{x}::") for x in self._unseen):
+            return False
+        return nodeid in self.collected.tests or covered(self.config, nodeid)
 
     def _write_json(self, exitstatus: int) -> None:
         if self.options.json is not None:
@@ -243,19 +246,11 @@ class Gate:
 def versions() -> dict[str, str]:
     """What ran: kerntune, pytest, Python and the platform."""
     return {
-        "kerntune": version("kerntune"),
+        "kerntune": kerntune.__version__,
         "pytest": pytest.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
-
-
-def version(distribution: str) -> str:
-    """The installed version of a distribution, empty if it runs from a source tree."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:

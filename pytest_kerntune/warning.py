@@ -8,7 +8,5 @@ import pytest
 class KerntuneWarning(pytest.PytestWarning):
     """A verdict that a person should look at but that fails no test: DRIFTED, INCONCLUSIVE, NEW, INCOMPLETE.
 
-    ``filterwarnings = error::pytest_kerntune.KerntuneWarning`` makes them failures.
+    ``filterwarnings = error::pytest_kerntune.warning.KerntuneWarning`` makes them failures.
     """
-
-    __module__ = "pytest_kerntune"

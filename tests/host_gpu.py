@@ -58,9 +58,9 @@ class HostGpu:
         self.copies += 1
         target.data[: source.nbytes] = source.data
 
-    def read(self, buffer: Buffer) -> bytes:
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         assert isinstance(buffer, HostBuffer)
-        return bytes(buffer.data)
+        return bytes(buffer.data[:limit])
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         assert isinstance(buffer, HostBuffer)
@@ -77,7 +77,11 @@ class HostGpu:
         """Nothing to free."""
 
     def prepare(
-        self, function: HostFunction, grid: tuple[int, int, int], params: Sequence[Param], addresses: Sequence[int | None]
+        self,
+        function: HostFunction,
+        grid: tuple[int, int, int],
+        params: Sequence[Param],
+        addresses: Sequence[int | None],
     ) -> Callable[[], None]:
         at = {b.address: b.data for b in self.buffers}
         pointers = [at[a] for a in addresses if a]

@@ -63,7 +63,7 @@ def test_equal_values_are_equal_bytes(thing: Thing) -> None:
 def test_text_is_for_diffs() -> None:
     text = to_json(Thing(SCHEMA, "µ", table={"b": 1, "a": 2})).decode()
     assert text.endswith("}\n")
-    assert "\n \"name\": \"µ\",\n" in text
+    assert '\n "name": "µ",\n' in text
     keys = [line.split('"')[1] for line in text.splitlines() if line.startswith(' "')]
     assert keys == sorted(keys)
     assert text.index('"a"') < text.index('"b"')
@@ -119,13 +119,11 @@ def test_refuses_what_is_no_object(data: bytes) -> None:
         read(data)
 
 
-@pytest.mark.xfail(strict=True, raises=UnicodeDecodeError, reason="msgspec raises UnicodeDecodeError, from_json lets it out")
 def test_bytes_that_are_no_text_are_damage() -> None:
     with pytest.raises(BaselineError):
         read(b'{"schema": "test.thing/2", "name": "\xff"}')
 
 
-@pytest.mark.xfail(strict=True, raises=RecursionError, reason="from_json lets msgspec's RecursionError out")
 def test_absurd_nesting_is_damage() -> None:
     with pytest.raises(BaselineError):
         read(b'{"extra":' + b"[" * 100_000)
@@ -150,7 +148,6 @@ class Open(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     change: Estimate
 
 
-@pytest.mark.xfail(strict=True, reason="JSON has no infinity: an estimate from few blocks is written as null, then refused")
 def test_an_open_interval_can_be_read_back() -> None:
     written = to_json(Open(SCHEMA, Estimate(0.1, -math.inf, math.inf, 0.999)))
     assert from_json(written, Open, SCHEMA, where="x").change.high == math.inf
@@ -199,9 +196,8 @@ def small_files(limit: int) -> Iterator[None]:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     write_atomic(path, b"old")
-    with small_files(1000):
-        with pytest.raises(BaselineError, match="can't be written"):
-            write_atomic(path, b"x" * 100_000, error=BaselineError)
+    with small_files(1000), pytest.raises(BaselineError, match="can't be written"):
+        write_atomic(path, b"x" * 100_000, error=BaselineError)
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file.json"]
 

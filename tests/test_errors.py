@@ -10,9 +10,7 @@ import pytest
 from kerntune import errors
 from kerntune.errors import KerntuneError, ReferenceMismatch, StoreError, TrialError, UsageError
 
-CLASSES = {
-    name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, BaseException)
-}
+CLASSES = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, BaseException)}
 
 
 def drawn() -> dict[str, str | None]:

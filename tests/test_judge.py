@@ -23,7 +23,10 @@ def estimate(low: float, high: float) -> Estimate:
 
 # the borders of ±2 % and ±10 % (100 ns of 1000 ns), both sides and exactly on them
 EDGES = (-math.inf, -0.2, -0.1, -0.05, -0.02, -0.01, 0.0, 0.01, 0.02, 0.05, 0.1, 0.2, math.inf)
-REPLAYS = [None, *(estimate(a, b) for a, b in itertools.combinations_with_replacement(EDGES, 2) if not a == b == -math.inf)]
+REPLAYS = [
+    None,
+    *(estimate(a, b) for a, b in itertools.combinations_with_replacement(EDGES, 2) if not a == b == -math.inf),
+]
 DRIFTS = (None, 0.0, 0.04, DRIFT, 0.051, -DRIFT, -0.051, 3.0)
 POLICIES = [
     Policy(tolerance=TOLERANCE, floor_ns=floor, missing=missing, strict=strict)
@@ -63,8 +66,8 @@ TABLE: list[Row] = [
         lambda e, t: e.launched > 0 and e.expected is not None and e.launched < e.expected,
         Verdict.INCOMPLETE,
     ),
-    ("no baseline", lambda e, t: counted(e) and e.expected is None, Verdict.NEW),
-    ("static failure", lambda e, t: counted(e) and e.expected is not None and e.static_failure, Verdict.REGRESSED),
+    ("static failure", lambda e, t: counted(e) and e.static_failure, Verdict.REGRESSED),
+    ("no baseline", lambda e, t: counted(e) and e.expected is None and not e.static_failure, Verdict.NEW),
     (
         "static only",
         lambda e, t: counted(e) and e.expected is not None and not e.static_failure and not e.timed,
@@ -122,7 +125,11 @@ def test_table_is_total_and_exclusive_and_decides(evidence: list[Evidence], floo
 def test_only_tolerance_and_floor_of_a_policy_decide(evidence: list[Evidence]) -> None:
     """``strict``, ``missing`` and ``ci`` change what a verdict does, never the verdict."""
     plain = Policy(tolerance=TOLERANCE)
-    others = [Policy(tolerance=TOLERANCE, missing=m, strict=s, ci=c, level=0.9) for m in Missing for s, c in [(True, False), (False, True)]]
+    others = [
+        Policy(tolerance=TOLERANCE, missing=m, strict=s, ci=c, level=0.9)
+        for m in Missing
+        for s, c in [(True, False), (False, True)]
+    ]
     for e in evidence[::7]:
         assert {decide(e, p) for p in others} == {decide(e, plain)}
 

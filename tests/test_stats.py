@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from random import Random
 
 import numpy as np
 import pytest
@@ -28,7 +29,10 @@ levels = st.sampled_from([0.0, 0.5, 0.8, 0.95, 0.99, 0.999])
 
 def null_distribution(n: int) -> list[int]:
     """Every T+ that n signs can give, enumerated."""
-    return [sum(r for r, s in zip(range(1, n + 1), signs, strict=True) if s) for signs in itertools.product((0, 1), repeat=n)]
+    return [
+        sum(r for r, s in zip(range(1, n + 1), signs, strict=True) if s)
+        for signs in itertools.product((0, 1), repeat=n)
+    ]
 
 
 @pytest.mark.parametrize("n", range(1, 11))
@@ -104,9 +108,9 @@ def test_turning_signs_turns_the_interval(values: list[float], level: float) -> 
 
 
 @given(samples, st.randoms(use_true_random=False))
-def test_order_does_not_matter(values: list[float], random: object) -> None:
+def test_order_does_not_matter(values: list[float], random: Random) -> None:
     shuffled = list(values)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
     assert hodges_lehmann(shuffled, 0.8) == hodges_lehmann(values, 0.8)
 
 

@@ -44,15 +44,12 @@ class Function(Protocol):
         """Spilled 4-byte words a thread."""
 
 
-class Gpu(Protocol):
+class Executor(Protocol):
     """One device that executes. Work is enqueued in order; only reads and :meth:`synchronize` wait for it."""
 
     @property
     def spec(self) -> DeviceSpec:
         """What this device is."""
-
-    def environment(self) -> Environment:
-        """Versions, clocks and throttle reasons as they are now."""
 
     def lock(self) -> AbstractContextManager[None]:
         """Held for a whole comparison: one measuring process per device."""
@@ -62,9 +59,6 @@ class Gpu(Protocol):
 
     def allocate(self, nbytes: int) -> Buffer:
         """At least 256-byte aligned memory, contents undefined."""
-
-    def borrow(self, tensor: Any) -> Buffer:
-        """The memory under a user's tensor, whole storage, not copied; it is kept alive."""
 
     def copy(self, target: Buffer, source: Buffer) -> None:
         """Enqueue a copy of ``source.nbytes`` bytes."""
@@ -106,6 +100,19 @@ class Gpu(Protocol):
 
     def synchronize(self) -> None:
         """Wait for all enqueued work."""
+
+
+class Gpu(Executor, Protocol):
+    """An executor that sees the user's tensors and calls: the one in the user's own process."""
+
+    def environment(self) -> Environment:
+        """Versions, clocks and throttle reasons as they are now."""
+
+    def borrow(self, tensor: Any) -> Buffer:
+        """The memory under a user's tensor, whole storage, not copied; it is kept alive."""
+
+    def call_graph(self, work: Callable[[], object]) -> Graph:
+        """Record a user's call, which may allocate. RuntimeError where it can't be recorded."""
 
 
 class Tensors(Protocol):

@@ -181,13 +181,14 @@ def _encode(param: Param, address: int | None) -> Any:
     if param.type.startswith("*"):
         return ctypes.c_uint64(address or 0)
     if param.type == "fp16":
-        return ctypes.c_uint16(int(np.float16(param.value).view(np.uint16)))
+        return ctypes.c_uint16(int(np.float16(float(param.value or 0)).view(np.uint16)))
     if param.type == "bf16":
-        bits = int(np.float32(param.value).view(np.uint32))
+        bits = int(np.float32(float(param.value or 0)).view(np.uint32))
         return ctypes.c_uint16((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
     if param.type not in _C_TYPES:
         raise BackendError(f"parameter {param.name} has type {param.type}, which can't be launched")
-    return _C_TYPES[param.type](param.value)
+    value = float(param.value) if isinstance(param.value, str) else param.value
+    return _C_TYPES[param.type](value)
 
 
 TENSOR_MAP_BYTES, TENSOR_MAP_ALIGN = 128, 64

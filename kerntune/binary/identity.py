@@ -14,10 +14,11 @@ from kerntune.errors import UsageError
 
 AsmKind = Literal["ptx", "amdgcn"]
 
-NOT_CODE = frozenset({"hash", "name", "target", "triton_version", "ir_override"})
+NOT_CODE = frozenset({"hash", "name", "target", "ir_override"})
 """Options that don't change the code, or whose effect is in the assembler text anyway; ``hash`` covers the Python
-source with its comments. Any other option counts, unknown ones too: two hashes for one code cost a measurement, one
-hash for two codes would hide a change."""
+source with its comments. Any other option counts, unknown ones too, and so does ``triton_version``, since Triton gives
+ptxas flags of its own (3.9: ``--regAllocOptLevel=2``). Two hashes for one code cost a measurement, one hash for two
+codes would hide a change."""
 
 _PATHS = frozenset({"extern_libs"})
 """Options that hold paths; only file names count, since what is linked is in the assembler text."""

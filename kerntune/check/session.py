@@ -8,6 +8,7 @@ from typing import Any
 
 from kerntune import compat
 from kerntune.backend.base import Backend
+from kerntune.backend.cuda import CudaGpu
 from kerntune.backend.probe import find_backend
 from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.cache import WinnerCache
@@ -22,6 +23,7 @@ from kerntune.judge import Evidence, decide
 from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
 from kerntune.winners import Winners
+from kerntune.worker.pool import LocalPairs, Pairs, WorkerPool
 
 
 def open_session(settings: Settings, backend: Backend | None = None) -> Session:
@@ -39,6 +41,7 @@ class Session:
         self._cache = WinnerCache(settings.cache_dir)
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
+        self._pairs = pairs_for(backend)
 
     @property
     def device(self) -> str:
@@ -65,7 +68,8 @@ class Session:
         self._stack.enter_context(self.backend.activate())
 
     def close(self) -> None:
-        """Undo :meth:`start`."""
+        """Undo :meth:`start` and end all processes."""
+        self._pairs.close()
         self._stack.close()
 
     def static_end(self, error: BaseException) -> str | None:
@@ -86,7 +90,7 @@ class Session:
                 return self._check_static(call, capture, arguments, value)
             winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
             timed = TimedCheck(
-                self.backend, self.store, winners, call, capture, arguments, self.settings.update, progress
+                self.backend, self.store, winners, self._pairs, call, capture, arguments, self.settings.update, progress
             )
             self._note(call, timed.fingerprint)
             return timed.run(value)
@@ -185,6 +189,13 @@ class Session:
             target=str(target),
             baseline_path=path,
         )
+
+
+def pairs_for(backend: Backend) -> Pairs:
+    """Fresh processes on a real device; a scripted one answers itself."""
+    if isinstance(backend.gpu, CudaGpu):
+        return WorkerPool(backend.gpu.ordinal)
+    return LocalPairs(backend.gpu)
 
 
 def _first(index: int | None, count: int) -> list[int]:

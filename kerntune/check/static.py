@@ -116,7 +116,7 @@ def _found(baseline: StaticBaseline | None, launches: tuple[LaunchStatic, ...], 
 
 
 def _sentence(kernel: str, finding: Finding) -> str:
-    return f"{kernel}: {finding.message}"
+    return f"{kernel}: {finding.text}"
 
 
 def _verdict(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import ChainMap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -22,7 +22,7 @@ from kerntune.capture import Capture, Site
 from kerntune.check.call import Call, Checked, Pending
 from kerntune.check.causes import causes
 from kerntune.check.words import timed_message
-from kerntune.errors import OutOfResourcesError, ReplayError
+from kerntune.errors import MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.judge import DRIFT, Evidence, decide, settled
 from kerntune.launch import Loader, Program
 from kerntune.measure.base import Sample, Slot
@@ -31,14 +31,19 @@ from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
 from kerntune.plan import describe
 from kerntune.policy import Outcome, Update, Verdict
+from kerntune.processes import Replay, compare
 from kerntune.recorder import record
 from kerntune.recording import Recording, same_work
-from kerntune.replay import BLOCKS, MORE_BLOCKS, Pair, pair, shared_memory
+from kerntune.replay import BLOCKS, MORE_BLOCKS, common_plan, live_memory, pair
 from kerntune.result import CaseResult, FailedTrial, LaunchReport, TrialReport
 from kerntune.static.launches import LaunchStatic, launch_statics
-from kerntune.stats import median
+from kerntune.stats import Estimate, median
 from kerntune.tuner import tune
 from kerntune.winners import Winners
+from kerntune.worker.pool import Pairs
+
+HANDED_OVER = 64 << 20
+"""Whole numbers of up to this many bytes go to a worker as they are: indices and tables can't be made up."""
 
 
 class TimedCheck:
@@ -49,6 +54,7 @@ class TimedCheck:
         backend: Backend,
         store: BaselineStore,
         winners: Winners,
+        pairs: Pairs,
         call: Call,
         capture: Capture,
         arguments: tuple[Argument, ...],
@@ -56,7 +62,8 @@ class TimedCheck:
         progress: Callable[[str], None],
     ) -> None:
         assert backend.gpu is not None
-        self.backend, self.gpu, self.store, self.winners = backend, backend.gpu, store, winners
+        self.backend, self.gpu, self.store = backend, backend.gpu, store
+        self.winners, self.pairs = winners, pairs
         self.call, self.capture, self.update, self.progress = call, capture, update, progress
         self.loader = Loader(self.gpu)
         self.recorded = record(capture, backend.targets[0])
@@ -145,13 +152,14 @@ class TimedCheck:
         same = same_work(baseline.recording, self.recorded.recording)
         return same and abs(median(sample.times_ns) / stored - 1) > DRIFT
 
-    def _evidence(self, baseline: TimeBaseline | None, sample: Sample, replayed: Pair | None) -> Evidence:
+    def _evidence(self, baseline: TimeBaseline | None, sample: Sample, replayed: Replay | None) -> Evidence:
         if baseline is None:
             return Evidence(launched=len(self.recorded.recording.launches))
         stored = median(baseline.sample.times_ns)
         today = median(replayed.a_ns) if replayed else median(sample.times_ns)
         identical = same_work(baseline.recording, self.recorded.recording)
-        comparable = baseline.sample.protocol.timer == sample.protocol.timer
+        then, this = baseline.sample.protocol, sample.protocol
+        comparable = (then.timer, then.version) == (this.timer, this.version)
         return Evidence(
             launched=len(self.recorded.recording.launches),
             expected=len(baseline.recording.launches),
@@ -161,20 +169,39 @@ class TimedCheck:
             baseline_ns=stored,
         )
 
-    def _replay(self, baseline: TimeBaseline) -> tuple[Pair | None, str]:
+    def _replay(self, baseline: TimeBaseline) -> tuple[Replay | None, str]:
         stored = self.store.artifacts(self.gpu.spec.target)
         artifacts = ChainMap[str, bytes](self.recorded.artifacts, stored)  # type: ignore[arg-type]  # only read
-        mine = self.recorded.recording
         self.progress(f"{self.call.case}: replaying the baseline beside today's code")
         try:
-            memory, theirs = shared_memory(self.gpu, mine, self.recorded.sources, baseline.recording, artifacts)
-            pairing = pair(self.loader, theirs, mine, memory, artifacts)
-            seen = pairing.run(BLOCKS, self.call.policy.level)
-            if not settled(seen.change, self.call.policy, median(seen.a_ns)):
-                seen = pairing.run(MORE_BLOCKS, self.call.policy.level)
-        except (ReplayError, OutOfResourcesError) as exc:
+            if baseline.recording.hidden_pointers or self.recorded.recording.hidden_pointers:
+                return self._replay_here(baseline, artifacts), ""
+            return self._replay_afresh(baseline, artifacts), ""
+        except (ReplayError, OutOfResourcesError, MeasurementError) as exc:
             return None, str(exc)
-        return seen, ""
+
+    def _settled(self, change: Estimate, a_ns: float) -> bool:
+        return settled(change, self.call.policy, a_ns)
+
+    def _replay_afresh(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes]) -> Replay:
+        """In fresh processes, on memory that is described to them."""
+        mine = self.recorded.recording
+        described, contents = describe(mine.storages, self.recorded.sources, self.backend, HANDED_OVER)
+        storages, theirs = common_plan(mine, baseline.recording)
+        storages = (*described, *storages[len(described) :])
+        found = ChainMap[str, bytes](contents, artifacts)  # type: ignore[arg-type]  # only read
+        return compare(self.pairs, theirs, mine, storages, found, self.call.policy, self._settled)
+
+    def _replay_here(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes]) -> Replay:
+        """In this process, on today's memory: addresses hide in its contents."""
+        mine = self.recorded.recording
+        storages, theirs = common_plan(mine, baseline.recording)
+        memory = live_memory(self.gpu, storages, self.recorded.sources, artifacts)
+        pairing = pair(self.loader, theirs, mine, memory, artifacts)
+        seen = pairing.run(BLOCKS, self.call.policy.level)
+        if not self._settled(seen.change, median(seen.a_ns)):
+            seen = pairing.run(MORE_BLOCKS, self.call.policy.level)
+        return Replay(seen.a_ns, seen.b_ns, seen.change)
 
     # results
 
@@ -209,7 +236,7 @@ class TimedCheck:
         verdict: Verdict,
         baseline: TimeBaseline | None,
         sample: Sample,
-        replayed: Pair | None,
+        replayed: Replay | None,
         why_not: str,
         pending: Pending,
     ) -> CaseResult:
@@ -281,13 +308,13 @@ def should_write(verdict: Verdict, update: Update, outcome: Outcome, missing: st
     return update is Update.IMPROVED and verdict is Verdict.IMPROVED
 
 
-def _times(baseline: TimeBaseline | None, sample: Sample, replayed: Pair | None) -> tuple[float | None, float]:
+def _times(baseline: TimeBaseline | None, sample: Sample, replayed: Replay | None) -> tuple[float | None, float]:
     if replayed is not None:
         return median(replayed.a_ns), median(replayed.b_ns)
     return (median(baseline.sample.times_ns) if baseline else None), median(sample.times_ns)
 
 
-def _rung(baseline: TimeBaseline | None, replayed: Pair | None, why_not: str) -> str:
+def _rung(baseline: TimeBaseline | None, replayed: Replay | None, why_not: str) -> str:
     if baseline is None:
         return ""
     return "paired replay" if replayed else "stored sample" if why_not else "identity"

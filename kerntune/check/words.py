@@ -11,14 +11,14 @@ from kerntune.stats import Estimate
 
 def duration(ns: float) -> str:
     """``12.4 µs``: three digits and a unit."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if ns >= size:
+    for unit, size in (("ns", 1.0), ("µs", 1e3), ("ms", 1e6)):
+        if float(_three(ns / size)) < 1000:
             return f"{_three(ns / size)} {unit}"
-    return f"{_three(ns)} ns"
+    return f"{_three(ns / 1e9)} s"
 
 
 def _three(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def percent(change: float) -> str:

@@ -26,7 +26,7 @@ def cooperative_reduction(
     split = rsplit(hints, device, preset)
     share = hints.with_sizes({"x": hints.sizes["x"], "r0": hints.sizes["r0"] // split})
     candidates = persistent_candidates if persistent else reduction_candidates
-    configs = tuple(config.replace(RSPLIT=split) for config in candidates(share, device, limits))
+    configs = tuple(config.replace(RSPLIT=split) for config in candidates(share, limits))
     return finish(configs, hints, limits, persistent=persistent)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
 
 from kerntune.config import Config
@@ -35,9 +36,7 @@ TILES = (
 
 def native_matmul(hints: KernelHints) -> tuple[Config, ...]:
     """The 19 tiles with a loop over r0; batched ones have Z blocks of 1."""
-    return tuple(
-        as_config({"x": x, "y": y, **_batch(hints), "r0": r0}, warps, stages) for x, y, r0, warps, stages in TILES
-    )
+    return _tiles(_batched(hints), True)
 
 
 def native_persistent_matmul(hints: KernelHints) -> tuple[Config, ...]:
@@ -46,12 +45,21 @@ def native_persistent_matmul(hints: KernelHints) -> tuple[Config, ...]:
     The longer of X and Y is halved, X where they are equal, never below 16. 16 tiles differ without their r0.
     """
     r0 = hints.native_matmul_rblock or max(hints.reduction_numel, MIN_DOT_BLOCK)
-    tiles = (as_config({"x": x, "y": y, **_batch(hints)}, warps, stages) for x, y, _, warps, stages in TILES)
-    return in_order(fitted for tile in in_order(tiles) if (fitted := _within_limit(tile, r0)) is not None)
+    fitted = (_within_limit(tile, r0) for tile in _tiles(_batched(hints), False))
+    return in_order(tile for tile in fitted if tile is not None)
+
+
+@functools.cache
+def _tiles(batched: bool, loop: bool) -> tuple[Config, ...]:
+    batch = {"z": 1} if batched else {}
+    steps = [{"x": x, "y": y, **batch, **({"r0": r0} if loop else {})} for x, y, r0, _, _ in TILES]
+    return in_order(as_config(blocks, *tile[3:]) for blocks, tile in zip(steps, TILES, strict=True))
 
 
 def _within_limit(config: Config, r0: int) -> Config | None:
     blocks = {axis: block_of(config, axis) for axis in ("x", "y")}
+    if prod(blocks.values()) * r0 <= MAX_TENSOR_NUMEL:
+        return config
     while prod(blocks.values()) * r0 > MAX_TENSOR_NUMEL:
         longest = max(blocks, key=blocks.__getitem__)
         if blocks[longest] <= MIN_DOT_BLOCK:
@@ -60,6 +68,6 @@ def _within_limit(config: Config, r0: int) -> Config | None:
     return config.replace(**{BLOCK_NAMES[axis]: block for axis, block in blocks.items()})
 
 
-def _batch(hints: KernelHints) -> dict[str, int]:
+def _batched(hints: KernelHints) -> bool:
     require_axes(hints, "native matmul", ("x", "y", "r0"), ("x", "y", "z", "r0"))
-    return {"z": 1} if "z" in hints.sizes else {}
+    return "z" in hints.sizes

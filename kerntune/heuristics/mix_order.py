@@ -36,11 +36,12 @@ def mix_order(configs: Iterable[Config], hints: KernelHints, limits: Bounds) -> 
     if split < 1:
         raise HintError(f"{hints.where}rsplit_size={hints.rsplit_size} must be at least 1")
     x = x_block(hints)
-    found: list[Config] = []
-    for config in configs:
-        changed = config.replace(XBLOCK=x, RSPLIT_SIZE=split, NUM_STAGES=_stages(hints, split // x))
-        found += _with_warps(changed, r, hints.modes.max_autotune, limits)
-    return in_order(found)
+    values = {"XBLOCK": x, "RSPLIT_SIZE": split, "NUM_STAGES": _stages(hints, split // x)}
+    return in_order(
+        config.replace(kwargs={**config.kwargs, **values}, num_warps=warps)
+        for config in configs
+        for warps in _warps(config.num_warps, r, hints.modes.max_autotune, limits)
+    )
 
 
 def x_block(hints: KernelHints) -> int:
@@ -56,10 +57,10 @@ def _stages(hints: KernelHints, iterations: int) -> int:
     return min(max(iterations // ITERATIONS_PER_STAGE, 1), most)
 
 
-def _with_warps(config: Config, r: int, tuned: bool, limits: Bounds) -> tuple[Config, ...]:
+def _warps(warps: int, r: int, tuned: bool, limits: Bounds) -> tuple[int, ...]:
     if r <= FEW_WARPS_ROW:
-        config = config.replace(num_warps=max(config.num_warps // 2, 1))
-        return (config, config.replace(num_warps=FEW_WARPS)) if tuned else (config,)
-    if tuned and config.num_warps < (MAX_WARPS_HIP if limits.hip else MAX_WARPS):
-        return config, config.replace(num_warps=config.num_warps * 2)
-    return (config,)
+        half = max(warps // 2, 1)
+        return (half, FEW_WARPS) if tuned else (half,)
+    if tuned and warps < (MAX_WARPS_HIP if limits.hip else MAX_WARPS):
+        return warps, warps * 2
+    return (warps,)

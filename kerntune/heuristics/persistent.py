@@ -43,14 +43,14 @@ def persistent_reduction(hints: KernelHints, device: DeviceSpec, preset: Preset 
     """
     hints = without_x(hints)
     limits = bounds(hints, device, preset)
-    configs = persistent_candidates(hints, device, limits)
+    configs = persistent_candidates(hints, limits)
     if hints.rsplit_size is not None and preset.filters:
         configs = mix_order(raise_to_tma_minimums(configs, hints, persistent=True), hints, limits)
         hints = _without_tma(hints)
     return finish(configs, hints, limits, persistent=True)
 
 
-def persistent_candidates(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
+def persistent_candidates(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     """The configs before any filter."""
     if hints.native_matmul:
         return native_persistent_matmul(hints)
@@ -58,34 +58,34 @@ def persistent_candidates(hints: KernelHints, device: DeviceSpec, limits: Bounds
     require_axes(hints, "a persistent reduction", *allowed)
     if hints.modes.batch_invariant and limits.preset.filters and not hints.no_x_block:
         hints = hints.with_sizes({**hints.sizes, "x": max(hints.sizes["x"], BATCH_INVARIANT_ROWS)})
-    found = _tiled(hints, limits) if "y" in hints.sizes else _chosen(hints, device, limits)
+    found = _tiled(hints, limits) if "y" in hints.sizes else _chosen(hints, limits)
     return tuple(_without_r_blocks(config) for config in found)
 
 
-def _chosen(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
+def _chosen(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     if hints.modes.max_autotune and limits.preset.tune_persistent:
         return (*_rows(hints, limits), *((_tiny(hints, limits),) if limits.hip else ()))
-    found = _by_hint(hints, device, limits)
+    found = _by_hint(hints, limits)
     off = not hints.modes.autotune_pointwise or hints.modes.deterministic
     return found[:1] if limits.preset.deterministic_pointwise and off else found
 
 
-def _by_hint(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
+def _by_hint(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
     if hints.reduction is ReductionHint.OUTER:
         return _rows(hints, limits)[-1:]
     if hints.reduction is ReductionHint.OUTER_TINY:
         return (_tiny(hints, limits),)
     if hints.reduction is ReductionHint.INNER and hints.reduction_numel >= INNER_FROM:
-        return (_inner(hints, device, limits),)
+        return (_inner(hints, limits),)
     return _rows(hints, limits)
 
 
-def _inner(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> Config:
+def _inner(hints: KernelHints, limits: Bounds) -> Config:
     x, r = hints.sizes["x"], hints.reduction_numel
     few = x // MAX_INNER_ROWS < BLOCKS_WANTED
     if r > INNER_TO or few or hints.rsplit_size is not None or not limits.preset.small_persistent_inner:
         return _row(hints, 1, limits)
-    if device.target.backend == "xpu":
+    if limits.backend == "xpu":
         return _inner_xpu(hints, limits)
     rows = min(INNER_TILE // r, MAX_INNER_ROWS)
     return reduction_config(hints, rows, r, limits, hints.reduction, warps=1, least_warps=1, intensive=True)

@@ -23,7 +23,6 @@ from kerntune.heuristics.sizing import (
     bounds,
     check_blocks,
     choose_warps,
-    device_major,
     grow,
     in_order,
     require_axes,
@@ -35,6 +34,7 @@ from kerntune.hints import KernelHints, ReductionHint
 
 MAX_R_BLOCK = 2048
 MAX_R_BLOCK_SMALL = 1024
+NEW_MAJOR = 10
 """Longest step of a contiguous reduction: 1024 on GPUs of version 10 and above, and for kernels that hold much."""
 
 MANY_ROWS = 1024
@@ -70,7 +70,7 @@ def reduction(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
     """
     hints = without_x(hints)
     limits = bounds(hints, device, preset)
-    configs = reduction_candidates(hints, device, limits, dynamic=hints.dynamic_sizes)
+    configs = reduction_candidates(hints, limits, dynamic=hints.dynamic_sizes)
     return finish(configs, hints, limits)
 
 
@@ -86,24 +86,22 @@ def finish(
     if not limits.preset.filters:
         return in_order(configs)
     configs = one_config(raise_to_tma_minimums(configs, hints, persistent=persistent), hints)
-    return in_order(raise_to_floors(configs, hints, limits)) if floors else configs
+    if not floors or (hints.min_x_block is None and hints.min_r_block is None):
+        return configs
+    return in_order(raise_to_floors(configs, hints, limits))
 
 
-def reduction_candidates(
-    hints: KernelHints, device: DeviceSpec, limits: Bounds, *, dynamic: int = 0
-) -> tuple[Config, ...]:
+def reduction_candidates(hints: KernelHints, limits: Bounds, *, dynamic: int = 0) -> tuple[Config, ...]:
     """The configs before any filter; ``dynamic`` sizes count for the outer tile."""
     if hints.native_matmul:
         return native_matmul(hints)
     require_axes(hints, "a reduction", *(SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS))
-    r, intensive = hints.reduction_numel, is_register_intensive(hints)
     head = persistent_step(hints, limits) if hints.add_persistent_rblock else ()
-    single = _by_hint(hints, device, limits, r, intensive, dynamic)
-    if single is not None and "y" not in hints.sizes and not hints.modes.max_autotune:
-        return (*head, single)
+    if hints.reduction is not ReductionHint.DEFAULT and "y" not in hints.sizes and not hints.modes.max_autotune:
+        return (*head, _by_hint(hints, limits, dynamic))
     if _fixed_only(hints, limits.preset):
         return (config_for(hints, 32, 128, limits),)
-    return _all_candidates(hints, device, limits, head, dynamic)
+    return _all_candidates(hints, limits, head, dynamic)
 
 
 def _fixed_only(hints: KernelHints, preset: Preset) -> bool:
@@ -112,27 +110,18 @@ def _fixed_only(hints: KernelHints, preset: Preset) -> bool:
     return preset.deterministic_pointwise and off
 
 
-def _by_hint(
-    hints: KernelHints, device: DeviceSpec, limits: Bounds, r: int, intensive: bool, dynamic: int
-) -> Config | None:
+def _by_hint(hints: KernelHints, limits: Bounds, dynamic: int) -> Config:
     if hints.reduction is ReductionHint.INNER:
-        return _contiguous(hints, device, limits, r, intensive)
-    if hints.reduction is ReductionHint.OUTER:
-        return _outer(hints, limits, r, intensive, dynamic)
-    if hints.reduction is ReductionHint.OUTER_TINY:
-        return _tiny(hints, device, limits, r, intensive)
-    return None
+        return _contiguous(hints, limits)
+    return _outer(hints, limits, dynamic) if hints.reduction is ReductionHint.OUTER else _tiny(hints, limits)
 
 
-def _all_candidates(
-    hints: KernelHints, device: DeviceSpec, limits: Bounds, head: tuple[Config, ...], dynamic: int
-) -> tuple[Config, ...]:
-    r, intensive = hints.reduction_numel, is_register_intensive(hints)
+def _all_candidates(hints: KernelHints, limits: Bounds, head: tuple[Config, ...], dynamic: int) -> tuple[Config, ...]:
     found = (
         *head,
-        _contiguous(hints, device, limits, r, intensive),
-        _outer(hints, limits, r, intensive, dynamic),
-        _tiny(hints, device, limits, r, intensive),
+        _contiguous(hints, limits),
+        _outer(hints, limits, dynamic),
+        _tiny(hints, limits),
         config_for(hints, 64, 64, limits),
         config_for(hints, 8, 512, limits),
         config_for(hints, 64, 4, limits, warps=8),
@@ -149,31 +138,33 @@ def is_register_intensive(hints: KernelHints) -> bool:
     return hints.sizes["x"] >= MANY_ROWS and hints.loads_and_reductions >= MANY_VALUES
 
 
-def max_r_block(hints: KernelHints, device: DeviceSpec, preset: Preset) -> int:
+def max_r_block(hints: KernelHints, limits: Bounds) -> int:
     """Longest step along r: 2048, or 1024 for new GPUs and register-intensive kernels."""
-    new = preset.tuned_outer and (device_major(device) or 0) >= 10
+    new = limits.preset.tuned_outer and limits.major >= NEW_MAJOR
     return MAX_R_BLOCK_SMALL if new or is_register_intensive(hints) else MAX_R_BLOCK
 
 
-def _contiguous(hints: KernelHints, device: DeviceSpec, limits: Bounds, r: int, intensive: bool) -> Config:
-    longest = max_r_block(hints, device, limits.preset)
+def _contiguous(hints: KernelHints, limits: Bounds) -> Config:
+    r, longest = hints.reduction_numel, max_r_block(hints, limits)
     if limits.preset.tuned_outer:
         x, step = 2 if r <= TWO_ROWS_UP_TO else 1, min(r, longest)
     else:
         x, step = 1, r if 256 <= r < longest else longest
-    return config_for(hints, x, step, limits, intensive=intensive)
+    return config_for(hints, x, step, limits, intensive=is_register_intensive(hints))
 
 
-def _outer(hints: KernelHints, limits: Bounds, r: int, intensive: bool, dynamic: int) -> Config:
+def _outer(hints: KernelHints, limits: Bounds, dynamic: int) -> Config:
+    intensive = is_register_intensive(hints)
     if limits.hip or not limits.preset.tuned_outer:
         return config_for(hints, 64, 8, limits, intensive=intensive)
-    x, step, warps = outer_tile(hints, r, dynamic)
+    x, step, warps = outer_tile(hints, hints.reduction_numel, dynamic)
     return config_for(hints, x, step, limits, warps=warps, intensive=intensive)
 
 
-def _tiny(hints: KernelHints, device: DeviceSpec, limits: Bounds, r: int, intensive: bool) -> Config:
-    step = min(r, max_r_block(hints, device, limits.preset))
-    return config_for(hints, tiny_x(r), step, limits, intensive=intensive)
+def _tiny(hints: KernelHints, limits: Bounds) -> Config:
+    r = hints.reduction_numel
+    step = min(r, max_r_block(hints, limits))
+    return config_for(hints, tiny_x(r), step, limits, intensive=is_register_intensive(hints))
 
 
 def tiny_x(r: int) -> int:
@@ -236,11 +227,18 @@ def reduction_config(
     most = MAX_LONG_REDUCTION_WARPS if long else MAX_REDUCTION_WARPS
     warps = choose_warps(warps, limits, least=least_warps, most=most, intensive=intensive)
     blocks["x"] = widen_for_grid(blocks["x"], hints.sizes["x"], warps, limits)
-    for axis in sorted(blocks.keys() - {"x"}):
-        while blocks[axis] > 1 and prod(blocks.values()) > budget:
-            blocks[axis] //= 2
+    _shorten(blocks, budget)
     check_blocks(blocks, hints.sizes, limits)
     return as_config(blocks, warps, options=options)
+
+
+def _shorten(blocks: dict[str, int], budget: int) -> None:
+    """Halve the reduced axes' blocks, r0 first, until the tile is within ``budget`` or they are 1."""
+    tile = prod(blocks.values())
+    for axis in ("r0", "r1"):
+        while tile > budget and blocks.get(axis, 1) > 1:
+            blocks[axis] //= 2
+            tile //= 2
 
 
 def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[str, int]:

@@ -21,6 +21,6 @@ def split_scan(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR
     limits = bounds(hints, device, preset)
     raised = (
         config.replace(R0_BLOCK=max(block_of(config, "r0"), hints.min_scan_rblock))
-        for config in reduction_candidates(hints, device, limits)
+        for config in reduction_candidates(hints, limits)
     )
     return finish(tuple(raised), hints, limits, floors=False)

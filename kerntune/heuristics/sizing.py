@@ -6,6 +6,7 @@ Sizes and blocks are numbers of elements and powers of two. Formulas and constan
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from kerntune.config import Config, Scalar
 from kerntune.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.presets import Preset
-from kerntune.hints import BLOCK_NAMES, MAX_BLOCK, MAX_BLOCK_X_HIP, KernelHints
+from kerntune.hints import BLOCK_NAMES, MAX_BLOCK, MAX_BLOCK_X_HIP, REDUCTION_AXES, KernelHints
 
 GRID_LIMITS = {"x": MAX_GRID_X, "y": MAX_GRID_YZ, "z": MAX_GRID_YZ}
 
@@ -38,12 +39,18 @@ class Bounds(NamedTuple):
     """What limits a proposal on one device under one preset, for one kernel."""
 
     where: str
+    backend: str
+    major: int
     warp_size: int
     wave64: bool
-    hip: bool
     grid_by_threads: bool
     max_block: Mapping[str, int]
     preset: Preset
+
+    @property
+    def hip(self) -> bool:
+        """Whether it is an AMD GPU."""
+        return self.backend == "hip"
 
 
 _MAX_BLOCK_HIP = {**MAX_BLOCK, "x": MAX_BLOCK_X_HIP}
@@ -54,9 +61,10 @@ def bounds(hints: KernelHints, device: DeviceSpec, preset: Preset) -> Bounds:
     hip = device.target.backend == "hip"
     return Bounds(
         where=hints.where,
+        backend=device.target.backend,
+        major=device_major(device) or 0,
         warp_size=_lanes(device, preset, hip),
         wave64=hip if preset.hip_is_wave64 else device.warp_size == 64,
-        hip=hip,
         grid_by_threads=hip or preset.grid_by_threads,
         max_block=_MAX_BLOCK_HIP if hip and preset.hip_wide_x else MAX_BLOCK,
         preset=preset,
@@ -144,9 +152,10 @@ def fit_pointwise(sizes: Mapping[str, int], wanted: Sequence[int], bounds: Bound
     blocks = {axis: min(block, sizes[axis]) for axis, block in zip("xyz", wanted, strict=False)}
     tile = prod(blocks.values())
     for axis, block in blocks.items():
-        goal = max(ceil_div(sizes[axis], GRID_LIMITS[axis]), ceil_div(target * block, tile))
-        if goal > block:
-            blocks[axis] = grow(block, goal, min(sizes[axis], bounds.max_block[axis]))
+        size, limit = sizes[axis], GRID_LIMITS[axis]
+        if block < size and (tile < target or block * limit < size):
+            goal = max(ceil_div(size, limit), ceil_div(target * block, tile))
+            blocks[axis] = grow(block, goal, min(size, bounds.max_block[axis]))
             tile = tile // block * blocks[axis]
     return blocks
 
@@ -176,9 +185,11 @@ def check_blocks(blocks: Mapping[str, int], sizes: Mapping[str, int], bounds: Bo
         limit = bounds.max_block[axis]
         if block > limit:
             raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block} is over the limit of {limit}")
-        if axis[0] != "r" and limit % block:
+        if axis in REDUCTION_AXES:
+            continue
+        if limit % block:
             raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block} doesn't divide the limit of {limit}")
-        if axis[0] != "r" and block != 1 and sizes.get(axis) == 1:
+        if block != 1 and sizes.get(axis) == 1:
             raise HintError(f"{bounds.where}{BLOCK_NAMES[axis]}={block}, but the axis {axis} has one element")
 
 
@@ -199,6 +210,14 @@ def as_config(
 def in_order(configs: Iterable[Config]) -> tuple[Config, ...]:
     """The configs, each identity once, where it first stood."""
     return tuple(dict.fromkeys(configs))
+
+
+def hash_configs(configs: Iterable[Config]) -> str:
+    """SHA-256 over the configs in their order: what a cache entry of a proposal is keyed by.
+
+    Take the proposal itself, not what :func:`kerntune.heuristics.scale_reductions` adds: that depends on compiled code.
+    """
+    return hashlib.sha256("\n".join(config.key() for config in configs).encode()).hexdigest()
 
 
 def block_of(config: Config, axis: str, default: int = 1) -> int:

@@ -43,10 +43,11 @@ def share_out(target: int, scores: Mapping[str, float], sizes: Mapping[str, int]
     """
     weights: dict[str, float] = dict(scores) if any(scores.values()) else dict.fromkeys(scores, 1.0)
     blocks = {axis: MIN_REDUCTION_BLOCK if axis[0] == "r" else 1 for axis in weights}
+    caps = {axis: min(bounds.max_block[axis], sizes[axis]) for axis in weights}
     tile = prod(blocks.values())
     while tile < target and weights:
         axis = max(weights, key=weights.__getitem__)
-        if blocks[axis] >= min(bounds.max_block[axis], sizes[axis]):
+        if blocks[axis] >= caps[axis]:
             del weights[axis]
             continue
         blocks[axis] *= 2

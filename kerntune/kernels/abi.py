@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -65,9 +66,9 @@ def _leaf(launch: Specialized, name: str, type_: str, value: Any, view_of: ViewO
     return Param(name, type_, view=view_of(value))
 
 
-def _scalar(type_: str, value: Any) -> bool | int | float:
+def _scalar(type_: str, value: Any) -> bool | int | float | str:
     if type_.startswith(("fp", "bf", "f")):
-        return float(value)
+        return float(value) if math.isfinite(value) else str(float(value))
     return bool(value) if isinstance(value, bool) else int(value)
 
 

@@ -15,7 +15,7 @@ Reading = Callable[[], float]
 
 
 class TimingProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How times were taken. Times are comparable only under equal protocols."""
+    """How times were taken. Times are comparable only by the same timer of the same version."""
 
     timer: str
     runs_per_slot: int

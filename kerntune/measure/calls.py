@@ -43,7 +43,7 @@ class CallSlot:
             self._plain()
             self._gpu.synchronize()
             try:
-                graph = self._gpu.graph(self._plain)
+                graph = self._gpu.call_graph(self._plain)
                 graph.replay()
                 self._gpu.synchronize()
             except RuntimeError:

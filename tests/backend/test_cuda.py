@@ -7,9 +7,11 @@ triton = pytest.importorskip("triton")
 
 import triton.language as tl  # noqa: E402  # after the skip
 
+import kerntune  # noqa: E402
 from kerntune.backend.cuda import CudaBackend  # noqa: E402
 from kerntune.capture import Capture  # noqa: E402
 from kerntune.compile import Compiler  # noqa: E402
+from kerntune.errors import MeasurementError  # noqa: E402
 from kerntune.launch import Loader, Program  # noqa: E402
 from kerntune.measure.events import EventSlot  # noqa: E402
 from kerntune.measure.graphs import GraphSlot  # noqa: E402
@@ -168,3 +170,72 @@ def test_a_capture_finds_launches_on_autograds_thread(backend):
     x = torch.randn(4096, device="cuda", requires_grad=True)
     _, recorded = captured(backend, lambda: Double.apply(x).sum().backward())
     assert len(recorded.recording.launches) == 2
+
+
+@kerntune.autotune(configs=[triton.Config({"BLOCK": b}, num_warps=w) for b in (256, 1024) for w in (2, 4)], key=["n"])
+@triton.jit
+def tuned_increment(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) + 1, mask=i < n)
+
+
+def increment(x):
+    tuned_increment[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x.numel())
+
+
+def test_the_library_tunes_and_leaves_what_one_launch_leaves(backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    tuned_increment.cache.clear()
+    x = torch.zeros(100_003, device="cuda")
+    increment(x)
+    assert bool((x == 1).all())
+    assert tuned_increment.best_config in tuned_increment.configs
+    assert len(tuned_increment.configs_timings) > 1
+    increment(x)
+    assert bool((x == 2).all())
+    assert len(list(tmp_path.glob("winners/*/*.json"))) == 1
+
+
+def test_a_stored_winner_is_used_in_the_next_process(backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    tuned_increment.cache.clear()
+    x = torch.zeros(5000, device="cuda")
+    increment(x)
+    first = tuned_increment.best_config
+    tuned_increment.cache.clear()
+    tuned_increment.configs_timings = None
+    increment(x)
+    assert tuned_increment.best_config is first
+    assert tuned_increment.configs_timings is None
+    assert bool((x == 2).all())
+
+
+def test_tuning_inside_a_graph_capture_is_refused(backend, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    tuned_increment.cache.clear()
+    x = torch.zeros(7000, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(MeasurementError, match="captured"), torch.cuda.graph(graph):
+        increment(x)
+
+
+@torch.library.custom_op("kerntune_tests::scaled", mutates_args=())
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    scale_kernel[(8,)](x, y, x.numel(), 2.0, BLOCK=512)
+    return y
+
+
+@torch.library.triton_op("kerntune_tests::scaled_by_triton", mutates_args=())
+def scaled_by_triton(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    torch.library.wrap_triton(scale_kernel)[(8,)](x, y, x.numel(), 2.0, BLOCK=512)
+    return y
+
+
+@pytest.mark.parametrize("op", [scaled, scaled_by_triton])
+def test_custom_ops_are_captured(backend, op):
+    x = torch.randn(4096, device="cuda")
+    value, recorded = captured(backend, lambda: op(x))
+    assert torch.equal(value, x * 2)
+    assert [launch.kernel for launch in recorded.recording.launches] == ["scale_kernel"]

@@ -87,6 +87,15 @@ def test_one_odd_slot_does_not_end_or_prolong_a_sample() -> None:
     assert not enough([*seen[1:], 50_000.0])
 
 
+@pytest.mark.parametrize(("share", "answer"), [(0.9, True), (1.1, False)])
+def test_spread_is_half_the_quartiles_distance(share: float, answer: bool) -> None:
+    """Quartiles at 1 -/+ share * ENOUGH_SPREAD, the median at 1; the ends far out."""
+    off = share * ENOUGH_SPREAD
+    seen = [0.5, 1 - off, 1 - off, 1 - off, 1.0, 1.0, 1.0, 1 + off, 1 + off, 1 + off, 1.5]
+    assert len(seen) >= MIN_SLOTS
+    assert enough(seen) is answer
+
+
 def test_zeros_never_settle() -> None:
     """A timer that gives 0 (a broken event) ends by the limits, not by looking steady."""
     assert not enough([0.0] * MIN_SLOTS)

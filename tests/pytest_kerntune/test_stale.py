@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_kerntune.selection import covers
+from pytest_kerntune.selection import within
 
 pytest_plugins = ["pytester"]
 
@@ -64,14 +64,13 @@ def test_ends(autotune):
         (["."], True),
         (["-k", "test_"], False),
         (["-m", "not slow"], False),
-        (["test_it.py"], False),
-        (["test_it.py::test_a"], False),
+        (["-p", "cacheprovider", "--lf"], False),
         (["--deselect", "test_it.py::test_a"], False),
         (["--ignore", "sub"], False),
         (["-x"], True),
     ],
 )
-def test_only_a_whole_run_knows(project, arguments, whole):
+def test_narrowed_run_does_not_know(project, arguments, whole):
     project.file(SOURCE)
     project.run(*arguments)
     assert told(project) == f"selected_all={whole}"
@@ -94,24 +93,32 @@ def test_cases_of_a_file_that_was_not_read_are_not_gone(project, monkeypatch, so
     result.stdout.fnmatch_lines(["STALE test_old.py::test_gone: *", "2 PASS, 1 STALE"])
 
 
-def test_arguments_that_cover_testpaths_are_whole(project):
+@pytest.mark.parametrize(
+    ("arguments", "listed"),
+    [([], "here"), (["here"], "here"), (["there"], "there"), (["."], "here there"), (["here/test_here.py"], "here")],
+)
+def test_only_paths_that_were_read_are_judged(project, arguments, listed):
+    project.engine(stale=["here/test_here.py::test_gone!0", "there/test_there.py::test_gone!0"])
     project.pytester.makeini("[pytest]\ntestpaths = here\n")
-    (project.path / "here").mkdir()
-    (project.path / "here" / "test_here.py").write_text("def test_a(): pass\n")
-    (project.path / "there").mkdir()
-    project.run("here")
-    assert told(project) == "selected_all=True"
-    (project.path / "engine.log").unlink()
-    project.run("here/test_here.py")
-    assert told(project) == "selected_all=False"
+    for name in ("here", "there"):
+        (project.path / name).mkdir()
+        (project.path / name / f"test_{name}.py").write_text("def test_a(): pass\n")
+    result = project.run(*arguments)
+    found = [line.split("/")[0].removeprefix("STALE ") for line in result.outlines if line.startswith("STALE")]
+    assert found == listed.split()
+
+
+def test_single_test_judges_its_own_calls_only(project):
+    project.engine(stale=["test_it.py::test_a!second", "test_it.py::test_b!0"])
+    project.file(SOURCE)
+    result = project.run("test_it.py::test_a")
+    result.stdout.fnmatch_lines(["STALE test_it.py::test_a::second: no such case", "1 PASS, 1 STALE"])
 
 
 parts = st.lists(st.sampled_from("ab"), max_size=3)
 
 
 @given(parts, parts)
-def test_covers_is_being_a_parent(a, b):
-    given_path, wanted = Path("/", *a), Path("/", *b)
-    assert covers([given_path], [wanted]) == (b[: len(a)] == a)
-    assert not covers([], [wanted])
-    assert covers(None, [wanted])
+def test_within_is_being_a_parent(a, b):
+    assert within(Path("/", *b), [Path("/", *a)]) == (b[: len(a)] == a)
+    assert not within(Path("/", *b), [])

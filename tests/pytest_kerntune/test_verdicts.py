@@ -33,7 +33,7 @@ def test_these_verdicts_warn(project, one_test, verdict):
     result.stdout.fnmatch_lines([f"*KerntuneWarning: {verdict} test_it.py::test_add: scripted"])
 
 
-@pytest.mark.parametrize("category", ["error", "error::pytest_kerntune.KerntuneWarning"])
+@pytest.mark.parametrize("category", ["error", "error::pytest_kerntune.warning.KerntuneWarning"])
 def test_warning_as_error_fails_the_test_cleanly(project, one_test, category):
     project.file(one_test("DRIFTED"))
     result = project.run("-W", category)

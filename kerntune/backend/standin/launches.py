@@ -85,10 +85,10 @@ class Launches:
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Nothing is launched until ``stack`` closes."""
-        replace(stack, JITFunction, "run", lambda kernel, *args, **kwargs: self.run(kernel, *args, **kwargs))
+        replace(stack, JITFunction, "run", lambda kernel, /, *args, **kwargs: self.run(kernel, *args, **kwargs))
         replace(stack, Autotuner, "run", run_first)
 
-    def run(self, kernel: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
+    def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
         """As ``JITFunction.run``, up to the launch: wrong arguments, a failing grid, a failing warm-up raise."""
         kwargs |= _run_options(kernel, kwargs)
         for hook in kernel.pre_run_hooks:
@@ -116,7 +116,7 @@ class Launches:
         return triton.compile(source, target=self._target, options=options.__dict__)
 
 
-def run_first(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
     """``Autotuner.run`` without a benchmark: launch the first config that pruning leaves."""
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     try:

@@ -62,6 +62,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         real_code = self._implementation(func)
         if real_code is not None:
             return real_code(*args, **kwargs)
+        args = tuple(_without_history(value) for value in args)
         if on_stand_in:
             _refuse_writes_to_real(func, args, kwargs)
             return func(*args, **kwargs)
@@ -86,6 +87,14 @@ class Answers(TorchFunctionMode):  # type: ignore[misc]  # torch's types are ski
         if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in _tensors(args, kwargs)):
             return handler(func, args, kwargs)
         return func(*args, **kwargs)
+
+
+def _without_history(value: Any) -> Any:
+    """Real tensors detached (autograd is above): fake mode looks at ``.grad`` of what it converts, and torch warns."""
+    if isinstance(value, list):
+        return [_without_history(item) for item in value]
+    is_result = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and not value.is_leaf
+    return value.detach() if is_result else value
 
 
 def _without_pinning(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -76,7 +76,7 @@ def launched() -> Iterator[list[str]]:
     names: list[str] = []
     below = JITFunction.run
 
-    def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(kernel: Any, /, *args: Any, **kwargs: Any) -> Any:
         names.append(kernel.fn.__name__)
         return below(kernel, *args, **kwargs)
 

@@ -154,3 +154,10 @@ def test_address_inside_backward():
     Asks.apply(leaf(4)).sum().backward()
     assert seen[0] > 0
     assert seen[0] % 256 == 0
+
+
+def test_results_of_the_cpu_move_with_their_history():
+    weight = torch.randn(4, 4, requires_grad=True)
+    x = torch.randn(2, 4, device="cuda")
+    (x @ (weight * 2).cuda()).sum().backward()
+    assert weight.grad.shape == (4, 4)

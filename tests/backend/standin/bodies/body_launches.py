@@ -31,6 +31,12 @@ def descriptor_kernel(source, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     out.store([row, column], source.load([row, column]) * 2)
 
 
+@triton.autotune(configs=[triton.Config({"tuner": 1}), triton.Config({"tuner": 2})], key=["kernel"])
+@triton.jit
+def oddly_named(kernel, args, kwargs, tuner: tl.constexpr):
+    tl.store(kernel, args + kwargs + tuner)
+
+
 @pytest.fixture
 def x():
     torch.manual_seed(0)
@@ -58,6 +64,12 @@ def test_autotuner_runs_the_first_config_that_pruning_leaves(x):
     assert tuned.best_config.num_warps == 4
     assert tuned.cache == {}
     assert [given["n"] for given in seen] == [1000]
+
+
+def test_any_argument_name_will_do(x):
+    oddly_named[(1,)](kernel=x, args=1, kwargs=2)
+    assert oddly_named.best_config.kwargs == {"tuner": 1}
+    assert oddly_named.fn.warmup(kernel=x, args=1, kwargs=2, tuner=3, grid=(1,)).n_regs > 0
 
 
 def test_wrong_launches_fail(x):

@@ -1,0 +1,224 @@
+"""The command ``kerntune``. Each subcommand's module is imported when it is asked for, so that help comes at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from kerntune.commands.output import FINDINGS, USAGE, complain
+from kerntune.errors import KerntuneError, UsageError
+
+EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
+
+REFRESH = ("baselines", "refresh")
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code. Errors that kerntune or the system raises are printed as one message."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except UsageError as exc:
+        complain(f"error: {exc}")
+        return USAGE
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it flushes
+        return FINDINGS
+    except (KerntuneError, OSError) as exc:
+        complain(f"error: {_text(exc)}")
+        return FINDINGS
+
+
+def _dispatch(words: list[str]) -> int:
+    if tuple(words[:2]) == REFRESH and words[2:3] not in (["-h"], ["--help"]):
+        return run_refresh(words[2:])  # all that follows is pytest's, options too
+    args = build_parser().parse_args(words)
+    run: Run = args.function
+    return run(args)
+
+
+def _text(exc: Exception) -> str:
+    if isinstance(exc, OSError) and exc.filename is not None:
+        return f"{exc.filename}: {exc.strerror}"
+    return str(exc)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands with their options."""
+    parser = argparse.ArgumentParser(
+        prog="kerntune", description="Tunes Triton kernels and guards their speed: pytest --kerntune.", epilog=EPILOG
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
+    _cache(commands.add_parser("cache", help="the winners of earlier tuning"))
+    doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
+    _folder(doctor)
+    doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
+    return parser
+
+
+def _baselines(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _show(_command(commands, "show", run_show, "all baselines: case, device, config, time, environment"))
+    _diff(_command(commands, "diff", run_diff, "what changed between two folders or git revisions, worst first"))
+    _refresh(
+        _command(
+            commands,
+            "refresh",
+            lambda args: run_refresh([]),
+            "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]",
+        )
+    )
+    _apply(_command(commands, "apply", run_apply, "write the baselines that a run's JSON from another machine carries"))
+    _prune(_command(commands, "prune", run_prune, "remove baselines of tests that no longer exist"))
+    _folder(_command(commands, "verify", run_verify, "whether every baseline and every artifact is whole"))
+
+
+def _show(parser: argparse.ArgumentParser) -> None:
+    _folder(parser)
+    _case(parser)
+    _json(parser)
+
+
+def _diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", metavar="A", help="a folder, or a git revision of the baseline folder")
+    parser.add_argument("after", metavar="B", nargs="?", help="the same (default: the baseline folder as it is now)")
+    _folder(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
+    _json(form)
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
+
+
+def _refresh(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "kerntune baselines refresh [PYTEST ARGUMENTS]"
+    parser.description = (
+        "Runs pytest --kerntune --kerntune-update=all with all that follows, in this process, and exits with its code. "
+        "Baselines of tests that don't run are not touched."
+    )
+
+
+def _apply(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN.json", help="what --kerntune-json wrote on the other machine")
+    _folder(parser)
+    _case(parser)
+    parser.add_argument(
+        "--only",
+        choices=("new", "improved", "all"),
+        default="all",
+        help="cases that the folder doesn't have, cases that the run found faster, or all (default)",
+    )
+
+
+def _prune(parser: argparse.ArgumentParser) -> None:
+    _folder(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument(
+        "--stale-from",
+        metavar="RUN.json",
+        help="remove what this run (of --kerntune-json) found stale, instead of collecting the tests",
+    )
+
+
+def _cache(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    show = _command(commands, "show", run_cache_show, "all winners")
+    clear = _command(commands, "clear", run_cache_clear, "remove all winners: the next run tunes anew")
+    for command in (show, clear):
+        command.add_argument(
+            "--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)"
+        )
+    _json(show)
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Run, text: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=EPILOG)
+    parser.set_defaults(function=run)
+    return parser
+
+
+def _folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--baselines", metavar="DIR", help="folder of the baselines (default: as the ini file says)")
+
+
+def _case(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--case", metavar="PATTERN", default="", help="only cases that contain this text, or match it with * and ?"
+    )
+
+
+def _json(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """``kerntune baselines show``."""
+    from kerntune.commands import show
+
+    return show.run(args)
+
+
+def run_diff(args: argparse.Namespace) -> int:
+    """``kerntune baselines diff``."""
+    from kerntune.commands import diff
+
+    return diff.run(args)
+
+
+def run_apply(args: argparse.Namespace) -> int:
+    """``kerntune baselines apply``."""
+    from kerntune.commands import apply
+
+    return apply.run(args)
+
+
+def run_prune(args: argparse.Namespace) -> int:
+    """``kerntune baselines prune``."""
+    from kerntune.commands import prune
+
+    return prune.run(args)
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    """``kerntune baselines verify``."""
+    from kerntune.commands import verify
+
+    return verify.run(args)
+
+
+def run_cache_show(args: argparse.Namespace) -> int:
+    """``kerntune cache show``."""
+    from kerntune.commands import cache
+
+    return cache.show(args)
+
+
+def run_cache_clear(args: argparse.Namespace) -> int:
+    """``kerntune cache clear``."""
+    from kerntune.commands import cache
+
+    return cache.clear(args)
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    """``kerntune doctor``."""
+    from kerntune.commands import doctor
+
+    return doctor.run(args)
+
+
+def run_refresh(args: Sequence[str]) -> int:
+    """``kerntune baselines refresh``."""
+    from kerntune.commands import refresh
+
+    return refresh.run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

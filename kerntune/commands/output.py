@@ -1,0 +1,35 @@
+"""How commands speak: results on stdout, what is wrong on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+OK, FINDINGS, USAGE = 0, 1, 2
+"""Exit codes of every command but ``refresh``, which passes pytest's on."""
+
+
+CONFIG_WIDTH = 40
+"""Columns for a config before it wraps: ``BLOCK_M=128 BLOCK_N=256 num_warps=8`` fits on one line."""
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Print a result."""
+    print(text, end=end)
+
+
+def complain(text: str) -> None:
+    """Print what is wrong, a message and never a traceback."""
+    print(f"kerntune: {text}", file=sys.stderr)
+
+
+def fail_with(findings: Sequence[str]) -> int:
+    """Print each finding; the exit code that they come to."""
+    for finding in findings:
+        complain(finding)
+    return FINDINGS if findings else OK
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 baseline``, ``2 baselines``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

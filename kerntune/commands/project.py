@@ -1,0 +1,103 @@
+"""The project that a command is for: its ini file and what that sets, read without running pytest."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kerntune.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pytest brings tomli there
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+DEFAULT_BASELINES = "baselines"
+
+INI_FILES = (
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
+)
+"""In the order in which pytest looks (pytest's reference, "Initialization: determining rootdir and configfile")."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """``root`` is the folder of the ini file, or the current one if there is none; ``values`` are its settings."""
+
+    root: Path
+    ini: Path | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def folder(self, key: str) -> Path | None:
+        """The folder that an ini key names, relative to the ini file; None if it names none."""
+        text = str(self.values.get(key, "")).strip()
+        return Path(os.path.abspath(self.root / Path(text).expanduser())) if text else None
+
+
+def find_project(start: Path) -> Project:
+    """The project that a bare ``pytest`` in ``start`` would run; :class:`UsageError` for an ini file that is broken."""
+    folders = [p := Path(os.path.abspath(start)), *p.parents]
+    for path in (folder / name for folder in folders for name in INI_FILES):
+        values = _read(path)
+        if values is not None:
+            return Project(path.parent, path, values)
+    for mark in ("pyproject.toml", "setup.py"):  # without settings these still say where a project begins
+        for folder in folders:
+            if (folder / mark).is_file():
+                return Project(folder, folder / mark if mark == "pyproject.toml" else None)
+    return Project(folders[0])
+
+
+def baseline_folder(given: str | None, start: Path) -> Path:
+    """The folder of ``--baselines``, else of the ini key ``kerntune_baselines``, else ``baselines``."""
+    if given is not None:
+        return Path(os.path.abspath(Path(given).expanduser()))
+    project = find_project(start)
+    return project.folder("kerntune_baselines") or project.root / DEFAULT_BASELINES
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    """The settings for pytest in a file; None if it has none, or is not there."""
+    if not path.is_file():
+        return None
+    try:
+        return _toml(path) if path.suffix == ".toml" else _ini(path)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, configparser.Error) as exc:
+        raise UsageError(f"{path}: can't be read ({exc}); repair it, or say --baselines=DIR") from exc
+
+
+def _toml(path: Path) -> Mapping[str, Any] | None:
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    if path.name != "pyproject.toml":
+        return _table(data, "pytest") or {}
+    tool = _table(data, "tool") or {}
+    pytest = _table(tool, "pytest")
+    if pytest is None:
+        return None
+    old = _table(pytest, "ini_options")
+    return old if old is not None else pytest
+
+
+def _ini(path: Path) -> Mapping[str, Any] | None:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.read_string(path.read_text(encoding="utf-8"), str(path))
+    section = "tool:pytest" if path.suffix == ".cfg" else "pytest"
+    if parser.has_section(section):
+        return dict(parser[section])
+    return {} if path.name in ("pytest.ini", ".pytest.ini") else None
+
+
+def _table(data: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+    found = data.get(key)
+    return found if isinstance(found, Mapping) else None

@@ -1,0 +1,17 @@
+"""What can be said of compiled kernels without running them: figures, limits, and what a change did to them."""
+
+from kerntune.static.limits import Violation, launch_violations
+from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
+from kerntune.static.rules import DEFAULT_THRESHOLDS, Finding, Thresholds, compare_static
+
+__all__ = [
+    "DEFAULT_THRESHOLDS",
+    "BinaryInput",
+    "Finding",
+    "StaticMetrics",
+    "Thresholds",
+    "Violation",
+    "compare_static",
+    "launch_violations",
+    "metrics_of",
+]

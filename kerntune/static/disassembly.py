@@ -1,0 +1,159 @@
+"""Opcodes of compiled kernels, many in one run of the disassembler."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kerntune.errors import BackendError, StoreError
+
+_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*(?:\.\w+)*)([^;]*)")
+"""Address, opcode and operands of a line of nvdisasm's, the predicate left out."""
+
+_ON_STACK = re.compile(r"\[R1(?:\+(0x[0-9a-f]+))?\]")  # R1 is the stack pointer (CUDA's ABI)
+_USES_STACK_POINTER = re.compile(r"(?!R1\b)[^,]*,.*\bR1\b")  # as a source of something else than R1
+
+_INSTRUCTION_BYTES = 16  # every instruction since sm_70
+_TIMEOUT_SECONDS = 120  # a kernel takes 20 ms; the longest that is not a hang is thousands of them
+_CACHE_SIZE = 4096  # kernels; some hundred bytes each
+
+
+def find_tool(name: str) -> Path:
+    """The path of one of NVIDIA's tools that Triton's wheel carries (``nvdisasm``, ``cuobjdump``, ``ptxas``).
+
+    Looks at ``TRITON_<NAME>_PATH`` as Triton does, then into the wheel, then along ``PATH``. Triton isn't imported.
+    Raises :class:`BackendError` that says what to set.
+    """
+    variable = f"TRITON_{name.upper().replace('-', '_')}_PATH"
+    if given := os.environ.get(variable):
+        if Path(given).is_file():
+            return Path(given)
+        raise BackendError(f"{variable} is {given}, which is no file: correct it or unset it")
+    wheel = importlib.util.find_spec("triton")
+    if wheel is not None and wheel.origin is not None:
+        carried = Path(wheel.origin).parent / "backends" / "nvidia" / "bin" / name
+        if carried.is_file():
+            return carried
+    if along_path := shutil.which(name):
+        return Path(along_path)
+    raise BackendError(
+        f"{name} was found neither in Triton's package nor on PATH: install Triton from its Linux wheel, which carries "
+        f"it, or set {variable} to the one of a CUDA toolkit"
+    )
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """What is counted in the machine code of one kernel.
+
+    ``opcodes`` counts by opcode with its modifiers; ``stack`` the loads and stores at a fixed place of the stack frame,
+    by opcode and offset in bytes; ``stack_address_taken`` says whether the frame is also used in another way, which is
+    how a kernel's own local arrays are.
+    """
+
+    opcodes: Mapping[str, int]
+    stack: Mapping[tuple[str, int], int]
+    stack_address_taken: bool
+
+
+class Disassembler:
+    """Lists machine code; remembers what it listed by the code's hash. Safe to share among threads."""
+
+    def __init__(self, cache_size: int = _CACHE_SIZE) -> None:
+        self._known: OrderedDict[tuple[str, bytes], Listing] = OrderedDict()
+        self._cache_size = cache_size
+        self._lock = threading.Lock()
+
+    def listings(self, texts: Sequence[bytes], arch: str) -> list[Listing]:
+        """What each of ``texts`` consists of, machine code for ``arch`` (``sm_90a``).
+
+        One run of nvdisasm for all that aren't known yet: 15 to 20 ms a kernel. Raises :class:`BackendError` if the
+        tool is missing or refuses the architecture, :class:`StoreError` for bytes that can't be machine code.
+        """
+        keys = [(arch, hashlib.sha256(text).digest()) for text in texts]
+        with self._lock:
+            unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+            fresh = dict(zip(unknown, _disassemble(list(unknown.values()), arch), strict=True))
+            found = [fresh[key] if key in fresh else self._known[key] for key in keys]
+            self._remember(fresh, keys)
+        return found
+
+    def _remember(self, fresh: Mapping[tuple[str, bytes], Listing], used: Sequence[tuple[str, bytes]]) -> None:
+        self._known.update(fresh)
+        for key in used:
+            self._known.move_to_end(key)
+        while len(self._known) > self._cache_size:
+            self._known.popitem(last=False)
+
+
+def _disassemble(texts: Sequence[bytes], arch: str) -> list[Listing]:
+    if not texts:
+        return []
+    for text in texts:
+        if len(text) % _INSTRUCTION_BYTES:
+            raise StoreError(
+                f"{len(text)} bytes are no machine code for {arch}: not a multiple of {_INSTRUCTION_BYTES}"
+            )
+    return _split(_listing(b"".join(texts), arch), [len(text) for text in texts])
+
+
+def _listing(code: bytes, arch: str) -> str:
+    """What nvdisasm says of raw code. No control flow analysis: that is most of its time, and counts need none."""
+    tool = find_tool("nvdisasm")
+    with tempfile.TemporaryDirectory(prefix="kerntune-") as folder:
+        path = Path(folder, "code.bin")
+        path.write_bytes(code)
+        command = [str(tool), "-ndf", "--binary", arch.replace("sm_", "SM"), str(path)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BackendError(f"{tool} could not be run: {error}") from None
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise BackendError(f"{tool} can't disassemble {arch}: {said[-1] if said else f'exit {done.returncode}'}")
+    return done.stdout
+
+
+def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:
+    """One listing for each of the pieces that were put one after another, told apart by address."""
+    pieces = [_Counting() for _ in lengths]
+    piece, end = 0, lengths[0]
+    for line in listing.splitlines():
+        if found := _INSTRUCTION.match(line):
+            address = int(found[1], 16)
+            while address >= end:
+                piece += 1
+                end += lengths[piece]
+            pieces[piece].add(found[2], found[3])
+    for counting, length in zip(pieces, lengths, strict=True):
+        count = counting.opcodes.total()
+        if count != length // _INSTRUCTION_BYTES:
+            raise StoreError(f"of {length // _INSTRUCTION_BYTES} instructions only {count} are machine code")
+    return [Listing(c.opcodes, c.stack, c.stack_address_taken) for c in pieces]
+
+
+class _Counting:
+    """A listing that is still being counted."""
+
+    def __init__(self) -> None:
+        self.opcodes: Counter[str] = Counter()
+        self.stack: Counter[tuple[str, int]] = Counter()
+        self.stack_address_taken = False
+
+    def add(self, opcode: str, operands: str) -> None:
+        self.opcodes[opcode] += 1
+        if opcode.startswith(("LDL", "STL")):
+            if found := _ON_STACK.search(operands):
+                self.stack[opcode, int(found[1] or "0", 16)] += 1
+        elif _USES_STACK_POINTER.match(operands.strip()):
+            self.stack_address_taken = True

@@ -1,0 +1,178 @@
+"""Machine instructions counted by what they do."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+NVIDIA_CLASSES: Mapping[str, str] = {
+    "tensor_core": r"[BDHIOQ]MMA|[BHIQ]GMMA|UTC[HIOQ]MMA",
+    "fp64": r"D(?:ADD|FMA|MUL|SETP|MNMX)",
+    "async_copy": r"LDGSTS",
+    "global_load": r"LDG?",
+    "global_store": r"STG?",
+    "local_load": r"LDL",
+    "local_store": r"STL",
+    "shared_load": r"LDSM?",
+    "shared_store": r"STSM?|STAS",
+    "tma": r"UTMA\w+|UBLK\w+",
+    "tensor_memory": r"LDTM|STTM|UTC(?:CP|BAR|ATOMSWS|SHIFT)",
+    "atomic": r"ATOM[GS]?|RED[GS]?|REDAS",
+    "mufu": r"MUFU",
+    "barrier": r"BAR|SYNCS|WARPSYNC|WARPGROUP|UCGABAR\w*|NANOSLEEP",
+    "fence": r"MEMBAR|FENCE|ERRBAR|DEPBAR|LDGDEPBAR|CCTL\w*",
+    "fp32": r"F(?:FMA|ADD|MUL|SETP|MNMX|SET|CHK)\d?",
+    "fp16": r"H(?:FMA2|ADD2|MUL2|SETP2|SET2|MNMX2)",
+    "convert": r"F2F|F2FP|F2I|F2IP|I2F|I2FP|I2I|I2IP|FRND",
+    "shuffle": r"SHFL|C?REDUX|VOTEU?|MATCH|MOVM|ELECT",
+    "branch": r"BRA|BRXU?|JMP|JMXU?|CALL|RET|EXIT|BSYNC|BSSY|BREAK|BMOV|YIELD|KILL|BPT",
+    "move": r"U?(?:MOV|SEL|PRMT|PLOP3|LDC)|LDCU|FSEL|R2UR|S2U?R|CS2U?R|P2R|R2P|R2B|B2R|LEPC",
+    "integer": r"U?(?:IMAD|IADD\w*|LEA|LOP3|SHF|ISETP|SGXT|IABS|IMNMX|BMSK|BREV|FLO|POPC)|VI\w+|VABSDIFF\w*|IDP",
+    "nop": r"NOP",
+}
+"""Class of an opcode of sm_75 to sm_120: the first that matches the part before its first dot.
+
+Opcodes from the CUDA Binary Utilities manual, "Instruction Set Reference", and from what ptxas 12.8 to 13.4 make of
+Triton's kernels. ``LD`` and ``ST`` are loads and stores through generic addresses, counted as global.
+"""
+
+AMD_CLASSES: Mapping[str, str] = {
+    "tensor_core": r"v_(?:s?mfmac?|s?wmmac?)_\w+",
+    "fp64": r"v_(?!cvt)\w+_f64\w*",
+    "async_copy": r"(?:global|buffer)_load_(?:lds_\w+|\w+_lds\w*)",
+    "global_load": r"(?:global|buffer|flat)_load_\w+",
+    "global_store": r"(?:global|buffer|flat)_store_\w+",
+    "local_load": r"scratch_load_\w+",
+    "local_store": r"scratch_store_\w+",
+    "shuffle": r"ds_(?:bpermute|permute|swizzle)_\w+|v_(?:readlane|writelane|readfirstlane|permlane)\w*|v_\w+_dpp",
+    "shared_load": r"ds_(?:read|load)\w*",
+    "shared_store": r"ds_(?:write|store)\w*",
+    "atomic": r"(?:global|buffer|flat)_atomic_\w+|ds_\w+",
+    "tma": r"tensor_(?:load|store)\w*",
+    "mufu": r"v_s?_?(?:exp|log|rcp|rsq|sqrt|sin|cos)_\w+",
+    "barrier": r"s_barrier\w*",
+    "fence": r"s_wait\w*|(?:buffer|global)_(?:inv|wb|gl)\w*|s_dcache\w*",
+    "convert": r"v_cvt_\w+",
+    "branch": r"s_(?:c?branch|endpgm|setpc|swappc|call)\w*",
+    "nop": r"s_(?:nop|code_end|sleep|delay_alu|clause)|v_nop",
+    "fp16": r"v_\w*_b?f16\w*",
+    "fp32": r"v_\w*_f32\w*",
+    "move": r"[sv]_(?:mov|cndmask|cselect|accvgpr|perm)\w*|s_(?:load|buffer_load|getreg|setreg)\w*",
+    "integer": r"[sv]_\w+",
+}
+"""Class of a mnemonic of gfx9 to gfx12, the first that matches; from AMD's "Instruction Set Architecture" guides."""
+
+_NVIDIA = [(name, re.compile(pattern)) for name, pattern in NVIDIA_CLASSES.items()]
+_AMD = [(name, re.compile(pattern)) for name, pattern in AMD_CLASSES.items()]
+
+_WIDE = ("global_load", "global_store", "async_copy")
+"""Classes that are counted by width as well."""
+
+_NVIDIA_BITS = {"256": 256, "128": 128, "96": 96, "64": 64, "U16": 16, "S16": 16, "U8": 8, "S8": 8}
+_AMD_DWORDS = re.compile(r"dwordx(\d)")
+_AMD_NARROW = {"byte": 8, "i8": 8, "u8": 8, "b8": 8, "short": 16, "i16": 16, "u16": 16, "b16": 16}
+_AMD_BITS = re.compile(r"_b(\d+)")
+
+_LONG_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")  # HGMMA.64x128x16, v_mfma_f32_32x32x8_f16
+_SHORT_SHAPE = re.compile(r"(16|8)(8)(\d{1,3})")  # HMMA.16816: m 16, n 8, k 16
+
+
+def nvidia_classes(opcodes: Mapping[str, int]) -> dict[str, int]:
+    """Counts by class, from counts by opcode with its modifiers (``LDG.E.128``).
+
+    Keys: the names in :data:`NVIDIA_CLASSES`, ``other``; ``total`` (without ``nop``, which only pads); for global
+    loads, global stores and asynchronous copies also by width in bits per thread (``global_load_128``);
+    ``tensor_core_macs``, what the tensor core instructions multiply and add together, if each of them names its shape.
+    Zeros are left out.
+    """
+    return _classes(opcodes, nvidia_class, nvidia_bits, _nvidia_macs)
+
+
+def amd_classes(mnemonics: Mapping[str, int]) -> dict[str, int]:
+    """Counts by class, from counts by mnemonic (``global_load_dwordx4``); keys as for NVIDIA."""
+    return _classes(mnemonics, amd_class, amd_bits, _amd_macs)
+
+
+def nvidia_class(opcode: str) -> str:
+    """The class of one opcode, ``other`` if it is unknown."""
+    base = opcode.partition(".")[0]
+    return next((name for name, pattern in _NVIDIA if pattern.fullmatch(base)), "other")
+
+
+def amd_class(mnemonic: str) -> str:
+    """The class of one mnemonic, ``other`` if it is unknown."""
+    base = mnemonic.removesuffix("_e32").removesuffix("_e64")
+    return next((name for name, pattern in _AMD if pattern.fullmatch(base)), "other")
+
+
+def nvidia_bits(opcode: str) -> int:
+    """Bits that one thread loads or stores with one such instruction."""
+    return next((_NVIDIA_BITS[part] for part in opcode.split(".")[1:] if part in _NVIDIA_BITS), 32)
+
+
+def amd_bits(mnemonic: str) -> int:
+    """Bits that one lane loads or stores with one such instruction."""
+    if dwords := _AMD_DWORDS.search(mnemonic):
+        return 32 * int(dwords[1])
+    narrow = next((bits for word, bits in _AMD_NARROW.items() if word in mnemonic), None)
+    if narrow is not None:
+        return narrow
+    return int(bits[1]) if (bits := _AMD_BITS.search(mnemonic)) else 32
+
+
+def spilled_bytes(stack: Mapping[tuple[str, int], int], own_bytes: int) -> tuple[int, int]:
+    """Bytes per thread that spills store and load, each instruction counted once: ptxas's "bytes spill stores" and
+    "bytes spill loads".
+
+    ``stack`` counts ``STL`` and ``LDL`` by opcode and place in the stack frame; the first ``own_bytes`` of the frame
+    are the kernel's own local arrays (printf's arguments, the slow path of ``sin``), spills come after them.
+    """
+    stored, loaded = (
+        sum(nvidia_bits(op) // 8 * count for (op, at), count in stack.items() if at >= own_bytes and op[:3] == base)
+        for base in ("STL", "LDL")
+    )
+    return stored, loaded
+
+
+def scratch_bytes(mnemonics: Mapping[str, int]) -> tuple[int, int]:
+    """Bytes per lane that AMD's scratch instructions store and load, each counted once."""
+    stored, loaded = (
+        sum(amd_bits(name) // 8 * count for name, count in mnemonics.items() if amd_class(name) == kind)
+        for kind in ("local_store", "local_load")
+    )
+    return stored, loaded
+
+
+def _classes(
+    names: Mapping[str, int],
+    class_of: Callable[[str], str],
+    bits_of: Callable[[str], int],
+    macs_of: Callable[[str], int | None],
+) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    macs: list[int | None] = []
+    for name, count in names.items():
+        kind = class_of(name)
+        found[kind] += count
+        found["total"] += count if kind != "nop" else 0
+        if kind in _WIDE:
+            found[f"{kind}_{bits_of(name)}"] += count
+        if kind == "tensor_core":
+            one = macs_of(name)
+            macs.append(None if one is None else one * count)
+    if macs and None not in macs:
+        found["tensor_core_macs"] = sum(m for m in macs if m is not None)
+    return {name: count for name, count in sorted(found.items()) if count}
+
+
+def _nvidia_macs(opcode: str) -> int | None:
+    for part in opcode.split(".")[1:]:
+        if shape := _LONG_SHAPE.fullmatch(part) or _SHORT_SHAPE.fullmatch(part):
+            return int(shape[1]) * int(shape[2]) * int(shape[3])
+    return None
+
+
+def _amd_macs(mnemonic: str) -> int | None:
+    shape = _LONG_SHAPE.search(mnemonic)
+    return int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else None

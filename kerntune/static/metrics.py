@@ -1,0 +1,190 @@
+"""What can be said of a compiled kernel without running it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from kerntune.binary.elf import Elf, cubin_resources
+from kerntune.device import DeviceSpec
+from kerntune.errors import TargetError
+from kerntune.static.amd import AmdResources, amd_mnemonics, amd_resources
+from kerntune.static.disassembly import Disassembler, Listing
+from kerntune.static.instructions import amd_classes, nvidia_classes, scratch_bytes, spilled_bytes
+from kerntune.static.limits import Violation, launch_violations
+from kerntune.static.occupancy import Occupancy, amd_occupancy, cuda_occupancy
+
+_DISASSEMBLER = Disassembler()
+"""Shared, so that a kernel of several tests is disassembled once."""
+
+_LOCAL_ARRAY = re.compile(r"^\s*\.local\b[^;]*\[(\d+)\]\s*;", re.MULTILINE)
+
+
+class BinaryInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A compiled kernel. ``asm`` is its PTX or amdgcn text, ``arch`` has its suffix (``sm_90a``, ``gfx942``).
+
+    ``shared_bytes``, ``num_warps`` (after warp specialization) and ``tensor_memory_columns`` are what Triton's metadata
+    calls ``shared``, ``num_warps`` and ``tmem_size``; the binary doesn't have them.
+    """
+
+    kind: Literal["cubin", "hsaco"]
+    data: bytes
+    asm: str
+    shared_bytes: int
+    num_warps: int
+    arch: str
+    num_ctas: int = 1
+    tensor_memory_columns: int = 0
+
+
+class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Figures of one compiled kernel on one kind of device.
+
+    ``registers`` per thread (AMD: all vector registers of a lane); ``spill_*_bytes`` per thread, each spill instruction
+    counted once, as ptxas counts; ``stack_bytes`` of local memory per thread, spills and all else; ``shared_bytes`` and
+    ``threads`` per block; ``code_bytes`` of machine code. ``instructions`` counts by class
+    (:func:`kerntune.static.instructions.nvidia_classes`), as they stand in the code, loops once.
+    ``occupancy`` is theoretical, 0 to 1; ``None`` if the limits of the device aren't known.
+    ``over_limit``: limits of the device that forbid a launch. The last five are of AMD GPUs only.
+    """
+
+    registers: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+    code_bytes: int
+    threads: int
+    instructions: dict[str, int]
+    occupancy: float | None
+    occupancy_limiter: str
+    over_limit: tuple[Violation, ...] = ()
+    vgprs: int | None = None
+    agprs: int | None = None
+    sgprs: int | None = None
+    vgpr_spills: int | None = None
+    sgpr_spills: int | None = None
+
+
+def metrics_of(
+    binaries: Sequence[BinaryInput], spec: DeviceSpec, *, disassembler: Disassembler | None = None
+) -> list[StaticMetrics]:
+    """Metrics of each of ``binaries`` on the device ``spec``, in their order.
+
+    All cubins of an architecture go through one run of nvdisasm: 15 to 20 ms a kernel, nothing for known machine code.
+    Raises :class:`TargetError` for a binary of another kind of GPU than ``spec``, :class:`StoreError` for a damaged
+    one, :class:`BackendError` if the disassembler is missing.
+    """
+    for binary in binaries:
+        _check_target(binary, spec)
+    listings = _listings(binaries, disassembler or _DISASSEMBLER)
+    return [
+        _nvidia(binary, spec, listings[i]) if binary.kind == "cubin" else _amd(binary, spec)
+        for i, binary in enumerate(binaries)
+    ]
+
+
+def _check_target(binary: BinaryInput, spec: DeviceSpec) -> None:
+    backend = "cuda" if binary.kind == "cubin" else "hip"
+    number = re.sub(r"^sm_(\d+)[a-z]?$", r"\1", binary.arch)
+    if backend != spec.target.backend or number != spec.target.arch:
+        raise TargetError(f"a {binary.kind} for {binary.arch} has no metrics on {spec.name} ({spec.target})")
+
+
+def _listings(binaries: Sequence[BinaryInput], disassembler: Disassembler) -> dict[int, Listing]:
+    by_arch: defaultdict[str, list[int]] = defaultdict(list)
+    for i, binary in enumerate(binaries):
+        if binary.kind == "cubin":
+            by_arch[binary.arch].append(i)
+    found: dict[int, Listing] = {}
+    for arch, members in by_arch.items():
+        texts = [b"".join(code for _, code in Elf(binaries[i].data).text) for i in members]
+        found.update(zip(members, disassembler.listings(texts, arch), strict=True))
+    return found
+
+
+def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMetrics:
+    resources = cubin_resources(binary.data)
+    own = _own_local_bytes(binary.asm) if listing.stack_address_taken else 0
+    stored, loaded = spilled_bytes(listing.stack, own)
+    threads = binary.num_warps * spec.warp_size
+    shared = binary.shared_bytes
+    occupancy = _cuda_occupancy(spec, resources.registers, shared, threads)
+    return StaticMetrics(
+        registers=resources.registers,
+        spill_store_bytes=stored,
+        spill_load_bytes=loaded,
+        stack_bytes=resources.frame_bytes,
+        shared_bytes=shared,
+        code_bytes=resources.code_bytes,
+        threads=threads,
+        instructions=nvidia_classes(listing.opcodes),
+        occupancy=occupancy.fraction if occupancy else None,
+        occupancy_limiter=occupancy.limiter if occupancy else "",
+        over_limit=launch_violations(
+            spec,
+            registers=resources.registers,
+            shared_bytes=shared,
+            threads=threads,
+            tensor_memory_columns=binary.tensor_memory_columns,
+        ),
+    )
+
+
+def _own_local_bytes(ptx: str) -> int:
+    """Bytes of local arrays that the PTX itself declares, printf's arguments for example.
+
+    They are the first of the stack frame if ptxas keeps them there, and it does only if their address is needed: else
+    they live in registers, which may spill like any other.
+    """
+    return max((int(size) for size in _LOCAL_ARRAY.findall(ptx)), default=0)
+
+
+def _cuda_occupancy(spec: DeviceSpec, registers: int, shared: int, threads: int) -> Occupancy | None:
+    try:
+        return cuda_occupancy(spec, registers=registers, shared_bytes=shared, threads=threads)
+    except TargetError:  # a GPU newer than our table: the other figures hold
+        return None
+
+
+def _amd(binary: BinaryInput, spec: DeviceSpec) -> StaticMetrics:
+    resources = amd_resources(binary.asm)
+    mnemonics = amd_mnemonics(binary.asm)
+    stored, loaded = scratch_bytes(mnemonics)
+    threads = binary.num_warps * spec.warp_size
+    occupancy = _amd_occupancy(binary, spec, resources)
+    return StaticMetrics(
+        registers=resources.vgprs,
+        spill_store_bytes=stored,
+        spill_load_bytes=loaded,
+        stack_bytes=resources.private_bytes,
+        shared_bytes=binary.shared_bytes,
+        code_bytes=resources.code_bytes or sum(len(code) for _, code in Elf(binary.data).text),
+        threads=threads,
+        instructions=amd_classes(mnemonics),
+        occupancy=occupancy.fraction if occupancy else None,
+        occupancy_limiter=occupancy.limiter if occupancy else "",
+        over_limit=launch_violations(
+            spec, registers=resources.vgprs, shared_bytes=binary.shared_bytes, threads=threads
+        ),
+        vgprs=resources.vgprs,
+        agprs=resources.agprs,
+        sgprs=resources.sgprs,
+        vgpr_spills=resources.vgpr_spills,
+        sgpr_spills=resources.sgpr_spills,
+    )
+
+
+def _amd_occupancy(binary: BinaryInput, spec: DeviceSpec, resources: AmdResources) -> Occupancy | None:
+    if resources.waves_per_simd is None:
+        return None
+    return amd_occupancy(
+        spec,
+        waves_by_registers=resources.waves_per_simd,
+        shared_bytes=binary.shared_bytes,
+        warps=binary.num_warps,
+    )

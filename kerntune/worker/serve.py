@@ -1,0 +1,63 @@
+"""The worker's side: a device, one request after the other."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from kerntune.backend.base import Executor
+from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError, ReplayError
+from kerntune.launch import Loader, Program
+from kerntune.memory import Memory, make_source
+from kerntune.recording import Storage, Stored
+from kerntune.replay import Pairing
+from kerntune.worker.messages import Failed, Message, PairReply, PairRequest, Ready, receive, send
+
+
+def serve(ordinal: int) -> None:
+    """Answer requests on standard input until it closes. What others print goes to standard error."""
+    from kerntune.backend.driver_gpu import DriverGpu
+
+    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        gpu = DriverGpu(ordinal)
+    except BackendError as exc:
+        send(target, Failed(str(exc), replayable=False))
+        return
+    send(target, Ready(gpu.spec.name))
+    while True:
+        try:
+            request = receive(source)
+        except EOFError:
+            return
+        send(target, answer(gpu, request))
+
+
+def answer(gpu: Executor, request: Message) -> Message:
+    """The reply to a request; failures are replies too."""
+    if not isinstance(request, PairRequest):
+        return Failed(f"a worker can't answer {type(request).__name__}", replayable=False)
+    try:
+        return run_pair(gpu, request)
+    except (ReplayError, OutOfResourcesError) as exc:
+        return Failed(str(exc), replayable=False)
+    except KerntuneError as exc:
+        return Failed(str(exc))
+
+
+def run_pair(gpu: Executor, request: PairRequest) -> PairReply:
+    """Lay out memory, load both sides, time them in turn."""
+    loader = Loader(gpu)
+    try:
+        sources = [make_source(gpu, s, _stored(s, request)) for s in request.storages]
+        memory = Memory(gpu, request.storages, sources)
+        a, b = (Program(loader, side, memory, request.artifacts) for side in (request.a, request.b))
+        pair = Pairing(a, b, request.seed).run(request.blocks, 0.99)
+        return PairReply(pair.a_ns, pair.b_ns)
+    finally:
+        loader.close()
+
+
+def _stored(storage: Storage, request: PairRequest) -> bytes | None:
+    return request.artifacts.get(storage.content.sha256) if isinstance(storage.content, Stored) else None

@@ -1,0 +1,164 @@
+"""Installing and taking back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Run = Callable[[str], str]
+
+SNAPSHOT = """
+import torch._dynamo  # what stand-ins import anyway
+from torch._subclasses.fake_tensor import FakeTensor
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+OWNERS = [
+    torch, torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.graphs, torch.cuda.streams, torch.cuda.nvtx,
+    torch.version, torch.accelerator, torch.autograd, torch.autograd.graph, torch.nn.Module, torch._C._nn, FakeTensor,
+    torch.Tensor, torch.library.Library, JITFunction, Autotuner, triton.runtime.driver,
+]
+
+def snapshot():
+    return [dict(vars(owner)) for owner in OWNERS]
+
+def modes():
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+    lift = torch._C._only_lift_cpu_tensors()
+    return [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack(), lift]
+
+def assert_same(before, after):
+    for owner, was, now in zip(OWNERS, before, after, strict=True):
+        assert was.keys() == now.keys(), (owner, was.keys() ^ now.keys())
+        assert not [name for name in was if was[name] is not now[name]], owner
+"""
+
+
+def test_everything_is_taken_back(in_process: Run) -> None:
+    in_process(
+        SNAPSHOT
+        + """
+before, modes_before = snapshot(), modes()
+for end in (None, ValueError("in a body"), KeyboardInterrupt()):
+    try:
+        with stand_ins().activate():
+            assert torch.cuda.is_available() and modes() != modes_before
+            K.Square.apply(torch.randn(8, device="cuda", requires_grad=True)).sum().backward()
+            if end is not None:
+                raise end
+    except BaseException as caught:
+        assert caught is end
+    assert_same(before, snapshot())
+    assert modes() == modes_before
+"""
+    )
+
+
+def test_torch_is_itself_again(in_process: Run) -> None:
+    in_process("""
+    with stand_ins().activate():
+        kept = torch.randn(4, 4, device="cuda", requires_grad=True)
+        module = torch.nn.Linear(4, 4)
+        K.Square.apply(module(torch.randn(2, 4)).cuda()).sum().backward()
+    assert not torch.cuda.is_available()
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    (x * x).sum().backward()
+    assert x.grad.tolist() == [2.0, 4.0]
+    assert torch.nn.Linear(2, 2).half().weight.dtype == torch.half
+    assert torch.randn(1 << 23).sum().item() != 0
+    try:
+        torch.randn(2, device="cuda")
+    except (AssertionError, RuntimeError):
+        pass
+    else:
+        raise AssertionError("torch without CUDA made a CUDA tensor")
+    assert kept[1:].shape == (3, 4)
+    del kept
+    """)
+
+
+def test_only_one_at_a_time(in_process: Run) -> None:
+    in_process("""
+    from kerntune.errors import UsageError
+    s = stand_ins()
+    with s.activate():
+        for again in (s, stand_ins("cuda:80")):
+            try:
+                with again.activate():
+                    raise AssertionError("entered twice")
+            except UsageError as error:
+                assert "active already" in str(error)
+        assert torch.cuda.get_device_capability() == (9, 0)
+    with stand_ins("cuda:80").activate():
+        assert torch.cuda.get_device_capability() == (8, 0)
+    with s.activate():
+        assert torch.cuda.get_device_capability() == (9, 0)
+    """)
+
+
+def test_a_failing_installation_is_taken_back(in_process: Run) -> None:
+    in_process(
+        SNAPSHOT
+        + """
+s = stand_ins()
+before, modes_before = snapshot(), modes()
+def fail(*args): raise OSError("no")
+s._install_modes = fail
+try:
+    with s.activate():
+        raise AssertionError("unreachable")
+except OSError:
+    pass
+assert_same(before, snapshot())
+assert modes() == modes_before
+with stand_ins().activate():
+    assert torch.randn(1, device="cuda").is_cuda
+"""
+    )
+
+
+def test_first_value_ends_at_the_first_comparison(in_process: Run) -> None:
+    in_process("""
+    with stand_ins(level=Level.FIRST_VALUE).activate():
+        x = torch.randn(4, device="cuda")
+        questions = [lambda: torch.allclose(x, x), lambda: torch.testing.assert_close(x, x)]
+        for question in (*questions, lambda: bool((x == x).all()), lambda: torch.equal(x, x)):
+            try:
+                question()
+            except Exception as error:
+                assert static_reason(error)
+            else:
+                raise AssertionError("went on")
+    """)
+
+
+def test_addresses(in_process: Run) -> None:
+    in_process("""
+    from torch._subclasses.fake_tensor import FakeTensor
+    s = stand_ins()
+    with s.activate():
+        x = torch.randn(1 << 40, device="cuda", dtype=torch.float16)
+        assert s.address(x) % 256 == 0
+        assert s.address(x[1:]) == s.address(x) + 2 == x[1:].data_ptr()
+        assert s.storage_address(x[1:]) == s.storage_address(x) == s.address(x)
+        with s.specializing():
+            assert FakeTensor.data_ptr(x[3:]) == s.address(x) + 6
+        assert "data_ptr" not in vars(FakeTensor)
+        real = torch.randn(4)
+        assert s.address(real[1:]) == real.data_ptr() + 4
+    """)
+
+
+def test_other_targets_answer_for_themselves(in_process: Run) -> None:
+    in_process("""
+    for name, capability, warp in (("cuda:75", (7, 5), 32), ("cuda:100", (10, 0), 32), ("hip:gfx942", (9, 4), 64)):
+        with stand_ins(name).activate():
+            target = triton.runtime.driver.active.get_current_target()
+            assert f"{target.backend}:{target.arch}" == name and target.warp_size == warp
+            assert torch.cuda.get_device_capability() == capability
+            assert (torch.version.hip is not None) == name.startswith("hip")
+            assert torch.cuda.is_bf16_supported() == (name != "cuda:75")
+            x = torch.randn(1000, device="cuda")
+            kernel = K.add_kernel.warmup(x, x, x, 1000, BLOCK=1024, grid=(1,))
+            assert kernel.n_regs > 0 and kernel.n_max_threads >= 256 and kernel.metadata.target == target
+    """)

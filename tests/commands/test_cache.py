@@ -1,0 +1,67 @@
+"""``kerntune cache``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kerntune.cache import WinnerCache, WinnerKey
+from kerntune.config import Config
+from kerntune.device import Environment
+
+
+@pytest.fixture
+def cache(tmp_path) -> WinnerCache:
+    cache = WinnerCache(tmp_path / "cache")
+    for n in (1024, 4096):
+        config = Config({"BLOCK": n})
+        key = WinnerKey("add_kernel", "s" * 64, "cuda:90", "NVIDIA H200", "3.9.0", f"n={n}", (config, Config()))
+        cache.put(key, config, 12_400.0, Environment(triton="3.9.0"))
+    return cache
+
+
+def test_show(kerntune, cache):
+    ran = kerntune("cache", "show", "--cache-dir", "cache")
+    assert ran.code == 0
+    assert ran.out.count("add_kernel") == 2
+    for text in ("NVIDIA H200 (cuda:90)", "BLOCK=4096", "12.4 µs", "n=1024", f"{cache.folder}: 2 winners"):
+        assert text in ran.out
+
+
+def test_show_json(kerntune, cache):
+    rows = json.loads(kerntune("cache", "show", "--cache-dir", "cache", "--json").out)
+    assert sorted(row["config"]["kwargs"]["BLOCK"] for row in rows) == [1024, 4096]
+
+
+def test_a_damaged_winner_is_set_aside_and_reported(kerntune, cache):
+    path = next(cache.folder.rglob("*.json"))
+    path.write_text("{")
+    ran = kerntune("cache", "show", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert str(path) in ran.err
+    assert ran.clean
+    assert "1 winner" in ran.out
+    assert kerntune("cache", "show", "--cache-dir", "cache").code == 0
+
+
+def test_clear(kerntune, cache, tmp_path):
+    (tmp_path / "cache" / "other.txt").write_text("not a winner")
+    assert "removed 2 winners" in kerntune("cache", "clear", "--cache-dir", "cache").out
+    assert "removed 0 winners" in kerntune("cache", "clear", "--cache-dir", "cache").out
+    assert (tmp_path / "cache" / "other.txt").exists()
+
+
+def test_the_folder_of_the_ini_file(kerntune, cache, tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_cache_dir = cache\n")
+    assert "2 winners" in kerntune("cache", "show").out
+
+
+def test_a_folder_that_can_not_be_cleared_is_named(kerntune, cache):
+    path = next(cache.folder.rglob("*.json"))
+    path.unlink()
+    path.mkdir()
+    ran = kerntune("cache", "clear", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert str(path) in ran.err
+    assert ran.clean

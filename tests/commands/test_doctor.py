@@ -1,0 +1,103 @@
+"""``kerntune doctor``."""
+
+from __future__ import annotations
+
+import pytest
+
+from commands.made import folder, timed
+from kerntune import compat
+from kerntune.backend import probe
+from kerntune.commands import doctor
+
+
+@pytest.fixture
+def runtime(tmp_path, monkeypatch):
+    """A place for locks of its own, and no GPU whatever machine this is."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(probe, "has_cuda", lambda: False)
+    monkeypatch.setattr(doctor, "_driver", lambda: "")
+    return tmp_path
+
+
+def lines(out: str) -> dict[str, str]:
+    """The found text by the check's name, with its mark in front."""
+    rows = [x.split(None, 2) for x in out.splitlines() if not x.startswith(" ")]
+    return {name: f"{mark} {found}" for mark, name, found in rows}
+
+
+def test_everything_in_order(kerntune, runtime, tmp_path):
+    folder(tmp_path / "baselines", timed())
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    found = lines(ran.out)
+    assert ran.code == 0, ran.out
+    assert list(found) == ["kerntune", "Triton", "torch", "GPU", "ptxas", "nvdisasm", "lock", "cache", "baselines"]
+    assert all(text.startswith("ok ") for text in found.values())
+    assert compat.triton_version() in found["Triton"]
+    assert "none: kernels are compiled" in found["GPU"]
+    assert found["cache"] == f"ok {tmp_path / 'cache'}: 0 winners"
+    assert found["baselines"] == f"ok {tmp_path / 'baselines'}: 1 baseline for cuda:90"
+
+
+def test_without_gpu_and_targets_there_is_something_to_do(kerntune, runtime):
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert lines(ran.out)["baselines"].startswith("!!")
+    assert "--kerntune-target=cuda:90" in ran.out
+
+
+def test_with_a_gpu_no_baselines_are_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert doctor.check_baselines(None, gpu=True).advice == ""
+
+
+def test_a_driver_without_a_gpu_in_torch(kerntune, runtime, monkeypatch):
+    monkeypatch.setattr(doctor, "_driver", lambda: "580.65")
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert "there is an NVIDIA driver (580.65), but torch" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("found", "advice"),
+    [
+        ("3.6.0", ""),
+        ("3.10.1", ""),
+        ("4.0", ""),
+        ("2.13.0+cpu", "needs triton>=3.6"),
+        ("3.5.9", "needs triton>=3.6"),
+        ("", "install triton>=3.6"),
+    ],
+)
+def test_versions(found, advice):
+    check = doctor.check_version("Triton", found, doctor.LEAST_TRITON)
+    assert (advice in check.advice) if advice else check.advice == ""
+
+
+def test_one_broken_check_does_not_hide_the_others(kerntune, runtime, monkeypatch):
+    def broken(backend: str, arch: object) -> str:
+        raise RuntimeError("no ptxas here")
+
+    monkeypatch.setattr(compat, "assembler_version", broken)
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert lines(ran.out)["ptxas"] == "!! RuntimeError when looking"
+    assert "no ptxas here" in ran.out
+    assert lines(ran.out)["nvdisasm"].startswith("ok")
+
+
+@pytest.mark.parametrize("name", ["cache", "baselines"])
+def test_a_file_where_a_folder_should_be(kerntune, runtime, tmp_path, name):
+    (tmp_path / name).write_text("a file")
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert lines(ran.out)[name].startswith("!!")
+    assert ran.clean
+
+
+def test_a_lock_that_another_process_holds_is_told(kerntune, runtime, tmp_path):
+    import filelock
+
+    (tmp_path / "kerntune").mkdir()
+    with filelock.FileLock(tmp_path / "kerntune" / "GPU-1234.lock"):
+        ran = kerntune("doctor", "--cache-dir", "cache")
+    assert lines(ran.out)["lock"] == f"ok {tmp_path / 'kerntune'}, now measuring: GPU-1234"
