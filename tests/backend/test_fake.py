@@ -1,0 +1,189 @@
+"""The scripted GPU: its clock, its memory and its refusals follow the script."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import torch
+from fake_runs import N, active, block, program_of, recorded, scale, scale_kernel, script
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kerntune.backend.fake import RIGHT, WRONG, FakeBackend, FakeGpu, Rule, Script
+from kerntune.errors import MeasurementError, OutOfResourcesError, UsageError
+from kerntune.recorder import Recorded
+from kerntune.recording import Binary
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[FakeBackend]:
+    with active() as backend:
+        yield backend
+
+
+@pytest.fixture(scope="module")
+def found(backend: FakeBackend) -> Recorded:
+    """A launch of ``scale_kernel`` with blocks of 64."""
+    return recorded(backend, lambda: scale(scale_kernel, BLOCK=64))
+
+
+def run(gpu: FakeGpu, found: Recorded, times: int = 1) -> float:
+    """Nanoseconds of some launches."""
+    (binary,) = found.recording.binaries
+    call = gpu.prepare(gpu.load(binary, b""), (1, 1, 1), [], [])
+    start = gpu.event()
+    for _ in range(times):
+        call()
+    return gpu.elapsed_ns(start, gpu.event())
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ([], 10_000.0),
+        ([block(64, 5000.0)], 5000.0),
+        ([block(128, 5000.0)], 10_000.0),
+        ([Rule("scale_kernel", time_ns=1.0), block(64, 2.0)], 1.0),
+        ([Rule("other_kernel", time_ns=1.0), block(64, 2.0)], 2.0),
+        ([Rule(num_warps=8, time_ns=1.0), Rule(num_warps=4, time_ns=2.0)], 2.0),
+        ([Rule("scale_kernel", {"BLOCK": 64}, 4, 3.0)], 3.0),
+        ([Rule(constexprs={"NO_SUCH": 64}, time_ns=3.0)], 10_000.0),
+    ],
+)
+def test_the_first_matching_rule_gives_the_time(
+    backend: FakeBackend, found: Recorded, rules: list[Rule], expected: float
+) -> None:
+    assert run(script(backend, *rules, noise=0.0), found, 3) == pytest.approx(3 * expected)
+
+
+def test_shift_multiplies_every_time(backend: FakeBackend, found: Recorded) -> None:
+    assert run(script(backend, block(64, 100.0), noise=0.0, shift=1.25), found) == pytest.approx(125.0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_noise_is_repeatable_and_of_its_size(backend: FakeBackend, found: Recorded, seed: int) -> None:
+    gpu = script(backend, block(64, 100.0), noise=0.01, seed=seed)
+    times = [run(gpu, found) for _ in range(200)]
+    again = script(backend, block(64, 100.0), noise=0.01, seed=seed)
+    assert times == [run(again, found) for _ in range(200)]
+    mean = sum(times) / 200
+    deviation = math.sqrt(sum((t - mean) ** 2 for t in times) / 199)
+    assert 0.5 < deviation < 1.5
+    assert abs(mean - 100) < 0.5
+
+
+def test_a_script_can_refuse_to_load(backend: FakeBackend, found: Recorded) -> None:
+    gpu = script(backend, block(64, fails="needs 300 KiB"))
+    with pytest.raises(OutOfResourcesError, match="needs 300 KiB"):
+        run(gpu, found)
+
+
+def test_shared_memory_over_the_devices_is_refused(backend: FakeBackend, found: Recorded) -> None:
+    gpu, limit = script(backend), backend.spec.shared_memory_per_block
+    fits, too_much = (msgspec.structs.replace(found.recording.binaries[0], shared=limit + i) for i in (0, 1))
+    assert gpu.load(fits, b"").binary is fits
+    with pytest.raises(OutOfResourcesError, match=str(limit + 1)):
+        gpu.load(too_much, b"")
+
+
+@pytest.mark.parametrize(("wrong", "byte"), [(False, RIGHT), (True, WRONG)])
+def test_launches_mark_the_memory_they_point_to(backend: FakeBackend, found: Recorded, wrong: bool, byte: int) -> None:
+    gpu = script(backend, block(64, wrong=wrong))
+    program = program_of(backend, recorded(backend, lambda: scale(scale_kernel, BLOCK=64)))
+    program.enqueue()
+    (written,) = program.written
+    assert gpu.read(program.memory.buffer(0, written)) == bytes([byte]) * 4 * N
+    assert gpu.launches == 1
+
+
+def test_memory_is_filled_copied_and_read(backend: FakeBackend) -> None:
+    gpu = script(backend)
+    a, b = gpu.allocate(8), gpu.allocate(8)
+    gpu.fill(a, 7)
+    gpu.copy(b, a)
+    gpu.write(a, b"\x09\x09")
+    assert (gpu.read(a, 2), gpu.read(b), gpu.read(b, 100)) == (b"\x09\x09", b"\x07" * 8, b"\x07" * 8)
+
+
+@settings(max_examples=50, deadline=None)
+@given(sizes=st.lists(st.integers(0, 5000), min_size=1, max_size=20))
+def test_allocations_never_overlap(backend: FakeBackend, sizes: list[int]) -> None:
+    gpu = script(backend)
+    before = gpu.free_bytes()
+    buffers = [gpu.allocate(n) for n in sizes]
+    assert all(b.address % 256 == 0 for b in buffers)
+    for low, high in itertools.pairwise(buffers):
+        assert low.address + max(low.nbytes, 1) <= high.address
+    assert before - gpu.free_bytes() == sum(sizes)
+
+
+def test_memory_can_run_out(backend: FakeBackend) -> None:
+    gpu = script(backend, memory_bytes=1000)
+    gpu.allocate(600)
+    with pytest.raises(MeasurementError, match="no room on Fake GPU for 600 bytes"):
+        gpu.allocate(600)
+
+
+def test_borrowed_memory_is_the_tensors_own(backend: FakeBackend) -> None:
+    gpu, x = script(backend), torch.empty(100, device="cuda")
+    gpu.fill(gpu.borrow(x[10:]), 5)
+    buffer = gpu.borrow(x)
+    assert (buffer.address, buffer.nbytes, gpu.read(buffer, 1)) == (x.data_ptr(), 400, b"\x05")
+
+
+def test_graphs_repeat_what_was_recorded(backend: FakeBackend, found: Recorded) -> None:
+    gpu = script(backend, block(64, 100.0), noise=0.0)
+    call = gpu.prepare(gpu.load(found.recording.binaries[0], b""), (1, 1, 1), [], [])
+    graph = gpu.graph(lambda: [call() for _ in range(3)])
+    assert gpu.launches == 0
+    start = gpu.event()
+    graph.replay()
+    graph.replay()
+    assert gpu.launches == 6
+    assert gpu.elapsed_ns(start, gpu.event()) == pytest.approx(600.0)
+
+
+def test_a_failing_recording_ends_the_recording(backend: FakeBackend, found: Recorded) -> None:
+    gpu = script(backend)
+    call = gpu.prepare(gpu.load(found.recording.binaries[0], b""), (1, 1, 1), [], [])
+    with pytest.raises(ZeroDivisionError):
+        gpu.graph(lambda: 1 // 0)
+    call()
+    assert gpu.launches == 1
+
+
+def test_the_environment_names_the_device(backend: FakeBackend) -> None:
+    environment = backend.gpu.environment()
+    assert environment.device == backend.spec.name == "Fake GPU"
+    assert environment.triton
+    assert environment.kerntune
+
+
+def test_the_first_rule_decides_by_what_it_says() -> None:
+    rules = [Rule("a", time_ns=1.0), Rule("b", time_ns=2.0)]
+    assert Script(rules).rule(_binary("b")) is rules[1]
+    assert Script(rules).rule(_binary("c")) == Rule()
+
+
+def _binary(symbol: str) -> Binary:
+    from samples import binary
+
+    return binary(symbol=symbol)
+
+
+def test_only_one_backend_is_active(backend: FakeBackend) -> None:
+    with pytest.raises(UsageError, match="active already"), FakeBackend().activate():
+        pass
+
+
+def test_values_end_a_test_body(backend: FakeBackend) -> None:
+    """Nothing was computed, so there is nothing to read."""
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 - which one, the backend says
+        torch.ones(3, device="cuda").tolist()
+    assert backend.end_reason(caught.value)
+    assert backend.end_reason(ValueError("the user's own")) is None

@@ -1,0 +1,417 @@
+"""A call on a GPU, judged: by identity, by a replay beside its baseline, or not at all; and what is said of it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+import triton
+from fake_runs import N, block, by_block, increment_kernel, scale_kernel, tuned
+from triton.runtime.jit import JITFunction
+
+from check.project import NODE, Project
+from kerntune.baseline import BaselineStore, TimeBaseline, artifact_names
+from kerntune.check.timed import should_write
+from kerntune.codec import to_json
+from kerntune.config import Config
+from kerntune.measure.calls import EVENTS, GRAPH
+from kerntune.policy import Outcome, Policy, TuneMode, Update, Verdict
+from kerntune.recording import Normal
+
+FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
+
+
+def scaled(x: torch.Tensor, size: int = 64) -> torch.Tensor:
+    y = torch.empty_like(x)
+    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
+    return y
+
+
+before, after = functools.partial(scaled, size=64), functools.partial(scaled, size=128)
+
+
+def x_of() -> torch.Tensor:
+    return torch.randn(N, device="cuda")
+
+
+def tuned_call(*blocks: int, **options: Any) -> Any:
+    kernel = tuned(*blocks, **options)
+
+    def call(x: torch.Tensor) -> None:
+        kernel[by_block](x, torch.empty_like(x), N, 2.0)
+
+    return call
+
+
+def record(project: Project, call: Any = before, *rules: Any, **options: Any) -> TimeBaseline:
+    with project.run(*(rules or (FAST, SLOW)), **options) as run:
+        assert run.judge(call, x_of()).recorded
+    return baseline_of(project)
+
+
+def store_of(project: Project) -> BaselineStore:
+    return BaselineStore(project.baselines, project.root)
+
+
+def baseline_of(project: Project) -> TimeBaseline:
+    (path,) = project.files()
+    found = store_of(project).read_time(path)
+    assert found is not None
+    return found
+
+
+def rewrite(project: Project, **changes: Any) -> None:
+    """Change the one baseline on disk."""
+    (path,) = project.files()
+    path.write_bytes(to_json(msgspec.structs.replace(baseline_of(project), **changes)))
+
+
+# what is remembered
+
+
+def test_a_baseline_can_be_replayed_from_its_files(project: Project) -> None:
+    made = record(project)
+    artifacts = store_of(project).artifacts(made.device.target)
+    names = artifact_names(made.recording)
+    assert len(names) >= 2
+    assert all(len(artifacts[name]) for name in names)
+    assert made.recording.binaries[0].sha256 in names
+    assert (made.case.nodeid, made.case.call) == (NODE, "0")
+    assert made.device.uuid == ""
+    assert made.environment.triton == triton.__version__
+    assert [(a.dtype, a.shape, a.strides) for a in made.arguments] == [("float32", (N,), (1,))]
+    assert (made.sample.protocol.timer, len(made.sample.times_ns) >= 10) == ("graph", True)
+    (static,) = made.static
+    assert (static.kernel, static.metrics.spill_store_bytes, static.metrics.threads) == ("scale_kernel", 0, 128)
+
+
+def test_a_baseline_holds_no_path_and_no_pointer(project: Project) -> None:
+    record(project)
+    (path,) = project.files()
+    text = path.read_text()
+    assert str(project.root) not in text
+    assert "fake_runs" not in text
+    assert str(Path(__file__).parent) not in text
+    assert "0x" not in json.dumps(json.loads(text)["recording"]["storages"])
+
+
+def test_recording_twice_writes_the_same_but_for_times(project: Project) -> None:
+    first = record(project)
+    with project.run(FAST, update=Update.ALL) as run:
+        run.judge(before, x_of())
+    second = baseline_of(project)
+    assert msgspec.structs.replace(second, sample=first.sample, recorded=first.recorded) == first
+
+
+@pytest.mark.xfail(strict=True, reason="the scripted GPU marks memory that a launch only reads, the user's own too")
+def test_contents_are_described(project: Project) -> None:
+    with project.run(FAST) as run:
+        x = x_of()
+        run.gpu.fill(run.gpu.borrow(x), 0x3F)
+        run.judge(before, x)
+    storages = baseline_of(project).recording.storages
+    assert isinstance(storages[0].content, Normal)
+    assert storages[0].content.mean == pytest.approx(0.7470, abs=1e-3)
+
+
+# replays
+
+
+def test_a_result_says_how_it_came_about(project: Project) -> None:
+    record(project)
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(after, x_of(), flops=1e6, bytes=8.0 * N, policy=Policy(tolerance=0.05))
+    assert result.verdict is Verdict.REGRESSED
+    assert (result.baseline_ns, result.current_ns) == (pytest.approx(10_000, rel=0.01), pytest.approx(11_000, rel=0.01))
+    assert (result.tolerance, result.flops, result.bytes_moved) == (0.05, 1e6, 8.0 * N)
+    assert (result.timer, result.device, result.target) == ("graph", "Fake GPU", "cuda:90")
+    assert "99.9 % CI" in result.message
+    assert result.causes[0] == "code unchanged"
+    assert "config unchanged" in result.causes
+    assert result.launches[0].kernel == "scale_kernel"
+    assert result.launches[0].registers
+
+
+@pytest.mark.parametrize(("tolerance", "floor", "verdict"), [
+    (0.02, 0.0, Verdict.REGRESSED),
+    (0.15, 0.0, Verdict.PASS),
+    (0.02, 2000.0, Verdict.PASS),
+    (0.02, 500.0, Verdict.REGRESSED),
+])  # fmt: skip
+def test_tolerance_and_floor_decide(project: Project, tolerance: float, floor: float, verdict: Verdict) -> None:
+    record(project)
+    with project.run(FAST, SLOW) as run:
+        assert run.judge(after, x_of(), policy=Policy(tolerance=tolerance, floor_ns=floor)).verdict is verdict
+
+
+def test_a_missing_binary_is_inconclusive_not_regressed(project: Project) -> None:
+    made = record(project)
+    artifacts = store_of(project).artifacts(made.device.target)
+    (artifacts.folder / f"{made.recording.binaries[0].sha256}.xz").unlink()
+    with project.run(FAST, block(128, 20_000.0)) as run:
+        result = run.judge(after, x_of())
+        strict = run.judge(after, x_of(), policy=Policy(strict=True))
+    assert (result.verdict, result.outcome, result.rung) == (Verdict.INCONCLUSIVE, Outcome.WARN, "stored sample")
+    assert strict.outcome is Outcome.FAIL
+    assert "the baseline can't be replayed: kernel scale_kernel: its binary" in result.message
+
+
+def test_a_missing_binary_does_not_matter_while_the_code_is_the_same(project: Project) -> None:
+    made = record(project)
+    artifacts = store_of(project).artifacts(made.device.target)
+    (artifacts.folder / f"{made.recording.binaries[0].sha256}.xz").unlink()
+    with project.run(FAST) as run:
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
+
+
+def test_a_baseline_that_the_device_refuses_is_inconclusive(project: Project) -> None:
+    record(project)
+    with project.run(block(64, fails="too much shared memory"), SLOW) as run:
+        result = run.judge(after, x_of())
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "too much shared memory" in result.message
+
+
+def test_too_much_noise_is_inconclusive(project: Project) -> None:
+    record(project)
+    with project.run(block(64, 1e6), block(128, 1.02e6), noise=0.3) as run:
+        assert run.judge(after, x_of()).verdict is Verdict.INCONCLUSIVE
+
+
+def passes(count: int) -> Any:
+    """Through ``count`` temporaries."""
+
+    def op(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(count + 1):
+            x = scaled(x)
+        return x
+
+    return op
+
+
+@pytest.mark.parametrize(("then", "now", "verdict"), [(1, 2, Verdict.REGRESSED), (2, 2, Verdict.PASS)])
+def test_temporaries_may_change_in_number(project: Project, then: int, now: int, verdict: Verdict) -> None:
+    record(project, passes(then))
+    with project.run(FAST) as run:
+        result = run.judge(passes(now), x_of())
+    assert result.verdict is verdict
+    if then != now:
+        assert result.change is not None
+        assert result.change.point == pytest.approx((now + 1) / (then + 1) - 1, abs=0.01)
+        assert f"launches: {then + 1} -> {now + 1}" in result.causes
+
+
+# configs
+
+
+def test_a_winner_that_is_gone_regresses_and_is_named(project: Project) -> None:
+    record(project, tuned_call(64, 128))
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(tuned_call(128, 256), x_of())
+    assert result.verdict is Verdict.PASS, "256 is unscripted: 10 µs"
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(tuned_call(128), x_of())
+    assert result.verdict is Verdict.REGRESSED
+    assert result.causes[0] == "code unchanged"
+    assert "config of scale_kernel changed: BLOCK=64 num_warps=4 num_stages=3 -> BLOCK=128" in result.message
+
+
+def test_a_change_of_winner_alone_never_fails(project: Project) -> None:
+    record(project, tuned_call(64, 128))
+    with project.run(FAST, block(128, 10_100.0)) as run:
+        result = run.judge(tuned_call(128), x_of())
+    assert (result.verdict, result.outcome, result.rung) == (Verdict.PASS, Outcome.PASS, "paired replay")
+
+
+def test_the_baselines_config_wins_ties(project: Project) -> None:
+    record(project, tuned_call(64, 128), block(64, 20_000.0))
+    with project.run(block(64, 10_000.0), block(128, 10_000.0), tune=TuneMode.FORCE) as run:
+        result = run.judge(tuned_call(64, 128), x_of())
+    assert result.launches[0].config == Config({"BLOCK": 128})
+
+
+def test_trials_and_failures_are_reported(project: Project) -> None:
+    rules = (FAST, SLOW, block(256, fails="too large"), block(512, 1.0, wrong=True))
+    with project.run(*rules) as run:
+        result = run.judge(tuned_call(128, 64, 100, 256, 512), x_of())
+    assert {t.config.kwargs["BLOCK"]: round(t.time_ns / 1000) for t in result.trials} == {128: 11, 64: 10, 512: 0}
+    assert {f.config.kwargs["BLOCK"] for f in result.failed_trials} == {100, 256, 512}
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    assert result.launches[0].grid == (64, 1, 1)
+    assert result.tuning_seconds > 0
+
+
+def test_the_users_tuner_is_told(project: Project) -> None:
+    kernel = tuned(128, 64)
+    for _ in range(2):
+        kernel.cache.clear()
+        with project.run(FAST, SLOW) as run:
+            run.judge(lambda x: kernel[by_block](x, torch.empty_like(x), N, 2.0), x_of())
+        assert kernel.best_config is kernel.configs[1]
+        assert list(kernel.cache.values()) == [kernel.configs[1]]
+
+
+def test_candidates_from_a_marker_are_tuned(project: Project) -> None:
+    given = {"scale_kernel": (Config({"BLOCK": 128}), Config({"BLOCK": 64}))}
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(before, x_of(), candidates=given)
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    assert len(result.trials) == 2
+
+
+def test_several_sites_of_one_call_are_each_tuned(project: Project) -> None:
+    first, second = tuned(128, 64), tuned(64, 128)
+
+    def op(x: torch.Tensor) -> None:
+        y = torch.empty_like(x)
+        first[by_block](x, y, N, 2.0)
+        increment_kernel[by_block](y, N, BLOCK=64)
+        second[by_block](y, x, N, 3.0)
+
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(op, x_of())
+    assert [x.config and x.config.kwargs["BLOCK"] for x in result.launches] == [64, None, 64]
+    assert result.current_ns == pytest.approx(30_000, rel=0.01)
+
+
+# environment
+
+
+def test_the_same_code_at_another_speed_says_what_else_moved(project: Project) -> None:
+    made = record(project)
+    rewrite(project, environment=msgspec.structs.replace(made.environment, driver="570.1"))
+    with project.run(FAST, shift=1.2) as run:
+        result = run.judge(before, x_of())
+    assert result.verdict is Verdict.DRIFTED
+    assert "driver: 570.1 -> " in result.message
+    assert result.change is None
+
+
+def test_a_sample_of_another_timer_is_no_drift(project: Project) -> None:
+    made = record(project)
+    protocol = msgspec.structs.replace(made.sample.protocol, timer="events")
+    times = tuple(t * 2 for t in made.sample.times_ns)
+    rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol, times_ns=times))
+    with project.run(FAST) as run:
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
+
+
+@pytest.mark.xfail(
+    strict=True, reason="drift compares timers, not whole protocols: another version is comparable to it"
+)
+def test_a_sample_of_another_protocol_version_is_no_drift(project: Project) -> None:
+    """``TimingProtocol``: times are comparable only under equal protocols."""
+    made = record(project)
+    protocol = msgspec.structs.replace(made.sample.protocol, version=99)
+    times = tuple(t * 2 for t in made.sample.times_ns)
+    rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol, times_ns=times))
+    with project.run(FAST) as run:
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
+
+
+def test_a_passing_look_is_taken_twice_before_it_is_drift(project: Project) -> None:
+    """A busy moment isn't drift: the second sample decides."""
+    record(project)
+    with project.run(FAST, shift=1.2) as run:
+        run.gpu.rest = lambda: setattr(run.gpu.script, "shift", 1.0)  # type: ignore[method-assign]
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
+
+
+# scopes and edges
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_scope_op_times_the_whole_call(project: Project, monkeypatch: pytest.MonkeyPatch, graphs: bool) -> None:
+    def refuse(gpu: Any, work: Any) -> Any:
+        raise RuntimeError("not permitted")
+
+    if not graphs:
+        monkeypatch.setattr("kerntune.backend.fake.FakeGpu.graph", refuse)
+    calls = []
+
+    def op(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return scaled(x)
+
+    with project.run(FAST) as run:
+        result = run.judge(op, x_of(), scope="op")
+    assert result.timer == (GRAPH if graphs else EVENTS)
+    assert len(calls) > 1
+
+
+@pytest.mark.xfail(strict=True, raises=ZeroDivisionError, reason="a case of zero grids alone has a stored time of 0 ns")
+def test_a_case_that_does_nothing_passes_twice(project: Project) -> None:
+    def nothing(x: torch.Tensor) -> None:
+        increment_kernel[(0,)](x, N, BLOCK=64)
+
+    record(project, nothing)
+    with project.run() as run:
+        assert run.judge(nothing, x_of()).verdict is Verdict.PASS
+
+
+@pytest.mark.xfail(
+    strict=True, reason="scope op calls a bare kernel again with the call's own constants, not the winner's"
+)
+def test_scope_op_times_the_winner_of_given_candidates(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks: list[int] = []
+    with project.run(FAST, SLOW) as run:
+        below = JITFunction.run
+        monkeypatch.setattr(JITFunction, "run", lambda k, *a, **kw: (blocks.append(kw["BLOCK"]), below(k, *a, **kw))[1])
+        given = {"scale_kernel": (Config({"BLOCK": 128}), Config({"BLOCK": 64}))}
+        result = run.judge(functools.partial(scaled, size=256), x_of(), candidates=given, scope="op")
+        monkeypatch.undo()
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    assert blocks[0] == 128, "the captured candidate"
+    assert set(blocks[1:]) == {64}
+
+
+def test_scope_op_times_the_winner_of_a_decorated_kernel(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, winners = tuned(128, 64), []
+
+    def op(x: torch.Tensor) -> None:
+        winners.extend(c.kwargs["BLOCK"] for c in kernel.cache.values())
+        kernel[by_block](x, torch.empty_like(x), N, 2.0)
+
+    with project.run(FAST, SLOW) as run:
+        run.judge(op, x_of(), scope="op")
+    assert len(winners) > 1
+    assert set(winners) == {64}
+
+
+def test_in_place_calls_are_judged_from_their_first_content(project: Project) -> None:
+    def op(x: torch.Tensor) -> torch.Tensor:
+        increment_kernel[by_block](x, N, BLOCK=64)
+        return x
+
+    made = record(project, op)
+    assert made.recording.storages[0].read
+    assert made.recording.storages[0].written
+    assert made.sample.protocol.runs_per_slot == made.sample.protocol.replicas
+    with project.run(FAST) as run:
+        assert run.judge(op, x_of()).verdict is Verdict.PASS
+
+
+def test_functions_are_unloaded_whatever_happens(project: Project) -> None:
+    unloaded: list[str] = []
+    with project.run(FAST, block(100, 1.0)) as run:
+        run.gpu.unload = lambda function: unloaded.append(function.binary.symbol)  # type: ignore[method-assign]
+        run.judge(before, x_of())
+        assert unloaded == ["scale_kernel"]
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+@pytest.mark.parametrize("update", list(Update))
+def test_what_is_written_is_what_was_asked_for(verdict: Verdict, update: Update) -> None:
+    wanted = {
+        Update.NONE: set(),
+        Update.NEW: {Verdict.NEW},
+        Update.IMPROVED: {Verdict.IMPROVED},
+        Update.ALL: set(Verdict) - {Verdict.INCOMPLETE},
+    }[update]
+    assert should_write(verdict, update, Outcome.PASS, "fail") == (verdict in wanted)
+    assert should_write(verdict, update, Outcome.PASS, "record") == (verdict in wanted | {Verdict.NEW})

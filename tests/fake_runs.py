@@ -1,0 +1,109 @@
+"""Runs on the scripted GPU: tiny kernels, and the steps from a call to its recording."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from kerntune.backend.fake import FakeBackend, FakeGpu, Rule, Script
+from kerntune.capture import Capture, Site
+from kerntune.compile import Compiler
+from kerntune.config import Config
+from kerntune.launch import Loader, Program
+from kerntune.memory import Memory
+from kerntune.recorder import Recorded, record
+
+COMPILER = Compiler()
+"""One for all tests of a process: what one test compiled, another needn't."""
+
+N = 4096
+
+
+@triton.jit
+def scale_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor, mask=i < n)
+
+
+@triton.jit
+def increment_kernel(x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, tl.load(x_ptr + i, mask=i < n) + 1, mask=i < n)
+
+
+@triton.jit
+def sum_kernel(x_ptr, total_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(total_ptr, tl.sum(tl.load(x_ptr + i, mask=i < n, other=0.0), 0))
+
+
+def by_block(meta: Mapping[str, Any]) -> tuple[int]:
+    """The grid of all of them over ``N`` elements."""
+    return (triton.cdiv(N, meta["BLOCK"]),)
+
+
+def configs(*blocks: int, **options: Any) -> list[triton.Config]:
+    return [triton.Config({"BLOCK": b}, **options) for b in blocks]
+
+
+def tuned(*blocks: int, **options: Any) -> Any:
+    """``scale_kernel`` under ``triton.autotune`` with these blocks; a new tuner each time."""
+    return triton.autotune(configs(*blocks), key=["n"], **options)(scale_kernel)
+
+
+def scale(kernel: Any, **meta: Any) -> torch.Tensor:
+    """Launch ``scale_kernel`` or a decorated one over ``N`` random numbers."""
+    x = torch.randn(N, device="cuda")
+    y = torch.empty_like(x)
+    kernel[by_block](x, y, N, 2.0, **meta)
+    return y
+
+
+@contextlib.contextmanager
+def active(*rules: Rule, **options: Any) -> Iterator[FakeBackend]:
+    """A scripted GPU, its stand-ins installed."""
+    backend = FakeBackend(Script(rules, **options))
+    with backend.activate():
+        yield backend
+
+
+def script(backend: FakeBackend, *rules: Rule, **options: Any) -> FakeGpu:
+    """A fresh GPU with another script under the same stand-ins."""
+    backend.gpu = FakeGpu(backend.spec, Script(rules, **options), backend.stand_ins)
+    return backend.gpu
+
+
+def block(size: int, time_ns: float = 10_000.0, **more: Any) -> Rule:
+    """How launches with ``BLOCK=size`` behave."""
+    return Rule(constexprs={"BLOCK": size}, time_ns=time_ns, **more)
+
+
+def captured(
+    backend: Any,
+    fn: Callable[[], Any],
+    given: Mapping[str, tuple[Config, ...]] | None = None,
+    prefer: Callable[[Site], Sequence[int]] | None = None,
+) -> Capture:
+    """What ``fn`` launches."""
+    capture = Capture(backend, COMPILER, given or {})
+    if prefer is not None:
+        capture.prefer = prefer
+    with capture.active():
+        fn()
+    return capture
+
+
+def recorded(backend: Any, fn: Callable[[], Any]) -> Recorded:
+    """What ``fn`` launches, recorded for the first target."""
+    return record(captured(backend, fn), backend.targets[0])
+
+
+def program_of(backend: FakeBackend, found: Recorded) -> Program:
+    """A recording on memory of its own."""
+    memory = Memory(backend.gpu, found.recording.storages, found.sources)
+    return Program(Loader(backend.gpu), found.recording, memory, found.artifacts)

@@ -1,0 +1,171 @@
+"""Launches bound as Triton binds them, for any target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from fake_runs import active, scale_kernel
+
+from kerntune.backend.fake import FakeBackend
+from kerntune.device import Target
+from kerntune.errors import CompileError, ConfigError
+from kerntune.kernels.specialize import Specialized, specialize
+
+SM90, SM80, GFX942 = Target.parse("cuda:90"), Target.parse("cuda:80"), Target.parse("hip:gfx942")
+
+
+@triton.jit
+def typed_kernel(x_ptr, n, m: tl.int64, stride, FLAG: tl.constexpr, DTYPE: tl.constexpr, BLOCK: tl.constexpr = 64):
+    pass
+
+
+@triton.jit(do_not_specialize=["n"])
+def general_kernel(x_ptr, n):
+    pass
+
+
+@triton.jit
+def helper(x):
+    return x + 1
+
+
+@triton.jit
+def calling_kernel(x_ptr, FN: tl.constexpr):
+    pass
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[FakeBackend]:
+    with active() as backend:
+        yield backend
+
+
+def bind(backend: FakeBackend, kernel: Any, *args: Any, target: Target = SM90, **kwargs: Any) -> Specialized:
+    with backend.tensors.specializing():
+        return specialize(kernel, args, kwargs, target)
+
+
+def x_of(dtype: torch.dtype = torch.float16, n: int = 64) -> torch.Tensor:
+    return torch.empty(n, device="cuda", dtype=dtype)
+
+
+def test_types_constants_and_defaults(backend: FakeBackend) -> None:
+    launch = bind(backend, typed_kernel, x_of(), 4096, 7, 1, True, tl.float32)
+    assert dict(launch.signature) == {
+        "x_ptr": "*fp16",
+        "n": "i32",
+        "m": "i64",
+        "stride": "constexpr",
+        "FLAG": "constexpr",
+        "DTYPE": "constexpr",
+        "BLOCK": "constexpr",
+    }
+    assert launch.constexpr_texts() == {"stride": "1", "FLAG": "True", "DTYPE": "fp32", "BLOCK": "64"}
+    assert launch.bound["BLOCK"] == 64
+
+
+def test_functions_among_constants_show_their_name(backend: FakeBackend) -> None:
+    assert bind(backend, calling_kernel, x_of(), helper).constexpr_texts() == {"FN": "helper"}
+
+
+def aligned(launch: Specialized) -> set[str]:
+    names = list(launch.signature)
+    return {names[path[0]] for path, values in launch.attrs.items() if ["tt.divisibility", 16] in values}
+
+
+def test_alignment_of_pointers_and_numbers(backend: FakeBackend) -> None:
+    x = x_of()
+    assert aligned(bind(backend, typed_kernel, x, 4096, 7, 3, True, 0)) == {"x_ptr", "n"}
+    assert aligned(bind(backend, typed_kernel, x[1:], 4095, 16, 3, True, 0)) == {"m"}
+    assert aligned(bind(backend, typed_kernel, x[8:], 0, 7, 3, True, 0)) == {"x_ptr", "n"}
+
+
+def test_what_is_not_to_be_specialized(backend: FakeBackend) -> None:
+    launch = bind(backend, general_kernel, x_of(), 1)
+    assert launch.signature["n"] == "i32"
+    assert aligned(bind(backend, general_kernel, x_of(), 16)) == {"x_ptr"}
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [
+        (2, "i32"),
+        (2**31, "i64"),
+        (-(2**31) - 1, "i64"),
+        (2**63, "u64"),
+        (2.0, "fp32"),
+        (True, "u1"),
+        (None, "constexpr"),
+    ],
+)
+def test_types_of_numbers(backend: FakeBackend, value: Any, type_: str) -> None:
+    assert bind(backend, general_kernel, x_of(), value).signature["n"] == type_
+
+
+def test_equal_launches_have_equal_keys(backend: FakeBackend) -> None:
+    keys = {bind(backend, scale_kernel, x_of(), x_of(n=128), n, 2.0 + n, BLOCK=64).key() for n in (16, 32, 4096)}
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"args": (17, 2.0)},
+        {"args": (2**31 * 16, 2.0)},
+        {"args": (1, 2.0)},
+        {"args": (16, 2)},
+        {"BLOCK": 128},
+        {"num_warps": 8},
+        {"num_stages": 2},
+        {"enable_fp_fusion": False},
+        {"target": SM80},
+        {"dtype": torch.float32},
+        {"offset": 1},
+    ],
+    ids=str,
+)
+def test_whatever_changes_the_binary_changes_the_key(backend: FakeBackend, other: dict[str, Any]) -> None:
+    def launch(
+        args: tuple[Any, ...] = (16, 2.0), dtype: torch.dtype = torch.float16, offset: int = 0, **words: Any
+    ) -> Specialized:
+        return bind(backend, scale_kernel, x_of(dtype)[offset:], x_of(), *args, **{"BLOCK": 64, **words})
+
+    assert launch().key() == launch().key()
+    assert launch(**other).key() != launch().key()
+
+
+def test_another_kernel_has_another_key(backend: FakeBackend) -> None:
+    @triton.jit
+    def other(x_ptr, n):
+        pass
+
+    assert bind(backend, general_kernel, x_of(), 3).key() != bind(backend, other, x_of(), 3).key()
+
+
+def test_options_are_the_backends_own(backend: FakeBackend) -> None:
+    launch = bind(backend, scale_kernel, x_of(), x_of(), 64, 2.0, BLOCK=64, num_warps=8, num_stages=2, maxnreg=128)
+    assert (launch.options.num_warps, launch.options.num_stages, launch.options.maxnreg) == (8, 2, 128)
+    amd = bind(backend, scale_kernel, x_of(), x_of(), 64, 2.0, target=GFX942, BLOCK=64, waves_per_eu=2)
+    assert (amd.options.warp_size, amd.options.waves_per_eu) == (64, 2)
+
+
+def test_options_of_another_backend_are_unknown(backend: FakeBackend) -> None:
+    with pytest.raises(ConfigError, match=r"scale_kernel .*no parameter waves_per_eu"):
+        bind(backend, scale_kernel, x_of(), x_of(), 64, 2.0, BLOCK=64, waves_per_eu=2)
+
+
+def test_options_that_a_target_refuses(backend: FakeBackend) -> None:
+    with pytest.raises(CompileError, match=r"scale_kernel for cuda:80: num_ctas"):
+        bind(backend, scale_kernel, x_of(), x_of(), 64, 2.0, target=SM80, BLOCK=64, num_ctas=2)
+    assert bind(backend, scale_kernel, x_of(), x_of(), 64, 2.0, BLOCK=64, num_ctas=2).options.num_ctas == 2
+
+
+def test_wrong_calls_name_the_kernel(backend: FakeBackend) -> None:
+    for args in [(), (x_of(),) * 9]:
+        with pytest.raises(ConfigError, match=r"scale_kernel \(.*fake_runs\.py\) can't be called like this"):
+            bind(backend, scale_kernel, *args, BLOCK=64)

@@ -1,0 +1,295 @@
+"""Which timer a recording gets, and the times that it gives on a scripted clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from fake_runs import (
+    N,
+    active,
+    block,
+    by_block,
+    increment_kernel,
+    program_of,
+    recorded,
+    scale,
+    scale_kernel,
+    script,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kerntune.backend.fake import FakeBackend, FakeGpu, Rule
+from kerntune.errors import BackendError, MeasurementError
+from kerntune.launch import Program
+from kerntune.measure.base import PROTOCOL_VERSION, Sample, TimingProtocol
+from kerntune.measure.calls import EVENTS, GRAPH, CallSlot
+from kerntune.measure.events import EventSlot
+from kerntune.measure.graphs import TARGET_LAUNCHES, TARGET_NS, GraphSlot, unrolled_runs
+from kerntune.measure.stopping import MAX_SLOTS, MAX_WARM_UP, MIN_SLOTS
+from kerntune.measure.timing import GRAPH_BELOW_NS, estimate_ns, quick_ns, same_kind, slot_for, take_sample
+from kerntune.stats import median
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[FakeBackend]:
+    with active() as backend:
+        yield backend
+
+
+@pytest.fixture
+def backend(shared: FakeBackend) -> FakeBackend:
+    script(shared)
+    return shared
+
+
+def one() -> None:
+    scale(scale_kernel, BLOCK=64)
+
+
+def in_place() -> None:
+    increment_kernel[by_block](torch.randn(N, device="cuda"), N, BLOCK=64)
+
+
+def program(backend: FakeBackend, *rules: Rule, call: Callable[[], None] = one, **options: Any) -> Program:
+    script(backend, *rules, **{"noise": 0.0, **options})
+    return program_of(backend, recorded(backend, call))
+
+
+# choosing
+
+
+def test_short_recordings_become_graphs(backend: FakeBackend) -> None:
+    slot = slot_for(program(backend, block(64, 5000.0)), 5000.0)
+    assert isinstance(slot, GraphSlot)
+    assert slot.protocol == TimingProtocol("graph", 256, 256, PROTOCOL_VERSION)
+
+
+@pytest.mark.parametrize(("estimate", "runs"), [(GRAPH_BELOW_NS, 20), (1e6, 5), (1e9, 3)])
+def test_long_recordings_are_timed_by_events(backend: FakeBackend, estimate: float, runs: int) -> None:
+    slot = slot_for(program(backend), estimate)
+    assert isinstance(slot, EventSlot)
+    assert slot.protocol == TimingProtocol("events", runs, 1, PROTOCOL_VERSION)
+
+
+def test_hidden_pointers_are_timed_in_place(backend: FakeBackend) -> None:
+    made = program(backend)
+    made.recording = msgspec.structs.replace(made.recording, hidden_pointers=True)
+    assert isinstance(slot_for(made, 5000.0), EventSlot)
+
+
+def test_without_room_for_copies_events_do(backend: FakeBackend) -> None:
+    made = program(backend)
+    backend.gpu.script.memory_bytes = 0
+    assert isinstance(slot_for(made, 5000.0), EventSlot)
+
+
+def test_what_no_graph_can_hold_is_a_measurement_error(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(backend)
+
+    def refuse(self: FakeGpu, work: Callable[[], None]) -> None:
+        raise RuntimeError("operation not permitted")
+
+    monkeypatch.setattr(FakeGpu, "graph", refuse)
+    with pytest.raises(MeasurementError, match="can't be recorded as a graph: operation not permitted"):
+        slot_for(made, 5000.0)
+
+
+def test_a_drivers_refusal_stays_one(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(backend)
+
+    def refuse(self: FakeGpu, work: Callable[[], None]) -> None:
+        raise BackendError("cuGraphLaunch: out of memory")
+
+    monkeypatch.setattr(FakeGpu, "graph", refuse)
+    with pytest.raises(BackendError, match="cuGraphLaunch"):
+        slot_for(made, 5000.0)
+
+
+def test_the_same_kind_has_the_same_protocol(backend: FakeBackend) -> None:
+    for estimate in (5000.0, 1e6):
+        first = slot_for(program(backend), estimate)
+        again = same_kind(program(backend), first)
+        assert type(again) is type(first)
+        assert again.protocol == first.protocol
+
+
+@given(st.integers(2, 256), st.integers(1, 50), st.floats(0, 1e9), st.booleans())
+def test_every_copy_runs_equally_often(replicas: int, launches: int, estimate: float, in_place: bool) -> None:
+    runs = unrolled_runs(replicas, launches, estimate, in_place)
+    assert runs >= replicas
+    assert runs % replicas == 0
+    if in_place:
+        assert runs == replicas
+    elif runs > replicas:
+        assert runs * launches <= 1.5 * TARGET_LAUNCHES
+        assert runs * max(estimate, 1.0) <= 1.5 * TARGET_NS
+
+
+# timing
+
+
+@pytest.mark.parametrize("time_ns", [50.0, 5000.0, 1e6])
+@pytest.mark.parametrize("call", [one, in_place])
+def test_both_timers_read_the_script(backend: FakeBackend, time_ns: float, call: Callable[[], None]) -> None:
+    made = program(backend, block(64, time_ns), call=call)
+    for slot in (EventSlot(made), GraphSlot(made, 4, 8)):
+        assert slot.enqueue()() == pytest.approx(time_ns)
+        assert slot.enqueue()() == pytest.approx(time_ns)
+    assert estimate_ns(made) == pytest.approx(time_ns)
+
+
+def test_a_recordings_time_is_of_all_its_launches(backend: FakeBackend) -> None:
+    def both() -> None:
+        one()
+        in_place()
+
+    made = program(backend, Rule("scale_kernel", time_ns=100.0), Rule("increment_kernel", time_ns=20.0), call=both)
+    assert slot_for(made, 120.0).enqueue()() == pytest.approx(120.0)
+
+
+def test_slots_may_be_read_late_and_out_of_order(backend: FakeBackend) -> None:
+    slot = EventSlot(program(backend, block(64, 100.0)))
+    first = slot.enqueue()
+    backend.gpu.script.shift = 2.0
+    second = slot.enqueue()
+    assert (second(), first()) == (pytest.approx(200.0), pytest.approx(100.0))
+
+
+def test_in_place_work_is_restored_before_every_timed_run(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = program(backend, call=in_place)
+    order: list[str] = []
+    monkeypatch.setattr(made, "restore", lambda replica=0: order.append(f"restore {replica}"))
+    monkeypatch.setattr(made, "enqueue", lambda replica=0: order.append(f"run {replica}"))
+    EventSlot(made, 2).enqueue()()
+    assert order == ["restore 0", "run 0"] * 2
+    order.clear()
+    slot = GraphSlot(made, 2, 4)
+    assert order == ["run 0", "run 1", "run 0", "run 1", "run 0", "run 1"], "once each, then as the graph holds them"
+    order.clear()
+    slot.enqueue()()
+    assert order == ["restore 0", "restore 1"]
+
+
+def test_flushes_and_restores_are_not_timed(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(backend, block(64, 100.0), call=in_place)
+
+    def slow_copy(self: FakeGpu, target: Any, source: Any) -> None:
+        self._clock += 1e6
+
+    monkeypatch.setattr(FakeGpu, "copy", slow_copy)
+    assert EventSlot(made).enqueue()() == pytest.approx(100.0)
+    assert GraphSlot(made, 1, 3).enqueue()() == pytest.approx(100.0)
+
+
+# samples
+
+
+def test_a_quiet_sample_is_short(backend: FakeBackend) -> None:
+    sample = take_sample(slot_for(program(backend, block(64, 5000.0)), 5000.0))
+    assert sample.times_ns == (5000.0,) * MIN_SLOTS
+    assert sample.protocol.timer == "graph"
+
+
+def test_a_noisy_sample_is_bounded(backend: FakeBackend) -> None:
+    made = program(backend, block(64, 1e6), noise=0.2)
+    before = backend.gpu.launches
+    sample = take_sample(EventSlot(made, 1))
+    assert len(sample.times_ns) == MAX_SLOTS
+    assert backend.gpu.launches - before <= MAX_SLOTS + MAX_WARM_UP
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1000), noise=st.floats(0.0, 0.01))
+def test_a_samples_median_is_the_scripts_time(shared: FakeBackend, seed: int, noise: float) -> None:
+    made = program(shared, block(64, 20_000.0), noise=noise, seed=seed)
+    sample = take_sample(EventSlot(made, 20))
+    assert median(sample.times_ns) == pytest.approx(20_000.0, rel=0.01)
+    assert MIN_SLOTS <= len(sample.times_ns) <= MAX_SLOTS
+
+
+def test_a_clock_that_slopes_is_warmed_up_first(backend: FakeBackend) -> None:
+    made = program(backend, block(64, 1e6))
+    gpu, slots = backend.gpu, 0
+    real = made.enqueue
+
+    def cooling(replica: int = 0) -> None:
+        nonlocal slots
+        slots += 1
+        gpu.script.shift = 1.0 + max(0.0, 0.2 - 0.02 * slots)
+        real(replica)
+
+    made.enqueue = cooling  # type: ignore[method-assign]
+    sample = take_sample(EventSlot(made, 1))
+    assert max(sample.times_ns) == pytest.approx(1e6, rel=0.005)
+
+
+def test_a_quick_look_does_not_count_its_first_slot(backend: FakeBackend) -> None:
+    readings = iter([1e9, 3.0, 1.0, 2.0])
+
+    class Slots:
+        protocol = TimingProtocol("events", 1, 1)
+
+        def enqueue(self) -> Callable[[], float]:
+            return lambda: next(readings)
+
+    assert quick_ns(Slots(), 3) == 2.0
+
+
+def test_samples_survive_json(backend: FakeBackend) -> None:
+    sample = take_sample(slot_for(program(backend), 10_000.0))
+    assert msgspec.json.decode(msgspec.json.encode(sample), type=Sample) == sample
+
+
+# whole calls
+
+
+class Caller:
+    """A call that takes time on the scripted clock; ``refuses`` makes it unfit for graphs."""
+
+    def __init__(self, gpu: FakeGpu, time_ns: float, refuses: bool = False) -> None:
+        self.gpu, self.time_ns, self.refuses = gpu, time_ns, refuses
+        self.calls, self.preserved = 0, 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.gpu._recording is not None:
+            if self.refuses:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self.gpu._recording.append(self._pass)
+        else:
+            self._pass()
+
+    def _pass(self) -> None:
+        self.gpu._clock += self.time_ns
+
+    def preserving(self) -> Any:
+        import contextlib
+
+        self.preserved += 1
+        return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize(("refuses", "timer"), [(False, GRAPH), (True, EVENTS)])
+def test_a_whole_call_is_a_graph_if_it_can_be_captured(backend: FakeBackend, refuses: bool, timer: str) -> None:
+    call = Caller(backend.gpu, 1234.0, refuses)
+    slot = CallSlot(backend.gpu, call, call.preserving, runs=3)
+    assert slot.protocol == TimingProtocol(timer, 3, 1)
+    before = call.calls
+    assert slot.enqueue()() == pytest.approx(1234.0)
+    assert call.calls - before == (3 if refuses else 0)
+    assert call.preserved == 2
+
+
+def test_a_whole_calls_own_error_is_its_own(backend: FakeBackend) -> None:
+    def broken() -> None:
+        raise ValueError("bad shape")
+
+    with pytest.raises(ValueError, match="bad shape"):
+        CallSlot(backend.gpu, broken, Caller(backend.gpu, 1.0).preserving)

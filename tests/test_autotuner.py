@@ -1,0 +1,328 @@
+"""``@kerntune.autotune`` beside ``triton.autotune``: the same attributes, keys and calls, with another engine."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+from fake_runs import COMPILER, N, active, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from triton.runtime.autotuner import Autotuner as TritonAutotuner
+from triton.runtime.jit import JITFunction
+
+import kerntune
+from kerntune import autotuner as module
+from kerntune import compat
+from kerntune.autotuner import Autotuner
+from kerntune.backend.fake import FakeBackend, Rule
+from kerntune.cache import WinnerCache
+from kerntune.capture import Capture
+from kerntune.errors import MeasurementError
+
+TRITONS_RUN = TritonAutotuner.run
+"""Triton's own, from before any stand-in."""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[FakeBackend]:
+    with active() as backend:
+        yield backend
+
+
+@pytest.fixture
+def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
+    """The scripted GPU as this process's GPU, with a cache of its own."""
+    script(shared)
+    monkeypatch.setattr(module, "_backend", lambda: shared)
+    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
+    return shared
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Keywords of the launches that reach Triton."""
+    seen: list[dict[str, Any]] = []
+    below = JITFunction.run
+
+    def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(kwargs)
+        return below(kernel, *args, **kwargs)
+
+    monkeypatch.setattr(JITFunction, "run", run)
+    return seen
+
+
+def ours(*blocks: int, kernel: Any = scale_kernel, **options: Any) -> Any:
+    return kerntune.autotune(configs(*blocks), key=["n"], **options)(kernel)
+
+
+def call(kernel: Any, n: int = N, dtype: torch.dtype = torch.float32) -> Any:
+    x, y = (torch.empty(N, device="cuda", dtype=dtype) for _ in range(2))
+    return kernel[by_block](x, y, n, 2.0)
+
+
+THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
+
+
+# attributes
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"reset_to_zero": ["y_ptr"]},
+    {"restore_value": ["x_ptr"]},
+    {"pre_hook": print, "post_hook": repr},
+    {"prune_configs_by": {"early_config_prune": lambda c, *a, **k: c, "perf_model": len, "top_k": 2}},
+    {"cache_results": True},
+]
+SHARED = ("keys", "arg_names", "configs", "reset_to_zero", "restore_value", "perf_model", "configs_top_k",
+          "early_config_prune", "user_defined_pre_hook", "user_defined_post_hook", "cache_results")  # fmt: skip
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: ",".join(o) or "none")
+def test_attributes_are_tritons(options: dict[str, Any]) -> None:
+    both = [make(configs(64, 128), key=["n"], **{"cache_results": False, **options})(scale_kernel)
+            for make in (kerntune.autotune, triton.autotune)]  # fmt: skip
+    mine, theirs = both
+    for name in SHARED:
+        assert getattr(mine, name) == getattr(theirs, name), name
+    assert mine.fn is theirs.fn is scale_kernel
+    assert mine.base_fn is theirs.base_fn
+    assert set(vars(theirs)) <= set(vars(mine))
+
+
+def test_the_decorator_takes_what_tritons_takes() -> None:
+    mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
+    assert list(mine) == list(theirs)
+    changed = {name for name in mine if mine[name].default != theirs[name].default}
+    assert changed == {"cache_results"}
+
+
+def test_it_is_an_autotuner() -> None:
+    kernel = ours(64, 128)
+    assert isinstance(kernel, TritonAutotuner)
+    assert isinstance(kernel, kerntune.Autotuner)
+    assert kernel.fn is scale_kernel
+
+
+@pytest.mark.parametrize("make", [kerntune.autotune, triton.autotune])
+def test_names_that_are_no_arguments_are_refused_as_triton_does(make: Any) -> None:
+    with pytest.raises(ValueError, match="key contains names that are not kernel arguments: rows"):
+        make(configs(64), key=["rows"])(scale_kernel)
+
+
+def test_old_timing_words_warn_as_triton_does() -> None:
+    with pytest.warns(DeprecationWarning, match="warmup, rep"):
+        ours(64, 128, warmup=5)
+
+
+# keys
+
+
+def tritons_key(args: tuple[Any, ...], kwargs: dict[str, Any], keys: list[str]) -> tuple[Any, ...]:
+    """The key that Triton's own ``run`` stores a winner under."""
+    tuner = triton.autotune(configs(64, 128), key=keys, do_bench=lambda call, quantiles: [1.0, 1.0, 1.0])(scale_kernel)
+    TRITONS_RUN(tuner, *args, grid=(1,), warmup=False, **kwargs)
+    (key,) = tuner.cache
+    return key
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    dtypes=st.tuples(*[st.sampled_from([torch.float32, torch.float16, torch.int64, None])] * 2),
+    n=st.integers(0, 2**40),
+    factor=st.floats(allow_nan=False) | st.integers(-5, 5),
+    keys=st.lists(st.sampled_from(["n", "factor", "BLOCK"]), unique=True),
+    positional=st.integers(0, 4),
+    backwards=st.booleans(),
+)
+def test_keys_are_tritons(
+    shared: FakeBackend, dtypes: Any, n: int, factor: Any, keys: list[str], positional: int, backwards: bool
+) -> None:
+    tensors = [None if d is None else torch.empty(4, device="cuda", dtype=d) for d in dtypes]
+    values = dict(zip(("x_ptr", "y_ptr", "n", "factor"), (*tensors, n, factor), strict=True))
+    args = tuple(values.values())[:positional]
+    rest = list(values.items())[positional:]
+    kwargs = dict(reversed(rest) if backwards else rest)
+    tuner = kerntune.autotune(configs(64, 128), key=keys)(scale_kernel)
+    named = dict(zip(tuner.arg_names, args, strict=False))
+    assert compat.autotuner_key(tuner, named, kwargs) == tritons_key(args, kwargs, keys)
+
+
+# tuning
+
+
+def test_the_fastest_is_found_and_stays(backend: FakeBackend) -> None:
+    gpu, kernel = script(backend, *THREE), ours(64, 128, 256)
+    call(kernel)
+    assert kernel.best_config is kernel.configs[1]
+    assert kernel.cache == {(N, "torch.float32", "torch.float32"): kernel.configs[1]}
+    timings = {c.kwargs["BLOCK"]: ms for c, ms in kernel.configs_timings.items()}
+    assert timings == {
+        64: pytest.approx(3e-3, rel=0.01),
+        128: pytest.approx(1e-3, rel=0.01),
+        256: pytest.approx(2e-3, rel=0.01),
+    }
+    before = gpu.launches
+    call(kernel)
+    assert gpu.launches == before
+    assert kernel.best_config is kernel.configs[1]
+
+
+def test_later_calls_launch_with_the_winner(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:
+    script(backend, *THREE)
+    kernel = ours(64, 128, 256)
+    call(kernel)
+    assert len(launches) == 1, "the tuning call itself launches once"
+    call(kernel)
+    assert len(launches) == 2
+    assert (launches[1]["BLOCK"], launches[1]["num_warps"], launches[1]["warmup"]) == (128, 4, False)
+
+
+def test_a_new_key_is_tuned_anew(backend: FakeBackend) -> None:
+    kernel = ours(64, 128, 256)
+    script(backend, *THREE)
+    call(kernel)
+    script(backend, block(64, 100.0))
+    call(kernel, n=N - 1)
+    call(kernel, dtype=torch.float16)
+    assert [c.kwargs["BLOCK"] for c in kernel.cache.values()] == [128, 64, 64]
+    call(kernel)
+    assert kernel.best_config.kwargs["BLOCK"] == 128
+
+
+def test_winners_are_kept_on_disk(backend: FakeBackend) -> None:
+    script(backend, *THREE)
+    call(ours(64, 128, 256))
+    gpu, again = script(backend, block(64, 1.0)), ours(64, 128, 256)
+    call(again)
+    assert gpu.launches == 0
+    assert again.best_config is again.configs[1]
+
+
+def test_without_cache_results_nothing_is_kept(backend: FakeBackend, tmp_path: Path) -> None:
+    script(backend, *THREE)
+    call(ours(64, 128, 256, cache_results=False))
+    assert list(tmp_path.iterdir()) == []
+    call(ours(64, 128, 256))
+    script(backend, block(64, 1.0))
+    kernel = ours(64, 128, 256, cache_results=False)
+    call(kernel)
+    assert kernel.best_config is kernel.configs[0], "what is kept on disk isn't used either"
+
+
+def test_a_single_config_needs_no_race(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:
+    kernel = ours(128)
+    call(kernel)
+    assert backend.gpu.launches == 0
+    assert launches[0]["BLOCK"] == 128
+    assert kernel.best_config is kernel.configs[0]
+
+
+def test_pruning_to_one_needs_no_race(backend: FakeBackend) -> None:
+    kernel = ours(64, 128, 256, prune_configs_by={"early_config_prune": lambda c, *a, **k: c[2:]})
+    call(kernel)
+    assert backend.gpu.launches == 0
+    assert kernel.best_config is kernel.configs[2]
+
+
+def test_failing_configs_lose(backend: FakeBackend) -> None:
+    script(backend, block(64, 3000.0), block(128, 1.0, fails="too large"), block(256, 1.0, wrong=True))
+    kernel = ours(64, 128, 256)
+    call(kernel)
+    assert kernel.best_config is kernel.configs[0]
+
+
+def test_a_configs_hook_runs_before_every_launch(backend: FakeBackend) -> None:
+    seen: list[int] = []
+    kernel = kerntune.autotune(
+        [triton.Config({"BLOCK": b}, pre_hook=lambda args: seen.append(args["BLOCK"])) for b in (64, 128)], key=["n"]
+    )(scale_kernel)
+    script(backend, block(64, 2000.0), block(128, 1000.0))
+    call(kernel)
+    seen.clear()
+    call(kernel)
+    call(kernel)
+    assert seen == [128, 128]
+
+
+def test_what_accumulates_is_reset(backend: FakeBackend) -> None:
+    gpu = script(backend, block(64, 2000.0), block(128, 1000.0))
+    kernel = ours(64, 128, kernel=sum_kernel, reset_to_zero=["total_ptr"])
+    total = torch.zeros(1, device="cuda")
+    gpu.fill(gpu.borrow(total), 5)
+    kernel[by_block](torch.empty(N, device="cuda"), total, N)
+    assert kernel.best_config is kernel.configs[1]
+    assert gpu.read(gpu.borrow(total), 1) == b"\x05", "no replay writes the user's own memory"
+
+
+def test_it_launches_under_heuristics_and_wrappers(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:
+    script(backend, *THREE)
+    inner = triton.heuristics({"factor": lambda args: args["BLOCK"] / 2})(scale_kernel)
+    kernel = kerntune.autotune(configs(64, 128, 256), key=["n"])(inner)
+    x = torch.empty(N, device="cuda")
+    for _ in range(2):
+        kernel[by_block](x, x, N)
+    assert launches[-1]["factor"] == 64.0
+
+
+def test_all_keyword_calls(backend: FakeBackend) -> None:
+    script(backend, *THREE)
+    kernel, x = ours(64, 128, 256), torch.empty(N, device="cuda")
+    kernel[by_block](factor=2.0, n=N, y_ptr=x, x_ptr=x)
+    assert kernel.best_config is kernel.configs[1]
+
+
+def test_other_tuned_kernels_keep_their_own(backend: FakeBackend) -> None:
+    script(backend, *THREE, Rule("increment_kernel", {"BLOCK": 64}, time_ns=10.0))
+    first, second = ours(64, 128, 256), ours(128, 64, kernel=increment_kernel)
+    x = torch.empty(N, device="cuda")
+    call(first)
+    second[by_block](x, N)
+    assert (first.best_config.kwargs["BLOCK"], second.best_config.kwargs["BLOCK"]) == (128, 128)
+
+
+# where it can't tune
+
+
+def test_inside_a_capture_it_offers_its_candidates(backend: FakeBackend) -> None:
+    kernel, capture = ours(64, 128), Capture(backend, COMPILER)
+    with capture.active():
+        call(kernel)
+    site = capture.launches[0].site
+    assert site is not None
+    assert [c.config.kwargs["BLOCK"] for c in site.candidates] == [64, 128]
+    assert backend.gpu.launches == 0
+    site.settle(1)
+    assert kernel.best_config is kernel.configs[1]
+
+
+def test_while_a_graph_is_captured_it_refuses_to_tune(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = ours(64, 128)
+    call(kernel)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    call(kernel)
+    with pytest.raises(MeasurementError, match=r"kernel scale_kernel has no winner yet.*before the capture"):
+        call(kernel, n=N - 1)
+
+
+def test_without_a_gpu_triton_does_what_it_does(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_backend", lambda: None)
+    kernel = ours(64, 128)
+    call(kernel)
+    assert kernel.best_config is kernel.configs[0]
+    assert backend.gpu.launches == 0
+
+
+@pytest.mark.xfail(strict=True, reason="stand-ins answer that there is a GPU, so a real one's driver is asked for")
+def test_under_stand_ins_it_launches_like_tritons_own(shared: FakeBackend, launches: list[dict[str, Any]]) -> None:
+    """A test of a project without a GPU may call such a kernel outside of ``autotune(...)`` too."""
+    call(triton.autotune(configs(64, 128), key=["n"])(scale_kernel))
+    call(ours(64, 128))
+    assert len(launches) == 2
+    assert isinstance(ours(64), Autotuner)
