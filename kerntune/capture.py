@@ -109,10 +109,10 @@ class Capture:
         self._original = run_jit
         capture = self
 
-        def jit_run(jit: Any, *args: Any, **kwargs: Any) -> Any:
+        def jit_run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
             return capture._on_launch(jit, args, kwargs)
 
-        def tuned_run(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        def tuned_run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
             return capture._on_tuned(tuner, args, kwargs)
 
         global _current

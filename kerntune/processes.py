@@ -71,8 +71,8 @@ def combine(replies: Sequence[PairReply], level: float) -> Replay:
     """
     tail = ((1 - level) / 2) ** (1 / len(replies))
     each = [hodges_lehmann(log_ratios(r), 1 - 2 * tail).map_exp() for r in replies]
-    point, low, high = median([e.point for e in each]), min(e.low for e in each), max(e.high for e in each)
-    change = Estimate(point, low, high, level)
+    low, high = min(e.low for e in each), max(e.high for e in each)
+    change = Estimate(median([e.point for e in each]), low, high, level)
     return Replay(tuple(median(r.a_ns) for r in replies), tuple(median(r.b_ns) for r in replies), change)
 
 

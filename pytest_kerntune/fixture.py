@@ -131,9 +131,9 @@ class PlainAutotune(Autotune):
 
     @property
     def device(self) -> str:
-        import torch
+        from kerntune.backend.probe import torch_device
 
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return torch_device()
 
     def _run(self, request: Request) -> Any:
         __tracebackhide__ = True

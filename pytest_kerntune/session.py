@@ -17,7 +17,7 @@ from pytest_kerntune.benchmark_json import write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.options import Options
-from pytest_kerntune.payload import Collected, Payload, attach, payload_of
+from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
 from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.stash import MARKER, NODEID
 from pytest_kerntune.terminal import Progress, write_summary
@@ -156,7 +156,9 @@ class Gate:
         record = item.stash.get(RECORD, None)
         if record is not None and call.when == "teardown":
             params = {k: str(v) for k, v in _params(item).items()}
-            payload = Payload(self._nodeid(item), tuple(record.results), record.finished, record.static_only, params)
+            baselines = carried(record) if self.options.json is not None else {}
+            done, only = record.finished, record.static_only
+            payload = Payload(self._nodeid(item), tuple(record.results), done, only, params, baselines)
             attach(report, payload)
         return report
 
@@ -235,6 +237,7 @@ class Gate:
             exit_status=int(exitstatus),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             versions=versions(),
+            baselines=self.collected.baselines,
         )
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -297,7 +297,7 @@ def plan_of(sizes: list[int], **changes: Any) -> Recording:
         ([1 << 20, 1], 1 << 30, 2),
         ([1 << 24], 1 << 30, 2),
         ([1 << 24], 4 << 24, 1),
-        ([1 << 18, 1 << 18], 12 << 18, 2),
+        ([1 << 18, 1 << 18], 12 << 18, 1),
     ],
 )
 def test_rotation_holds_twice_the_cache_within_a_quarter_of_the_memory(

@@ -33,6 +33,13 @@ def find_backend(targets: Sequence[str] = (), known: Sequence[Target] = ()) -> B
     return StaticBackend(chosen)
 
 
+def torch_device() -> str:
+    """What a plain test makes its tensors on: ``cuda`` (AMD GPUs too) if torch sees a GPU, else ``cpu``."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def has_cuda() -> bool:
     """Whether torch sees an NVIDIA GPU. AMD GPUs can be compiled for, but not yet measured on."""
     import torch

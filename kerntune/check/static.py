@@ -70,7 +70,7 @@ def check_static(
         findings=(*found.failures, *found.notes),
         baseline_path=store.shown(store.static_path(target, series, call.case, fingerprint)),
     )
-    return result, Pending(today, recorded.artifacts, write)
+    return result, Pending(today, {} if broken else recorded.artifacts, write)
 
 
 def stored_configs(

@@ -206,13 +206,12 @@ class TimedCheck:
     # results
 
     def _pending(self, verdict: Verdict, sample: Sample) -> Pending:
+        """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
         write = should_write(verdict, self.update, self.call.policy.outcome(verdict), self.call.policy.missing.value)
         recording = self.recorded.recording
-        if not write:
-            return Pending(self._baseline(recording, sample), {}, False)
         storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
         recording = msgspec.structs.replace(recording, storages=storages)
-        return Pending(self._baseline(recording, sample), {**self.recorded.artifacts, **contents}, True)
+        return Pending(self._baseline(recording, sample), {**self.recorded.artifacts, **contents}, write)
 
     def _baseline(self, recording: Recording, sample: Sample) -> TimeBaseline:
         return TimeBaseline(

@@ -13,6 +13,7 @@ from kerntune.heuristics.combo import ComboGroup, ComboPlan, SubKernel, combo
 from kerntune.heuristics.cooperative import cooperative_reduction, rsplit
 from kerntune.heuristics.descent import Field, Neighbourhood, improves, may_descend, neighbourhood
 from kerntune.heuristics.lookup import LookupTable, kernel_hash, read_table, write_table
+from kerntune.heuristics.naming import named_blocks, without_parameter
 from kerntune.heuristics.persistent import persistent_reduction
 from kerntune.heuristics.pointwise import pointwise
 from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13, PRESETS, Preset
@@ -28,7 +29,7 @@ from kerntune.heuristics.scaling import (
 from kerntune.heuristics.scan import split_scan
 from kerntune.heuristics.sizing import hash_configs
 from kerntune.heuristics.strides import Read, Split, read_of, reduction_split, second_stage_hint
-from kerntune.heuristics.templates import fixed_config, foreach, template, user_autotune, without_parameter
+from kerntune.heuristics.templates import fixed_config, foreach, template, user_autotune
 from kerntune.heuristics.ttir import TtirCounts, count_ttir
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "may_descend",
     "may_scale",
     "min_elements_per_thread",
+    "named_blocks",
     "neighbourhood",
     "persistent_reduction",
     "pointwise",

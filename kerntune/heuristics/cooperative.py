@@ -8,7 +8,7 @@ from kerntune.errors import HintError
 from kerntune.heuristics.persistent import persistent_candidates
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import finish, reduction_candidates, without_x
-from kerntune.heuristics.sizing import bounds, floor_pow2, require_axes
+from kerntune.heuristics.sizing import bounds, floor_pow2, rebuilt, require_axes
 from kerntune.hints import MAX_RSPLIT, KernelHints
 
 
@@ -26,7 +26,7 @@ def cooperative_reduction(
     split = rsplit(hints, device, preset)
     share = hints.with_sizes({"x": hints.sizes["x"], "r0": hints.sizes["r0"] // split})
     candidates = persistent_candidates if persistent else reduction_candidates
-    configs = tuple(config.replace(RSPLIT=split) for config in candidates(share, limits))
+    configs = tuple(rebuilt(config, {**config.kwargs, "RSPLIT": split}) for config in candidates(share, limits))
     return finish(configs, hints, limits, persistent=persistent)
 
 

@@ -45,8 +45,13 @@ def native_persistent_matmul(hints: KernelHints) -> tuple[Config, ...]:
     The longer of X and Y is halved, X where they are equal, never below 16. 16 tiles differ without their r0.
     """
     r0 = hints.native_matmul_rblock or max(hints.reduction_numel, MIN_DOT_BLOCK)
-    fitted = (_within_limit(tile, r0) for tile in _tiles(_batched(hints), False))
-    return in_order(tile for tile in fitted if tile is not None)
+    return _fitted(_batched(hints), r0)
+
+
+@functools.lru_cache(maxsize=64)
+def _fitted(batched: bool, r0: int) -> tuple[Config, ...]:
+    found = (_within_limit(tile, r0) for tile in _tiles(batched, False))
+    return in_order(tile for tile in found if tile is not None)
 
 
 @functools.cache

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kerntune.config import Config
+from kerntune.config import Config, Scalar
 from kerntune.errors import HintError
-from kerntune.heuristics.sizing import Bounds, in_order
+from kerntune.heuristics.sizing import Bounds, in_order, rebuilt
 from kerntune.hints import KernelHints
 
 ROWS_PER_X = 32
@@ -36,9 +36,9 @@ def mix_order(configs: Iterable[Config], hints: KernelHints, limits: Bounds) -> 
     if split < 1:
         raise HintError(f"{hints.where}rsplit_size={hints.rsplit_size} must be at least 1")
     x = x_block(hints)
-    values = {"XBLOCK": x, "RSPLIT_SIZE": split, "NUM_STAGES": _stages(hints, split // x)}
+    values: dict[str, Scalar] = {"XBLOCK": x, "RSPLIT_SIZE": split, "NUM_STAGES": _stages(hints, split // x)}
     return in_order(
-        config.replace(kwargs={**config.kwargs, **values}, num_warps=warps)
+        rebuilt(config, {**config.kwargs, **values}, warps)
         for config in configs
         for warps in _warps(config.num_warps, r, hints.modes.max_autotune, limits)
     )

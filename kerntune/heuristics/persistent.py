@@ -11,7 +11,7 @@ from kerntune.heuristics.minimums import raise_to_tma_minimums
 from kerntune.heuristics.mix_order import mix_order
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import REDUCTION_AXES_SETS, SIMPLE_AXES, finish, reduction_config, tiny_x, without_x
-from kerntune.heuristics.sizing import MIN_WARPS, Bounds, bounds, require_axes
+from kerntune.heuristics.sizing import MIN_WARPS, Bounds, bounds, rebuilt, require_axes
 from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
 from kerntune.hints import KernelHints, ReductionHint
 
@@ -126,7 +126,7 @@ def _tiled(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
 
 
 def _without_r_blocks(config: Config) -> Config:
-    return config.replace(kwargs={k: v for k, v in config.kwargs.items() if not k.startswith("R")})
+    return rebuilt(config, {name: value for name, value in config.kwargs.items() if name[0] != "R"})
 
 
 def _without_tma(hints: KernelHints) -> KernelHints:

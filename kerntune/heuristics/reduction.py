@@ -219,13 +219,14 @@ def reduction_config(
     Warps follow the asked ``r`` alone for an inner reduction (128 contiguous elements a warp), else the whole tile.
     """
     blocks = fit_reduction(hints, x, r, limits)
-    budget = _budget(hints, x, r, blocks, limits)
+    tile = prod(blocks.values())
     if warps is None:
         inner = hint is ReductionHint.INNER and limits.preset.inner_by_r
-        warps = (r if inner else prod(blocks.values())) // ELEMENTS_PER_REDUCTION_WARP
+        warps = (r if inner else tile) // ELEMENTS_PER_REDUCTION_WARP
     long = limits.preset.inner_by_r and r > LONG_REDUCTION
     most = MAX_LONG_REDUCTION_WARPS if long else MAX_REDUCTION_WARPS
     warps = choose_warps(warps, limits, least=least_warps, most=most, intensive=intensive)
+    budget = _asked(hints, x, r) if limits.preset.grow_reductions else tile
     blocks["x"] = widen_for_grid(blocks["x"], hints.sizes["x"], warps, limits)
     _shorten(blocks, budget)
     check_blocks(blocks, hints.sizes, limits)
@@ -247,15 +248,13 @@ def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[st
     if not limits.preset.grow_reductions:
         return {"x": first, **spread_reduction(r, hints.sizes, limits)}
     blocks = {"x": first, "r0": min(r, hints.sizes["r0"])}
-    target = _budget(hints, x, r, blocks, limits)
+    target = _asked(hints, x, r)
     for axis in ("x", "r0"):
         others = prod(blocks.values()) // blocks[axis]
         blocks[axis] = grow(blocks[axis], target // others, hints.sizes[axis])
     return blocks
 
 
-def _budget(hints: KernelHints, x: int, r: int, blocks: dict[str, int], limits: Bounds) -> int:
-    """Most elements of a tile: what fits of the asked one; torch 2.6: what was asked, an eighth in small problems."""
-    if not limits.preset.grow_reductions:
-        return prod(blocks.values())
+def _asked(hints: KernelHints, x: int, r: int) -> int:
+    """torch 2.6's size of a tile: what was asked, an eighth of it where the whole problem is smaller."""
     return x * r // 8 if prod(hints.sizes.values()) < x * r else x * r

@@ -6,7 +6,7 @@ from kerntune.config import Config
 from kerntune.device import DeviceSpec
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import finish, reduction_candidates, without_x
-from kerntune.heuristics.sizing import block_of, bounds, require_axes
+from kerntune.heuristics.sizing import block_of, bounds, rebuilt, require_axes
 from kerntune.hints import KernelHints
 
 
@@ -20,7 +20,7 @@ def split_scan(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR
     hints = without_x(hints)
     limits = bounds(hints, device, preset)
     raised = (
-        config.replace(R0_BLOCK=max(block_of(config, "r0"), hints.min_scan_rblock))
+        rebuilt(config, {**config.kwargs, "R0_BLOCK": max(block_of(config, "r0"), hints.min_scan_rblock)})
         for config in reduction_candidates(hints, limits)
     )
     return finish(tuple(raised), hints, limits, floors=False)

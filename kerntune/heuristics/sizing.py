@@ -165,6 +165,8 @@ def spread_reduction(r: int, sizes: Mapping[str, int], bounds: Bounds) -> dict[s
 
     Raises :class:`HintError` if the axes' limits can't hold ``r`` elements.
     """
+    if "r1" not in sizes and min(r, sizes["r0"]) <= bounds.max_block["r0"]:
+        return {"r0": min(r, sizes["r0"])}
     axes = [axis for axis in ("r1", "r0") if axis in sizes]
     r = min(r, prod(sizes[axis] for axis in axes))
     remaining, blocks = r, {}
@@ -205,6 +207,18 @@ def as_config(
     """A config of blocks by axis; ``options`` are backend compile options."""
     kwargs: dict[str, Scalar] = {BLOCK_NAMES[axis]: block for axis, block in blocks.items()}
     return Config(kwargs=kwargs, num_warps=warps, num_stages=stages, options=dict(options or {}))
+
+
+def rebuilt(config: Config, kwargs: dict[str, Scalar], warps: int | None = None) -> Config:
+    """A copy with other constexprs (and warps): :meth:`Config.replace` without its checks of names."""
+    return Config(
+        kwargs=kwargs,
+        num_warps=config.num_warps if warps is None else warps,
+        num_stages=config.num_stages,
+        num_ctas=config.num_ctas,
+        maxnreg=config.maxnreg,
+        options=config.options,
+    )
 
 
 def in_order(configs: Iterable[Config]) -> tuple[Config, ...]:

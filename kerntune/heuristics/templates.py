@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from kerntune.config import COMPILE_FIELDS, Config, Scalar
-from kerntune.errors import ConfigError, HintError
+from kerntune.errors import ConfigError
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import in_order
 from kerntune.hints import Modes
@@ -68,16 +68,3 @@ def _is_option(name: str, parameters: Collection[str] | None) -> bool:
     if name in BACKEND_OPTIONS:
         return True
     return name in HIP_OPTIONS and parameters is not None and name not in parameters
-
-
-def without_parameter(configs: Iterable[Config], name: str = "XBLOCK") -> tuple[Config, ...]:
-    """Configs for a kernel that has no parameter ``name``: its block must be 1 everywhere.
-
-    Raises :class:`HintError` that shows a config with another block, because the kernel would skip elements.
-    """
-    found = []
-    for config in configs:
-        if config.kwargs.get(name, 1) != 1:
-            raise HintError(f"the kernel has no parameter {name}, but the config {config} needs it to be other than 1")
-        found.append(config.replace(kwargs={k: v for k, v in config.kwargs.items() if k != name}))
-    return in_order(found)

@@ -77,8 +77,9 @@ class Disassembler:
     def listings(self, texts: Sequence[bytes], arch: str) -> list[Listing]:
         """What each of ``texts`` consists of, machine code for ``arch`` (``sm_90a``).
 
-        One run of nvdisasm for all that aren't known yet: 15 to 20 ms a kernel. Raises :class:`BackendError` if the
-        tool is missing or refuses the architecture, :class:`StoreError` for bytes that can't be machine code.
+        One run of nvdisasm for all that aren't known yet: some 20 to 50 ms a kernel, by its size. Raises
+        :class:`BackendError` if the tool is missing or refuses the architecture, :class:`StoreError` for bytes that
+        can't be machine code.
         """
         keys = [(arch, hashlib.sha256(text).digest()) for text in texts]
         with self._lock:

@@ -66,41 +66,40 @@ def compare_static(
 
 
 def _limits(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
-    """A limit newly broken, broken further, or kept again."""
+    """A limit newly broken, broken further, or kept again. Within a limit, only the limit is known of the need."""
     old = {(v.resource, v.unit): v for v in before.over_limit}
     new = {(v.resource, v.unit): v for v in after.over_limit}
-    for key, violation in new.items():
-        was = old[key].needed if key in old else None
-        if was is None or was < violation.needed:
-            before_text = f"{was:,}" if was is not None else "within the limit"
-            text = f"can't be launched: {violation}; before: {before_text}, after: {violation.needed:,}"
-            yield Finding("fail", key[0], was or 0, violation.needed, text)
-    for key in old.keys() - new.keys():
-        text = (
-            f"{key[0]} is within the device's limit again: before {old[key].needed:,}, after at most {old[key].limit:,}"
-        )
-        yield Finding("info", key[0], old[key].needed, old[key].limit, text)
+    for key, broken in new.items():
+        was = old[key].needed if key in old else broken.limit
+        if was < broken.needed:
+            most = "" if key in old else "at most "
+            text = f"can't be launched: {broken}; before {most}{was:,}, after {broken.needed:,}"
+            yield Finding("fail", key[0], was, broken.needed, text)
+    for key in sorted(old.keys() - new.keys()):
+        kept = old[key]
+        text = f"{key[0]} is within the device's limit again: before {kept.needed:,}, after at most {kept.limit:,}"
+        yield Finding("info", key[0], kept.needed, kept.limit, text)
 
 
 def _spills(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
-    old, new = _spilled(before), _spilled(after)
-    if old == new:
-        return
-    detail = (
-        f"{_change(before.spill_store_bytes, after.spill_store_bytes)} bytes stored, "
-        f"{_change(before.spill_load_bytes, after.spill_load_bytes)} bytes loaded per thread"
-    )
-    if before.vgpr_spills is not None and after.vgpr_spills is not None:
-        detail += f", {_change(before.vgpr_spills, after.vgpr_spills)} vector registers"
+    """Bytes that go through memory, and on AMD registers, since some are spilled to others, not to memory."""
+    old = before.spill_store_bytes + before.spill_load_bytes
+    new = after.spill_store_bytes + after.spill_load_bytes
+    stored = _change(before.spill_store_bytes, after.spill_store_bytes)
+    loaded = _change(before.spill_load_bytes, after.spill_load_bytes)
+    detail = f"{_change(old, new)} bytes per thread (stored {stored}, loaded {loaded})"
+    yield from _spill("spills", old, new, detail, "fail")
+    old, new = before.vgpr_spills or 0, after.vgpr_spills or 0
+    yield from _spill("vgpr_spills", old, new, f"{_change(old, new)} vector registers", "fail")
+    old, new = before.sgpr_spills or 0, after.sgpr_spills or 0
+    yield from _spill("sgpr_spills", old, new, f"{_change(old, new)} scalar registers", "warn")
+
+
+def _spill(metric: str, old: int, new: int, detail: str, severity: Severity) -> Iterator[Finding]:
     if new > old:
-        yield Finding("fail", "spills", old, new, f"registers are spilled{'' if old else ' now'}: {detail}")
-    else:
-        yield Finding("info", "spills", old, new, f"{'fewer' if new else 'no more'} registers are spilled: {detail}")
-
-
-def _spilled(metrics: StaticMetrics) -> int:
-    """Bytes stored and loaded; on AMD also registers, since spills to accumulators touch no memory."""
-    return metrics.spill_store_bytes + metrics.spill_load_bytes + 4 * (metrics.vgpr_spills or 0)
+        yield Finding(severity, metric, old, new, f"{'more is spilled' if old else 'registers are spilled'}: {detail}")
+    elif new < old:
+        yield Finding("info", metric, old, new, f"{'less is spilled' if new else 'no more spills'}: {detail}")
 
 
 def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
@@ -119,18 +118,14 @@ def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Findi
 
 def _fp64(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
     old, new = _count(before, "fp64"), _count(after, "fp64")
-    if new > old:
-        severity: Severity = "warn" if old else "fail"
-        yield Finding("fail" if not old else severity, "fp64", old, new, _fp64_text(old, new))
+    change = f"{_change(old, new)} instructions"
+    if new > old == 0:
+        text = f"arithmetic in double precision appeared: {change}; look for a float64 constant or a Python float"
+        yield Finding("fail", "fp64", old, new, text)
+    elif new > old:
+        yield Finding("warn", "fp64", old, new, f"more arithmetic in double precision: {change}")
     elif new < old:
-        yield Finding(
-            "info", "fp64", old, new, f"less arithmetic in double precision: {_change(old, new)} instructions"
-        )
-
-
-def _fp64_text(old: int, new: int) -> str:
-    how = "more arithmetic" if old else "a kernel without double precision now computes"
-    return f"{how} in fp64: {_change(old, new)} instructions; look for a Python float or a float64 constant"
+        yield Finding("info", "fp64", old, new, f"less arithmetic in double precision: {change}")
 
 
 def _load_width(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Finding]:

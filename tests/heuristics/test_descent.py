@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,8 @@ def test_warps_stop_at_the_devices_threads() -> None:
     warps = next(f for f in around.fields if f.name == "num_warps")
     assert [c.num_warps for c in around.neighbours(config, warps)] == [16]
     assert next(f for f in neighbourhood(config, MI300).fields if f.name == "num_warps").most == 16
+    tiny = msgspec.structs.replace(H100, max_threads_per_block=16)
+    assert next(f for f in neighbourhood(config, tiny).fields if f.name == "num_warps").most == 1
 
 
 def test_blocks_stay_within_sizes_and_floors() -> None:

@@ -38,6 +38,12 @@ def test_a_table_survives_the_disk(tmp_path: Path) -> None:
     assert LookupTable().entries == {}
 
 
+def test_the_least_config_is_possible(tmp_path: Path) -> None:
+    least = Config(num_warps=1, num_stages=0, num_ctas=1)
+    write_table(tmp_path / "table.json", LookupTable().with_entry(SOURCE, SIZES, least))
+    assert read_table(tmp_path / "table.json").find(SOURCE, SIZES) == least
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kerntune.config import Config
-from kerntune.errors import ConfigError, HintError
-from kerntune.heuristics import INDUCTOR_2_6, fixed_config, foreach, template, user_autotune, without_parameter
+from kerntune.errors import ConfigError
+from kerntune.heuristics import INDUCTOR_2_6, fixed_config, foreach, template, user_autotune
 from kerntune.hints import Modes
 
 
@@ -48,10 +48,3 @@ def test_foreach() -> None:
     assert [c.num_warps for c in foreach(Modes(max_autotune=True))] == [1, 2, 4, 8]
     assert [c.num_warps for c in foreach(Modes(max_autotune=True), INDUCTOR_2_6)] == [8]
     assert {c.num_stages for c in foreach(Modes(max_autotune=True))} == {1}
-
-
-def test_a_parameter_can_go_only_where_its_block_is_one() -> None:
-    one = Config(kwargs={"XBLOCK": 1, "R0_BLOCK": 64})
-    assert without_parameter([one, one.replace(R0_BLOCK=64)]) == (Config(kwargs={"R0_BLOCK": 64}),)
-    with pytest.raises(HintError, match="no parameter XBLOCK, but the config XBLOCK=2"):
-        without_parameter([one, one.replace(XBLOCK=2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import re
 import sys
@@ -14,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from kerntune.backend.standin.modes import Handler
+from kerntune.backend.standin.values import KnownValues
 
 TRUTH = "_kerntune_truth"
 """Where a reduced comparison carries the answer it will give to ``bool()``."""
@@ -24,60 +26,62 @@ _SEVERAL = re.compile(r"\sand\s|\sor\s|;")
 _QUIET_FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 
-def comparison_handlers() -> dict[Any, Handler]:
-    """What :class:`~kerntune.backend.standin.modes.Answers` needs to let comparisons pass.
+class Comparisons:
+    """Answers questions about results, unless the values are known: then torch answers.
 
     ``torch.testing.assert_close`` needs no entry: it compares shapes, dtypes, devices and strides first, for real,
     and values last, by ``torch.all``.
     """
-    tensor = torch.Tensor
-    return {
-        torch.allclose: _allclose,
-        tensor.allclose: _allclose,
-        torch.equal: _equal,
-        tensor.equal: _equal,
-        torch.all: _reduction(True),
-        tensor.all: _reduction(True),
-        torch.any: _reduction(False),
-        tensor.any: _reduction(False),
-        tensor.__bool__: _truth,
-        tensor.item: _truth,
-    }
 
+    def __init__(self, known: KnownValues) -> None:
+        self._known = known
 
-def _allclose(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    torch.isclose(*args, **kwargs)  # what can't be compared (dtypes, shapes) raises here, as on a GPU
-    return _asked(default=True)
+    def handlers(self) -> dict[Any, Handler]:
+        """What :class:`~kerntune.backend.standin.modes.Answers` needs to let comparisons pass."""
+        tensor = torch.Tensor
+        handlers: dict[Any, Handler] = dict.fromkeys((torch.allclose, tensor.allclose), self._allclose)
+        handlers |= dict.fromkeys((torch.equal, tensor.equal), self._equal)
+        # all is usually asserted, any usually denied: assert not x.isnan().any()
+        handlers |= dict.fromkeys((torch.all, tensor.all), functools.partial(self._reduction, True))
+        handlers |= dict.fromkeys((torch.any, tensor.any), functools.partial(self._reduction, False))
+        return handlers | dict.fromkeys((tensor.__bool__, tensor.item), self._truth)
 
+    def _allclose(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._all_known(args, kwargs):
+            return func(*args, **kwargs)
+        torch.isclose(*args, **kwargs)  # what can't be compared (dtypes, shapes) raises here, as on a GPU
+        return _asked(default=True)
 
-def _equal(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    left, right = (*args, *kwargs.values())[:2]
-    if left.shape != right.shape:
-        return False
-    torch.eq(left, right)
-    return _asked(default=True)
+    def _equal(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        left, right = (*args, *kwargs.values())[:2]
+        if self._all_known(args, kwargs):
+            return func(*args, **kwargs)
+        if left.shape != right.shape:
+            return False
+        torch.eq(left, right)
+        return _asked(default=True)
 
-
-def _reduction(usual: bool) -> Handler:
-    """``all`` is usually asserted, ``any`` usually denied (``assert not x.isnan().any()``)."""
-
-    def handler(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _reduction(self, usual: bool, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
-        if isinstance(result, FakeTensor) and result.numel() == 1:
+        if isinstance(result, FakeTensor) and result.numel() == 1 and not self._known.knows(result):
             setattr(result, TRUTH, usual)
         return result
 
-    return handler
+    def _truth(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``bool(t)`` and ``t.item()``: told of a reduced comparison, and of any comparison right in an ``assert``."""
+        asked = args[0]
+        if self._known.knows(asked):
+            return func(*args, **kwargs)
+        usual = getattr(asked, TRUTH, None)
+        if usual is not None:
+            return _asked(default=usual)
+        if asked.dtype == torch.bool and asked.numel() == 1 and _assertion(_asking_line()):
+            return _asked(default=True)
+        return func(*args, **kwargs)
 
-
-def _truth(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``bool(t)`` and ``t.item()``: known of a reduced comparison, and of any comparison right in an ``assert``."""
-    usual = getattr(args[0], TRUTH, None)
-    if usual is not None:
-        return _asked(default=usual)
-    if args[0].dtype == torch.bool and args[0].numel() == 1 and _assertion(_asking_line()):
-        return _asked(default=True)
-    return func(*args, **kwargs)
+    def _all_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        return all(map(self._known.knows, tensors))
 
 
 def _asked(default: bool) -> bool:

@@ -12,19 +12,21 @@ import triton
 from torch._library.triton import set_wrap_triton_enabled
 from torch._subclasses.fake_tensor import FakeTensor
 
-from kerntune.backend.standin.assertions import comparison_handlers
+from kerntune.backend.standin.assertions import Comparisons
 from kerntune.backend.standin.cuda_api import install_cuda
 from kerntune.backend.standin.driver import StandInDriver
 from kerntune.backend.standin.engine import engine
 from kerntune.backend.standin.guard import ensure_guard
 from kerntune.backend.standin.hooks import hook_handlers
 from kerntune.backend.standin.launches import Launches
-from kerntune.backend.standin.modes import Answers, Handler, Placement, StandInFakeMode, entered
+from kerntune.backend.standin.modes import Answers, Handler, StandInFakeMode, entered
 from kerntune.backend.standin.modules import module_apply, parse_to
 from kerntune.backend.standin.ops import RealImplementations
 from kerntune.backend.standin.patches import replace
+from kerntune.backend.standin.placement import Placement
 from kerntune.backend.standin.pointers import Addresses
 from kerntune.backend.standin.tensors import install_methods
+from kerntune.backend.standin.values import KnownValues
 from kerntune.backend.standin.words import Level
 from kerntune.device import DeviceSpec
 from kerntune.errors import UsageError
@@ -44,6 +46,7 @@ class StandIns:
         self.spec = spec
         self.level = level
         self._addresses = Addresses()
+        self._known = KnownValues()
         self._operators = RealImplementations(self._surroundings)
         self._launches = Launches(spec, self.specializing)
         self._answers: Answers | None = None
@@ -66,10 +69,12 @@ class StandIns:
 
     def address(self, tensor: torch.Tensor) -> int:
         """A tensor's synthetic device address in bytes, storage offset included; the real one of a real tensor."""
+        self._known.forget(tensor)  # who knows where it is may write it
         return self._addresses.tensor(tensor)
 
     def storage_address(self, tensor: torch.Tensor) -> int:
         """The address of a tensor's storage, a multiple of 256; views of one storage share it."""
+        self._known.forget(tensor)
         return self._addresses.storage(tensor)
 
     @contextlib.contextmanager
@@ -79,13 +84,13 @@ class StandIns:
         Outside, only calls at torch's surface hear it: torch itself takes 0 to mean that a tensor has no memory.
         """
         with contextlib.ExitStack() as stack:
-            replace(stack, FakeTensor, "data_ptr", lambda tensor: self._addresses.tensor(tensor))
+            replace(stack, FakeTensor, "data_ptr", lambda tensor: self.address(tensor))
             yield
 
     def _install(self, stack: contextlib.ExitStack) -> None:
         fake = StandInFakeMode()  # first: it imports parts of torch that list torch.cuda's functions
         install_cuda(stack, self.spec)
-        install_methods(stack)
+        install_methods(stack, self._known)
         self._launches.install(stack)
         self._operators.install(stack)
         self._install_driver(stack)
@@ -110,15 +115,15 @@ class StandIns:
         stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
         self._answers = Answers(self._handlers())
-        self._placement = Placement(fake, self._operators.find)
+        self._placement = Placement(fake, self._known, self._operators.find)
         stack.enter_context(self._surroundings())
 
     def _handlers(self) -> dict[Any, Handler]:
-        comparisons = comparison_handlers() if self.level is Level.COMPARISONS_PASS else {}
+        comparisons = Comparisons(self._known).handlers() if self.level is Level.COMPARISONS_PASS else {}
         return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **comparisons}
 
     def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        return self._addresses.tensor(args[0])
+        return self.address(args[0])
 
     def _surroundings(self) -> contextlib.AbstractContextManager[None]:
         return entered(self._placement, self._answers)

@@ -7,27 +7,37 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from kerntune.backend.standin.ends import StandInEnd
-from kerntune.backend.standin.patches import replace
+from kerntune.backend.standin.patches import replace, replace_known
+from kerntune.backend.standin.values import KnownValues
 
 MEMORY_METHODS = ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__")
 """Methods that read a tensor's memory: torch 2.13 crashes, or complains of subclasses, in some of them."""
 
 
-def install_methods(stack: contextlib.ExitStack) -> None:
+def install_methods(stack: contextlib.ExitStack, known: KnownValues) -> None:
     """Give stand-ins methods of their own until ``stack`` closes."""
     for name in MEMORY_METHODS:
-        replace(stack, FakeTensor, name, _ending(name))
+        replace(stack, FakeTensor, name, _ending(name, known))
     replace(stack, FakeTensor, "__format__", _format)
+    replace_known(stack, fake_tensor, "init_gpu_context", _touch_nothing)
     replace(stack, FakeTensor, "__deepcopy__", _deepcopy)
     replace(stack, FakeTensor, "__copy__", _copy)
     replace(stack, FakeTensor, "record_stream", _record_stream)
 
 
-def _ending(name: str) -> Callable[..., Any]:
+def _touch_nothing(device: torch.device) -> None:
+    """torch 2.11 to 2.13 allocate on a device that seems to be there, to make their own engine work."""
+
+
+def _ending(name: str, known: KnownValues) -> Callable[..., Any]:
     def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        real = known.of(self)
+        if real is not None and name == "tolist":
+            return real.tolist()
         raise StandInEnd(f"needs the values of a stand-in (Tensor.{name})")
 
     return method

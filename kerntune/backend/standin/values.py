@@ -1,0 +1,103 @@
+"""Small integers that stand-ins do know: lengths, labels, masks. Control flow asks for these, not for results."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+KNOWN_ELEMENTS = 1 << 16
+"""The largest tensor whose values are kept: labels and lengths have no more, and their arithmetic stays cheap."""
+
+ROOTS = frozenset({"arange", "randint", "randperm", "scalar_tensor", "full", "zeros", "ones", "eye"})
+"""Factories whose integer results are known. Not ``empty``, and nothing real-valued: those are what kernels work on."""
+
+Arguments = tuple[list[Any], dict[str, Any]]
+
+
+class KnownValues:
+    """The bytes of storages whose values follow from integers that the test itself made.
+
+    They are kept on the CPU beside the stand-in, and operators run on both. A storage is forgotten once its address is
+    asked for (any kernel may write it then), or once something unknown is written into it. So what is known is true.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """A real CPU tensor over the known bytes, with the shape and strides of ``tensor``; ``None`` if not known."""
+        if not self.knows(tensor):
+            return None
+        if not isinstance(tensor, FakeTensor):
+            return tensor.detach()
+        known, shape, strides = self._bytes[tensor.untyped_storage()], tensor.shape, tensor.stride()
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # torch may ask amid a fake operator
+            return torch.empty(0, dtype=tensor.dtype).set_(known, tensor.storage_offset(), shape, strides)
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether the values of a tensor are known, and few."""
+        if tensor.numel() > KNOWN_ELEMENTS:
+            return False
+        if isinstance(tensor, FakeTensor):
+            return tensor.untyped_storage() in self._bytes
+        return bool(tensor.device.type == "cpu")
+
+    def keep(self, stand_in: Any, real: Any, derived: bool = True) -> None:
+        """Remember ``real`` as the values of ``stand_in`` (tensors, or equal lists of them).
+
+        What is ``derived`` from known stand-ins is kept whole; of what else a test makes, integers and single numbers.
+        """
+        for fake, value in zip(_flat(stand_in), _flat(real), strict=True):
+            if isinstance(fake, FakeTensor) and _laid_out_alike(fake, value) and (derived or _is_plain(value)):
+                self._bytes.setdefault(fake.untyped_storage(), value.untyped_storage())
+
+    def forget(self, value: Any) -> None:
+        """Take nothing for true any more of the storages behind a tensor or a list of tensors."""
+        for item in _flat(value):
+            if isinstance(item, FakeTensor):
+                self._bytes.pop(item.untyped_storage(), None)
+
+    def inputs(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments | None:
+        """The arguments of an operator as real CPU tensors; ``None`` if one of them is not known."""
+        if func.namespace != "aten":
+            return None
+        tensors = [item for item in _flat([*args, *kwargs.values()]) if isinstance(item, torch.Tensor)]
+        if not tensors and func._schema.name.removeprefix("aten::") not in ROOTS:
+            return None
+        if not all(map(self.knows, tensors)):
+            return None
+        return [self._real(value) for value in args], {name: self._real(value) for name, value in kwargs.items()}
+
+    def _real(self, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self._real(item) for item in value]
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        return self.of(value) if isinstance(value, torch.Tensor) else value
+
+
+def small(value: Any) -> bool:
+    """Whether an operator's outcome is cheap to compute for real."""
+    return all(item.numel() <= KNOWN_ELEMENTS for item in _flat(value) if isinstance(item, torch.Tensor))
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def _laid_out_alike(fake: torch.Tensor, real: torch.Tensor) -> bool:
+    """Whether every view of the one is a view of the other."""
+    whole = real.storage_offset() == fake.storage_offset() == 0
+    return whole and (real.shape, real.stride(), real.dtype) == (fake.shape, fake.stride(), fake.dtype)
+
+
+def _is_plain(real: torch.Tensor) -> bool:
+    return real.numel() == 1 or not (real.dtype.is_floating_point or real.dtype.is_complex)

@@ -1,0 +1,198 @@
+"""Figures of compiled kernels equal what the vendors' own tools say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kerntune.device import Target, typical_device
+from kerntune.errors import StoreError, TargetError
+from kerntune.static.disassembly import Disassembler, find_tool
+from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
+
+NVIDIA = ["cuda:80", "cuda:90", "cuda:100"]
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("add", {}),
+    ("softmax", {"num_warps": 8}),
+    ("softmax", {"num_warps": 1, "maxnreg": 64}),
+    ("double", {"maxnreg": 40}),
+    ("sine", {}),
+    ("sine", {"num_warps": 2, "maxnreg": 32}),
+    ("histogram", {}),
+    ("printing", {}),
+    ("printing", {"num_warps": 1, "maxnreg": 32}),
+    ("calling", {"num_warps": 1, "maxnreg": 32}),
+    ("matmul", {}),
+    ("matmul", {"maxnreg": 64}),
+    ("descriptor_matmul", {}),
+]
+SPILLING = {("softmax", 64), ("printing", 32), ("calling", 32)}
+
+Compile = Callable[..., Any]
+
+
+def metrics(binary: BinaryInput, where: str) -> StaticMetrics:
+    return metrics_of([binary], typical_device(Target.parse(where)))[0]
+
+
+@pytest.fixture(params=NVIDIA)
+def where(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=lambda v: str(v))
+def test_spills_registers_and_stack_equal_the_tools(
+    name: str, options: dict[str, Any], where: str, compiled: Compile, tmp_path: Path
+) -> None:
+    binary, log = compiled(name, where, **options)
+    found = metrics(binary, where)
+    said = [sum(map(int, re.findall(rf"(\d+) bytes {what}", log))) for what in ("spill stores", "spill loads")]
+    assert "spill stores" in log
+    assert [found.spill_store_bytes, found.spill_load_bytes] == said
+    path = tmp_path / "kernel.cubin"
+    path.write_bytes(binary.data)
+    command = [str(find_tool("cuobjdump")), "--dump-resource-usage", str(path)]
+    usage = re.search(r"REG:(\d+) STACK:(\d+)", subprocess.run(command, capture_output=True, text=True).stdout)
+    assert usage
+    assert (found.registers, found.stack_bytes) == (int(usage[1]), int(usage[2]))
+    if (name, options.get("maxnreg")) in SPILLING:
+        assert found.spill_store_bytes > 0
+        assert found.spill_load_bytes > 0
+
+
+def test_a_stack_is_no_spill(where: str, compiled: Compile) -> None:
+    found = metrics(compiled("printing", where).binary, where)
+    assert found.stack_bytes > 0
+    assert found.spill_store_bytes == found.spill_load_bytes == 0
+
+
+def test_every_instruction_has_a_class(where: str, compiled: Compile) -> None:
+    for name, options in CASES:
+        found = metrics(compiled(name, where, **options).binary, where).instructions
+        assert found.get("other", 0) <= 0.01 * found["total"], name
+
+
+def test_fp64_is_seen_where_it_is(where: str, compiled: Compile) -> None:
+    assert metrics(compiled("double", where, maxnreg=40).binary, where).instructions["fp64"] > 0
+    assert "fp64" not in metrics(compiled("softmax", where, num_warps=8).binary, where).instructions
+
+
+def test_tensor_cores_atomics_and_special_functions_are_seen(where: str, compiled: Compile) -> None:
+    assert metrics(compiled("matmul", where).binary, where).instructions["tensor_core"] > 0
+    assert metrics(compiled("histogram", where).binary, where).instructions["atomic"] > 0
+    softmax = metrics(compiled("softmax", where, num_warps=8).binary, where).instructions
+    assert softmax["mufu"] > 0
+    assert softmax["barrier"] > 0
+    assert softmax["shared_store"] > 0
+
+
+def test_tensor_core_work_on_known_shapes(compiled: Compile) -> None:
+    """64 x 64 x 32 a turn and warp group, or a sixteenth of it for each of sm_80's four warps' instructions."""
+    for where in ("cuda:80", "cuda:90"):
+        macs = metrics(compiled("matmul", where).binary, where).instructions["tensor_core_macs"]
+        per_block = macs * (4 if where == "cuda:80" else 1)
+        assert per_block % (64 * 64 * 32) == 0
+        assert per_block > 0
+
+
+def test_descriptors_use_bulk_copies_where_there_are_any(compiled: Compile) -> None:
+    found = {w: metrics(compiled("descriptor_matmul", w).binary, w).instructions for w in NVIDIA}
+    assert "tma" not in found["cuda:80"]
+    assert found["cuda:90"]["tma"] > 0
+    assert found["cuda:100"]["tma"] > 0
+
+
+def test_aligned_pointers_have_wide_loads(where: str, compiled: Compile) -> None:
+    wide = metrics(compiled("add_whole", where, aligned=True).binary, where).instructions
+    narrow = metrics(compiled("add_whole", where).binary, where).instructions
+    assert wide["global_load"] == wide["global_load_128"] > 0
+    assert wide["global_store"] == wide["global_store_128"] > 0
+    assert narrow["global_load"] == narrow["global_load_32"] == 4 * wide["global_load"]
+    half = metrics(compiled("add_half", where).binary, where).instructions
+    assert half["global_load"] == half["global_load_16"]
+
+
+def test_shared_memory_over_the_limit_is_found(compiled: Compile) -> None:
+    binary, _ = compiled("matmul_deep", "cuda:80", aligned=True, num_warps=8, num_stages=4)
+    found = metrics(binary, "cuda:80")
+    assert found.shared_bytes == binary.shared_bytes > 166912
+    assert [v.resource for v in found.over_limit] == ["shared memory"]
+    assert f"needs {binary.shared_bytes:,} bytes a block, the device has 166,912" in str(found.over_limit[0])
+    assert (found.occupancy, found.occupancy_limiter) == (0, "shared memory")
+
+
+def test_occupancy_is_of_this_kernel(compiled: Compile) -> None:
+    found = metrics(compiled("matmul", "cuda:90").binary, "cuda:90")
+    per_warp = -(-found.registers * 32 // 256) * 256
+    assert found.occupancy_limiter == "registers"
+    assert found.occupancy == 16384 // per_warp * 4 // 4 * 4 / 64
+
+
+def test_order_is_kept_in_a_mixed_batch(compiled: Compile) -> None:
+    names = ["matmul", "add", "softmax", "histogram", "add"]
+    binaries = [compiled(name, "cuda:90").binary for name in names]
+    spec = typical_device(Target.parse("cuda:90"))
+    together = metrics_of(binaries, spec, disassembler=Disassembler())
+    assert together == [metrics_of([b], spec, disassembler=Disassembler())[0] for b in binaries]
+    assert together[1] == together[4] != together[3]
+    assert metrics_of([], spec) == []
+
+
+@pytest.mark.parametrize("where", ["hip:gfx942", "hip:gfx1100"])
+def test_amd(where: str, compiled: Compile) -> None:
+    found = metrics(compiled("softmax", where, num_warps=8).binary, where)
+    assert found.registers == found.vgprs
+    assert found.vgprs is not None
+    assert 0 < found.vgprs <= 512
+    assert found.sgprs is not None
+    assert found.sgprs > 0
+    assert (found.vgpr_spills, found.spill_store_bytes, found.stack_bytes) == (0, 0, 0)
+    assert found.occupancy is not None
+    assert 0 < found.occupancy <= 1
+    assert found.instructions["mufu"] > 0
+    assert found.instructions["barrier"] > 0
+    assert found.instructions["global_load"] > 0
+    assert found.code_bytes > 0
+
+
+def test_amd_tensor_cores_and_widths(compiled: Compile) -> None:
+    matmul = metrics(compiled("matmul", "hip:gfx942").binary, "hip:gfx942").instructions
+    assert matmul["tensor_core"] > 0
+    assert matmul["tensor_core_macs"] * 4 % (64 * 64 * 32) == 0
+    wide = metrics(compiled("add_whole", "hip:gfx942", aligned=True).binary, "hip:gfx942").instructions
+    assert wide["global_load"] == wide["global_load_128"] > 0
+
+
+def test_amd_spills_are_found(compiled: Compile) -> None:
+    found = metrics(compiled("add_huge", "hip:gfx1100", num_warps=1).binary, "hip:gfx1100")
+    assert found.vgpr_spills is not None
+    assert found.vgpr_spills > 0
+    assert found.spill_store_bytes > 0
+    assert found.stack_bytes > 0
+
+
+def test_another_devices_binary_is_refused(compiled: Compile) -> None:
+    binary, _ = compiled("add", "cuda:80")
+    with pytest.raises(TargetError, match="a cubin for sm_80 has no metrics on NVIDIA H100"):
+        metrics(binary, "cuda:90")
+    with pytest.raises(TargetError, match="MI300X"):
+        metrics(binary, "hip:gfx942")
+
+
+def test_a_damaged_binary_is_an_error(compiled: Compile) -> None:
+    binary = compiled("add", "cuda:80").binary
+    with pytest.raises(StoreError):
+        metrics(msgspec.structs.replace(binary, data=binary.data[:500]), "cuda:80")
+
+
+def test_metrics_survive_json(compiled: Compile) -> None:
+    for where, name in (("cuda:90", "matmul"), ("hip:gfx942", "add")):
+        found = metrics(compiled(name, where).binary, where)
+        assert msgspec.json.decode(msgspec.json.encode(found), type=StaticMetrics) == found

@@ -1,0 +1,157 @@
+"""Theoretical occupancy equals NVIDIA's own calculator, the header ``cuda_occupancy.h``."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
+from kerntune.errors import TargetError
+from kerntune.static.occupancy import Occupancy, amd_occupancy, cuda_occupancy
+
+CUDA = ["cuda:75", "cuda:80", "cuda:86", "cuda:89", "cuda:90", "cuda:100", "cuda:120"]
+MI300 = TYPICAL_DEVICES["hip:gfx942"]
+MI355 = TYPICAL_DEVICES["hip:gfx950"]
+
+REGISTERS = [16, 24, 25, 32, 33, 40, 64, 65, 80, 96, 127, 128, 129, 168, 232, 255]
+SHARED = [0, 1, 127, 1024, 16384, 16385, 33000, 49152, 65536, 98304, 101376, 101377, 166912, 200000, 232448, 232449]
+THREADS = [32, 64, 96, 128, 256, 384, 512, 1024]
+
+PROGRAM = """
+#include <cstdio>
+#include <climits>
+#include "cuda_occupancy.h"
+int main() {
+    int major, minor, registers, threads, per_sm;
+    size_t shared, shared_block, shared_sm;
+    while (scanf("%d %d %d %zu %d %d %zu %zu", &major, &minor, &registers, &shared, &threads, &per_sm, &shared_block,
+                 &shared_sm) == 8) {
+        cudaOccDeviceProp device;
+        device.computeMajor = major;
+        device.computeMinor = minor;
+        device.maxThreadsPerBlock = 1024;
+        device.maxThreadsPerMultiprocessor = per_sm;
+        device.regsPerBlock = device.regsPerMultiprocessor = 65536;
+        device.warpSize = 32;
+        device.sharedMemPerBlock = 49152;
+        device.sharedMemPerBlockOptin = shared_block;
+        device.sharedMemPerMultiprocessor = shared_sm;
+        device.reservedSharedMemPerBlock = major >= 8 ? 1024 : 0;
+        device.numSms = 1;
+        cudaOccFuncAttributes kernel;
+        kernel.maxThreadsPerBlock = 1024;
+        kernel.numRegs = registers;
+        kernel.shmemLimitConfig = FUNC_SHMEM_LIMIT_OPTIN;
+        kernel.maxDynamicSharedSizeBytes = shared;
+        cudaOccDeviceState state;
+        cudaOccResult result;
+        if (cudaOccMaxActiveBlocksPerMultiprocessor(&result, &device, &kernel, &state, threads, shared)) return 1;
+        printf("%d %u\\n", result.activeBlocksPerMultiprocessor, result.limitingFactors);
+    }
+}
+"""
+LIMITERS = {1: "threads", 2: "registers", 4: "shared memory", 8: "blocks"}
+"""Bits of ``cudaOccLimitingFactor``, in the order in which we name one of several."""
+
+
+def occupancy(device: str, registers: int, shared: int, threads: int) -> Occupancy:
+    return cuda_occupancy(TYPICAL_DEVICES[device], registers=registers, shared_bytes=shared, threads=threads)
+
+
+def _question(device: str, registers: int, shared: int, threads: int) -> str:
+    spec = TYPICAL_DEVICES[device]
+    arch = int(spec.target.arch)
+    of_device = f"{spec.max_threads_per_sm} {spec.shared_memory_per_block} {spec.shared_memory_per_sm}"
+    return f"{arch // 10} {arch % 10} {registers} {shared} {threads} {of_device}"
+
+
+def test_equal_to_nvidias_header(tmp_path: Path) -> None:
+    compiler, wheel = shutil.which("c++") or shutil.which("g++"), importlib.util.find_spec("triton")
+    if compiler is None or wheel is None or wheel.origin is None:
+        pytest.skip("needs a C++ compiler and Triton, whose wheel carries cuda_occupancy.h")
+    headers = Path(wheel.origin).parent / "backends" / "nvidia" / "include"
+    source, program = tmp_path / "oracle.cpp", tmp_path / "oracle"
+    source.write_text(PROGRAM)
+    subprocess.run([compiler, "-I", str(headers), str(source), "-o", str(program)], check=True, capture_output=True)
+    points = list(itertools.product(CUDA, REGISTERS, SHARED, THREADS))
+    text = "\n".join(_question(*point) for point in points)
+    said = subprocess.run([str(program)], input=text, check=True, capture_output=True, text=True).stdout.split("\n")
+    assert len(points) == len(said) - 1
+    for point, line in zip(points, said, strict=False):
+        blocks, factors = map(int, line.split())
+        found = occupancy(*point)
+        assert found.blocks == blocks, point
+        if blocks:
+            assert found.limiter == next(name for bit, name in LIMITERS.items() if factors & bit), point
+
+
+@pytest.mark.parametrize(
+    ("point", "blocks", "fraction", "limiter"),
+    [
+        (("cuda:80", 28, 0, 128), 16, 1.0, "threads"),
+        (("cuda:90", 128, 0, 128), 4, 0.25, "registers"),
+        (("cuda:90", 129, 0, 128), 3, 0.1875, "registers"),
+        (("cuda:90", 32, 49152, 128), 4, 0.25, "shared memory"),
+        (("cuda:90", 32, 232448, 128), 1, 0.0625, "shared memory"),
+        (("cuda:80", 24, 0, 32), 32, 0.5, "blocks"),
+        (("cuda:90", 32, 232449, 128), 0, 0.0, "shared memory"),
+        (("cuda:120", 26, 0, 1024), 1, 1024 / 1536, "threads"),
+    ],
+)
+def test_some_points_by_hand(point: tuple[str, int, int, int], blocks: int, fraction: float, limiter: str) -> None:
+    assert occupancy(*point) == Occupancy(blocks, fraction, limiter)
+
+
+_DEVICES = st.sampled_from(CUDA)
+_WARPS = st.integers(1, 32)
+
+
+@given(_DEVICES, st.integers(1, 254), st.integers(0, 240000), _WARPS, st.integers(1, 100))
+def test_taking_more_never_helps(device: str, registers: int, shared: int, warps: int, more: int) -> None:
+    plain = occupancy(device, registers, shared, warps * 32)
+    assert occupancy(device, registers + more, shared, warps * 32).blocks <= plain.blocks
+    assert occupancy(device, registers, shared + more * 64, warps * 32).blocks <= plain.blocks
+    assert 0 <= plain.fraction <= 1
+
+
+@given(_DEVICES, st.integers(1, 255), st.integers(0, 240000), _WARPS)
+def test_what_is_resident_fits(device: str, registers: int, shared: int, warps: int) -> None:
+    spec = TYPICAL_DEVICES[device]
+    found = occupancy(device, registers, shared, warps * 32)
+    assert found.blocks * warps * 32 <= spec.max_threads_per_sm
+    assert found.blocks * warps * 32 * registers <= spec.registers_per_sm
+    assert found.blocks * shared <= spec.shared_memory_per_sm
+
+
+def test_an_unknown_architecture_names_the_known() -> None:
+    spec = msgspec.structs.replace(TYPICAL_DEVICES["cuda:90"], target=Target("cuda", "52"))
+    with pytest.raises(TargetError, match="no occupancy limits are known for cuda:52"):
+        cuda_occupancy(spec, registers=32, shared_bytes=0, threads=128)
+    with pytest.raises(TargetError):
+        cuda_occupancy(MI300, registers=32, shared_bytes=0, threads=128)
+
+
+@pytest.mark.parametrize(
+    ("spec", "waves", "shared", "warps", "expected"),
+    [
+        (MI300, 8, 0, 4, Occupancy(8, 1.0, "threads")),
+        (MI300, 6, 0, 4, Occupancy(6, 0.75, "registers")),
+        (MI300, 8, 32768, 4, Occupancy(2, 0.25, "shared memory")),
+        (MI300, 8, 32769, 4, Occupancy(1, 0.125, "shared memory")),
+        (MI355, 8, 32769, 4, Occupancy(4, 0.5, "shared memory")),
+        (MI300, 8, 0, 1, Occupancy(32, 1.0, "threads")),
+        (MI300, 1, 0, 8, Occupancy(0, 0.0, "registers")),
+        (MI300, 8, 65537, 4, Occupancy(0, 0.0, "shared memory")),
+        (TYPICAL_DEVICES["hip:gfx1100"], 16, 0, 2, Occupancy(16, 1.0, "threads")),
+    ],
+)
+def test_amd(spec: DeviceSpec, waves: int, shared: int, warps: int, expected: Occupancy) -> None:
+    assert amd_occupancy(spec, waves_by_registers=waves, shared_bytes=shared, warps=warps) == expected

@@ -1,0 +1,243 @@
+"""What is said of a change, and how loudly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.static.limits import Violation
+from kerntune.static.metrics import StaticMetrics
+from kerntune.static.rules import Finding, Thresholds, compare_static
+
+BASE = StaticMetrics(
+    registers=64,
+    spill_store_bytes=0,
+    spill_load_bytes=0,
+    stack_bytes=0,
+    shared_bytes=32768,
+    code_bytes=8192,
+    threads=128,
+    instructions={
+        "tensor_core": 64,
+        "tensor_core_macs": 64 * 2048,
+        "global_load": 8,
+        "global_load_128": 8,
+        "fp32": 100,
+        "total": 500,
+    },
+    occupancy=0.5,
+    occupancy_limiter="registers",
+)
+OVER = Violation("shared memory", 300000, 232448, "bytes a block")
+
+
+def changed(instructions: dict[str, int] | None = None, **fields: Any) -> StaticMetrics:
+    counts = {name: n for name, n in (BASE.instructions | (instructions or {})).items() if n}
+    return msgspec.structs.replace(BASE, instructions=counts, **fields)
+
+
+def found(after: StaticMetrics, before: StaticMetrics = BASE, **thresholds: float) -> dict[str, Finding]:
+    findings = compare_static(before, after, thresholds=Thresholds(**thresholds))
+    by_metric = {finding.metric: finding for finding in findings}
+    assert len(by_metric) == len(findings)
+    return by_metric
+
+
+LOST_WIDTH = {"global_load": 32, "global_load_128": 0, "global_load_32": 32}
+
+
+@pytest.mark.parametrize(
+    ("after", "metric", "severity", "says"),
+    [
+        (
+            changed(spill_store_bytes=128, spill_load_bytes=96),
+            "spills",
+            "fail",
+            "0 -> 224 bytes per thread (stored 0 -> 128, loaded 0 -> 96)",
+        ),
+        (changed(over_limit=(OVER,)), "shared memory", "fail", "needs 300,000 bytes a block, the device has 232,448"),
+        (changed({"tensor_core": 32, "tensor_core_macs": 65536}), "tensor_core", "fail", "131,072 -> 65,536"),
+        (
+            changed({"tensor_core": 0, "tensor_core_macs": 0}),
+            "tensor_core",
+            "fail",
+            "no tensor cores are used any more",
+        ),
+        (changed({"fp64": 4}), "fp64", "fail", "0 -> 4 instructions"),
+        (changed(LOST_WIDTH), "global_load_width", "fail", "128 -> 32 bits a load on average (8 of 128 -> 32 of 32)"),
+        (changed(occupancy=0.25), "occupancy", "fail", "50.0% -> 25.0%"),
+        (changed(occupancy=0.48), "occupancy", "warn", "50.0% -> 48.0%"),
+        (changed(registers=80), "registers", "warn", "64 -> 80 (+25%)"),
+        (changed(shared_bytes=65536), "shared_bytes", "warn", "32,768 -> 65,536 (+100%)"),
+        (changed(code_bytes=16384), "code_bytes", "warn", "8,192 -> 16,384 (+100%)"),
+        (changed({"total": 700}), "total", "warn", "500 -> 700 (+40%)"),
+        (changed(occupancy=0.75), "occupancy", "info", "rose: 50.0% -> 75.0%"),
+        (changed(registers=32), "registers", "info", "64 -> 32 (-50%)"),
+        (changed({"tma": 2}), "tma", "info", "0 -> 2"),
+    ],
+)
+def test_one_change_is_one_finding(after: StaticMetrics, metric: str, severity: str, says: str) -> None:
+    (finding,) = found(after).values()
+    assert (finding.metric, finding.severity) == (metric, severity)
+    assert says in finding.text
+
+
+def test_what_fails_one_way_is_an_improvement_the_other_way() -> None:
+    for after in (
+        changed(spill_store_bytes=128),
+        changed(over_limit=(OVER,)),
+        changed({"tensor_core": 32, "tensor_core_macs": 65536}),
+        changed({"fp64": 4}),
+        changed(LOST_WIDTH),
+        changed(occupancy=0.25),
+    ):
+        assert [f.severity for f in found(after).values()] == ["fail"]
+        assert [f.severity for f in found(BASE, after).values()] == ["info"]
+
+
+def test_losing_bulk_copies_is_a_warning() -> None:
+    assert found(BASE, changed({"tma": 2}))["tma"].severity == "warn"
+
+
+def test_fewer_but_larger_tensor_core_instructions_are_no_loss() -> None:
+    assert found(changed({"tensor_core": 16})) == {}
+
+
+def test_tensor_core_work_of_unknown_shape_is_counted_by_instruction() -> None:
+    before = changed({"tensor_core_macs": 0})
+    after = changed({"tensor_core_macs": 0, "tensor_core": 60})
+    assert found(after, before)["tensor_core"].severity == "fail"
+    assert "64 -> 60 tensor core instructions" in found(after, before)["tensor_core"].text
+
+
+def test_more_fp64_where_there_was_some_is_a_warning() -> None:
+    assert found(changed({"fp64": 8}), changed({"fp64": 4}))["fp64"].severity == "warn"
+
+
+def test_asynchronous_copies_are_loads_too() -> None:
+    """cp.async in place of plain loads of the same width is no change of width."""
+    after = changed({"global_load": 0, "global_load_128": 0, "async_copy": 8, "async_copy_128": 8})
+    assert "global_load_width" not in found(after)
+    narrow = changed({"global_load": 0, "global_load_128": 0, "async_copy": 32, "async_copy_32": 32})
+    assert found(narrow)["global_load_width"].severity == "fail"
+
+
+def test_loads_that_became_bulk_copies_have_no_width() -> None:
+    after = changed({"global_load": 0, "global_load_128": 0, "tma": 4})
+    assert [f.metric for f in found(after).values()] == ["tma"]
+
+
+def test_spills_to_accumulators_on_amd() -> None:
+    before, after = changed(vgpr_spills=0), changed(vgpr_spills=5)
+    finding = found(after, before)["vgpr_spills"]
+    assert finding.severity == "fail"
+    assert "0 -> 5 vector registers" in finding.text
+
+
+def test_scalar_spills_on_amd_are_a_warning() -> None:
+    finding = found(changed(sgpr_spills=9), changed(sgpr_spills=2))["sgpr_spills"]
+    assert finding.severity == "warn"
+    assert "2 -> 9 scalar registers" in finding.text
+
+
+def test_a_limit_broken_further_fails_again() -> None:
+    worse = msgspec.structs.replace(OVER, needed=400000)
+    finding = found(changed(over_limit=(worse,)), changed(over_limit=(OVER,)))["shared memory"]
+    assert (finding.severity, finding.before, finding.after) == ("fail", 300000, 400000)
+
+
+def test_thresholds_are_shares_of_the_value_before() -> None:
+    assert found(changed(registers=70)) == {}
+    assert "registers" in found(changed(registers=70), registers=0.05)
+    assert found(changed(occupancy=0.3), occupancy=0.5)["occupancy"].severity == "warn"
+    mixed = {"global_load": 9, "global_load_128": 8, "global_load_64": 1}
+    assert found(changed(mixed)) == {}
+    assert "global_load_width" in found(changed(mixed), load_width=0.01)
+
+
+def test_failures_come_first() -> None:
+    after = changed({"fp64": 1, "total": 900}, registers=32, occupancy=0.7, spill_store_bytes=4)
+    severities = [f.severity for f in compare_static(BASE, after)]
+    assert severities == sorted(severities, key=["fail", "warn", "info"].index)
+    assert severities[:2] == ["fail", "fail"]
+
+
+_SIZES = st.integers(0, 10**6)
+_COUNTS = st.dictionaries(
+    st.sampled_from(
+        [
+            "tensor_core",
+            "tensor_core_macs",
+            "fp64",
+            "global_load_128",
+            "global_load_16",
+            "async_copy_64",
+            "tma",
+            "total",
+        ]
+    ),
+    st.integers(1, 10**4),
+)
+_VIOLATIONS = st.lists(
+    st.builds(
+        Violation,
+        resource=st.sampled_from(["threads", "shared memory"]),
+        needed=st.integers(1001, 9999),
+        limit=st.just(1000),
+        unit=st.just("a block"),
+    ),
+    max_size=2,
+    unique_by=lambda v: v.resource,
+).map(tuple)
+_METRICS = st.builds(
+    StaticMetrics,
+    registers=st.integers(1, 255),
+    spill_store_bytes=_SIZES,
+    spill_load_bytes=_SIZES,
+    stack_bytes=_SIZES,
+    shared_bytes=_SIZES,
+    code_bytes=_SIZES,
+    threads=st.integers(32, 1024),
+    instructions=_COUNTS,
+    occupancy=st.none() | st.floats(0, 1),
+    occupancy_limiter=st.sampled_from(["registers", "blocks"]),
+    over_limit=_VIOLATIONS,
+    vgpr_spills=st.none() | st.integers(0, 100),
+)
+
+
+@given(_METRICS)
+def test_a_kernel_compared_with_itself_has_no_finding(metrics: StaticMetrics) -> None:
+    assert compare_static(metrics, metrics) == []
+    assert compare_static(metrics, metrics, thresholds=Thresholds(0, 0, 0, 0, 0)) == []
+
+
+@given(_METRICS, _METRICS)
+def test_a_finding_names_what_changed(before: StaticMetrics, after: StaticMetrics) -> None:
+    for finding in compare_static(before, after):
+        assert finding.before != finding.after
+        for value in (finding.before, finding.after):
+            assert _written(value) & {word.strip("(),;:%") for word in finding.text.split()}, (finding, value)
+
+
+def _written(value: float) -> set[str]:
+    """How a figure may stand in a sentence."""
+    whole = {f"{int(value):,}"} if value == int(value) else set()
+    return whole | {f"{value:,.1f}", f"{value * 100:.1f}"}
+
+
+@given(_METRICS, st.sampled_from(["spill_store_bytes", "spill_load_bytes"]), st.integers(1, 1000))
+def test_any_new_spill_fails(metrics: StaticMetrics, field: str, more: int) -> None:
+    after = msgspec.structs.replace(metrics, **{field: getattr(metrics, field) + more})
+    assert [f.severity for f in compare_static(metrics, after)] == ["fail"]
+
+
+@given(_METRICS, _METRICS)
+def test_what_fails_one_way_does_not_fail_the_other_way(before: StaticMetrics, after: StaticMetrics) -> None:
+    forth = {f.metric for f in compare_static(before, after) if f.severity == "fail"}
+    back = {f.metric for f in compare_static(after, before) if f.severity == "fail"}
+    assert not forth & back
