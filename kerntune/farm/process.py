@@ -30,7 +30,7 @@ WORDS_LINES, WORDS_WIDTH = 8, 300
 _COMMAND = (
     "import sys; sys.path[:] = sys.argv[3:]; from kerntune.farm.worker import main; main(int(sys.argv[1]), sys.argv[2])"
 )
-_ERROR = re.compile(r"^(?:.*[:\])>]\s*)?(?:fatal )?error\s?: ", re.MULTILINE | re.IGNORECASE)
+_ERROR = re.compile(r"\berror\s*:\s", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -205,10 +205,9 @@ def says_error(output: str) -> bool:
     return _ERROR.search(output) is not None
 
 
-def with_words(reason: str, output: str) -> str:
-    """A reason and what the process said of it: its error lines, or else its last ones."""
+def with_words(reason: str, output: str, last: bool = True) -> str:
+    """A reason and what the process said of it: its error lines, or else (``last``) the last ones that it said."""
     lines = [line.rstrip()[:WORDS_WIDTH] for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if says_error(line)]
-    words = (errors or lines)[-WORDS_LINES:]
-    new = [line for line in words if line not in reason]
-    return reason + "".join(f"\n  {line}" for line in new)
+    words = (errors or (lines if last else []))[-WORDS_LINES:]
+    return reason + "".join(f"\n  {line}" for line in dict.fromkeys(words) if line not in reason)

@@ -13,7 +13,7 @@ from kerntune.errors import CompileError
 from kerntune.farm.farm import Farm, NotStarted, Outcome
 from kerntune.farm.frontend import Lowered, Request, lower, request_of, shape_of, why_in_process
 from kerntune.farm.hooks import tell, tell_post_compile
-from kerntune.farm.process import with_words
+from kerntune.farm.process import Died, with_words
 from kerntune.farm.protocol import Done, Failed
 from kerntune.farm.store import done_again, is_stored, store
 from kerntune.kernels.source import kernel_file
@@ -102,7 +102,8 @@ class Compilations:
             for lowered in equal:
                 yield self._keep(lowered, outcome.answer)
         else:
-            why = self._made[equal[0].identity()] = with_words(outcome.answer.reason, outcome.output)
+            died = isinstance(outcome.answer, Died)
+            why = self._made[equal[0].identity()] = with_words(outcome.answer.reason, outcome.output, last=died)
             for lowered in equal:
                 yield lowered.request.launch, refusal(lowered.request.launch, why)
 
@@ -134,8 +135,26 @@ class Compilations:
 
 def refusal(launch: Specialized, why: Exception | str) -> CompileError:
     """The error of one launch: kernel, file, target, and the compiler's words."""
-    text = why if isinstance(why, str) else str(why).strip() or type(why).__name__
+    text = why if isinstance(why, str) else _text(why)
     error = CompileError(f"kernel {launch.name} ({kernel_file(launch.jit)}) for {launch.target}: {text}")
     if isinstance(why, Exception):
-        error.__cause__ = why
+        error.__cause__ = _without_frames(why)
     return error
+
+
+def _without_frames(error: Exception) -> Exception:
+    """The same exception; the front end's frames hold MLIR modules, and a remembered error would keep them."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
+
+
+def _text(error: BaseException) -> str:
+    """An exception's text and that of its first cause: Triton's front end shows the line and leaves out the reason."""
+    text = str(error).strip() or type(error).__name__
+    while error.__cause__ is not None:
+        error = error.__cause__
+    first = str(error).strip()
+    return text if first in text else f"{text}\n{first}"

@@ -160,6 +160,27 @@ def float_asm(x, out, B: tl.constexpr):
     tl.store(out + i, y.to(tl.int32))
 
 
+@tl.core.extern
+def _amd_reciprocal(v, _semantic=None):
+    names = {(tl.float32,): ("llvm.amdgcn.rcp.f32", tl.float32)}
+    return tl.core.extern_elementwise("", "", [v], names, is_pure=True, _semantic=_semantic)
+
+
+@triton.jit
+def abort(x, out, B: tl.constexpr):
+    """An intrinsic that CUDA's backend has no instruction for: LLVM aborts the process."""
+    i = tl.arange(0, B)
+    tl.store(out + i, _amd_reciprocal(tl.load(x + i)))
+
+
+@triton.jit
+def huge(x, out, B: tl.constexpr):
+    """One product of large tiles: minutes and gigabytes for LLVM at ``B = 1024``."""
+    i = tl.arange(0, B)
+    v = tl.load(x + i[:, None] * B + i[None, :])
+    tl.store(out + i[:, None] * B + i[None, :], tl.dot(v, v))
+
+
 @triton.jit
 def bad_front(x, B: tl.constexpr):
     tl.store(x + tl.arange(0, B), tl.zeros((B + 1,), tl.float32))
@@ -179,36 +200,37 @@ def launch(jit: Any, types: Mapping[str, str], target: Target, /, aligned: bool 
 
 
 def matmul_launch(target: Target, bm: int = 32, bn: int = 32, bk: int = 32, **words: Any) -> Specialized:
-    types = {"a": "*fp16", "b": "*fp16", "c": "*fp16", "m": "i32", "n": "i32", "k": "i32"}
-    return launch(matmul, types, target, BM=bm, BN=bn, BK=bk, **words)
+    return launch(matmul, HALVES, target, BM=bm, BN=bn, BK=bk, **words)
 
 
 def add_launch(target: Target = CUDA90, block: int = 128, **words: Any) -> Specialized:
-    return launch(add, {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32"}, target, B=block, **words)
+    return launch(add, FLOATS, target, B=block, **words)
+
+
+NUMBERS = {"n": "i32", "m": "i32", "k": "i32", "p": "fp32", "seed": "i32", "eps": "fp32", "scale": "fp32"}
+FLOATS = dict.fromkeys(("x", "y", "w", "out"), "*fp32") | NUMBERS
+HALVES = dict.fromkeys(("a", "b", "c", "q", "k", "v", "x", "out"), "*fp16") | NUMBERS
+INTS = dict.fromkeys(("x", "out", "flag"), "*i32") | NUMBERS
 
 
 def gallery(target: Target) -> list[Specialized]:
-    """Sixteen launches, different in what they use of the compiler."""
-    half = {n: "*fp16" for n in ("a", "b", "c")} | {n: "i32" for n in ("m", "n", "k")}
-    one = {"x": "*fp32", "out": "*fp32", "n": "i32", "m": "i32", "p": "fp32", "seed": "i32", "w": "*fp32", "eps": "fp32"}
-    ints = {"x": "*i32", "out": "*i32", "n": "i32"}
-    flash = {n: "*fp16" for n in ("q", "k", "v", "out")} | {"n": "i32", "scale": "fp32"}
+    """Seventeen launches, different in what they use of the compiler."""
     return [
         add_launch(target),
         add_launch(target, 1024, num_warps=8),
-        launch(add, {"x": "*bf16", "y": "*bf16", "out": "*bf16", "n": "i64"}, target, aligned=False, B=256),
-        launch(softmax, one, target, B=512),
-        launch(softmax, {**one, "x": "*fp16"}, target, B=2048, num_warps=8),
+        launch(add, {**FLOATS, "y": "*bf16", "n": "i64"}, target, aligned=False, B=256),
+        launch(softmax, FLOATS, target, B=512),
+        launch(softmax, HALVES, target, B=2048, num_warps=8),
         matmul_launch(target),
         matmul_launch(target, 64, 64, 32, num_stages=3),
-        launch(matmul_tma, half, target, BM=64, BN=64, BK=32),
-        launch(norm, one, target, B=256),
-        launch(histogram, ints, target, B=128),
-        launch(scan, one, target, B=128, num_warps=2),
-        launch(extern, one, target, B=128),
-        launch(dropout, one, target, B=128),
-        launch(transpose, one, target, BM=32, BN=64),
-        launch(attention, flash, target, B=64, D=32),
-        launch(sort, ints, target, B=64),
-        launch(spin, {"flag": "*i32"}, target, B=1),
+        launch(matmul_tma, HALVES, target, BM=64, BN=64, BK=32),
+        launch(norm, FLOATS, target, B=256),
+        launch(histogram, INTS, target, B=128),
+        launch(scan, FLOATS, target, B=128, num_warps=2),
+        launch(extern, FLOATS, target, B=128),
+        launch(dropout, FLOATS, target, B=128),
+        launch(transpose, FLOATS, target, BM=32, BN=64),
+        launch(attention, {**HALVES, "k": "*fp16"}, target, B=64, D=32),
+        launch(sort, INTS, target, B=64),
+        launch(spin, INTS, target, B=1),
     ]
