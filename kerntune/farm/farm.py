@@ -149,9 +149,9 @@ class Farm:
     def _refuse_all(self, reason: str) -> None:
         while not self._orders.empty():
             order = self._orders.get_nowait()
+            self._open -= order is not _END
             if order is not _END and order.future.set_running_or_notify_cancel():
                 order.future.set_result(NotStarted(reason))
-                self._open -= 1
 
     def _own(self) -> None:
         if self._pid != os.getpid():  # forked: the processes and threads are the parent's
