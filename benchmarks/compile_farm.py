@@ -1,9 +1,9 @@
 """Compares the compile farm with one-by-one compilation, and shows what a crash, a hang and a lack of memory cost.
 
-Run ``python benchmarks/compile_farm.py`` where Triton is installed; no GPU is needed. Every pass has an empty cache of its
-own, the two sides take turns (their order alternates), and each farm pass starts its processes anew. It writes
-``benchmarks/results/compile_farm.json`` and fails if the farm is less than 1.7 times as fast, if one byte of code differs,
-or if a bad kernel costs more than itself.
+Run ``python benchmarks/compile_farm.py`` where Triton is installed; no GPU is needed. Every pass has an empty cache of
+its own, the two sides take turns (their order alternates), and each farm pass starts its processes anew. It writes
+``benchmarks/results/compile_farm.json`` and fails if the farm is less than 1.7 times as fast in the median, if one byte
+of code differs, or if a bad kernel costs more than itself. Other work on the machine shows in ``machine_cpu_seconds``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import triton  # noqa: E402
+import triton
 
-from kerntune.compile import Compiled, Compiler  # noqa: E402
-from kerntune.device import Target  # noqa: E402
-from kerntune.farm.deadline import Deadline  # noqa: E402
-from kerntune.farm.farm import Farm, worker_count  # noqa: E402
-from kerntune.farm.frontend import request_of  # noqa: E402
-from kerntune.kernels.specialize import Specialized  # noqa: E402
-from tests.farm import kernels  # noqa: E402
+from kerntune.compile import Compiled, Compiler
+from kerntune.device import Target
+from kerntune.farm.deadline import Deadline
+from kerntune.farm.farm import Farm, worker_count
+from kerntune.farm.frontend import request_of
+from kerntune.kernels.specialize import Specialized
+from tests.farm import kernels
 
 REQUIRED = 1.7
 HANG_SECONDS = 5.0
@@ -88,18 +88,17 @@ def _data(launch: Specialized, result: Any) -> tuple[str, bytes]:
 
 
 def timed(run: Callable[[list[Specialized]], dict[str, bytes]], launches: list[Specialized]) -> dict[str, Any]:
-    """Wall seconds of a run, and the CPU seconds of this machine that went to others meanwhile."""
+    """Wall seconds, CPU seconds of this program with all that it started, CPU seconds of the whole machine."""
     with empty_cache():
-        busy, start = _busy(), time.perf_counter()
-        mine = sum(os.times()[:4])
+        machine, mine, start = _machine(), sum(os.times()[:4]), time.perf_counter()
         code = run(launches)
         seconds = time.perf_counter() - start
-        others = _busy() - busy - (sum(os.times()[:4]) - mine)
-    return {"seconds": round(seconds, 3), "others_cpu_seconds": round(others, 2), "code": code}
+        used = {"cpu_seconds": sum(os.times()[:4]) - mine, "machine_cpu_seconds": _machine() - machine}
+    return {"seconds": round(seconds, 2), **{k: round(v, 2) for k, v in used.items()}, "code": code}
 
 
-def _busy() -> float:
-    """CPU seconds that this machine has worked, user, nice and system together."""
+def _machine() -> float:
+    """CPU seconds that the machine has worked: user, nice and system together."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
     return sum(map(int, fields[1:4])) / os.sysconf("SC_CLK_TCK")
 
@@ -111,9 +110,8 @@ def speed(rounds: int, target: Target) -> dict[str, Any]:
     for i in range(rounds):
         for run, kept in [(one_by_one, serial), (on_the_farm, farm)][:: 1 if i % 2 == 0 else -1]:
             kept.append(timed(run, launches))
-            print(f"{run.__name__}: {kept[-1]['seconds']} s, others {kept[-1]['others_cpu_seconds']} CPU s", flush=True)
-    equal = all(run.pop("code") == serial[0].get("code", {}) for run in [*farm, *serial[1:]])
-    serial[0].pop("code")
+            print(run.__name__, {k: v for k, v in kept[-1].items() if k != "code"}, flush=True)
+    codes = [run.pop("code") for run in (*serial, *farm)]
     ratios = [a["seconds"] / b["seconds"] for a, b in zip(serial, farm, strict=True)]
     return {
         "configs": len(launches),
@@ -123,7 +121,8 @@ def speed(rounds: int, target: Target) -> dict[str, Any]:
         "ratios": [round(r, 3) for r in ratios],
         "median_ratio": round(statistics.median(ratios), 3),
         "ratio_of_fastest": round(min(s["seconds"] for s in serial) / min(f["seconds"] for f in farm), 3),
-        "same_binaries": equal,
+        "cpu_ratio": round(sum(s["cpu_seconds"] for s in serial) / sum(f["cpu_seconds"] for f in farm), 3),
+        "same_binaries": all(code == codes[0] for code in codes),
     }
 
 
@@ -185,7 +184,7 @@ def main() -> int:
     options.out.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result, indent=2))
     contained = all(x["failed"] == 1 and x["compiled"] == 10 for x in result["containment"].values())
-    fast = max(result["speed"]["median_ratio"], result["speed"]["ratio_of_fastest"]) >= REQUIRED
+    fast = result["speed"]["median_ratio"] >= REQUIRED
     return 0 if fast and contained and result["speed"]["same_binaries"] else 1
 
 

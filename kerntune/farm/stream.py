@@ -42,8 +42,9 @@ class Compilations:
         requests: list[Request] = []
         for launch in launches:
             self._admit(launch, finished, requests)
-        futures = self._submit(requests, finished)
+        futures: dict[Future[Outcome], list[Lowered]] = {}
         try:
+            self._submit(requests, finished, futures)
             yield from finished
             for future in as_completed(list(futures)):
                 yield from self._finish(future.result(), futures.pop(future))
@@ -62,9 +63,10 @@ class Compilations:
         except Exception as exc:
             finished.append((launch, refusal(launch, exc)))
 
-    def _submit(self, requests: list[Request], finished: list[Result]) -> dict[Future[Outcome], list[Lowered]]:
+    def _submit(
+        self, requests: list[Request], finished: list[Result], futures: dict[Future[Outcome], list[Lowered]]
+    ) -> None:
         """Run the front end, longest-expected first, and hand each distinct job to the farm at once."""
-        futures: dict[Future[Outcome], list[Lowered]] = {}
         equals: dict[str, list[Lowered]] = {}
         self.farm.warm(len(requests))
         requests.sort(key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
@@ -82,7 +84,6 @@ class Compilations:
                     futures[self.farm.submit(lowered.job, lowered.shape)] = equals[identity]
             except Exception as exc:
                 finished.append((request.launch, refusal(request.launch, exc)))
-        return futures
 
     def _again(self, lowered: Lowered) -> Result | None:
         """What an equal job of an earlier stream came to, if there was one."""

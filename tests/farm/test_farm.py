@@ -184,6 +184,7 @@ def test_a_farm_that_can_not_start_says_so_at_once(farm, monkeypatch):
         assert "/nowhere/python" in outcome.reason
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
 def test_a_forked_child_has_processes_of_its_own(farm):
     one = farm(workers=1)
     assert isinstance(answer(submit(one, ADD())), Done)
