@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import triton
 
-from kerntune.compile import Compiled, Compiler
+from kerntune.compile import Compiled, Compiler, describe
 from kerntune.device import Target
 from kerntune.farm.deadline import Deadline
 from kerntune.farm.farm import Farm, worker_count
@@ -65,12 +65,12 @@ def empty_cache() -> Any:
 
 
 def one_by_one(launches: list[Specialized]) -> dict[str, bytes]:
-    """Plain ``triton.compile`` of each, as ``triton.autotune`` does."""
+    """Plain ``triton.compile`` of each, as ``triton.autotune`` does, and then what both sides owe: its description."""
     out = {}
     for launch in launches:
         request = request_of(launch)
         kernel = triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
-        out[launch.key()] = kernel.kernel
+        out[launch.key()] = describe(launch, kernel).data
     return out
 
 
