@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
+from kerntune.errors import ReplayError
 from kerntune.policy import Policy
 from kerntune.recording import Recording, Storage
 from kerntune.stats import Estimate, hodges_lehmann, median
@@ -77,5 +78,7 @@ def combine(replies: Sequence[PairReply], level: float) -> Replay:
 
 
 def log_ratios(reply: PairReply) -> list[float]:
-    """Per block, log of ``b`` over ``a``."""
+    """Per block, log of ``b`` over ``a``. :class:`ReplayError` if a side takes no time: it launches nothing."""
+    if min(*reply.a_ns, *reply.b_ns) <= 0:
+        raise ReplayError("one side launches nothing, so there is nothing to compare")
     return [log(b / a) for a, b in zip(reply.a_ns, reply.b_ns, strict=True)]

@@ -223,7 +223,6 @@ def test_an_update_records_new_cases_even_where_missing_ones_fail(project: Proje
         assert run.judge(before, x_of()).recorded
 
 
-@pytest.mark.xfail(strict=True, reason="--kerntune-update=new records the case, and its test fails under missing=fail")
 def test_a_case_that_an_update_records_does_not_fail(project: Project) -> None:
     with project.run(FAST, update=Update.NEW, policy=Policy(missing=Missing.FAIL)) as run:
         assert run.judge(before, x_of()).outcome is Outcome.PASS

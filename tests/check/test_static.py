@@ -266,7 +266,6 @@ def test_the_stored_config_stays_when_the_list_is_reordered(project: Project) ->
     assert (config_of(result), result.verdict) == (256, Verdict.PASS)
 
 
-@pytest.mark.xfail(strict=True, reason="figures of one config are held against another's, whose tile explains them")
 def test_another_config_is_named_and_not_held_against_the_old_ones_figures(project: Project) -> None:
     record(project, tuned_call(256, 128))
     with project.static_run(SM90) as run:
