@@ -42,15 +42,18 @@ class Compiled:
 
 
 class Compiler:
-    """Compiles each distinct specialization once in this process (Triton's own disk cache serves the next one)."""
+    """Compiles each distinct specialization once in this process (Triton's own disk cache serves the next one).
+
+    Keeps the kernels, whose ids are in the keys, but no launch: its arguments are the user's tensors.
+    """
 
     def __init__(self) -> None:
         self._done: dict[str, Compiled | TrialError] = {}
-        self._keep: list[Specialized] = []
+        self._kernels: dict[int, Any] = {}
         self._lock = threading.Lock()
 
     def compile(self, launch: Specialized) -> Compiled:
-        """The compiled kernel of a launch. Raises :class:`CompileError`, the same one each time."""
+        """The compiled kernel of a launch. Raises :class:`CompileError`, with the same text each time."""
         key = launch.key()
         with self._lock:
             found = self._done.get(key)
@@ -58,12 +61,12 @@ class Compiler:
             try:
                 found = compile_one(launch)
             except TrialError as exc:
-                found = exc
+                found = type(exc)(str(exc))
             with self._lock:
                 self._done[key] = found
-                self._keep.append(launch)
+                self._kernels[id(launch.jit)] = launch.jit
         if isinstance(found, TrialError):
-            raise found
+            raise type(found)(str(found))  # a new one: a raised error holds the frames it went through
         return found
 
     def compile_all(self, launches: Sequence[Specialized]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -503,3 +505,14 @@ def test_progress_is_told(project: Project) -> None:
             f"{NODE}: timing",
         ]
     assert isinstance(run, Run)
+
+
+def test_nothing_of_a_call_outlives_it(project: Project) -> None:
+    call = tuned_call(64, 128)
+    with project.run(FAST, SLOW) as run:
+        x = x_of()
+        run.check(call, x)
+        seen = weakref.ref(x)
+        del x
+        gc.collect()
+        assert seen() is None
