@@ -127,7 +127,9 @@ class Session:
             winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
             return lambda site: _first(winners.find(site), len(site.candidates))
         target = self.backend.targets[0]
-        stored = stored_configs(self.store, call, target, fingerprint_of(arguments) if arguments else None)
+        stored = stored_configs(
+            self.store, call, target, fingerprint_of(arguments) if arguments else None, self.settings.update
+        )
 
         def prefer(site: Site) -> Sequence[int]:
             configs = [c.config for c in site.candidates]

@@ -139,6 +139,11 @@ def test_fewer_launches_than_remembered_are_incomplete(project: Project) -> None
     recorded(project, call=lambda x: twice(x, 2))
     with project.run() as run:
         assert run.judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.INCOMPLETE
+    with project.run(update=Update.ALL) as run:  # two kernels were made one, say
+        result = run.judge(lambda x: twice(x, 1), x_of())
+        assert (result.recorded, result.outcome) == (True, Outcome.PASS)
+    with project.run() as run:
+        assert run.judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.PASS
 
 
 def test_more_launches_are_compared_by_their_time(project: Project) -> None:
@@ -377,6 +382,10 @@ def test_a_damaged_baseline_names_its_file(project: Project) -> None:
         run.check(before, x_of())
     assert "cut off" in str(caught.value)
     assert path.stat().st_size == 200
+    with project.run(FAST, update=Update.ALL) as run:  # as the message advises
+        assert run.judge(before, x_of()).recorded
+    with project.run(FAST) as run:
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
 
 
 def test_another_schema_names_both(project: Project) -> None:
