@@ -72,7 +72,7 @@ def _complaint(triple: Triple, limits: GridLimits, num_ctas: int) -> str:
         if value > limit:
             ctas = f" times num_ctas {num_ctas}" if name == "x" and num_ctas > 1 else ""
             return (
-                f"grid axis {name}{ctas} is {value}, over the limit of {limit}; take a larger block or {_advice(name)}"
+                f"grid axis {name}{ctas} is {value}, over the limit of {limit}; {_advice(name)}"
             )
     return (
         f"grid product x*y*z is {x * y * z}, over the limit of {limits.product}: the launcher multiplies in int32 and "

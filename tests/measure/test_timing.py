@@ -299,7 +299,7 @@ def test_a_whole_calls_own_error_is_its_own(backend: FakeBackend) -> None:
 
 
 def test_a_graph_is_freed_with_its_slot(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real graph keeps its work alive. Through a cycle, device memory would wait for a collection that may not come."""
+    """A real graph keeps its work; in a cycle, device memory would wait for a collection that may not come."""
     found = program(backend)
     monkeypatch.setattr(found.gpu, "graph", lambda work: types.SimpleNamespace(replay=work, keep=work))
     slot = GraphSlot(found, 2, 4)
