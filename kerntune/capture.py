@@ -184,7 +184,10 @@ class Capture:
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         named = dict(zip(tuner.arg_names, args, strict=False))
         tuner.nargs = named
-        site = self._site(tuner, args, kwargs, named)
+        try:
+            site = self._site(tuner, args, kwargs, named)
+        finally:
+            tuner.nargs = None
         if self._local.probe is not None or kwargs.get("warmup"):
             return site.run(site.candidates[0].config.all_kwargs())
         return self._launch_site(site)
@@ -199,8 +202,11 @@ class Capture:
 
         def run(words: Mapping[str, Any]) -> Any:
             tuner.nargs = dict(named)
-            tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
-            return tuner.fn.run(*args, **kwargs, **words)
+            try:
+                tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
+                return tuner.fn.run(*args, **kwargs, **words)
+            finally:
+                tuner.nargs = None  # as Triton leaves it: a tuner outlives the call, its arguments needn't
 
         def settle(winner: int) -> None:
             tuner.best_config = configs[winner]

@@ -40,20 +40,21 @@ class Compiled:
 class Compiler:
     """Compiles each distinct specialization once in this process (Triton's own disk cache serves the next one).
 
-    The work is done by a :class:`kerntune.farm.Farm`, whose processes start when they are first needed.
+    The work is done by a :class:`kerntune.farm.Farm`, whose processes start when they are first needed. Keeps the
+    kernels, whose addresses are in the keys, but no launch: its arguments are the user's tensors.
     """
 
     def __init__(self, farm: Farm | None = None) -> None:
         self._done: dict[str, Compiled | TrialError] = {}
-        self._keep: list[Specialized] = []
+        self._kernels: dict[int, Any] = {}
         self._lock = threading.Lock()
         self._compilations = Compilations(farm or Farm())
 
     def compile(self, launch: Specialized) -> Compiled:
-        """The compiled kernel of a launch. Raises :class:`CompileError`, the same one each time."""
+        """The compiled kernel of a launch. Raises :class:`CompileError`, with the same text each time."""
         ((_, found),) = self.compile_stream([launch])
         if isinstance(found, TrialError):
-            raise found
+            raise type(found)(str(found))  # a new one: a raised error holds the frames it went through
         return found
 
     def compile_all(self, launches: Sequence[Specialized]) -> None:
@@ -84,9 +85,9 @@ class Compiler:
         self._compilations = Compilations(self._compilations.farm.like())
 
     def _remember(self, launch: Specialized, result: Any) -> Compiled | TrialError:
-        found = result if isinstance(result, TrialError) else describe(launch, result)
+        found = type(result)(str(result)) if isinstance(result, TrialError) else describe(launch, result)
         with self._lock:
-            self._keep.append(launch)  # keys hold addresses, which must not be used again
+            self._kernels[id(launch.jit)] = launch.jit  # keys hold its address, which must not be used again
             return self._done.setdefault(launch.key(), found)
 
 

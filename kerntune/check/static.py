@@ -18,7 +18,7 @@ from kerntune.baseline import (
 from kerntune.capture import Capture
 from kerntune.check.call import Call, Pending
 from kerntune.check.causes import code_cause, config_causes
-from kerntune.check.timed import launch_reports, should_write
+from kerntune.check.timed import launch_reports, readable, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
 from kerntune.judge import Evidence, decide
@@ -46,7 +46,7 @@ def check_static(
     arguments = arguments or inputs_of(recorded.recording)
     fingerprint = fingerprint_of(arguments)
     series = compat.triton_series()
-    baseline = store.static(target, series, call.case, fingerprint)
+    baseline = readable(lambda: store.static(target, series, call.case, fingerprint), update)
     launches = launch_statics(recorded, spec)
     found = _found(baseline, launches, _over_limits(launches, target))
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
@@ -75,17 +75,18 @@ def check_static(
 
 
 def stored_configs(
-    store: BaselineStore, call: Call, target: Target, fingerprint: str | None
+    store: BaselineStore, call: Call, target: Target, fingerprint: str | None, update: Update = Update.NONE
 ) -> dict[str, list[Config]]:
     """Configs that baselines of this case remember, by kernel: winners on real devices first, then static ones."""
     out: dict[str, list[Config]] = {}
     pattern = store.time_files(target_slug=target.slug)
     for path in [p for p in pattern if _is_of(p, store, call, fingerprint)]:
-        time = store.read_time(path)
+        time = readable(lambda path=path: store.read_time(path), update)  # type: ignore[misc]  # mypy: lambda default
         for launch in time.recording.launches if time else ():
             _add(out, launch.kernel, launch.config)
     if fingerprint is not None:
-        static = store.static(target, compat.triton_series(), call.case, fingerprint)
+        series = compat.triton_series()
+        static = readable(lambda: store.static(target, series, call.case, fingerprint), update)
         for entry in static.launches if static else ():
             _add(out, entry.kernel, entry.config)
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -22,7 +23,7 @@ from kerntune.capture import Capture, Site
 from kerntune.check.call import Call, Checked, Pending
 from kerntune.check.causes import causes
 from kerntune.check.words import timed_message
-from kerntune.errors import MeasurementError, OutOfResourcesError, ReplayError
+from kerntune.errors import BaselineError, MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.judge import DRIFT, Evidence, decide, settled
 from kerntune.launch import Loader, Program
 from kerntune.measure.base import Sample, Slot
@@ -41,6 +42,8 @@ from kerntune.stats import Estimate, median
 from kerntune.tuner import tune
 from kerntune.winners import Winners
 from kerntune.worker.pool import Pairs
+
+Kept = TypeVar("Kept")
 
 SECOND_LOOKS = 3
 """Rests and further samples before the same work at another speed is called drift: what ran before may have driven the
@@ -80,7 +83,7 @@ class TimedCheck:
     def run(self, value: object) -> Checked:
         """Tune, judge, and prepare the baseline that may be written."""
         try:
-            baseline = self.store.time(self.gpu.spec, self.call.case, self.fingerprint)
+            baseline = readable(lambda: self.store.time(self.gpu.spec, self.call.case, self.fingerprint), self.update)
             self._tune(baseline)
             return self._judge(value, baseline)
         finally:
@@ -294,6 +297,16 @@ class TimedCheck:
         return (*reasons, f"the baseline can't be replayed: {why_not}") if why_not else reasons
 
 
+def readable(read: Callable[[], Kept | None], update: Update) -> Kept | None:
+    """The baseline; a damaged one counts as none where the run replaces it, as the error's text advises."""
+    try:
+        return read()
+    except BaselineError:
+        if update is not Update.ALL:
+            raise
+        return None
+
+
 def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
     """Rows for people from static figures."""
     return tuple(
@@ -312,7 +325,7 @@ def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
 def should_write(verdict: Verdict, update: Update, outcome: Outcome, missing: str) -> bool:
     """Whether a case's baseline is written anew, given its verdict and the run's update mode."""
     if update is Update.ALL:
-        return verdict is not Verdict.INCOMPLETE
+        return True  # fewer launches than before too: that is how a fusion is accepted
     if verdict is Verdict.NEW:
         return update is Update.NEW or missing == "record"
     return update is Update.IMPROVED and verdict is Verdict.IMPROVED

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,11 @@ def test_fewer_launches_than_remembered_are_incomplete(project: Project) -> None
     recorded(project, call=lambda x: twice(x, 2))
     with project.run() as run:
         assert run.judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.INCOMPLETE
+    with project.run(update=Update.ALL) as run:  # two kernels were made one, say
+        result = run.judge(lambda x: twice(x, 1), x_of())
+        assert (result.recorded, result.outcome) == (True, Outcome.PASS)
+    with project.run() as run:
+        assert run.judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.PASS
 
 
 def test_more_launches_are_compared_by_their_time(project: Project) -> None:
@@ -374,6 +381,10 @@ def test_a_damaged_baseline_names_its_file(project: Project) -> None:
         run.check(before, x_of())
     assert "cut off" in str(caught.value)
     assert path.stat().st_size == 200
+    with project.run(FAST, update=Update.ALL) as run:  # as the message advises
+        assert run.judge(before, x_of()).recorded
+    with project.run(FAST) as run:
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
 
 
 def test_another_schema_names_both(project: Project) -> None:
@@ -502,3 +513,14 @@ def test_progress_is_told(project: Project) -> None:
             f"{NODE}: timing",
         ]
     assert isinstance(run, Run)
+
+
+def test_nothing_of_a_call_outlives_it(project: Project) -> None:
+    call = tuned_call(64, 128)
+    with project.run(FAST, SLOW) as run:
+        x = x_of()
+        run.check(call, x)
+        seen = weakref.ref(x)
+        del x
+        gc.collect()
+        assert seen() is None

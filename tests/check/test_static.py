@@ -223,6 +223,12 @@ def test_a_damaged_baseline_names_its_file(project: Project) -> None:
     path.write_bytes(path.read_bytes()[:99])
     with project.static_run(SM90) as run, pytest.raises(BaselineError, match=path.name):
         run.check(scaled, x_of())
+    with project.static_run(SM90, update=Update.ALL) as run:  # as the message advises
+        (result,) = run.check(scaled, x_of()).commit()
+        assert result.recorded
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+        assert result.verdict is Verdict.PASS
 
 
 def test_stale_static_baselines(project: Project) -> None:
