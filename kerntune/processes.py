@@ -67,7 +67,7 @@ def compare(
 def combine(replies: Sequence[PairReply], level: float) -> Replay:
     """One estimate of all processes at a two-sided ``level``.
 
-    A border is wrongly excluded only if every process excludes it, so each interval needs the ``n``-th root of the tail.
+    A border is wrongly excluded only if every process excludes it, so each needs only the ``n``-th root of the tail.
     """
     tail = ((1 - level) / 2) ** (1 / len(replies))
     each = [hodges_lehmann(log_ratios(r), 1 - 2 * tail).map_exp() for r in replies]
