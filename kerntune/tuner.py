@@ -76,6 +76,7 @@ def tune(
     failures: list[FailedTrial] = []
     trials = _compile(capture, recorded, index, site, loader, memory, failures, progress, incumbent)
     progress(f"{site.kernel}: timing {len(trials)} of {len(site.candidates)} configs")
+    trials = _first_look(trials, site, failures)
     times: dict[int, float] = {}
     reference: Outputs | None = None
     while trials:
@@ -92,6 +93,19 @@ def tune(
         trials.remove(best)
     lines = "\n".join(f"  {f.config}: {f.reason}" for f in failures)
     raise TuningError(f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used\n{lines}")
+
+
+def _first_look(trials: list[Trial], site: Site, failures: list[FailedTrial]) -> list[Trial]:
+    """A few executions each; what can't be launched after all is a failed trial."""
+    alive = []
+    for trial in trials:
+        try:
+            trial.estimate = estimate_ns(trial.program)
+        except (TrialError, BackendError) as exc:
+            failures.append(FailedTrial(site.kernel, site.candidates[trial.index].config, str(exc)))
+        else:
+            alive.append(trial)
+    return alive
 
 
 def _first(trials: Sequence[Trial], recorded: Recorded, index: int) -> Trial:
@@ -155,7 +169,7 @@ def race(trials: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:
     Ties go to the incumbent, then to config order.
     """
     for trial in trials:
-        trial.estimate, trial.times = estimate_ns(trial.program), []
+        trial.times = []
     alive = _near_best(trials, DROP_FIRST)
     first: Slot | None = None
     for trial in alive if len(alive) > 1 else []:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from kerntune import compat
 from kerntune.backend.base import Gpu
 from kerntune.cache import WinnerCache, WinnerKey
 from kerntune.capture import Site
-from kerntune.errors import CacheMissError
+from kerntune.errors import CacheError, CacheMissError
 from kerntune.kernels.source import source_hash
 from kerntune.policy import TuneMode
 
 
 class Winners:
     """Where winners of earlier runs come from and go to, for the sites of one device."""
+
+    _warned = False
 
     def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu) -> None:
         self._cache, self._mode, self._gpu = cache, mode, gpu
@@ -37,7 +40,13 @@ class Winners:
     def keep(self, site: Site, winner: int, time_ns: float) -> None:
         """Store a winner."""
         config = site.candidates[winner].config
-        self._cache.put(self.key(site), config, time_ns, self._gpu.environment())
+        try:
+            self._cache.put(self.key(site), config, time_ns, self._gpu.environment())
+        except CacheError as exc:
+            self._cache.damaged.append(str(exc))
+            if not Winners._warned:
+                Winners._warned = True
+                warnings.warn(f"winners can't be kept for the next run: {exc}", RuntimeWarning, stacklevel=2)
 
     def key(self, site: Site) -> WinnerKey:
         """What the winner of a site depends on."""

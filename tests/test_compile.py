@@ -25,7 +25,7 @@ from kerntune import compat
 from kerntune.backend.fake import FakeBackend
 from kerntune.backend.standin.driver import StandInDriver
 from kerntune.capture import Capture
-from kerntune.compile import Compiler, compile_one, strip_locations
+from kerntune.compile import Compiler, strip_locations
 from kerntune.device import Target, typical_device
 from kerntune.errors import CompileError, TrialError
 from kerntune.kernels.specialize import Specialized, specialize
@@ -165,9 +165,9 @@ def test_a_moved_kernel_is_the_same_code_and_without_line_info_the_same_binary(
     here = moving_kernel(tmp_path / "here" / "kernels.py", MOVING)
     there = moving_kernel(tmp_path / "there" / "moved.py", "# moved\n" * 30 + MOVING)
     launches = [bind(backend, kernel, x_of(), BLOCK=64) for kernel in (here, there)]
-    with_lines = [compile_one(x) for x in launches]
+    with_lines = [Compiler().compile(x) for x in launches]
     with compat.without_line_info():
-        without = [compile_one(x) for x in launches]
+        without = [Compiler().compile(x) for x in launches]
     assert with_lines[0].data != with_lines[1].data
     assert without[0].data == without[1].data
     assert len({c.binary.code for c in (*with_lines, *without)}) == 1
@@ -290,4 +290,4 @@ def test_text_without_locations_is_left_alone(line: str) -> None:
 def test_no_warning_is_left_behind(backend: FakeBackend) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compile_one(bind(backend, scale_kernel, x_of(), x_of(), N, 3.0, BLOCK=64))
+        Compiler().compile(bind(backend, scale_kernel, x_of(), x_of(), N, 3.0, BLOCK=64))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kerntune.backend.base import Backend
-from kerntune.device import Target, typical_device
+from kerntune.device import TYPICAL_DEVICES, Target, typical_device
 from kerntune.errors import UsageError
 
 
@@ -20,7 +20,7 @@ def find_backend(targets: Sequence[str] = (), known: Sequence[Target] = ()) -> B
         from kerntune.backend.cuda import CudaBackend
 
         return CudaBackend()
-    chosen = chosen or tuple(known)
+    chosen = chosen or tuple(t for t in known if str(t) in TYPICAL_DEVICES)
     if not chosen:
         raise UsageError(
             "there is no GPU here and the baseline folder knows no target; say what to compile for, "
