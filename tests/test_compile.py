@@ -219,7 +219,7 @@ def test_no_argument_is_kept(backend: FakeBackend) -> None:
     assert seen() is None
 
 
-def test_failures_are_remembered(backend: FakeBackend, counted: list[str]) -> None:
+def test_failures_are_remembered(backend: FakeBackend) -> None:
     compiler, errors = Compiler(), []
     for _ in range(2):
         with pytest.raises(CompileError) as caught:
@@ -228,7 +228,6 @@ def test_failures_are_remembered(backend: FakeBackend, counted: list[str]) -> No
     assert str(errors[0]) == str(errors[1])
     assert errors[0] is not errors[1]  # a raised error holds its frames, and these the user's tensors
     assert isinstance(errors[0], TrialError)
-    assert len(counted) == 1
     text = str(errors[0])
     assert "asserting_kernel" in text
     assert "test_compile.py" in text
@@ -241,11 +240,11 @@ def test_compiling_ahead_keeps_failures_for_later(backend: FakeBackend, counted:
     good = [bind(backend, scale_kernel, x_of(), x_of(), N, 2.0, BLOCK=b) for b in (32, 64, 64)]
     bad = bind(backend, asserting_kernel, x_of(), BLOCK=64)
     compiler.compile_all([*good, bad])
-    assert len(counted) == 3
+    assert len(counted) == 2, "the bad one fails in the front end, before any compilation"
     assert compiler.compile(good[2]).binary.constexprs == {"BLOCK": "64"}
     with pytest.raises(CompileError):
         compiler.compile(bad)
-    assert len(counted) == 3
+    assert len(counted) == 2
 
 
 def test_several_targets_at_once(backend: FakeBackend) -> None:
