@@ -20,6 +20,7 @@ from triton.runtime.jit import JITFunction
 
 import kerntune
 from kerntune import autotuner as module
+from kerntune import compat
 from kerntune.backend.fake import FakeBackend
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
@@ -316,6 +317,13 @@ def test_a_table_s_answer_must_have_the_blocks(backend: FakeBackend, tmp_path: P
         call(pointwise(table=table))
     with pytest.raises(StoreError, match=r"none.json: the look-up table can't be read"):
         call(pointwise(table=tmp_path / "none.json"))
+
+
+def test_backend_options_travel_among_the_keywords() -> None:
+    config = Config({"BLOCK": 64}, num_warps=8, num_stages=1, maxnreg=128, options={"waves_per_eu": 2})
+    made = compat.triton_config(config)
+    assert made.kwargs == {"BLOCK": 64, "waves_per_eu": 2}
+    assert (made.num_warps, made.num_stages, made.num_ctas, made.maxnreg, made.pre_hook) == (8, 1, 1, 128, None)
 
 
 # captured, and without a GPU
