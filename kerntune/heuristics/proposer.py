@@ -24,6 +24,9 @@ Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 
 NO_COUNTS = TtirCounts()
 
+LONG_STRIDE = 2
+"""Stands for every stride above 1: only 0, 1 and "longer" matter, and sizes of a bucket must look alike."""
+
 
 class Look(NamedTuple):
     """What a proposal depends on in one call: equal looks get equal candidates on one device.
@@ -98,26 +101,38 @@ class Proposer:
         sizes = dict(look.sizes)
         if not self.reduces:
             return {"tile": tile_hint(sizes, len(self.parameters) - len(self.constexprs))}
-        outputs = prod(size for axis, size in sizes.items() if axis not in REDUCTION_AXES)
-        r = prod(size for axis, size in sizes.items() if axis in REDUCTION_AXES)
+        outputs, r = _outputs_and_r(sizes)
         hint = reduction_split(look.reads, outputs, r, device, may_split=False).hint
         contiguous = not look.reads or any(1 in read.reduced for read in look.reads)
         return {"reduction": second_stage_hint(hint, outputs, r), "contiguous_reduction_access": contiguous}
 
     def _reads(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Read, ...]:
+        """How each tensor of the call is walked, told by ``reduced`` or by its shape."""
         if not self.reduces:
             return ()
-        if self.reduced:
-            tensors = ((arguments[name], dims) for name, dims in self.reduced.items() if name in arguments)
-            found = [read_of(tuple(t.shape), tuple(t.stride()), dims) for t, dims in tensors if t is not None]
-        else:
-            numels = {axis: prod(given[name] for name in names) for axis, names in self.sizes.items()}
-            outputs = prod(n for axis, n in numels.items() if axis not in REDUCTION_AXES)
-            r = prod(n for axis, n in numels.items() if axis in REDUCTION_AXES)
-            tensors_seen = (v for v in arguments.values() if callable(getattr(v, "stride", None)))
-            reads = (inferred_read(tuple(t.shape), tuple(t.stride()), outputs, r) for t in tensors_seen)
-            found = [read for read in reads if read is not None]
-        return tuple(Read(*(tuple(min(s, 2) for s in strides) for strides in read)) for read in found)
+        found = self._told(arguments) if self.reduced else self._inferred(arguments, given)
+        return tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in strides) for strides in read)) for read in found)
+
+    def _told(self, arguments: Mapping[str, Any]) -> list[Read]:
+        found = []
+        for name, dims in self.reduced.items():
+            tensor = arguments.get(name)
+            if tensor is None:
+                continue
+            if not callable(getattr(tensor, "stride", None)):
+                raise HintError(f"kernel {self.kernel}: reduced names argument {name}={tensor!r}, which is no tensor")
+            try:
+                found.append(read_of(tuple(tensor.shape), tuple(tensor.stride()), dims))
+            except HintError as exc:
+                raise HintError(f"kernel {self.kernel}: argument {name}: {exc}") from exc
+        return found
+
+    def _inferred(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> list[Read]:
+        numels = {axis: prod(given[name] for name in names) for axis, names in self.sizes.items()}
+        outputs, r = _outputs_and_r(numels)
+        tensors = [value for value in arguments.values() if callable(getattr(value, "stride", None))]
+        reads = (inferred_read(tuple(t.shape), tuple(t.stride()), outputs, r) for t in tensors)
+        return [read for read in reads if read is not None]
 
     def _known(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The author's hints as values of their types; text does for an enumeration."""
@@ -171,6 +186,12 @@ class Proposer:
             if name not in self.constexprs:
                 known = ", ".join(p for p in self.parameters if p in self.constexprs) or "none"
                 raise ConfigError(f"kernel {self.kernel}: block {name} is no constexpr of it; it has {known}")
+
+
+def _outputs_and_r(sizes: Mapping[str, int]) -> tuple[int, int]:
+    """How many outputs a reduction has, and how many elements each sums up."""
+    r = prod(size for axis, size in sizes.items() if axis in REDUCTION_AXES)
+    return prod(sizes.values()) // r, r
 
 
 def _whole(value: Any) -> Any:

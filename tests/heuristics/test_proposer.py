@@ -132,6 +132,22 @@ def test_four_arguments_on_two_axes_are_a_square_tile() -> None:
     assert len(proposer(sizes=two, blocks=names).propose(look, H100)) > 1
 
 
+@pytest.mark.parametrize(
+    ("reduced", "value", "said"),
+    [
+        ({"a": (2,)}, tensor(8, 8, strides=(8, 1)), r"argument a: no dimension 2 in a tensor of shape \(8, 8\)"),
+        ({"a": (0,)}, 3.5, "reduced names argument a=3.5, which is no tensor"),
+    ],
+)
+def test_what_is_reduced_must_be_there(reduced: Any, value: Any, said: str) -> None:
+    with pytest.raises(HintError, match=f"kernel mine: {said}"):
+        rows(reduced=reduced).look({"a": value, "n": 8, "m": 8})
+
+
+def test_an_optional_tensor_may_be_none() -> None:
+    assert rows(reduced={"a": (0,)}).look({"a": None, "n": 8, "m": 8}).reads == ()
+
+
 # what the author and the code know
 
 
