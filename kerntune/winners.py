@@ -57,12 +57,19 @@ class Winners:
             target=str(spec.target),
             device=spec.name,
             triton=compat.triton_version(),
-            arguments="; ".join(f"{k}={_layout(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY),
+            arguments=_arguments(site),
             configs=tuple(c.config for c in site.candidates),
         )
 
 
 NOT_KEY = frozenset({"grid", "warmup"})
+
+
+def _arguments(site: Site) -> str:
+    """Every argument's layout or value, or what the tuner itself says that a winner depends on."""
+    if hasattr(site.tuner, "tuning_key"):
+        return "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
+    return "; ".join(f"{k}={_layout(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)
 
 
 def _layout(value: Any) -> str:

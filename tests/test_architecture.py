@@ -33,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "recorder",
         "launch",
     ),
-    ("measure", "verify", "cache", "winners", "tuner", "autotuner", "takeover"),
+    ("measure", "verify", "cache", "winners", "tuner", "autotuner", "decorators", "takeover"),
     ("static", "baseline", "replay", "worker", "processes", "judge", "check"),
     ("bundle", "report", "commands", "cli", "pytest_kerntune"),
 )
@@ -55,7 +55,20 @@ MAY_IMPORT_HEAVY = (
 )
 
 EXPORTS = {
-    "kerntune": {"Autotuner", "Config", "DeviceSpec", "Environment", "KerntuneError", "Target", "autotune"},
+    "kerntune": {
+        "Autotuner",
+        "Config",
+        "DeviceSpec",
+        "Environment",
+        "KerntuneError",
+        "Target",
+        "autotune",
+        "matmul",
+        "persistent_reduction",
+        "pointwise",
+        "reduction",
+        "split_scan",
+    },
     "kerntune.backend": set(),
     "kerntune.backend.standin": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.binary": set(),
