@@ -83,7 +83,7 @@ def test_a_damaged_file_is_refused_whole(full: Path, tmp_path: Path, damage) -> 
     file = tmp_path / "cache.json"
     export_cache(full, file)
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(CacheError, match="cache.json"):
+    with pytest.raises(CacheError, match=r"cache\.json"):
         import_cache(tmp_path / "other", file)
     assert not (tmp_path / "other").exists()
 

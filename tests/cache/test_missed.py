@@ -13,6 +13,7 @@ from kerntune.config import Config
 
 replace = msgspec.structs.replace
 MORE = Config({"BLOCK": 2048})
+WHAT = "the kernel, a function that it calls, or a constant"
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ MORE = Config({"BLOCK": 2048})
         ({}, []),
         ({"triton": "3.8.0"}, ["triton: 3.9.0 -> 3.8.0"]),
         ({"device": "NVIDIA H200"}, ["device: NVIDIA H100 -> NVIDIA H200"]),
-        ({"source": "f" * 64}, ["source: abc -> ffffffffffff (the kernel, a function that it calls, or a constant changed)"]),
+        ({"source": "f" * 64}, [f"source: abc -> {'f' * 12} ({WHAT} changed)"]),
         ({"arguments": "n=1025; y=3"}, ["argument n: 1024 -> 1025", "argument x: float32(1024,)(1,) -> not given",
                                         "argument y: not given -> 3"]),
         ({"configs": (SMALL, LARGE, MORE)}, [f"configs: 1 added ({MORE})"]),
