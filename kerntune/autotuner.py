@@ -14,7 +14,7 @@ from kerntune.backend.base import Backend
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
-from kerntune.errors import MeasurementError
+from kerntune.errors import BackendError, MeasurementError
 from kerntune.launch import Loader
 from kerntune.policy import TuneMode
 from kerntune.recorder import record
@@ -147,7 +147,10 @@ def _backend() -> Backend | None:
         return None
     from kerntune.backend.cuda import CudaBackend
 
-    return CudaBackend()
+    try:
+        return CudaBackend()
+    except BackendError:  # stand-ins answer that there is a GPU; there is no driver behind them
+        return None
 
 
 def _refuse_graph_capture(kernel: str) -> None:

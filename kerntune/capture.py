@@ -162,7 +162,8 @@ class Capture:
                 specialized[target] = exc
         if bound is None:
             raise next(x for x in specialized.values() if isinstance(x, TrialError))
-        grid = self._grid(jit, kwargs.get("grid"), bound, kwargs)
+        warps = next(x.options.num_warps for x in specialized.values() if isinstance(x, Specialized))
+        grid = self._grid(jit, kwargs.get("grid"), bound, kwargs, warps)
         return Pending(jit, specialized, grid, self._local.site)
 
     def _specialize(self, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target) -> Specialized:
@@ -170,17 +171,23 @@ class Capture:
         with self.backend.tensors.specializing():
             return specialize(jit, args, words, target)
 
-    def _grid(self, jit: Any, grid: Any, bound: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[int, int, int]:
+    def _grid(
+        self, jit: Any, grid: Any, bound: Mapping[str, Any], kwargs: Mapping[str, Any], warps: int
+    ) -> tuple[int, int, int]:
         values = grid(bound) if callable(grid) else grid
         name = f"{kernel_name(jit)} ({kernel_file(jit)})"
-        return check_grid(values, kernel=name, spec=self.backend.spec, num_ctas=int(kwargs.get("num_ctas") or 1))
+        ctas = int(kwargs.get("num_ctas") or 1)
+        return check_grid(values, kernel=name, spec=self.backend.spec, num_ctas=ctas, num_warps=warps)
 
     # tuned launches
 
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         named = dict(zip(tuner.arg_names, args, strict=False))
         tuner.nargs = named
-        site = self._site(tuner, args, kwargs, named)
+        try:
+            site = self._site(tuner, args, kwargs, named)
+        finally:
+            tuner.nargs = None
         if self._local.probe is not None or kwargs.get("warmup"):
             return site.run(site.candidates[0].config.all_kwargs())
         return self._launch_site(site)
@@ -195,8 +202,11 @@ class Capture:
 
         def run(words: Mapping[str, Any]) -> Any:
             tuner.nargs = dict(named)
-            tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
-            return tuner.fn.run(*args, **kwargs, **words)
+            try:
+                tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
+                return tuner.fn.run(*args, **kwargs, **words)
+            finally:
+                tuner.nargs = None  # as Triton leaves it: a tuner outlives the call, its arguments needn't
 
         def settle(winner: int) -> None:
             tuner.best_config = configs[winner]
@@ -254,6 +264,28 @@ class Capture:
         finally:
             self._local.site = outer
 
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Bare kernels that a marker gave candidates for run with their winners meanwhile."""
+        from triton.runtime.jit import JITFunction
+
+        sites = [p.site for p in self.launches if p.site is not None and p.site.tuner is None]
+        winners = {s.kernel: s.candidates[s.chosen].config.all_kwargs() for s in sites}
+        original = JITFunction.run
+
+        def run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
+            words = winners.get(kernel_name(jit))
+            if words is None:
+                return original(jit, *args, **kwargs)
+            named = dict(zip([p.name for p in jit.params], args, strict=False))
+            return original(jit, **{**named, **kwargs, **words})
+
+        JITFunction.run = run
+        try:
+            yield
+        finally:
+            JITFunction.run = original
+
     def probe(self, site: Site, index: int) -> Probe:
         """What candidate ``index`` of a site would launch; nothing runs but its hook, whose writes are undone.
 
@@ -271,7 +303,7 @@ class Capture:
             self._local.probe = None
         jit, args, kwargs = seen[-1]
         launch = self._specialize(jit, args, kwargs, self.backend.targets[0])
-        return Probe(launch, self._grid(jit, kwargs.get("grid"), launch.bound, kwargs))
+        return Probe(launch, self._grid(jit, kwargs.get("grid"), launch.bound, kwargs, launch.options.num_warps))
 
 
 _ACTIVE = threading.Lock()
@@ -321,6 +353,6 @@ def check_candidates(where: str, configs: Sequence[Config], names: Sequence[str]
                 f"{where}: config ({config}) sets {', '.join(unknown)}, which the kernel doesn't have; "
                 f"give one of {', '.join(names)}"
             )
-        clash = [k for k in config.kwargs if k in given]
+        clash = [k for k in config.all_kwargs() if k in given]
         if clash:
             raise ConfigError(f"{where}: {', '.join(clash)} is given by the call and tuned by config ({config})")

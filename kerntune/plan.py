@@ -67,7 +67,7 @@ class Plan:
 
     def _storage(self, tensor: Any, dtype: str) -> int:
         address = self._backend.tensors.storage_address(tensor)
-        if address not in self._index or address == 0:
+        if address not in self._index:  # all empty tensors (address 0) are one storage of no bytes
             self._index[address] = len(self._tensors)
             self._tensors.append(tensor)
             self._dtypes.append(dtype)

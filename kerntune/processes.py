@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
+from kerntune.errors import ReplayError
 from kerntune.policy import Policy
 from kerntune.recording import Recording, Storage
 from kerntune.stats import Estimate, hodges_lehmann, median
@@ -67,7 +68,7 @@ def compare(
 def combine(replies: Sequence[PairReply], level: float) -> Replay:
     """One estimate of all processes at a two-sided ``level``.
 
-    A border is wrongly excluded only if every process excludes it, so each interval needs the ``n``-th root of the tail.
+    A border is wrongly excluded only if every process excludes it, so each needs only the ``n``-th root of the tail.
     """
     tail = ((1 - level) / 2) ** (1 / len(replies))
     each = [hodges_lehmann(log_ratios(r), 1 - 2 * tail).map_exp() for r in replies]
@@ -77,5 +78,7 @@ def combine(replies: Sequence[PairReply], level: float) -> Replay:
 
 
 def log_ratios(reply: PairReply) -> list[float]:
-    """Per block, log of ``b`` over ``a``."""
+    """Per block, log of ``b`` over ``a``. :class:`ReplayError` if a side takes no time: it launches nothing."""
+    if min(*reply.a_ns, *reply.b_ns) <= 0:
+        raise ReplayError("one side launches nothing, so there is nothing to compare")
     return [log(b / a) for a, b in zip(reply.a_ns, reply.b_ns, strict=True)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace as _replace
+
 from kerntune.capture import Capture, Pending, Probe
 from kerntune.compile import Compiled
 from kerntune.device import Target
@@ -52,7 +54,7 @@ def record(capture: Capture, target: Target) -> Recorded:
         assert isinstance(launch, Specialized)
         config = pending.site.candidates[pending.site.chosen].config if pending.site else None
         recorded = make_launch(plan, launch, compiled, pending.grid)
-        launches.append(_with(recorded, config=config, binary=binaries.index(compiled.binary)))
+        launches.append(_replace(recorded, config=config, binary=binaries.index(compiled.binary)))
         keep(out, compiled)
     out.recording = Recording(
         target=target,
@@ -93,8 +95,14 @@ def with_candidate(
     site = capture.launches[index].site
     assert site is not None
     launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid)
-    launch = _with(launch, config=site.candidates[candidate].config)
-    return recorded.recording.with_launch(index, launch, compiled.binary), compiled
+    launch = _replace(launch, config=site.candidates[candidate].config)
+    views = capture.plan.views
+    if any(p.view is not None and views[p.view].storage >= len(recorded.recording.storages) for p in launch.params):
+        raise TrialError(
+            "it is launched on a tensor that the recorded run did not have, so it can't be timed beside it"
+        )
+    recording = _replace(recorded.recording, views=views)  # a candidate may look at the same memory in another way
+    return recording.with_launch(index, launch, compiled.binary), compiled
 
 
 def keep(recorded: Recorded, compiled: Compiled) -> None:
@@ -109,9 +117,3 @@ def _compiled(capture: Capture, pending: Pending, target: Target) -> Compiled:
     if isinstance(launch, TrialError):
         raise launch
     return capture.compiler.compile(launch)
-
-
-def _with(launch: Launch, **changes: object) -> Launch:
-    import msgspec
-
-    return msgspec.structs.replace(launch, **changes)

@@ -74,24 +74,32 @@ def tune(
     assert site is not None
     memory = memory_before(recorded, index, loader)
     failures: list[FailedTrial] = []
-    trials = _compile(capture, recorded, index, site, loader, memory, failures, progress)
+    trials = _compile(capture, recorded, index, site, loader, memory, failures, progress, incumbent)
     progress(f"{site.kernel}: timing {len(trials)} of {len(site.candidates)} configs")
-    ranked = race(trials, incumbent)
-    reference = _reference(recorded, index, loader, memory)
-    for trial in ranked:
-        why = _wrong(trial, reference, chosen=trial.index == site.chosen)
+    times: dict[int, float] = {}
+    reference: Outputs | None = None
+    while trials:
+        best = race(trials, incumbent)[0]
+        times.update({t.index: t.time_ns for t in trials})
+        first = _first(trials, recorded, index)
+        reference = outputs_of(first.program) if reference is None else reference
+        why = None if best is first else disagreement(best.recording, reference, outputs_of(best.program))
         if why is None:
-            return Tuned(
-                trial.index,
-                recorded.recording.with_launch(
-                    index, trial.recording.launches[0], trial.recording.binary_of(trial.recording.launches[0])
-                ),
-                {t.index: t.time_ns for t in trials},
-                tuple(failures),
-            )
-        failures.append(FailedTrial(site.kernel, site.candidates[trial.index].config, why))
+            (launch,) = best.recording.launches
+            winner = recorded.recording.with_launch(index, launch, best.recording.binary_of(launch))
+            return Tuned(best.index, winner, times, tuple(failures))
+        failures.append(FailedTrial(site.kernel, site.candidates[best.index].config, why))
+        trials.remove(best)
     lines = "\n".join(f"  {f.config}: {f.reason}" for f in failures)
     raise TuningError(f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used\n{lines}")
+
+
+def _first(trials: Sequence[Trial], recorded: Recorded, index: int) -> Trial:
+    """What the others' outputs are held against: the candidate of the captured run, whose result the user's reference
+    has been compared with; if it can't be loaded, the first in config order."""
+    chosen = recorded.recording.binary_of(recorded.recording.launches[index]).code
+    same = [t for t in trials if t.recording.binaries[0].code == chosen]
+    return same[0] if same else min(trials, key=lambda t: t.index)
 
 
 def memory_before(recorded: Recorded, index: int, loader: Loader) -> Memory:
@@ -118,6 +126,7 @@ def _compile(
     memory: Memory,
     failures: list[FailedTrial],
     progress: Callable[[str], None],
+    incumbent: int | None,
 ) -> list[Trial]:
     probes: dict[int, Probe] = {}
     for i, candidate in enumerate(site.candidates):
@@ -133,7 +142,7 @@ def _compile(
             recording, compiled = with_candidate(recorded, capture, index, probe, i)
             single = recording.only(index).pruned()
             same = (compiled.binary.code, probe.grid)
-            if same not in trials:
+            if same not in trials or i == incumbent:
                 trials[same] = Trial(i, single, Program(loader, single, memory, recorded.artifacts))
         except (TrialError, BackendError) as exc:
             failures.append(FailedTrial(site.kernel, site.candidates[i].config, str(exc)))
@@ -146,7 +155,7 @@ def race(trials: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:
     Ties go to the incumbent, then to config order.
     """
     for trial in trials:
-        trial.estimate = estimate_ns(trial.program)
+        trial.estimate, trial.times = estimate_ns(trial.program), []
     alive = _near_best(trials, DROP_FIRST)
     first: Slot | None = None
     for trial in alive if len(alive) > 1 else []:
@@ -177,12 +186,3 @@ def _rounds(trials: Sequence[Trial], rounds: int) -> None:
         for trial in trials:
             assert trial.slot is not None
             trial.times.append(trial.slot.enqueue()())
-
-
-def _reference(recorded: Recorded, index: int, loader: Loader, memory: Memory) -> Outputs:
-    single = recorded.recording.only(index).pruned()
-    return outputs_of(Program(loader, single, memory, recorded.artifacts))
-
-
-def _wrong(trial: Trial, reference: Outputs, chosen: bool) -> str | None:
-    return None if chosen else disagreement(trial.recording, reference, outputs_of(trial.program))

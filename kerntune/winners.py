@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kerntune import compat
 from kerntune.backend.base import Gpu
 from kerntune.cache import WinnerCache, WinnerKey
@@ -54,7 +56,17 @@ class Winners:
 NOT_KEY = frozenset({"grid", "warmup"})
 
 
-def _layout(value: object) -> str:
+def _layout(value: Any) -> str:
+    """An argument as a key: layouts of tensors and descriptors, sources of functions, values of plain ones."""
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_layout, value))})"
     if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}"
-    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
+    if hasattr(value, "block_shape") and hasattr(value, "base"):
+        return f"{_layout(value.base)}{tuple(value.shape)}{tuple(value.strides)}{tuple(value.block_shape)}"
+    if hasattr(value, "src") and hasattr(value, "params"):
+        return source_hash(value)
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return repr(value)
+    kind = type(value).__name__
+    return f"{kind} {value}" if kind == "dtype" else kind

@@ -26,6 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "binary",
         "kernels",
         "memory",
+        "farm",
         "compile",
         "plan",
         "capture",
@@ -45,6 +46,7 @@ HEAVY = frozenset({"torch", "triton"})
 MAY_IMPORT_HEAVY = (
     "kerntune.backend",
     "kerntune.kernels",
+    "kerntune.farm",  # compiles, in processes of its own
     "kerntune.compile",
     "kerntune.capture",
     "kerntune.compat",
@@ -69,6 +71,7 @@ EXPORTS = {
         "export_devices",
         "import_cache",
     },
+    "kerntune.farm": {"Died", "Farm", "NotStarted"},
     "kerntune.check": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
     "kerntune.kernels": set(),
     "kerntune.measure": set(),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import runpy
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -208,13 +210,23 @@ def test_each_specialization_is_compiled_once(backend: FakeBackend, counted: lis
     assert len(counted) == 2
 
 
+def test_no_argument_is_kept(backend: FakeBackend) -> None:
+    compiler, x = Compiler(), x_of()
+    compiler.compile(bind(backend, scale_kernel, x, x_of(), 4096, 2.0, BLOCK=64))
+    seen = weakref.ref(x)
+    del x
+    gc.collect()
+    assert seen() is None
+
+
 def test_failures_are_remembered(backend: FakeBackend, counted: list[str]) -> None:
     compiler, errors = Compiler(), []
     for _ in range(2):
         with pytest.raises(CompileError) as caught:
             compiler.compile(bind(backend, asserting_kernel, x_of(), BLOCK=64))
         errors.append(caught.value)
-    assert errors[0] is errors[1]
+    assert str(errors[0]) == str(errors[1])
+    assert errors[0] is not errors[1]  # a raised error holds its frames, and these the user's tensors
     assert isinstance(errors[0], TrialError)
     assert len(counted) == 1
     text = str(errors[0])

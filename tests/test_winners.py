@@ -162,14 +162,12 @@ def key_of_descriptors(backend: FakeBackend, winners: Winners, rows: int, dtype:
 TYPE_ONLY = "only the type of tuples, descriptors and functions is in the key, so other sizes get this one's winner"
 
 
-@pytest.mark.xfail(strict=True, reason=TYPE_ONLY)
 @pytest.mark.parametrize(("rows", "dtype"), [(8192, torch.float16), (256, torch.bfloat16)])
 def test_descriptors_say_their_layout(backend: FakeBackend, winners: Winners, rows: int, dtype: torch.dtype) -> None:
     first = key_of_descriptors(backend, winners, 256, torch.float16)
     assert first != key_of_descriptors(backend, winners, rows, dtype)
 
 
-@pytest.mark.xfail(strict=True, reason=TYPE_ONLY)
 def test_tuples_say_what_is_in_them(backend: FakeBackend, winners: Winners) -> None:
     kernel = triton.autotune(configs(64, 128), key=["n"])(pair_kernel)
 
@@ -181,7 +179,6 @@ def test_tuples_say_what_is_in_them(backend: FakeBackend, winners: Winners) -> N
     assert key(64) != key(1 << 20)
 
 
-@pytest.mark.xfail(strict=True, reason=TYPE_ONLY)
 def test_types_among_constants_say_which(backend: FakeBackend, winners: Winners) -> None:
     keys = {key_of_descriptors(backend, winners, 256, torch.float16, fn) for fn in (tl.float32, tl.float16)}
     assert len(keys) == 2

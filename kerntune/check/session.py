@@ -70,6 +70,7 @@ class Session:
     def close(self) -> None:
         """Undo :meth:`start` and end all processes."""
         self._pairs.close()
+        self._compiler.close()
         self._stack.close()
 
     def static_end(self, error: BaseException) -> str | None:
@@ -127,7 +128,9 @@ class Session:
             winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
             return lambda site: _first(winners.find(site), len(site.candidates))
         target = self.backend.targets[0]
-        stored = stored_configs(self.store, call, target, fingerprint_of(arguments) if arguments else None)
+        stored = stored_configs(
+            self.store, call, target, fingerprint_of(arguments) if arguments else None, self.settings.update
+        )
 
         def prefer(site: Site) -> Sequence[int]:
             configs = [c.config for c in site.candidates]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kerntune import compat
@@ -17,7 +18,7 @@ from kerntune.baseline import (
 from kerntune.capture import Capture
 from kerntune.check.call import Call, Pending
 from kerntune.check.causes import code_cause, config_causes
-from kerntune.check.timed import launch_reports, should_write
+from kerntune.check.timed import launch_reports, readable, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
 from kerntune.judge import Evidence, decide
@@ -45,7 +46,7 @@ def check_static(
     arguments = arguments or inputs_of(recorded.recording)
     fingerprint = fingerprint_of(arguments)
     series = compat.triton_series()
-    baseline = store.static(target, series, call.case, fingerprint)
+    baseline = readable(lambda: store.static(target, series, call.case, fingerprint), update)
     launches = launch_statics(recorded, spec)
     found = _found(baseline, launches, _over_limits(launches, target))
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
@@ -54,7 +55,7 @@ def check_static(
     today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
     outcome = call.policy.outcome(verdict)
     write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
-    if write and update is Update.ALL:
+    if write and update in (Update.ALL, Update.NEW):
         outcome = Outcome.PASS
     reasons = _reasons(baseline, launches, target, series)
     result = CaseResult(
@@ -74,17 +75,18 @@ def check_static(
 
 
 def stored_configs(
-    store: BaselineStore, call: Call, target: Target, fingerprint: str | None
+    store: BaselineStore, call: Call, target: Target, fingerprint: str | None, update: Update = Update.NONE
 ) -> dict[str, list[Config]]:
     """Configs that baselines of this case remember, by kernel: winners on real devices first, then static ones."""
     out: dict[str, list[Config]] = {}
     pattern = store.time_files(target_slug=target.slug)
     for path in [p for p in pattern if _is_of(p, store, call, fingerprint)]:
-        time = store.read_time(path)
+        time = readable(lambda path=path: store.read_time(path), update)  # type: ignore[misc]  # mypy: lambda default
         for launch in time.recording.launches if time else ():
             _add(out, launch.kernel, launch.config)
     if fingerprint is not None:
-        static = store.static(target, compat.triton_series(), call.case, fingerprint)
+        series = compat.triton_series()
+        static = readable(lambda: store.static(target, series, call.case, fingerprint), update)
         for entry in static.launches if static else ():
             _add(out, entry.kernel, entry.config)
     return out
@@ -107,12 +109,27 @@ def _over_limits(launches: tuple[LaunchStatic, ...], target: Target) -> list[str
 
 def _found(baseline: StaticBaseline | None, launches: tuple[LaunchStatic, ...], over: list[str]) -> Found:
     failures, notes = list(over), list[str]()
-    for before, after in zip(baseline.launches if baseline else (), launches, strict=False):
+    for before, after in _paired(baseline.launches if baseline else (), launches):
         if before.code == after.code and before.metrics == after.metrics:
             continue
         for finding in compare_static(before.metrics, after.metrics):
-            (failures if finding.severity == "fail" else notes).append(_sentence(after.kernel, finding))
+            # Another tile size changes each figure for good reasons, but no config is chosen for its spills.
+            counts = before.config == after.config or finding.metric.endswith("spills")
+            fails = counts and finding.severity == "fail"
+            (failures if fails else notes).append(_sentence(after.kernel, finding))
     return Found(tuple(failures), tuple(notes))
+
+
+def _paired(
+    before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]
+) -> Iterator[tuple[LaunchStatic, LaunchStatic]]:
+    """Launches of the same kernel in the same order among its own."""
+    rest = list(before)
+    for launch in after:
+        same = [x for x in rest if x.kernel == launch.kernel]
+        if same:
+            rest.remove(same[0])
+            yield same[0], launch
 
 
 def _sentence(kernel: str, finding: Finding) -> str:

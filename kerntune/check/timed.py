@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -22,7 +23,7 @@ from kerntune.capture import Capture, Site
 from kerntune.check.call import Call, Checked, Pending
 from kerntune.check.causes import causes
 from kerntune.check.words import timed_message
-from kerntune.errors import MeasurementError, OutOfResourcesError, ReplayError
+from kerntune.errors import BaselineError, MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.judge import DRIFT, Evidence, decide, settled
 from kerntune.launch import Loader, Program
 from kerntune.measure.base import Sample, Slot
@@ -41,6 +42,12 @@ from kerntune.stats import Estimate, median
 from kerntune.tuner import tune
 from kerntune.winners import Winners
 from kerntune.worker.pool import Pairs
+
+Kept = TypeVar("Kept")
+
+SECOND_LOOKS = 3
+"""Rests and further samples before the same work at another speed is called drift: what ran before may have driven the
+device into its power limit, which it leaves within a second or two."""
 
 HANDED_OVER = 64 << 20
 """Whole numbers of up to this many bytes go to a worker as they are: indices and tables can't be made up."""
@@ -76,7 +83,7 @@ class TimedCheck:
     def run(self, value: object) -> Checked:
         """Tune, judge, and prepare the baseline that may be written."""
         try:
-            baseline = self.store.time(self.gpu.spec, self.call.case, self.fingerprint)
+            baseline = readable(lambda: self.store.time(self.gpu.spec, self.call.case, self.fingerprint), self.update)
             self._tune(baseline)
             return self._judge(value, baseline)
         finally:
@@ -104,6 +111,7 @@ class TimedCheck:
         self.trials += [
             TrialReport(site.kernel, site.candidates[i].config, round(ns, 1)) for i, ns in tuned.times_ns.items()
         ]
+        site.chosen = tuned.winner
         site.settle(tuned.winner)
         self.winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
 
@@ -124,9 +132,10 @@ class TimedCheck:
         if self.trials:
             self.gpu.rest()
         sample = take_sample(slot)
-        if baseline is not None and self._moved(baseline, sample):
-            self.gpu.rest()
-            sample = take_sample(slot)
+        for _ in range(SECOND_LOOKS):
+            if baseline is not None and self._moved(baseline, sample):
+                self.gpu.rest()
+                sample = take_sample(slot)
         replayed, why_not = None, ""
         if baseline is not None and not same_work(baseline.recording, recording):
             replayed, why_not = self._replay(baseline)
@@ -144,13 +153,18 @@ class TimedCheck:
     def _op_slot(self) -> Slot:
         call, plan = self.call, self.capture.plan
         tensors = plan.tensors()
-        return CallSlot(self.gpu, lambda: call.fn(*call.args, **call.kwargs), lambda: plan.preserving(tensors))
+
+        def run() -> object:
+            with self.capture.pinned():
+                return call.fn(*call.args, **call.kwargs)
+
+        return CallSlot(self.gpu, run, lambda: plan.preserving(tensors))
 
     def _moved(self, baseline: TimeBaseline, sample: Sample) -> bool:
         """Whether the same work took another time than stored: worth a second look before it is called drift."""
         stored = median(baseline.sample.times_ns)
         same = same_work(baseline.recording, self.recorded.recording)
-        return same and abs(median(sample.times_ns) / stored - 1) > DRIFT
+        return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > DRIFT
 
     def _evidence(self, baseline: TimeBaseline | None, sample: Sample, replayed: Replay | None) -> Evidence:
         if baseline is None:
@@ -165,7 +179,7 @@ class TimedCheck:
             expected=len(baseline.recording.launches),
             identical=identical,
             replay=replayed.change if replayed else None,
-            drift=today / stored - 1 if comparable and (identical or replayed) else None,
+            drift=today / stored - 1 if stored > 0 and comparable and (identical or replayed) else None,
             baseline_ns=stored,
         )
 
@@ -243,7 +257,7 @@ class TimedCheck:
         reasons = self._reasons(baseline, why_not)
         static = pending.baseline.static if isinstance(pending.baseline, TimeBaseline) else ()
         outcome = self.call.policy.outcome(verdict)
-        if pending.write and self.update is Update.ALL:
+        if pending.write and self.update in (Update.ALL, Update.NEW):
             outcome = Outcome.PASS
         return CaseResult(
             case=self.call.case,
@@ -283,6 +297,16 @@ class TimedCheck:
         return (*reasons, f"the baseline can't be replayed: {why_not}") if why_not else reasons
 
 
+def readable(read: Callable[[], Kept | None], update: Update) -> Kept | None:
+    """The baseline; a damaged one counts as none where the run replaces it, as the error's text advises."""
+    try:
+        return read()
+    except BaselineError:
+        if update is not Update.ALL:
+            raise
+        return None
+
+
 def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
     """Rows for people from static figures."""
     return tuple(
@@ -301,7 +325,7 @@ def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
 def should_write(verdict: Verdict, update: Update, outcome: Outcome, missing: str) -> bool:
     """Whether a case's baseline is written anew, given its verdict and the run's update mode."""
     if update is Update.ALL:
-        return verdict is not Verdict.INCOMPLETE
+        return True  # fewer launches than before too: that is how a fusion is accepted
     if verdict is Verdict.NEW:
         return update is Update.NEW or missing == "record"
     return update is Update.IMPROVED and verdict is Verdict.IMPROVED

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -277,7 +280,10 @@ class Caller:
 
 
 @pytest.mark.parametrize(("refuses", "timer"), [(False, GRAPH), (True, EVENTS)])
-def test_a_whole_call_is_a_graph_if_it_can_be_captured(backend: FakeBackend, refuses: bool, timer: str) -> None:
+def test_a_whole_call_is_a_graph_if_it_can_be_captured(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, refuses: bool, timer: str
+) -> None:
+    monkeypatch.setattr(FakeGpu, "call_graph", FakeGpu.graph)
     call = Caller(backend.gpu, 1234.0, refuses)
     slot = CallSlot(backend.gpu, call, call.preserving, runs=3)
     assert slot.protocol == TimingProtocol(timer, 3, 1)
@@ -293,3 +299,17 @@ def test_a_whole_calls_own_error_is_its_own(backend: FakeBackend) -> None:
 
     with pytest.raises(ValueError, match="bad shape"):
         CallSlot(backend.gpu, broken, Caller(backend.gpu, 1.0).preserving)
+
+
+def test_a_graph_is_freed_with_its_slot(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real graph keeps its work; in a cycle, device memory would wait for a collection that may not come."""
+    found = program(backend)
+    monkeypatch.setattr(found.gpu, "graph", lambda work: types.SimpleNamespace(replay=work, keep=work))
+    slot = GraphSlot(found, 2, 4)
+    seen = weakref.ref(slot)
+    gc.disable()
+    try:
+        del slot
+        assert seen() is None
+    finally:
+        gc.enable()
