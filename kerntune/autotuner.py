@@ -18,6 +18,7 @@ from kerntune.errors import BackendError, MeasurementError
 from kerntune.launch import Loader
 from kerntune.policy import TuneMode
 from kerntune.recorder import record
+from kerntune.trials import Trials
 from kerntune.tuner import tune
 from kerntune.winners import Winners
 
@@ -114,7 +115,8 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
             try:
                 with capture.active():
                     recorded = record(capture, backend.targets[0])
-                    tuned = tune(capture, recorded, index, loader, incumbent=stored)
+                    trials = Trials(winners) if self.cache_results else None
+                    tuned = tune(capture, recorded, index, loader, incumbent=stored, trials=trials)
             finally:
                 loader.close()
             site.settle(tuned.winner)
