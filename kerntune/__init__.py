@@ -10,12 +10,13 @@ from kerntune.errors import KerntuneError
 
 if TYPE_CHECKING:
     from kerntune.autotuner import Autotuner, autotune
+    from kerntune.takeover import install
 
 __version__ = "0.1.0"
 
-__all__ = ["Autotuner", "Config", "DeviceSpec", "Environment", "KerntuneError", "Target", "autotune"]
+__all__ = ["Autotuner", "Config", "DeviceSpec", "Environment", "KerntuneError", "Target", "autotune", "install"]
 
-_LAZY = {"Autotuner": "kerntune.autotuner", "autotune": "kerntune.autotuner"}
+_LAZY = {"Autotuner": "kerntune.autotuner", "autotune": "kerntune.autotuner", "install": "kerntune.takeover"}
 
 
 def __getattr__(name: str) -> Any:

@@ -76,6 +76,8 @@ class Tuned:
     times_ns: dict[int, float]
     failures: tuple[FailedTrial, ...]
     remembered: frozenset[int] = frozenset()
+    slots_ns: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    """Each slot's time of the candidates that were raced."""
 
 
 def tune(
@@ -122,6 +124,7 @@ class _Tuning:
     probes: dict[int, Probe] = field(default_factory=dict)
     known: Known = NOTHING
     times: dict[int, float] = field(default_factory=dict)
+    slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
     failures: dict[int, FailedTrial] = field(default_factory=dict)
     tried: set[int] = field(default_factory=set)
     reference: Outputs | None = None
@@ -161,6 +164,7 @@ class _Tuning:
         while alive and found is None:
             best = race(alive, self.incumbent)[0]
             self.times.update({t.index: t.time_ns for t in alive})
+            self.slots.update({t.index: tuple(t.times) for t in alive if t.times})
             why = self._disagreement(best, alive)
             if why is None:
                 found = best
@@ -190,7 +194,8 @@ class _Tuning:
         (launch,) = best.recording.launches
         recording = self.recorded.recording.with_launch(self.index, launch, best.recording.binary_of(launch))
         remembered = (set(self.known.ran) | set(self.known.failed)) - self.tried
-        return Tuned(best.index, recording, self.times, tuple(self.failures.values()), frozenset(remembered))
+        failures = tuple(self.failures.values())
+        return Tuned(best.index, recording, self.times, failures, frozenset(remembered), self.slots)
 
     def _programs(self, candidates: Sequence[int]) -> list[Trial]:
         self.tried.update(candidates)

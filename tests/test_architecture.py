@@ -51,11 +51,12 @@ MAY_IMPORT_HEAVY = (
     "kerntune.capture",
     "kerntune.compat",
     "kerntune.check.reference",
+    "kerntune.takeover",  # replaces Triton's own decorator
     "kerntune.autotuner",  # subclasses Triton's own Autotuner, so that whoever asks isinstance() finds one
 )
 
 EXPORTS = {
-    "kerntune": {"Autotuner", "Config", "DeviceSpec", "Environment", "KerntuneError", "Target", "autotune"},
+    "kerntune": {"Autotuner", "Config", "DeviceSpec", "Environment", "KerntuneError", "Target", "autotune", "install"},
     "kerntune.backend": set(),
     "kerntune.backend.standin": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.binary": set(),
