@@ -11,6 +11,7 @@ from kerntune.errors import KerntuneError
 if TYPE_CHECKING:
     from kerntune.autotuner import Autotuner, autotune
     from kerntune.decorators import matmul, persistent_reduction, pointwise, reduction, split_scan
+    from kerntune.takeover import install
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,7 @@ __all__ = [
     "KerntuneError",
     "Target",
     "autotune",
+    "install",
     "matmul",
     "persistent_reduction",
     "pointwise",
@@ -32,6 +34,7 @@ __all__ = [
 _LAZY = {
     "Autotuner": "kerntune.autotuner",
     "autotune": "kerntune.autotuner",
+    "install": "kerntune.takeover",
     "matmul": "kerntune.decorators",
     "persistent_reduction": "kerntune.decorators",
     "pointwise": "kerntune.decorators",

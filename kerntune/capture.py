@@ -95,6 +95,9 @@ class Capture:
     compiler: Compiler
     given: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     prefer: Callable[[Site], Sequence[int]] = lambda site: range(len(site.candidates))
+    thread: int | None = None
+    """Only this thread's launches are captured (its ``threading.get_ident()``); all threads' if None."""
+
     launches: list[Pending] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -115,10 +118,12 @@ class Capture:
         capture = self
 
         def jit_run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return capture._on_launch(jit, args, kwargs)
+            return capture._on_launch(jit, args, kwargs) if capture.concerns_me() else run_jit(jit, *args, **kwargs)
 
         def tuned_run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return capture._on_tuned(tuner, args, kwargs)
+            return (
+                capture._on_tuned(tuner, args, kwargs) if capture.concerns_me() else run_tuned(tuner, *args, **kwargs)
+            )
 
         global _current
         _current, JITFunction.run, Autotuner.run = self, jit_run, tuned_run
@@ -127,6 +132,10 @@ class Capture:
         finally:
             _current, JITFunction.run, Autotuner.run = None, run_jit, run_tuned
             _ACTIVE.release()
+
+    def concerns_me(self) -> bool:
+        """Whether launches of the calling thread belong to this capture."""
+        return self.thread in (None, threading.get_ident())
 
     def tuned_run(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """For tuners of our own, whose ``run`` isn't Triton's."""
@@ -196,16 +205,20 @@ class Capture:
 
     # tuned launches
 
-    def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def site_of(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Site:
+        """A tuner's call as a site: its candidates after pruning. Launches nothing."""
         named = dict(zip(tuner.arg_names, args, strict=False))
         tuner.nargs = named
         try:
-            site = self._site(tuner, args, kwargs, named)
+            return self._site(tuner, args, kwargs, named)
         finally:
             tuner.nargs = None
+
+    def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        site = self.site_of(tuner, args, kwargs)
         if self._local.probe is not None or kwargs.get("warmup"):
             return site.run(site.candidates[0].config.all_kwargs())
-        return self._launch_site(site)
+        return self.launch(site)
 
     def _site(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], named: Mapping[str, Any]) -> Site:
         name = tuner.base_fn.__name__
@@ -253,11 +266,10 @@ class Capture:
         def run(words: Mapping[str, Any]) -> Any:
             return jit.run(**{**fixed, **words})
 
-        return self._launch_site(
-            Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None)
-        )
+        return self.launch(Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None))
 
-    def _launch_site(self, site: Site) -> Any:
+    def launch(self, site: Site) -> Any:
+        """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can."""
         failures = []
         for index in self.prefer(site):
             site.chosen = index
@@ -328,8 +340,9 @@ _current: Capture | None = None
 
 
 def current() -> Capture | None:
-    """The capture that is active in this process, if any."""
-    return _current
+    """The capture that the calling thread's launches belong to, if any."""
+    capture = _current
+    return capture if capture is not None and capture.concerns_me() else None
 
 
 def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:

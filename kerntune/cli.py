@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
-    _cache(commands.add_parser("cache", help="the winners of earlier tuning"))
+    _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
@@ -127,8 +127,16 @@ def _prune(parser: argparse.ArgumentParser) -> None:
 def _cache(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = _command(commands, "show", run_cache_show, "all winners")
-    clear = _command(commands, "clear", run_cache_clear, "remove all winners: the next run tunes anew")
-    for command in (show, clear):
+    clear = _command(commands, "clear", run_cache_clear, "remove all winners and trials: the next run tunes anew")
+    export = _command(commands, "export", run_cache_export, "write the cache as one JSON file")
+    export.add_argument("file", metavar="FILE", help="what to write; with --per-device a folder")
+    form = export.add_mutually_exclusive_group()
+    form.add_argument("--winners-only", action="store_true", help="leave single trials out")
+    form.add_argument("--per-device", action="store_true", help="a file of winners per device, to ship in a wheel")
+    import_ = _command(commands, "import", run_cache_import, "take exported files into the cache")
+    import_.add_argument("files", metavar="FILE", nargs="+", help="what export wrote, of either form")
+    import_.add_argument("--replace", action="store_true", help="also where the cache has an entry already")
+    for command in (show, clear, export, import_):
         command.add_argument(
             "--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)"
         )
@@ -204,6 +212,20 @@ def run_cache_clear(args: argparse.Namespace) -> int:
     from kerntune.commands import cache
 
     return cache.clear(args)
+
+
+def run_cache_export(args: argparse.Namespace) -> int:
+    """``kerntune cache export``."""
+    from kerntune.commands import cache
+
+    return cache.export(args)
+
+
+def run_cache_import(args: argparse.Namespace) -> int:
+    """``kerntune cache import``."""
+    from kerntune.commands import cache
+
+    return cache.import_(args)
 
 
 def run_doctor(args: argparse.Namespace) -> int:

@@ -158,6 +158,27 @@ def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any
     return tuple(key + [str(v.dtype) for v in values.values() if hasattr(v, "dtype")])
 
 
+def interprets() -> bool:
+    """Whether kernels decorated now run in Triton's interpreter (``TRITON_INTERPRET=1``)."""
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
+
+
+def prints_tuning() -> bool:
+    """Whether the user wants a line per tuned kernel (``TRITON_PRINT_AUTOTUNING=1``)."""
+    from triton import knobs
+
+    return bool(knobs.autotuning.print)
+
+
+def tuning_listener() -> Any:
+    """What wants to hear of every tuned kernel (``knobs.autotuning.listener``, unknown to 3.6); None if nothing."""
+    from triton import knobs
+
+    return getattr(knobs.autotuning, "listener", None)
+
+
 @contextlib.contextmanager
 def without_line_info() -> Iterator[None]:
     """Compile without line tables: smaller binaries, and the same ones wherever the source file lies."""

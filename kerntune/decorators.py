@@ -186,7 +186,7 @@ class HeuristicTuner(Autotuner):
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
         """The candidates of the call that is under way, as Triton's configs."""
-        return self._proposal({**self.nargs, **kwargs})[0]
+        return self._proposal({**(self.nargs or {}), **kwargs})[0]
 
     def tuning_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """What a winner depends on: rounded sizes, strides' order, dtypes, the call's constexprs, ``key`` arguments."""

@@ -33,7 +33,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "recorder",
         "launch",
     ),
-    ("measure", "verify", "cache", "winners", "tuner", "autotuner", "decorators", "takeover"),
+    ("measure", "search", "verify", "cache", "winners", "trials", "tuner", "autotuner", "decorators", "takeover"),
     ("static", "baseline", "replay", "worker", "processes", "judge", "check"),
     ("bundle", "report", "commands", "cli", "pytest_kerntune"),
 )
@@ -51,6 +51,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.capture",
     "kerntune.compat",
     "kerntune.check.reference",
+    "kerntune.takeover",  # replaces Triton's own decorator
     "kerntune.autotuner",  # subclasses Triton's own Autotuner, so that whoever asks isinstance() finds one
 )
 
@@ -63,6 +64,7 @@ EXPORTS = {
         "KerntuneError",
         "Target",
         "autotune",
+        "install",
         "matmul",
         "persistent_reduction",
         "pointwise",
@@ -72,10 +74,36 @@ EXPORTS = {
     "kerntune.backend": set(),
     "kerntune.backend.standin": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.binary": set(),
+    "kerntune.cache": {
+        "StoredTrial",
+        "TrialCache",
+        "TrialKey",
+        "Winner",
+        "WinnerCache",
+        "WinnerKey",
+        "add_shipped",
+        "export_cache",
+        "export_devices",
+        "import_cache",
+    },
     "kerntune.farm": {"Died", "Farm", "NotStarted"},
     "kerntune.check": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
     "kerntune.kernels": set(),
     "kerntune.measure": set(),
+    "kerntune.search": {
+        "Budget",
+        "BudgetedSearch",
+        "Choice",
+        "Found",
+        "Measure",
+        "Measured",
+        "Range",
+        "Space",
+        "Tried",
+        "combo_search",
+        "coordinate_descent",
+        "exhaustive",
+    },
     "kerntune.static": {
         "BinaryInput",
         "DEFAULT_THRESHOLDS",

@@ -41,7 +41,7 @@ def winners(backend: FakeBackend, tmp_path: Path) -> Winners:
 
 
 def other_mode(winners: Winners, mode: TuneMode) -> Winners:
-    return Winners(winners._cache, mode, winners._gpu)
+    return Winners(winners.cache, mode, winners._gpu)
 
 
 def site(
@@ -66,7 +66,7 @@ def test_a_kept_winner_is_found(backend: FakeBackend, winners: Winners) -> None:
     assert winners.find(site(backend)) is None
     winners.keep(site(backend), 1, 1234.5)
     assert winners.find(site(backend)) == 1
-    entry = winners._cache.entries()[0]
+    entry = winners.cache.entries()[0]
     assert (entry.config, entry.time_ns, entry.environment) == (
         Config({"BLOCK": 128}),
         1234.5,
@@ -76,7 +76,7 @@ def test_a_kept_winner_is_found(backend: FakeBackend, winners: Winners) -> None:
 
 def test_a_winner_is_stored_by_its_config(backend: FakeBackend, winners: Winners) -> None:
     winners.keep(site(backend), 2, 1.0)
-    found = winners._cache.entries()[0]
+    found = winners.cache.entries()[0]
     assert found.config == Config({"BLOCK": 256})
 
 
@@ -204,6 +204,8 @@ def test_frozen_tuning_uses_what_is_stored_and_refuses_the_rest(backend: FakeBac
         frozen.find(site(backend))
     winners.keep(site(backend), 1, 1.0)
     assert frozen.find(site(backend)) == 1
+    with pytest.raises(CacheMissError, match=f"argument n: {N} -> {N - 1}"):
+        frozen.find(site(backend, n=N - 1))
 
 
 def test_a_damaged_entry_is_a_miss_and_set_aside(backend: FakeBackend, winners: Winners, tmp_path: Path) -> None:
@@ -211,6 +213,6 @@ def test_a_damaged_entry_is_a_miss_and_set_aside(backend: FakeBackend, winners: 
     (path,) = tmp_path.glob("winners/*/*.json")
     path.write_bytes(path.read_bytes()[:50])
     assert winners.find(site(backend)) is None
-    assert len(winners._cache.damaged) == 1
+    assert len(winners.cache.damaged) == 1
     assert not path.exists()
     assert path.with_suffix(".damaged").exists()

@@ -39,6 +39,7 @@ from kerntune.replay import BLOCKS, MORE_BLOCKS, common_plan, live_memory, pair
 from kerntune.result import CaseResult, FailedTrial, LaunchReport, TrialReport
 from kerntune.static.launches import LaunchStatic, launch_statics
 from kerntune.stats import Estimate, median
+from kerntune.trials import Trials
 from kerntune.tuner import tune
 from kerntune.winners import Winners
 from kerntune.worker.pool import Pairs
@@ -105,7 +106,15 @@ class TimedCheck:
             return
         with self.capture.active():
             incumbent = stored if stored is not None else self._incumbent(index, site, baseline)
-            tuned = tune(self.capture, self.recorded, index, self.loader, incumbent=incumbent, progress=self.progress)
+            tuned = tune(
+                self.capture,
+                self.recorded,
+                index,
+                self.loader,
+                incumbent=incumbent,
+                trials=Trials(self.winners),
+                progress=self.progress,
+            )
         self.recorded.recording = tuned.recording
         self.failures += tuned.failures
         self.trials += [
