@@ -85,8 +85,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
         :class:`MeasurementError` if that would happen while a CUDA graph is being captured.
         """
-        plain = STANDS_FOR.get(TritonAutotuner.run, TritonAutotuner.run)
-        return run_tuned(self, args, kwargs, keep=self.cache_results, plain=plain)
+        return run_tuned(self, args, kwargs, keep=self.cache_results, plain=plain_run())
 
     def _reset(self, named: dict[str, Any], reset_only: bool = False) -> None:
         """As Triton 3.9's own hook does: pointers that are None are left out (3.6 fails on them)."""
@@ -100,6 +99,12 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
 STANDS_FOR: dict[Callable[..., Any], Callable[..., Any]] = {}
 """What ``install()`` put in the place of Triton's ``run``, and what was there: the way back for where nothing runs."""
+
+
+def plain_run() -> Callable[..., Any]:
+    """Triton's own ``Autotuner.run`` (the stand-ins', while they are active)."""
+    run: Callable[..., Any] = TritonAutotuner.run
+    return STANDS_FOR.get(run, run)
 
 
 def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Any:

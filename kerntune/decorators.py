@@ -22,6 +22,7 @@ from kerntune.heuristics.proposer import NO_COUNTS, Family, Look, Proposer
 from kerntune.hints import KernelHints, Modes
 from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
+from kerntune.winners import text_of
 
 Names = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]
@@ -159,26 +160,22 @@ class HeuristicTuner(Autotuner):
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch with the winner for these arguments; find it first if there is a choice and a GPU to time it on."""
-        recording = captures.current()
-        if recording is not None:
-            return recording.tuned_run(self, args, kwargs)
-        named = dict(zip(self.arg_names, args, strict=False))
-        key = self.tuning_key({**named, **kwargs})
-        if key not in self.cache:
-            with self._tuning:
-                if key not in self.cache:
-                    return self._choose(key, named, args, kwargs)
-        self.best_config = self.cache[key]
-        return self._launch(named, args, kwargs)
+        return autotuner.run_tuned(self, args, kwargs, keep=self.cache_results, plain=HeuristicTuner._without_engine)
 
-    def _choose(self, key: tuple[Any, ...], named: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        found, _ = self._proposal({**named, **kwargs})
-        if len(found) > 1 and _is_compiled(self.fn):
-            result = self._tune(named, args, kwargs)
-            self.cache.setdefault(key, self.best_config)  # Triton's own engine keeps its winners under other keys
-            return result
-        self.best_config = self.cache[key] = found[0]
-        return self._launch(named, args, kwargs)
+    def _without_engine(self, *args: Any, **kwargs: Any) -> Any:
+        """Where kerntune can't time: Triton's own engine chooses, if there is a choice and something to time.
+
+        Triton keeps its winners under keys of its own, by exact sizes; they are kept under ours too.
+        """
+        given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        found, _ = self._proposal(given)
+        if len(found) > 1 and not compat.interprets():
+            result = autotuner.plain_run()(self, *args, **kwargs)
+        else:
+            self.best_config = found[0]
+            result = self.fn.run(*args, **kwargs, **found[0].all_kwargs())
+        self.cache.setdefault(self.tuning_key(given), self.best_config)
+        return result
 
     def candidates(self, *args: Any, **kwargs: Any) -> tuple[Config, ...]:
         """What a call with these arguments (without a grid) would choose from, best guess first."""
@@ -199,7 +196,7 @@ class HeuristicTuner(Autotuner):
         values = {name: given[name] for name in self.arg_names if name in given}
         dtypes = [str(value.dtype) if hasattr(value, "dtype") else None for value in values.values()]
         told = [n for n in values if n in self.keys or (n in self._proposer.constexprs and n not in sized)]
-        return (*dtypes, *(f"{name}={values[name]!r}" for name in told))
+        return (*dtypes, *(f"{name}={_text(values[name])}" for name in told))
 
     def _proposal(self, arguments: Mapping[str, Any]) -> tuple[list[Any], tuple[Config, ...]]:
         self._refuse_given_blocks(arguments)
@@ -308,6 +305,16 @@ def _through_heuristics(fn: Any, words: dict[str, Any]) -> dict[str, Any]:
             words = {**words, name: value(words)}
         fn = fn.fn
     return words
+
+
+def _text(value: Any) -> str:
+    """A value the same in every process; a kernel function's text is remembered, since it is a hash of its source."""
+    return _function_text(value) if hasattr(value, "src") else text_of(value)
+
+
+@lru_cache(maxsize=256)
+def _function_text(function: Any) -> str:
+    return text_of(function)
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

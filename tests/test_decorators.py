@@ -163,6 +163,45 @@ def test_key_arguments_are_tuned_for_one_by_one(backend: FakeBackend) -> None:
     assert len(kernel.cache) == 2
 
 
+@triton.jit
+def twice(x):
+    return 2 * x
+
+
+@triton.jit
+def apply_kernel(x_ptr, n, OP: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x_ptr + i, OP(tl.load(x_ptr + i, mask=i < n)), mask=i < n)
+
+
+def test_constexprs_are_told_apart_the_same_in_every_process(backend: FakeBackend) -> None:
+    kernel, x = pointwise(apply_kernel), torch.empty(64, device="cuda")
+    keys = [kernel.tuning_key({"x_ptr": x, "n": 64, "OP": op}) for op in (twice, scale_kernel, "relu")]
+    assert len(set(keys)) == 3
+    assert all("0x" not in str(key) for key in keys)
+    assert kernel.candidates(x, MILLION, OP=twice)
+
+
+def test_triton_s_own_engine_chooses_where_kerntune_can_t(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, launches: list[dict[str, Any]]
+) -> None:
+    asked: list[int] = []
+
+    def choose(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        asked.append(args[2])
+        tuner.best_config = tuner.prune_configs(kwargs)[1]
+        return tuner.fn.run(*args, **kwargs, **tuner.best_config.all_kwargs())
+
+    monkeypatch.setattr(module, "_backend", lambda: None)
+    monkeypatch.setattr(module, "plain_run", lambda: choose)
+    kernel = pointwise()
+    for n in (MILLION, MILLION - 1, 2 * MILLION):
+        call(kernel, n)
+    assert asked == [MILLION, 2 * MILLION]
+    assert [seen["BLOCK"] for seen in launches] == [512, 512, 512]
+
+
 def test_a_single_candidate_is_launched_untimed(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:
     kernel = sums()
     kernel[Grid1D("rows", "ROWS")](*matrix(300, 4096))
