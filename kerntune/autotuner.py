@@ -14,7 +14,7 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from kerntune import capture as captures
 from kerntune import compat
 from kerntune.backend.base import Backend
-from kerntune.cache import WinnerCache
+from kerntune.cache import Winner, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
 from kerntune.errors import BackendError, MeasurementError
@@ -148,9 +148,8 @@ def _tune(
     winners = Winners(WinnerCache(), TuneMode.AUTO if keep else TuneMode.FORCE, backend.gpu)
     capture = Capture(backend, _COMPILER, thread=threading.get_ident())
     site = capture.site_of(tuner, args, kwargs)
-    found = winners.find(site)
-    if found is not None:
-        site.settle(found)
+    if (found := winners.find(site)) is not None:
+        _reuse(tuner, site, found, winners.stored(site))
         _tell(tuner, site, None, {**named, **kwargs})
         return _launch(tuner, site.originals[found], named, args, kwargs)
     _refuse_graph_capture(site.kernel)
@@ -162,6 +161,12 @@ def _tune(
     tuner.bench_time = time.perf_counter() - begin
     _tell(tuner, site, tuner.bench_time, {**named, **kwargs})
     return result
+
+
+def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:
+    site.settle(index)
+    if stored is not None:
+        tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
 
 
 def _settle(tuner: Any, capture: Capture, winners: Winners, backend: Backend, keep: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kerntune import compat
 from kerntune.backend.base import Gpu
-from kerntune.cache import WinnerCache, WinnerKey
+from kerntune.cache import Winner, WinnerCache, WinnerKey
 from kerntune.capture import Site
 from kerntune.device import Environment
 from kerntune.errors import CacheMissError
@@ -28,17 +28,20 @@ class Winners:
         """The stored winner's index among the candidates; None if there is none or the mode forces a new race."""
         if len(site.candidates) == 1:
             return 0
-        key = None if self.mode is TuneMode.FORCE else self.key(site)
-        found = None if key is None else self.cache.get(key)
-        configs = [c.config for c in site.candidates]
-        if found is not None and found.config in configs:
-            return configs.index(found.config)
+        found = self.stored(site)
+        if found is not None:
+            return [c.config for c in site.candidates].index(found.config)
         if self.mode is TuneMode.FROZEN:
             raise CacheMissError(
                 f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen; "
                 f"run once with --kerntune-tune=auto{self._nearest(site)}"
             )
         return None
+
+    def stored(self, site: Site) -> Winner | None:
+        """What is stored of a site's winner; None if there is nothing or the mode forces a new race."""
+        found = None if self.mode is TuneMode.FORCE else self.cache.get(self.key(site))
+        return found if found is not None and found.config in [c.config for c in site.candidates] else None
 
     def keep(self, site: Site, winner: int, time_ns: float) -> None:
         """Store a winner."""
