@@ -17,7 +17,7 @@ from kerntune.backend.base import Backend
 from kerntune.cache import Winner, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
-from kerntune.errors import BackendError, MeasurementError
+from kerntune.errors import BackendError, ConfigError, MeasurementError
 from kerntune.launch import Loader
 from kerntune.policy import TuneMode
 from kerntune.recorder import record
@@ -47,6 +47,9 @@ def autotune(
     writes is found from its code, saved and restored, so ``restore_value`` is not needed; winners are kept on disk
     unless ``cache_results`` is False. Hooks run outside every timed window.
     """
+
+    if not configs:
+        raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
 
     def decorate(fn: Any) -> Autotuner:
         names = fn.arg_names

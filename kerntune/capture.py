@@ -10,7 +10,7 @@ from typing import Any
 
 from kerntune import compat
 from kerntune.backend.base import Backend
-from kerntune.compile import Compiler
+from kerntune.compile import Compiled, Compiler
 from kerntune.config import Config
 from kerntune.device import Target
 from kerntune.errors import CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError, TuningError
@@ -63,6 +63,11 @@ class Pending:
     specialized: dict[Target, Specialized | TrialError]
     grid: tuple[int, int, int]
     site: Site | None = None
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return kernel_name(self.jit)
 
 
 @dataclass(frozen=True)
@@ -156,9 +161,19 @@ class Capture:
             if isinstance(first, TrialError):
                 raise first
             self.plan.observe(self.compiler.compile(first), first)
+        elif self._local.site is not None and isinstance(
+            launch := pending.specialized[self.backend.targets[0]], Specialized
+        ):
+            self._refuse_misfit(self.compiler.compile(launch))
         result = self._original(jit, *args, **kwargs)
         self.launches.append(pending)
         return result
+
+    def _refuse_misfit(self, compiled: Compiled) -> None:
+        """Where nothing runs: a candidate that the device would refuse gives way to the next, as it would there."""
+        need, have = compiled.binary.shared, self.backend.spec.shared_memory_per_block
+        if need > have:
+            raise OutOfResourcesError(f"needs {need} B shared memory a block, {self.backend.spec.name} has {have} B")
 
     def _bind(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Pending:
         specialized: dict[Target, Specialized | TrialError] = {}
@@ -235,7 +250,9 @@ class Capture:
         where = f"kernel {kernel_name(jit)} ({kernel_file(jit)})"
         configs = self.given[kernel_name(jit)]
         check_candidates(where, configs, self._words([p.name for p in jit.params]), {})
-        if not callable(kwargs.get("grid")) and len({str(c.kwargs) for c in configs}) > 1:
+        called = {**dict(zip([p.name for p in jit.params], args, strict=False)), **kwargs}
+        follows = callable(kwargs.get("grid")) or all(called.get(k) == v for c in configs for k, v in c.kwargs.items())
+        if not follows:
             raise ConfigError(
                 f"{where}: its grid is the plain tuple {kwargs.get('grid')}, which can't follow the tuned "
                 f"{', '.join(sorted({k for c in configs for k in c.kwargs}))}. Give a grid function, "

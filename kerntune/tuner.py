@@ -157,7 +157,7 @@ class _Tuning:
 
     def best_of(self, candidates: Sequence[int]) -> Trial | None:
         """The best that writes what the first candidate writes; None if none can be used."""
-        alive = self._programs(candidates)
+        alive = self._launchable(self._programs(candidates))
         if alive:
             self.progress(f"{self.site.kernel}: timing {len(alive)} of {len(self.site.candidates)} configs")
         found: Trial | None = None
@@ -174,6 +174,18 @@ class _Tuning:
         for trial in alive:
             self._keep(trial)
         return found
+
+    def _launchable(self, trials: Sequence[Trial]) -> list[Trial]:
+        """A few executions of what isn't known yet; what can't be launched after all is a failed trial."""
+        alive = []
+        for trial in trials:
+            try:
+                trial.estimate = trial.estimate or estimate_ns(trial.program)
+            except (TrialError, BackendError) as exc:
+                self._fail(trial.index, str(exc))
+            else:
+                alive.append(trial)
+        return alive
 
     def _disagreement(self, best: Trial, alive: Sequence[Trial]) -> str | None:
         """How ``best`` differs from the captured run, whose result the user's reference has been compared with; if that

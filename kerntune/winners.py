@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import warnings
 
 from kerntune import compat
 from kerntune.backend.base import Gpu
 from kerntune.cache import Winner, WinnerCache, WinnerKey
 from kerntune.capture import Site
 from kerntune.device import Environment
-from kerntune.errors import CacheMissError
+from kerntune.errors import CacheError, CacheMissError
 from kerntune.kernels.source import source_hash
 from kerntune.policy import TuneMode
 
@@ -20,6 +19,8 @@ NOT_KEY = frozenset({"grid", "warmup"})
 
 class Winners:
     """Where winners of earlier runs come from and go to, for the sites of one device."""
+
+    _warned = False
 
     def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu) -> None:
         self.cache, self.mode, self._gpu = cache, mode, gpu
@@ -46,7 +47,13 @@ class Winners:
     def keep(self, site: Site, winner: int, time_ns: float) -> None:
         """Store a winner."""
         config = site.candidates[winner].config
-        self.cache.put(self.key(site), config, time_ns, self.environment())
+        try:
+            self.cache.put(self.key(site), config, time_ns, self.environment())
+        except CacheError as exc:
+            self.cache.damaged.append(str(exc))
+            if not Winners._warned:
+                Winners._warned = True
+                warnings.warn(f"winners can't be kept for the next run: {exc}", RuntimeWarning, stacklevel=2)
 
     def why_missed(self, site: Site) -> list[str]:
         """What differs from the nearest stored winner of the kernel, a line each."""
@@ -65,7 +72,7 @@ class Winners:
             target=str(spec.target),
             device=spec.name,
             triton=compat.triton_version(),
-            arguments=_arguments(site.arguments),
+            arguments=_arguments(site),
             configs=tuple(c.config for c in site.candidates),
         )
 
@@ -74,8 +81,11 @@ class Winners:
         return "".join(f"\n  {line}" for line in lines)
 
 
-def _arguments(arguments: Mapping[str, Any]) -> str:
-    return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(arguments.items()) if k not in NOT_KEY)
+def _arguments(site: Site) -> str:
+    """Every argument's layout or value, or what the tuner itself says that a winner depends on."""
+    if hasattr(site.tuner, "tuning_key"):
+        return "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
+    return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)
 
 
 def text_of(value: object) -> str:

@@ -159,7 +159,7 @@ def refuse_without_kerntune(config: pytest.Config) -> None:
 def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> Options:
     """Read and check every option; :class:`pytest.UsageError` names the option or ini key that is wrong."""
     try:
-        return _resolve(_Source(config), bool(environ.get("CI")))
+        return _resolve(_Source(config), environ.get("CI", "").lower() not in ("", "0", "false", "no"))
     except KerntuneError as exc:
         raise pytest.UsageError(str(exc)) from None
 

@@ -214,12 +214,3 @@ def test_an_interrupt_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
         write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file.json"]
-
-
-def test_what_is_json_already_is_taken_in() -> None:
-    assert to_json({"b": msgspec.Raw(b'{"d":1,"c":[2]}')}) == to_json({"b": {"c": [2], "d": 1}})
-
-
-def test_what_is_no_data_is_refused() -> None:
-    with pytest.raises(TypeError, match="object"):
-        to_json({"b": object()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from kerntune import compat
@@ -18,7 +19,7 @@ from kerntune.check.reference import compare_reference
 from kerntune.check.static import check_static, stored_configs
 from kerntune.check.timed import TimedCheck
 from kerntune.compile import Compiler
-from kerntune.errors import UsageError
+from kerntune.errors import ConfigError, StoreError, UsageError
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
@@ -64,6 +65,7 @@ class Session:
 
     def start(self) -> None:
         """Install stand-ins where there is no GPU."""
+        compat.take_announcements()
         self._stack.enter_context(compat.without_line_info())
         self._stack.enter_context(self.backend.activate())
 
@@ -85,6 +87,7 @@ class Session:
         with self._lock():
             capture, value = self._capture(call, arguments)
             self._compare(call, value)
+            _refuse_unmet(call, capture)
             if not capture.launches:
                 return self._incomplete(call, value)
             if self.backend.gpu is None:
@@ -101,8 +104,11 @@ class Session:
 
         ``ran`` are the node ids that ran; ``selected_all`` tells that the run was not narrowed.
         """
-        out = []
+        out: list[CaseResult] = []
         for path, baseline in self._mine():
+            if isinstance(baseline, StoreError):
+                out.append(self._unreadable(str(path), baseline))
+                continue
             case = baseline.case
             gone = case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, set())
             if gone or (selected_all and case.nodeid not in ran):
@@ -170,16 +176,30 @@ class Session:
     def _note(self, call: Call, fingerprint: str) -> None:
         self._seen.setdefault(call.case, set()).add(fingerprint)
 
-    def _mine(self) -> list[tuple[Any, TimeBaseline | StaticBaseline]]:
-        found: list[tuple[Any, TimeBaseline | StaticBaseline | None]] = []
-        if self.static:
-            series = compat.triton_series()
-            for target in self.backend.targets:
-                found += [(p, self.store.read_static(p)) for p in self.store.static_files(target.slug, series)]
-        else:
-            spec = self.backend.spec
-            found += [(p, self.store.read_time(p)) for p in self.store.time_files(spec.slug, spec.target.slug)]
-        return [(p, b) for p, b in found if b is not None]
+    def _mine(self) -> list[tuple[Path, TimeBaseline | StaticBaseline | StoreError]]:
+        """The baselines that this run could have met, or why one can't be read."""
+        found: list[tuple[Path, TimeBaseline | StaticBaseline | StoreError]] = []
+        for path, read in self._files():
+            try:
+                baseline = read(path)
+            except StoreError as exc:
+                found.append((path, exc))
+            else:
+                found += [(path, baseline)] if baseline is not None else []
+        return found
+
+    def _files(self) -> list[tuple[Path, Callable[[Path], TimeBaseline | StaticBaseline | None]]]:
+        spec, series = self.backend.spec, compat.triton_series()
+        if not self.static:
+            return [(p, self.store.read_time) for p in self.store.time_files(spec.slug, spec.target.slug)]
+        targets = [t.slug for t in self.backend.targets]
+        return [(p, self.store.read_static) for slug in targets for p in self.store.static_files(slug, series)]
+
+    def _unreadable(self, path: str, why: StoreError) -> CaseResult:
+        target = str(self.backend.targets[0])
+        text = f"STALE {why}"
+        outcome = self.settings.policy.outcome(Verdict.STALE)
+        return CaseResult(CaseId(path, ""), "", Verdict.STALE, outcome, text, target, baseline_path=path)
 
     def _stale(self, baseline: TimeBaseline | StaticBaseline, path: str, why: str) -> CaseResult:
         target = baseline.target if isinstance(baseline, StaticBaseline) else baseline.device.target
@@ -191,6 +211,16 @@ class Session:
             message=f"STALE {baseline.case}: {why}; `kerntune baselines prune` removes {path}",
             target=str(target),
             baseline_path=path,
+        )
+
+
+def _refuse_unmet(call: Call, capture: Capture) -> None:
+    launched = sorted({p.kernel for p in capture.launches})
+    unmet = sorted(set(call.candidates) - set(launched))
+    if unmet and launched:
+        raise ConfigError(
+            f"{call.case}: candidates are given for {', '.join(unmet)}, which this call doesn't launch; "
+            f"it launches {', '.join(launched)}"
         )
 
 
@@ -219,6 +249,8 @@ def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
                     tuple(map(int, value.stride())),
                 )
             )
+        elif type(value).__name__ == "dtype":
+            out.append(Argument(str(value).removeprefix("torch."), (), ()))
         elif depth < MAX_DEPTH:
             for child in _children(value):
                 walk(child, depth + 1)

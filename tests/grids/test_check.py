@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target, typical_device
+from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import GridError
 from kerntune.grids import GridLimits, check_grid, grid_limits
 
@@ -125,5 +125,5 @@ def test_accepts_exactly_what_the_launcher_can_launch(grid: list[int], num_ctas:
 
 def test_advice_is_given_once() -> None:
     with pytest.raises(GridError) as caught:
-        check_grid((1, 70_000), kernel="k", spec=typical_device(Target.parse("cuda:90")))
+        on(H100, (1, 70_000))
     assert str(caught.value).count("take a larger block") == 1
