@@ -85,8 +85,20 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
         :class:`MeasurementError` if that would happen while a CUDA graph is being captured.
         """
-        plain = STANDS_FOR.get(TritonAutotuner.run, TritonAutotuner.run)
-        return run_tuned(self, args, kwargs, keep=self.cache_results, plain=plain)
+        return run_tuned(self, args, kwargs, keep=self.cache_results, plain=_tritons_run())
+
+    @property
+    def _tuning(self) -> threading.RLock:
+        """Held while any kernel of this process is tuned."""
+        return _TUNING
+
+    def _launch(self, named: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Launch with ``best_config``: for subclasses that choose in their own ways."""
+        return _launch(self, self.best_config, named, args, kwargs)
+
+    def _tune(self, named: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Find the winner for these arguments and launch with it. Call with ``_tuning`` held."""
+        return _tune(self, named, args, kwargs, self.cache_results, _tritons_run())
 
     def _reset(self, named: dict[str, Any], reset_only: bool = False) -> None:
         """As Triton 3.9's own hook does: pointers that are None are left out (3.6 fails on them)."""
@@ -100,6 +112,11 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
 STANDS_FOR: dict[Callable[..., Any], Callable[..., Any]] = {}
 """What ``install()`` put in the place of Triton's ``run``, and what was there: the way back for where nothing runs."""
+
+
+def _tritons_run() -> Callable[..., Any]:
+    run: Callable[..., Any] = TritonAutotuner.run
+    return STANDS_FOR.get(run, run)
 
 
 def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Any:

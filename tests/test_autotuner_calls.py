@@ -98,11 +98,6 @@ def test_all_arguments_by_position(backend: FakeBackend) -> None:
     assert (kernel.reset_to_zero, kernel.restore_value) == (["y_ptr"], ["x_ptr"])
 
 
-def test_no_configs_are_tritons_default(backend: FakeBackend) -> None:
-    mine, theirs = (make([], key=[])(scale_kernel) for make in (kerntune.autotune, triton.autotune))
-    assert mine.configs == theirs.configs
-
-
 # what a tuning leaves
 
 
