@@ -11,6 +11,7 @@ from kerntune.cache.trials import SCHEMA
 from kerntune.capture import Probe, Site
 from kerntune.compile import NOT_CODE
 from kerntune.device import Environment
+from kerntune.errors import CacheError
 from kerntune.kernels.specialize import Specialized
 from kerntune.measure.base import PROTOCOL_VERSION, TimingProtocol
 from kerntune.policy import TuneMode
@@ -99,7 +100,7 @@ class SiteTrials:
         failure: str = "",
         code: str = "",
     ) -> None:
-        """Store what a candidate gave. :class:`~kerntune.errors.CacheError` if the folder can't be written."""
+        """Store what a candidate gave. A folder that can't be written is told in the cache's ``damaged``, not fatal."""
         trial = StoredTrial(
             SCHEMA,
             self.key,
@@ -113,7 +114,10 @@ class SiteTrials:
             code=code,
             grid=probe.grid,
         )
-        self.cache.add(trial)
+        try:
+            self.cache.add(trial)
+        except CacheError as exc:
+            self.cache.damaged.append(str(exc))
 
     def why_missed(self, index: int, probe: Probe) -> list[str]:
         """Why a candidate is tried: what differs from the nearest stored trial of the kernel."""

@@ -34,8 +34,8 @@ class Winners:
             return [c.config for c in site.candidates].index(found.config)
         if self.mode is TuneMode.FROZEN:
             raise CacheMissError(
-                f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen; "
-                f"run once with --kerntune-tune=auto{self._nearest(site)}"
+                f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
+                f"KERNTUNE_TUNE=frozen); run once with --kerntune-tune=auto{self._nearest(site)}"
             )
         return None
 

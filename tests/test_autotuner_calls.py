@@ -24,7 +24,7 @@ from kerntune import capture as captures
 from kerntune import tuner
 from kerntune.backend.fake import FakeBackend
 from kerntune.cache import TrialCache, WinnerCache
-from kerntune.errors import MeasurementError
+from kerntune.errors import CacheMissError, MeasurementError, UsageError
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
@@ -281,6 +281,37 @@ def test_while_a_graph_is_captured_a_winner_on_disk_is_used(
     assert backend.gpu.launches == launches
     with pytest.raises(MeasurementError, match="before the capture"):
         call(kernel, N - 1)
+
+
+# modes and the cache
+
+
+def test_the_environment_sets_the_mode(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
+    with pytest.raises(CacheMissError, match=r"KERNTUNE_TUNE=frozen.*\n.*no winner of kernel scale_kernel is stored"):
+        call(ours())
+    monkeypatch.delenv("KERNTUNE_TUNE")
+    call(ours())
+    script(backend, block(64, 1.0), *THREE[1:])
+    for mode, best in (("frozen", 1), ("force", 0), ("auto", 0)):
+        monkeypatch.setenv("KERNTUNE_TUNE", mode)
+        kernel = ours()
+        call(kernel)
+        assert kernel.best_config is kernel.configs[best]
+    monkeypatch.setenv("KERNTUNE_TUNE", "never")
+    with pytest.raises(UsageError, match="'never'; it can be auto, frozen or force"):
+        call(ours())
+
+
+def test_a_cache_that_can_not_be_written_is_a_warning(
+    backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("a file where the folder should be")
+    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
+    kernel = ours()
+    with pytest.warns(RuntimeWarning, match="winners can't be kept for the next run: .*can't be written"):
+        call(kernel)
+    assert kernel.best_config is kernel.configs[1]
 
 
 # threads

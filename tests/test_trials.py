@@ -18,7 +18,7 @@ from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import StoredTrial, TrialCache, WinnerCache
 from kerntune.capture import Capture, Probe, Site
 from kerntune.config import Config
-from kerntune.errors import TuningError
+from kerntune.errors import CompileError, TuningError
 from kerntune.kernels.specialize import Specialized
 from kerntune.launch import Loader
 from kerntune.measure.base import TimingProtocol
@@ -160,6 +160,22 @@ def test_a_compile_failure_is_remembered(backend: FakeBackend, folder: Path, mon
     again = Run(backend, folder, *RULES, blocks=(64, 100, 128))
     assert [f.config for f in again.found.failures] == [Config({"BLOCK": 100})]
     assert "100" not in {x.constexpr_texts()["BLOCK"] for x in asked}
+
+
+def test_a_full_disk_is_not_remembered(backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing of the candidate."""
+    with_candidate = tuner.with_candidate
+
+    def full(recorded: Any, capture: Any, index: int, probe: Probe, candidate: int) -> Any:
+        if candidate == 1:
+            raise CompileError("no space left on device") from OSError("no space left on device")
+        return with_candidate(recorded, capture, index, probe, candidate)
+
+    monkeypatch.setattr(tuner, "with_candidate", full)
+    first = Run(backend, folder, *RULES)
+    assert [f.reason for f in first.found.failures] == ["no space left on device"]
+    monkeypatch.undo()
+    assert Run(backend, folder, *RULES).winner == 64
 
 
 def test_a_wrong_candidate_is_remembered(backend: FakeBackend, folder: Path) -> None:
