@@ -15,7 +15,7 @@ from kerntune.errors import CacheError
 from kerntune.kernels.specialize import Specialized
 from kerntune.measure.base import PROTOCOL_VERSION, TimingProtocol
 from kerntune.policy import TuneMode
-from kerntune.winners import Winners, text_of
+from kerntune.winners import Winners, exact_arguments, text_of
 
 RACE_VERSION = 1
 """Raised whenever a change of the race makes its times incomparable with stored ones."""
@@ -59,10 +59,11 @@ class Trials:
         return SiteTrials(self._cache, site, self.key(site), self._winners.environment(), blind=force)
 
     def key(self, site: Site) -> TrialKey:
-        """What a site's trials depend on beside config, specialization and environment."""
+        """What a site's trials depend on beside config, specialization and environment: exact sizes, where a winner
+        may hold for rounded ones."""
         winner = self._winners.key(site)
         return TrialKey(
-            winner.kernel, winner.source, winner.target, winner.device, winner.triton, winner.arguments, PROTOCOL
+            winner.kernel, winner.source, winner.target, winner.device, winner.triton, exact_arguments(site), PROTOCOL
         )
 
 

@@ -85,6 +85,11 @@ def _arguments(site: Site) -> str:
     """Every argument's layout or value, or what the tuner itself says that a winner depends on."""
     if hasattr(site.tuner, "tuning_key"):
         return "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
+    return exact_arguments(site)
+
+
+def exact_arguments(site: Site) -> str:
+    """Every argument's layout or value, whatever the tuner rounds or leaves out."""
     return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)
 
 

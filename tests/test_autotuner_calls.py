@@ -25,6 +25,7 @@ from kerntune import tuner
 from kerntune.backend.fake import FakeBackend
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
+from kerntune.winners import Winners
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
@@ -308,6 +309,7 @@ def test_a_cache_that_can_not_be_written_is_a_warning(
 ) -> None:
     (tmp_path / "file").write_text("a file where the folder should be")
     monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
+    monkeypatch.setattr(Winners, "_warned", False)
     kernel = ours()
     with pytest.warns(RuntimeWarning, match="winners can't be kept for the next run: .*can't be written"):
         call(kernel)

@@ -268,6 +268,20 @@ def test_another_shape_is_another_question(backend: FakeBackend, folder: Path, n
     assert again.timed == set(BLOCKS)
 
 
+def test_tuners_that_round_their_winners_keys_have_exact_trials(backend: FakeBackend, folder: Path) -> None:
+    keys = []
+    for n in (N, N - 16):
+        kernel, x = tuned(*BLOCKS), torch.empty(N, device="cuda")
+        kernel.tuning_key = lambda arguments: ("rounded up to", N)
+        site = captured(backend, lambda k=kernel, x=x, n=n: k[by_block](x, x, n, 2.0)).launches[0].site
+        assert site is not None
+        winners = Winners(WinnerCache(folder), TuneMode.AUTO, backend.gpu)
+        keys.append((winners.key(site), Trials(winners).key(site)))
+    (winner, trial), (same_winner, other_trial) = keys
+    assert winner == same_winner
+    assert trial != other_trial
+
+
 def test_without_a_store_nothing_is_written(backend: FakeBackend, folder: Path) -> None:
     Run(backend, None, *RULES)
     assert not folder.exists()
