@@ -208,7 +208,8 @@ def _settle(tuner: Any, capture: Capture, winners: Winners, backend: Backend, ke
         try:
             with capture.active():
                 recorded = record(capture, backend.targets[0])
-                tuned = tune(capture, recorded, index, loader, trials=Trials(winners) if keep else None)
+                trials = Trials(winners) if keep else None
+                tuned = tune(capture, recorded, index, loader, incumbent=winners.incumbent(site), trials=trials)
         finally:
             loader.close()
         site.settle(tuned.winner)

@@ -44,6 +44,15 @@ class Winners:
         found = None if self.mode is TuneMode.FORCE else self.cache.get(self.key(site))
         return found if found is not None and found.config in [c.config for c in site.candidates] else None
 
+    def incumbent(self, site: Site) -> int | None:
+        """Who wins ties where nothing is stored for these candidates: who won among others for the same arguments, so
+        that a config more or less doesn't change the winner."""
+        if self.mode is TuneMode.FORCE:
+            return None
+        configs = [c.config for c in site.candidates]
+        others = [w.config for w in self.cache.of_other_configs(self.key(site)) if w.config in configs]
+        return configs.index(others[0]) if others else None
+
     def keep(self, site: Site, winner: int, time_ns: float) -> None:
         """Store a winner."""
         config = site.candidates[winner].config

@@ -151,6 +151,16 @@ def test_one_config_more_is_one_trial_more(
     assert {t.config.kwargs["BLOCK"] for t in TrialCache(tmp_path).entries()} == {64, 128, 256, 512}
 
 
+def test_a_config_more_that_ties_changes_nothing(backend: FakeBackend) -> None:
+    rules = (block(64, 2000.0), block(128, 1000.0), block(32, 1000.0))
+    script(backend, *rules)
+    call(ours(64, 128))
+    script(backend, *rules)
+    kernel = ours(32, 64, 128)
+    call(kernel)
+    assert kernel.best_config is kernel.configs[2]
+
+
 def test_pruning_is_asked_once(backend: FakeBackend) -> None:
     seen: list[dict[str, Any]] = []
 
