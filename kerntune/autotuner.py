@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,10 +15,10 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from kerntune import capture as captures
 from kerntune import compat
 from kerntune.backend.base import Backend
-from kerntune.cache import WinnerCache
+from kerntune.cache import Winner, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
-from kerntune.errors import BackendError, ConfigError, MeasurementError
+from kerntune.errors import BackendError, ConfigError, MeasurementError, UsageError
 from kerntune.launch import Loader
 from kerntune.policy import TuneMode
 from kerntune.recorder import record
@@ -70,6 +71,9 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         super().__init__(*args, **kwargs)
         if not self.user_defined_pre_hook and (self.reset_to_zero or self.restore_value):
             self.pre_hook = self._reset
+        if not self.user_defined_post_hook and self.restore_value:
+            self.restore_copies: dict[str, Any] = {}
+            self.post_hook = self._restore
 
     @property
     def nargs(self) -> dict[str, Any] | None:
@@ -95,6 +99,11 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         if not reset_only:
             kept = [name for name in self.restore_value if named[name] is not None]
             self.restore_copies = {name: named[name].clone() for name in kept}
+
+    def _restore(self, named: dict[str, Any], exception: BaseException | None) -> None:
+        for name, copy in self.restore_copies.items():
+            named[name].copy_(copy)
+        self.restore_copies = {}
 
 
 STANDS_FOR: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -153,12 +162,11 @@ def _tune(
     if backend is None or backend.gpu is None:
         return plain(tuner, *args, **kwargs)
     begin = time.perf_counter()
-    winners = Winners(WinnerCache(), TuneMode.AUTO if keep else TuneMode.FORCE, backend.gpu)
+    winners = Winners(WinnerCache(), tune_mode() if keep else TuneMode.FORCE, backend.gpu)
     capture = Capture(backend, _COMPILER, thread=threading.get_ident())
     site = capture.site_of(tuner, args, kwargs)
-    found = winners.find(site)
-    if found is not None:
-        site.settle(found)
+    if (found := winners.find(site)) is not None:
+        _reuse(tuner, site, found, winners.stored(site))
         _tell(tuner, site, None, {**named, **kwargs})
         return _launch(tuner, site.originals[found], named, args, kwargs)
     _refuse_graph_capture(site.kernel)
@@ -172,6 +180,12 @@ def _tune(
     return result
 
 
+def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:
+    site.settle(index)
+    if stored is not None:
+        tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
+
+
 def _settle(tuner: Any, capture: Capture, winners: Winners, backend: Backend, keep: bool) -> None:
     for index, pending in enumerate(capture.launches):
         site = pending.site
@@ -182,13 +196,26 @@ def _settle(tuner: Any, capture: Capture, winners: Winners, backend: Backend, ke
         try:
             with capture.active():
                 recorded = record(capture, backend.targets[0])
-                tuned = tune(capture, recorded, index, loader, trials=Trials(winners) if keep else None)
+                trials = Trials(winners) if keep else None
+                tuned = tune(capture, recorded, index, loader, incumbent=winners.incumbent(site), trials=trials)
         finally:
             loader.close()
         site.settle(tuned.winner)
         tuner.configs_timings = timings_of(site, tuned)
         if keep:
             winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+
+
+def tune_mode() -> TuneMode:
+    """``KERNTUNE_TUNE``: ``auto`` (the default), ``frozen`` (no stored winner is an error) or ``force`` (tune anew).
+
+    :class:`UsageError` for anything else.
+    """
+    text = os.environ.get("KERNTUNE_TUNE") or TuneMode.AUTO.value
+    try:
+        return TuneMode(text)
+    except ValueError:
+        raise UsageError(f"KERNTUNE_TUNE is {text!r}; it can be auto, frozen or force") from None
 
 
 def timings_of(site: Site, tuned: Tuned) -> dict[Any, list[float]]:

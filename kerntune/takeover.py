@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
@@ -64,6 +65,12 @@ class Installed:
         self.uninstall()
 
 
+@functools.wraps(autotune)
+def decorator(configs: Any, *args: Any, **kwargs: Any) -> Any:
+    """:func:`kerntune.autotune`, but no configs are the default one, as Triton has it: older code relies on it."""
+    return autotune(configs or [tritons.Config({})], *args, **kwargs)
+
+
 _lock = threading.Lock()
 _swaps: list[Swap] = []
 _depth = 0
@@ -124,7 +131,7 @@ def _undo() -> None:
 
 def _planned(cache_results: bool) -> list[Swap]:
     swaps = [
-        Swap(owner, "autotune", tritons.autotune, autotune)
+        Swap(owner, "autotune", tritons.autotune, decorator)
         for owner in (triton, triton.runtime, tritons)
         if vars(owner).get("autotune") is tritons.autotune
     ]

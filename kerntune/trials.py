@@ -11,10 +11,11 @@ from kerntune.cache.trials import SCHEMA
 from kerntune.capture import Probe, Site
 from kerntune.compile import NOT_CODE
 from kerntune.device import Environment
+from kerntune.errors import CacheError
 from kerntune.kernels.specialize import Specialized
 from kerntune.measure.base import PROTOCOL_VERSION, TimingProtocol
 from kerntune.policy import TuneMode
-from kerntune.winners import Winners, text_of
+from kerntune.winners import Winners, exact_arguments, text_of
 
 RACE_VERSION = 1
 """Raised whenever a change of the race makes its times incomparable with stored ones."""
@@ -58,10 +59,11 @@ class Trials:
         return SiteTrials(self._cache, site, self.key(site), self._winners.environment(), blind=force)
 
     def key(self, site: Site) -> TrialKey:
-        """What a site's trials depend on beside config, specialization and environment."""
+        """What a site's trials depend on beside config, specialization and environment: exact sizes, where a winner
+        may hold for rounded ones."""
         winner = self._winners.key(site)
         return TrialKey(
-            winner.kernel, winner.source, winner.target, winner.device, winner.triton, winner.arguments, PROTOCOL
+            winner.kernel, winner.source, winner.target, winner.device, winner.triton, exact_arguments(site), PROTOCOL
         )
 
 
@@ -99,7 +101,7 @@ class SiteTrials:
         failure: str = "",
         code: str = "",
     ) -> None:
-        """Store what a candidate gave. :class:`~kerntune.errors.CacheError` if the folder can't be written."""
+        """Store what a candidate gave. A folder that can't be written is told in the cache's ``damaged``, not fatal."""
         trial = StoredTrial(
             SCHEMA,
             self.key,
@@ -113,7 +115,10 @@ class SiteTrials:
             code=code,
             grid=probe.grid,
         )
-        self.cache.add(trial)
+        try:
+            self.cache.add(trial)
+        except CacheError as exc:
+            self.cache.damaged.append(str(exc))
 
     def why_missed(self, index: int, probe: Probe) -> list[str]:
         """Why a candidate is tried: what differs from the nearest stored trial of the kernel."""

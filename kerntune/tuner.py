@@ -44,6 +44,10 @@ MARGIN = 1.05
 process to process (4096^3 matmul, H200), so stored times choose who is timed again, never who wins."""
 
 
+PASSING = (OSError, MemoryError)
+"""Causes of a failed compilation that say nothing of the candidate: a full disk, a full memory. Not remembered."""
+
+
 @dataclass
 class Trial:
     """A candidate that runs: the recording it makes, its program, its times. ``same`` are all candidates with this very
@@ -221,7 +225,7 @@ class _Tuning:
             try:
                 self._program(i, found)
             except (CompileError, OutOfResourcesError) as exc:
-                self._fail(i, str(exc), remember=True)
+                self._fail(i, str(exc), remember=not isinstance(exc.__cause__, PASSING))
             except (TrialError, BackendError) as exc:
                 self._fail(i, str(exc))
         return list(found.values())

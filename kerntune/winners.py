@@ -6,7 +6,7 @@ import warnings
 
 from kerntune import compat
 from kerntune.backend.base import Gpu
-from kerntune.cache import WinnerCache, WinnerKey
+from kerntune.cache import Winner, WinnerCache, WinnerKey
 from kerntune.capture import Site
 from kerntune.device import Environment
 from kerntune.errors import CacheError, CacheMissError
@@ -29,17 +29,29 @@ class Winners:
         """The stored winner's index among the candidates; None if there is none or the mode forces a new race."""
         if len(site.candidates) == 1:
             return 0
-        key = None if self.mode is TuneMode.FORCE else self.key(site)
-        found = None if key is None else self.cache.get(key)
-        configs = [c.config for c in site.candidates]
-        if found is not None and found.config in configs:
-            return configs.index(found.config)
+        found = self.stored(site)
+        if found is not None:
+            return [c.config for c in site.candidates].index(found.config)
         if self.mode is TuneMode.FROZEN:
             raise CacheMissError(
-                f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen; "
-                f"run once with --kerntune-tune=auto{self._nearest(site)}"
+                f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
+                f"KERNTUNE_TUNE=frozen); run once with --kerntune-tune=auto{self._nearest(site)}"
             )
         return None
+
+    def stored(self, site: Site) -> Winner | None:
+        """What is stored of a site's winner; None if there is nothing or the mode forces a new race."""
+        found = None if self.mode is TuneMode.FORCE else self.cache.get(self.key(site))
+        return found if found is not None and found.config in [c.config for c in site.candidates] else None
+
+    def incumbent(self, site: Site) -> int | None:
+        """Who wins ties where nothing is stored for these candidates: who won among others for the same arguments, so
+        that a config more or less doesn't change the winner."""
+        if self.mode is TuneMode.FORCE:
+            return None
+        configs = [c.config for c in site.candidates]
+        others = [w.config for w in self.cache.of_other_configs(self.key(site)) if w.config in configs]
+        return configs.index(others[0]) if others else None
 
     def keep(self, site: Site, winner: int, time_ns: float) -> None:
         """Store a winner."""
@@ -82,6 +94,11 @@ def _arguments(site: Site) -> str:
     """Every argument's layout or value, or what the tuner itself says that a winner depends on."""
     if hasattr(site.tuner, "tuning_key"):
         return "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
+    return exact_arguments(site)
+
+
+def exact_arguments(site: Site) -> str:
+    """Every argument's layout or value, whatever the tuner rounds or leaves out."""
     return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)
 
 

@@ -18,7 +18,7 @@ from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import StoredTrial, TrialCache, WinnerCache
 from kerntune.capture import Capture, Probe, Site
 from kerntune.config import Config
-from kerntune.errors import TuningError
+from kerntune.errors import CompileError, TuningError
 from kerntune.kernels.specialize import Specialized
 from kerntune.launch import Loader
 from kerntune.measure.base import TimingProtocol
@@ -162,6 +162,22 @@ def test_a_compile_failure_is_remembered(backend: FakeBackend, folder: Path, mon
     assert "100" not in {x.constexpr_texts()["BLOCK"] for x in asked}
 
 
+def test_a_full_disk_is_not_remembered(backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing of the candidate."""
+    with_candidate = tuner.with_candidate
+
+    def full(recorded: Any, capture: Any, index: int, probe: Probe, candidate: int) -> Any:
+        if candidate == 1:
+            raise CompileError("no space left on device") from OSError("no space left on device")
+        return with_candidate(recorded, capture, index, probe, candidate)
+
+    monkeypatch.setattr(tuner, "with_candidate", full)
+    first = Run(backend, folder, *RULES)
+    assert [f.reason for f in first.found.failures] == ["no space left on device"]
+    monkeypatch.undo()
+    assert Run(backend, folder, *RULES).winner == 64
+
+
 def test_a_wrong_candidate_is_remembered(backend: FakeBackend, folder: Path) -> None:
     wrong = block(64, 100.0, wrong=True)
     first = Run(backend, folder, wrong, *RULES)
@@ -250,6 +266,20 @@ def test_another_shape_is_another_question(backend: FakeBackend, folder: Path, n
     Run(backend, folder, *RULES, call=call(N))
     again = Run(backend, folder, *RULES, call=call(n))
     assert again.timed == set(BLOCKS)
+
+
+def test_tuners_that_round_their_winners_keys_have_exact_trials(backend: FakeBackend, folder: Path) -> None:
+    keys = []
+    for n in (N, N - 16):
+        kernel, x = tuned(*BLOCKS), torch.empty(N, device="cuda")
+        kernel.tuning_key = lambda arguments: ("rounded up to", N)
+        site = captured(backend, lambda k=kernel, x=x, n=n: k[by_block](x, x, n, 2.0)).launches[0].site
+        assert site is not None
+        winners = Winners(WinnerCache(folder), TuneMode.AUTO, backend.gpu)
+        keys.append((winners.key(site), Trials(winners).key(site)))
+    (winner, trial), (same_winner, other_trial) = keys
+    assert winner == same_winner
+    assert trial != other_trial
 
 
 def test_without_a_store_nothing_is_written(backend: FakeBackend, folder: Path) -> None:

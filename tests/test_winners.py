@@ -216,3 +216,14 @@ def test_a_damaged_entry_is_a_miss_and_set_aside(backend: FakeBackend, winners: 
     assert len(winners.cache.damaged) == 1
     assert not path.exists()
     assert path.with_suffix(".damaged").exists()
+
+
+def test_the_winner_among_fewer_candidates_is_the_incumbent_among_more(backend: FakeBackend, winners: Winners) -> None:
+    more = site(backend, tuned(32, 64, 128, 256))
+    assert winners.incumbent(more) is None
+    winners.keep(site(backend), 1, 1.0)
+    assert winners.incumbent(more) == 2
+    assert winners.incumbent(site(backend)) is None, "that one is stored, not an incumbent"
+    assert winners.incumbent(site(backend, tuned(32, 64))) is None, "the winner is no candidate any more"
+    assert winners.incumbent(site(backend, tuned(32, 64, 128), n=N - 1)) is None
+    assert other_mode(winners, TuneMode.FORCE).incumbent(more) is None

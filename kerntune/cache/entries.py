@@ -66,6 +66,15 @@ class Entries(Generic[T]):
         """All entries that can be read."""
         return [entry for path in self.paths(pattern) if (entry := self.read(path)) is not None]
 
+    def mentioning(self, text: str) -> list[T]:
+        """All entries whose file holds a text: decodes only these, so a large folder is gone through quickly."""
+        found = []
+        for path in self.paths():
+            with contextlib.suppress(OSError):
+                if text.encode() in path.read_bytes() and (entry := self.read(path)) is not None:
+                    found.append(entry)
+        return found
+
     def clear(self) -> int:
         """Remove all entries; how many there were."""
         paths = self.paths()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from kerntune.cache import shipped
 from kerntune.cache.entries import Entries, default_folder
 from kerntune.cache.missed import why_missed
@@ -50,6 +52,12 @@ class WinnerCache:
     def entries(self) -> list[Winner]:
         """All winners of the folder that can be read."""
         return self._entries.all()
+
+    def of_other_configs(self, key: WinnerKey) -> list[Winner]:
+        """Winners of the very same question among other configs, in a stable order."""
+        bare = msgspec.structs.replace(key, configs=())
+        found = self._entries.mentioning(key.source)
+        return [w for w in found if w.key != key and msgspec.structs.replace(w.key, configs=()) == bare]
 
     def clear(self) -> int:
         """Remove all winners of the folder; how many there were."""
