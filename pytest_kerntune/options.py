@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -141,9 +142,9 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(option.ini, f"Default of {option.flag}: {ini_help}", type="string", default="")
 
 
-def enabled(config: pytest.Config) -> bool:
-    """Whether this run tunes and compares."""
-    return bool(config.getoption("kerntune") or config.getini("kerntune"))
+def enabled(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
+    """Whether this run tunes and compares. ``given`` is what pytest has parsed so far, if it hasn't parsed all."""
+    return bool((config.option if given is None else given).kerntune or config.getini("kerntune"))
 
 
 def refuse_without_kerntune(config: pytest.Config) -> None:
@@ -156,10 +157,16 @@ def refuse_without_kerntune(config: pytest.Config) -> None:
         )
 
 
-def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> Options:
-    """Read and check every option; :class:`pytest.UsageError` names the option or ini key that is wrong."""
+def resolve(
+    config: pytest.Config, given: argparse.Namespace | None = None, environ: Mapping[str, str] = os.environ
+) -> Options:
+    """Read and check every option; :class:`pytest.UsageError` names the option or ini key that is wrong.
+
+    ``given`` is what pytest has parsed so far, if it hasn't parsed all.
+    """
     try:
-        return _resolve(_Source(config), environ.get("CI", "").lower() not in ("", "0", "false", "no"))
+        ci = environ.get("CI", "").lower() not in ("", "0", "false", "no")
+        return _resolve(_Source(config, config.option if given is None else given), ci)
     except KerntuneError as exc:
         raise pytest.UsageError(str(exc)) from None
 
@@ -235,12 +242,13 @@ def _targets(text: str, where: str) -> tuple[str, ...]:
 class _Source:
     """Where values come from: the command line first, then the ini file."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, given: argparse.Namespace) -> None:
         self._config = config
+        self._given = given
         self.root = config.inipath.parent if config.inipath else config.rootpath
 
     def on_command_line(self, flag: str) -> bool:
-        return bool(self._config.getoption(_OPTION[flag].dest))
+        return bool(getattr(self._given, _OPTION[flag].dest))
 
     def switch(self, flag: str) -> bool:
         return self.on_command_line(flag) or bool(self._config.getini(_OPTION[flag].ini))
@@ -265,7 +273,7 @@ class _Source:
 
     def _text(self, name: str) -> tuple[str, str]:
         option = _OPTION[name]
-        given = self._config.getoption(option.dest) if option.flag else None
+        given = getattr(self._given, option.dest) if option.flag else None
         if given is not None:
             return str(given), option.flag
         return str(self._config.getini(option.ini)), f"ini key {option.ini}"
