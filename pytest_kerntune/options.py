@@ -13,6 +13,7 @@ import pytest
 
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.policy import Missing, Policy, TuneMode, Update
+from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_tolerance
 
 if TYPE_CHECKING:
@@ -93,6 +94,12 @@ OPTIONS = (
     ),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
     Option("", "kerntune_scope", "What is timed: kernels (default: the recorded launches) or op (the whole call)."),
+    Option(
+        "",
+        "kerntune_static",
+        "Rules of the static gate, as 'registers=0.1 spills=warn occupancy=warn:20% all': a share, fail, warn or off; "
+        "all: every candidate config is compiled.",
+    ),
 )
 
 
@@ -198,6 +205,7 @@ def _policy(source: _Source, update: Update, ci: bool) -> Policy:
         missing=_missing(source, update, ci),
         strict=source.switch("--kerntune-strict"),
         ci=ci,
+        static=source.read("kerntune_static", parse_static, plain.static),
     )
 
 

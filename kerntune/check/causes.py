@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from kerntune.binary.stages import first_difference
 from kerntune.config import Config
 from kerntune.device import Environment
 from kerntune.recording import Recording, differences
+from kerntune.static.launches import LaunchStatic
 
 
 def causes(before: Recording, after: Recording, then: Environment, today: Environment) -> tuple[str, ...]:
@@ -38,3 +40,35 @@ def config_causes(before: Sequence[tuple[str, Config | None]], after: Sequence[t
         if then != now
     ]
     return changed or ["config unchanged"]
+
+
+def attribution(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> str:
+    """What made other code of a launch, and the first compiler stage where it shows; empty if the code is the same.
+
+    Same source and another Triton: the compiler. Another source: the code. Else the config, or what the arguments
+    told the compiler (types, alignment, strides of 1). Several can be to blame together.
+    """
+    if before.code == after.code:
+        return ""
+    blamed = list(_blamed(before, after, triton_before, triton_after))
+    why = " and ".join(blamed) or "environment (same source, config, arguments and compiler)"
+    stage = first_difference(before.stages, after.stages)
+    return f"{after.kernel}: because of {why}" + (f", first in {stage}" if stage else "")
+
+
+def _blamed(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> Iterator[str]:
+    if before.source != after.source:
+        yield "code (its source changed)"
+    if before.config != after.config:
+        yield f"config ({before.config} -> {after.config})"
+    tuned = {*(before.config or Config()).all_kwargs(), *(after.config or Config()).all_kwargs()}
+    told = [
+        f"{name}: {before.compiled_for[name]} -> {text}"
+        for name, text in after.compiled_for.items()
+        if name not in tuned and before.compiled_for.get(name, text) != text
+    ]
+    if told:
+        yield f"arguments ({'; '.join(told)})"
+    compilers = before.compiler or f"Triton {triton_before}", after.compiler or f"Triton {triton_after}"
+    if triton_before != triton_after or (before.compiler and compilers[0] != compilers[1]):
+        yield f"compiler ({compilers[0]} -> {compilers[1]})"
