@@ -32,9 +32,8 @@ def config_reports(capture: Capture, spec: DeviceSpec) -> tuple[ConfigReport, ..
         candidates = _distinct(_candidates(capture, spec))
     capture.compiler.compile_all([c.launch for c in candidates if isinstance(c.launch, Specialized)])
     compiled = [_compiled(capture, c.launch) for c in candidates]
-    figures = iter(
-        metrics_of([binary_input(c.binary, c.data, c.asm) for c in compiled if isinstance(c, Compiled)], spec)
-    )
+    inputs = [binary_input(c.binary, c.data, c.asm) for c in compiled if isinstance(c, Compiled)]
+    figures = iter(metrics_of(inputs, spec))
     return tuple(
         _report(c, next(figures) if isinstance(made, Compiled) else made)
         for c, made in zip(candidates, compiled, strict=True)
