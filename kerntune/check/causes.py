@@ -61,7 +61,7 @@ def _blamed(before: LaunchStatic, after: LaunchStatic, triton_before: str, trito
         yield "code (its source changed)"
     if before.config != after.config:
         yield f"config ({before.config} -> {after.config})"
-    tuned = {*(before.config or Config()).all_kwargs(), *(after.config or Config()).all_kwargs()}
+    tuned = {name for config in (before.config, after.config) if config is not None for name in config.all_kwargs()}
     told = [
         f"{name}: {before.compiled_for[name]} -> {text}"
         for name, text in after.compiled_for.items()
