@@ -335,13 +335,52 @@ def test_stages_and_what_was_compiled_for_are_stored(project: Project) -> None:
     assert launch.compiler.startswith(f"Triton {triton.__version__}, assembler ")
 
 
-def test_another_constant_is_the_arguments_doing(project: Project) -> None:
+def test_another_constant_that_the_caller_wrote(project: Project) -> None:
     record(project)
     with project.static_run(SM90) as run:
         (result,) = run.check(functools.partial(scaled, size=128), x_of()).commit()
-    assert one_cause(result) == (
-        "scale_kernel: because of arguments (BLOCK: constexpr 64 -> constexpr 128), first in TTIR"
-    )
+    assert one_cause(result) == ("scale_kernel: because of constants (BLOCK: 64 -> 128), first in TTIR")
+
+
+def test_another_option_that_the_caller_wrote(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, num_warps=1), x_of()).commit()
+    assert one_cause(result) == "scale_kernel: because of options (num_warps: 4 -> 1), first in TTGIR"
+
+
+def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
+    wide = functools.partial(scaled, size=1024)
+    record(project, wide)
+
+    def sliced(x: torch.Tensor) -> torch.Tensor:
+        return wide(torch.cat([x[:1], x])[1:])
+
+    with project.static_run(SM90) as run:
+        (result,) = run.check(sliced, x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "loads from global memory got narrower: 128 -> 32 bits" in result.message
+    assert "because of arguments (" in one_cause(result)
+    assert "*fp32, divisible by 16 -> *fp32" in one_cause(result)
+
+
+def test_another_config_says_what_differs_of_it(project: Project) -> None:
+    record(project, tuned_call(256))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(tuned_call(128), x_of()).commit()
+    assert "because of config (BLOCK: 256 -> 128), first in TTIR" in one_cause(result)
+
+
+def test_compile_time_is_stored_where_the_compiler_ran(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    record(project)
+    assert stored(project).compile_seconds > 0
+    (path,) = project.files()
+    path.unlink()
+    record(project)
+    assert stored(project).compile_seconds is None
 
 
 def test_another_compiler_of_the_same_source(project: Project) -> None:
