@@ -315,10 +315,10 @@ class Capture:
         finally:
             JITFunction.run = original
 
-    def probe(self, site: Site, index: int) -> Probe:
+    def probe(self, site: Site, index: int, target: Target | None = None) -> Probe:
         """What candidate ``index`` of a site would launch; nothing runs but its hook, whose writes are undone.
 
-        Only inside :meth:`active`. Raises what specializing raises.
+        For ``target``, else for the backend's first. Only inside :meth:`active`. Raises what specializing raises.
         """
         candidate = site.candidates[index]
         seen: list[tuple[Any, Sequence[Any], dict[str, Any]]] = []
@@ -331,7 +331,7 @@ class Capture:
         finally:
             self._local.probe = None
         jit, args, kwargs = seen[-1]
-        launch = self._specialize(jit, args, kwargs, self.backend.targets[0])
+        launch = self._specialize(jit, args, kwargs, target or self.backend.targets[0])
         return Probe(launch, self._grid(jit, kwargs.get("grid"), launch.bound, kwargs, launch.options.num_warps))
 
 

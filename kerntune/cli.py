@@ -54,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
+    _static(commands.add_parser("static", help="what is known of kernels without running them"))
     _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
@@ -92,6 +93,32 @@ def _diff(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
     _json(form)
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
+
+
+def _static(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    diff = _command(commands, "diff", run_static_diff, "two baselines, revisions or Tritons side by side, worst first")
+    diff.add_argument(
+        "names",
+        metavar="A [B] | TESTS",
+        nargs="*",
+        help="folders, git revisions of the baseline folder, or Triton series in it such as triton-3.9 (default of B: "
+        "the baseline folder as it is now); with --python what pytest is to run (its options after --)",
+    )
+    diff.add_argument(
+        "--python",
+        metavar="PATH",
+        action="append",
+        help="compile the tests' kernels in this environment too and compare with the current one; given twice, these "
+        "two are compared",
+    )
+    diff.add_argument("--target", metavar="TARGET[,TARGET]", help="what --python compiles for, as cuda:90,hip:gfx942")
+    _folder(diff)
+    _case(diff)
+    form = diff.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request, or a job summary")
+    _json(form)
+    diff.add_argument("--exit-code", action="store_true", help="exit with 1 if a rule of the static gate fails")
 
 
 def _refresh(parser: argparse.ArgumentParser) -> None:
@@ -177,6 +204,13 @@ def run_diff(args: argparse.Namespace) -> int:
     from kerntune.commands import diff
 
     return diff.run(args)
+
+
+def run_static_diff(args: argparse.Namespace) -> int:
+    """``kerntune static diff``."""
+    from kerntune.commands import static_diff
+
+    return static_diff.run(args)
 
 
 def run_apply(args: argparse.Namespace) -> int:

@@ -6,11 +6,12 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kerntune import compat
 from kerntune.binary.identity import code_identity, text_identity
+from kerntune.binary.stages import stage_hashes, strip_locations
 from kerntune.errors import TrialError
 from kerntune.farm.farm import Farm
 from kerntune.farm.stream import Compilations
@@ -35,6 +36,14 @@ class Compiled:
     asm: str
     access: Access
     metadata: Mapping[str, Any]
+    stages: Mapping[str, str]
+    """A hash of each compiler stage's text, in their order (:func:`kerntune.binary.stages.stage_hashes`)."""
+
+    compiled_for: Mapping[str, str]
+    """What the launch was specialized for, by argument, constant and option, for people."""
+
+    seconds: float | None = None
+    """What the compiler took; None where its cache answered."""
 
 
 class Compiler:
@@ -85,10 +94,14 @@ class Compiler:
         self._compilations = Compilations(self._compilations.farm.like())
 
     def _remember(self, launch: Specialized, result: Any) -> Compiled | TrialError:
-        found = type(result)(str(result)) if isinstance(result, TrialError) else describe(launch, result)
+        failed = isinstance(result, TrialError)
+        found = type(result)(str(result)) if failed else self._describe(launch, result)
         with self._lock:
             self._kernels[id(launch.jit)] = launch.jit  # keys hold its address, which must not be used again
             return self._done.setdefault(launch.key(), found)
+
+    def _describe(self, launch: Specialized, kernel: Any) -> Compiled:
+        return replace(describe(launch, kernel), seconds=self._compilations.seconds.get(kernel.hash))
 
 
 def describe(launch: Specialized, kernel: Any) -> Compiled:
@@ -120,7 +133,9 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         global_scratch=_scratch(metadata, "global"),
         profile_scratch=_scratch(metadata, "profile"),
     )
-    return Compiled(binary, data, ttir, asm, access_of(ttir, launch.target), metadata)
+    access = access_of(ttir, launch.target)
+    stages = stage_hashes(kernel.asm, asm_stage)
+    return Compiled(binary, data, ttir, asm, access, metadata, stages, launch.compiled_for())
 
 
 def _arch(launch: Specialized, asm: str) -> str:
@@ -143,31 +158,3 @@ def _options(options: Any) -> dict[str, Any]:
 
 NOT_CODE = frozenset({"extern_libs", "backend_name"})
 """Options that hold paths of this machine or repeat the target; libdevice's effect is in the assembly text."""
-
-
-def strip_locations(ttir: str) -> str:
-    """MLIR text without source locations: the same module, whatever file and line it came from."""
-    lines = [line for line in ttir.splitlines() if not line.startswith("#loc")]
-    return "\n".join(_without_loc(line) for line in lines) + "\n"
-
-
-def _without_loc(line: str) -> str:
-    out, at = [], 0
-    for match in re.finditer(r"\s*\bloc\(", line):
-        if match.start() < at:
-            continue
-        out.append(line[at : match.start()])
-        at = _closing(line, match.end())
-    return "".join(out) + line[at:]
-
-
-def _closing(line: str, at: int) -> int:
-    depth, quoted = 1, False
-    while at < len(line) and depth:
-        char = line[at]
-        if char == '"' and line[at - 1] != "\\":
-            quoted = not quoted
-        elif not quoted:
-            depth += (char == "(") - (char == ")")
-        at += 1
-    return at

@@ -30,6 +30,9 @@ class Recorded:
     asm: dict[str, str] = field(default_factory=dict)
     """Assembly text by the checksum of the binary it became."""
 
+    compiled: dict[tuple[str, str], Compiled] = field(default_factory=dict)
+    """What is known of a compilation beside its binary, by the checksums of the binary and its TTIR."""
+
     failures: dict[int, TrialError] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
     """Per storage its first content on the device; empty where nothing runs."""
@@ -110,6 +113,7 @@ def keep(recorded: Recorded, compiled: Compiled) -> None:
     recorded.artifacts[compiled.binary.sha256] = compiled.data
     recorded.artifacts[compiled.binary.ttir_sha256] = compiled.ttir.encode()
     recorded.asm[compiled.binary.sha256] = compiled.asm
+    recorded.compiled[compiled.binary.sha256, compiled.binary.ttir_sha256] = compiled
 
 
 def _compiled(capture: Capture, pending: Pending, target: Target) -> Compiled:

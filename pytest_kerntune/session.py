@@ -15,6 +15,7 @@ from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
 from pytest_kerntune.benchmark_json import write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
+from pytest_kerntune.early import take
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
@@ -77,11 +78,17 @@ class Gate:
         from kerntune.check import open_session
 
         backend = self.config.hook.pytest_kerntune_backend(config=self.config)
-        self._engine = open_session(self.options.settings(), backend)
-        self.config.add_cleanup(self._engine.close)
-        if not self.controller:
-            self._engine.start()
-        self.header = tuple(self._engine.header())
+        started = take(self.config)
+        if started is not None and backend is not None:
+            started.close()  # a conftest chose otherwise
+            started = None
+        if started is None:
+            started = open_session(self.options.settings(), backend)
+            self.config.add_cleanup(started.close)
+            if not self.controller:
+                started.start()
+        self._engine = started
+        self.header = tuple(started.header())
 
     def pytest_report_header(self) -> list[str]:
         return [f"kerntune: {line}" for line in self.header]

@@ -106,10 +106,9 @@ EXPORTS = {
     },
     "kerntune.static": {
         "BinaryInput",
-        "DEFAULT_THRESHOLDS",
+        "DEFAULT_RULES",
         "Finding",
         "StaticMetrics",
-        "Thresholds",
         "Violation",
         "compare_static",
         "launch_violations",
