@@ -6,11 +6,14 @@ import enum
 
 import msgspec
 
+from kerntune.stats import spent
+
 DEFAULT_TOLERANCE = 0.02
 """2 %: an order above the paired replay's noise on one GPU (0.03 to 0.2 % over fresh processes)."""
 
 DEFAULT_LEVEL = 0.999
-"""Two-sided level of the interval that a verdict needs: one wrong end in 2000 per decision."""
+"""Two-sided level of all verdicts of a run together: one run in a thousand may have a wrong one, however many cases it
+has. A gate of 0.1 % a case would be red one run in five over 200 cases."""
 
 
 class Verdict(enum.Enum):
@@ -61,14 +64,20 @@ class TuneMode(enum.Enum):
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one case is judged. ``tolerance`` is relative (0.02 is 2 %); ``floor_ns`` is in nanoseconds:
-    a slowdown smaller than it never fails a test, however small the kernel."""
+    a slowdown smaller than it never fails a test, however small the kernel. ``level`` is that of the whole run (0..1)
+    and ``cases`` how many decisions share it."""
 
     tolerance: float = DEFAULT_TOLERANCE
     floor_ns: float = 0.0
     level: float = DEFAULT_LEVEL
+    cases: int = 1
     missing: Missing = Missing.RECORD
     strict: bool = False
     ci: bool = False
+
+    def level_of(self, decision: int) -> float:
+        """The two-sided level of decision number ``decision`` (from 1), so that all together keep to :attr:`level`."""
+        return 1 - spent(1 - self.level, self.cases, decision)
 
     def outcome(self, verdict: Verdict) -> Outcome:
         """What ``verdict`` does to the test under this policy."""
