@@ -22,22 +22,34 @@ class _Header(msgspec.Struct):
 
 def to_json(value: Any) -> bytes:
     """Indented JSON with sorted keys and a final newline: equal values, equal bytes."""
-    return (
-        msgspec.json.format(msgspec.json.encode(_finite(msgspec.to_builtins(value)), order="sorted"), indent=1) + b"\n"
-    )
+    return msgspec.json.format(msgspec.json.encode(finite(value), order="sorted"), indent=1) + b"\n"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Infinities as the largest float, because JSON has none; NaN has no place in a file of ours."""
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
             raise StoreError("a figure is not a number (NaN) and can't be stored")
         return math.copysign(sys.float_info.max, value)
+    if isinstance(value, msgspec.Struct):
+        fields = {f: getattr(value, f) for f in value.__struct_fields__}
+        changed = {f: new for f, old in fields.items() if (new := finite(old)) is not old}
+        return _plain(value, changed) if changed else value
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        found = {k: finite(v) for k, v in value.items()}
+        return found if any(found[k] is not value[k] for k in value) else value
     if isinstance(value, (list, tuple)):
-        return [_finite(v) for v in value]
+        items = [finite(v) for v in value]
+        return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
     return value
+
+
+def _plain(value: msgspec.Struct, changed: dict[str, Any]) -> Any:
+    """A copy that keeps what its class would make of the changed fields from happening again."""
+    copy = msgspec.structs.replace(value)
+    for name, new in changed.items():
+        msgspec.structs.force_setattr(copy, name, new)
+    return copy
 
 
 def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: type[StoreError] = StoreError) -> T:

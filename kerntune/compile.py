@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from kerntune import compat
 from kerntune.binary.identity import code_identity, text_identity
-from kerntune.errors import CompileError, TrialError
-from kerntune.kernels.source import kernel_file
+from kerntune.errors import TrialError
+from kerntune.farm.farm import Farm
+from kerntune.farm.stream import Compilations
 from kerntune.kernels.specialize import Specialized
 from kerntune.kernels.writes import Access, access_of
 from kerntune.recording import Binary, Scratch
@@ -24,9 +23,6 @@ ASSEMBLY: dict[str, tuple[Literal["ptx", "amdgcn"], Literal["cubin", "hsaco"]]] 
     "hip": ("amdgcn", "hsaco"),
 }
 """Per backend: the last text stage and the binary stage of Triton's pipeline."""
-
-COMPILE_THREADS = min(16, os.cpu_count() or 1)
-"""Compilations at a time in one process: LLVM and ptxas release the interpreter lock."""
 
 
 @dataclass(frozen=True)
@@ -42,62 +38,60 @@ class Compiled:
 
 
 class Compiler:
-    """Compiles each distinct specialization once in this process (Triton's own disk cache serves the next one)."""
+    """Compiles each distinct specialization once in this process (Triton's own disk cache serves the next one).
 
-    def __init__(self) -> None:
+    The work is done by a :class:`kerntune.farm.Farm`, whose processes start when they are first needed.
+    """
+
+    def __init__(self, farm: Farm | None = None) -> None:
         self._done: dict[str, Compiled | TrialError] = {}
         self._keep: list[Specialized] = []
         self._lock = threading.Lock()
+        self._compilations = Compilations(farm or Farm())
 
     def compile(self, launch: Specialized) -> Compiled:
         """The compiled kernel of a launch. Raises :class:`CompileError`, the same one each time."""
-        key = launch.key()
-        with self._lock:
-            found = self._done.get(key)
-        if found is None:
-            try:
-                found = compile_one(launch)
-            except TrialError as exc:
-                found = exc
-            with self._lock:
-                self._done[key] = found
-                self._keep.append(launch)
+        ((_, found),) = self.compile_stream([launch])
         if isinstance(found, TrialError):
             raise found
         return found
 
     def compile_all(self, launches: Sequence[Specialized]) -> None:
-        """Compile ahead, several at a time, one target after the other; failures wait for :meth:`compile`.
+        """Compile ahead, several at a time; failures wait for :meth:`compile`."""
+        for _ in self.compile_stream(launches):
+            pass
 
-        One target at a time, because Triton 3.6 makes wrong code when threads of one process compile for several.
+    def compile_stream(self, launches: Iterable[Specialized]) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
+        """Each launch once, with what came of it, in the order in which they are done: what is known comes first.
+
+        The front end of all launches runs before the first result; from then on the processes are never short of work,
+        however long the caller takes between results. Closing the iterator cancels what has not begun.
         """
-        for target in dict.fromkeys(launch.target for launch in launches):
-            mine = {x.key(): x for x in launches if x.target == target}
-            with ThreadPoolExecutor(COMPILE_THREADS) as pool:
-                list(pool.map(self._quietly, mine.values()))
+        by_key: dict[str, list[Specialized]] = {}
+        for launch in launches:
+            by_key.setdefault(launch.key(), []).append(launch)
+        with self._lock:
+            known = {key: self._done[key] for key in by_key if key in self._done}
+        for key, found in known.items():
+            yield from ((same, found) for same in by_key[key])
+        for launch, result in self._compilations.stream([x[0] for key, x in by_key.items() if key not in known]):
+            found = self._remember(launch, result)
+            yield from ((same, found) for same in by_key[launch.key()])
 
-    def _quietly(self, launch: Specialized) -> None:
-        try:
-            self.compile(launch)
-        except TrialError:
-            return
+    def close(self) -> None:
+        """End the compiling processes. Later calls start new ones."""
+        self._compilations.farm.close()
+        self._compilations = Compilations(self._compilations.farm.like())
 
-
-def compile_one(launch: Specialized) -> Compiled:
-    """Run Triton's compiler on one launch; :class:`CompileError` with the kernel, its file and the compiler's words."""
-    import triton
-
-    source = compat.source_of(launch.jit, launch.signature, launch.constexprs, launch.attrs)
-    target = compat.gpu_target(launch.target.backend, launch.target.triton_arch, launch.target.warp_size)
-    try:
-        kernel = triton.compile(source, target=target, options=dict(vars(launch.options)))
-    except Exception as exc:
-        text = str(exc).strip() or type(exc).__name__
-        raise CompileError(f"kernel {launch.name} ({kernel_file(launch.jit)}) for {launch.target}: {text}") from exc
-    return _describe(launch, kernel)
+    def _remember(self, launch: Specialized, result: Any) -> Compiled | TrialError:
+        found = result if isinstance(result, TrialError) else describe(launch, result)
+        with self._lock:
+            self._keep.append(launch)  # keys hold addresses, which must not be used again
+            return self._done.setdefault(launch.key(), found)
 
 
-def _describe(launch: Specialized, kernel: Any) -> Compiled:
+def describe(launch: Specialized, kernel: Any) -> Compiled:
+    """What is kept of Triton's ``CompiledKernel``."""
     asm_stage, binary_stage = ASSEMBLY[launch.target.backend]
     asm, data, ttir = kernel.asm[asm_stage], kernel.asm[binary_stage], strip_locations(kernel.asm["ttir"])
     metadata = kernel.metadata._asdict()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from kerntune.codec import finite
 from kerntune.report import storable
 from kerntune.result import CaseResult
 
@@ -42,7 +43,7 @@ def carried(record: Record) -> dict[str, msgspec.Raw]:
 def attach(report: pytest.TestReport, payload: Payload) -> None:
     """Put a payload on a report."""
     results = tuple(storable(r) for r in payload.results)
-    text = msgspec.json.encode(msgspec.structs.replace(payload, results=results)).decode()
+    text = msgspec.json.encode(finite(msgspec.structs.replace(payload, results=results))).decode()
     setattr(report, ATTRIBUTE, text)
 
 

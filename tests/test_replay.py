@@ -20,7 +20,7 @@ from kerntune.launch import Loader
 from kerntune.policy import Policy, Verdict
 from kerntune.recorder import Recorded
 from kerntune.recording import Normal, Recording, Stored
-from kerntune.replay import BLOCKS, MORE_BLOCKS, Pair, Pairing, pair, shared_memory
+from kerntune.replay import BLOCKS, MORE_BLOCKS, Pair, Pairing, common_plan, live_memory, pair
 from kerntune.stats import Estimate
 
 LEVEL = 0.999
@@ -49,7 +49,8 @@ def large() -> None:
 def pairing(backend: FakeBackend, a: Recorded, b: Recorded) -> Pairing:
     """``a`` as a stored baseline, ``b`` as today's."""
     artifacts = {**a.artifacts, **b.artifacts}
-    memory, theirs = shared_memory(backend.gpu, b.recording, b.sources, a.recording, artifacts)
+    storages, theirs = common_plan(b.recording, a.recording)
+    memory = live_memory(backend.gpu, storages, b.sources, artifacts)
     return pair(Loader(backend.gpu), theirs, b.recording, memory, artifacts)
 
 
@@ -197,7 +198,8 @@ def test_temporaries_may_differ_in_number(backend: FakeBackend, before: int, aft
 
 
 def shared_of(backend: FakeBackend, mine: Recorded, theirs: Recorded) -> tuple[Any, Recording]:
-    return shared_memory(backend.gpu, mine.recording, mine.sources, theirs.recording, theirs.artifacts)
+    storages, renumbered = common_plan(mine.recording, theirs.recording)
+    return live_memory(backend.gpu, storages, mine.sources, theirs.artifacts), renumbered
 
 
 def test_equal_memory_plans_share_everything(backend: FakeBackend) -> None:

@@ -85,7 +85,7 @@ def pointwise_config(hints: KernelHints, recipe: Recipe, limits: Bounds) -> Conf
     if hints.min_elements_per_thread and recipe.least_per_thread:
         x *= ceil(max(tile, hints.min_elements_per_thread * _threads(warps, limits)) / tile)
     blocks["x"] = min(widen_for_grid(x, size, warps, limits), size)
-    check_blocks(blocks, hints.sizes, limits)
+    check_blocks({"x": blocks["x"]}, hints.sizes, limits)  # y and z were only clipped
     return as_config(blocks, warps, recipe.stages, recipe.options)
 
 

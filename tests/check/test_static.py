@@ -17,11 +17,10 @@ from check.project import Project
 from kerntune.baseline import BaselineStore, StaticBaseline
 from kerntune.codec import to_json
 from kerntune.config import Config
-from kerntune.errors import BaselineError, UsageError
+from kerntune.errors import BaselineError, CompileError, UsageError
 from kerntune.policy import Outcome, Update, Verdict
 
 SM90, SM80 = "cuda:90", "cuda:80"
-SPILLS = "static.py reads finding.message; the rules' findings have text"
 
 
 @triton.jit
@@ -109,7 +108,6 @@ def test_the_baselines_targets_are_the_default(project: Project, monkeypatch: py
     assert [str(t) for t in session.backend.targets] == [SM80, SM90]
 
 
-@pytest.mark.xfail(strict=True, raises=AttributeError, reason=SPILLS)
 def test_a_kernel_that_starts_to_spill_fails(project: Project) -> None:
     record(project, reduced)
     with project.static_run(SM90) as run:
@@ -120,7 +118,6 @@ def test_a_kernel_that_starts_to_spill_fails(project: Project) -> None:
     assert any("spilled" in f for f in result.findings)
 
 
-@pytest.mark.xfail(strict=True, raises=AttributeError, reason=SPILLS)
 def test_what_only_warns_is_a_note(project: Project) -> None:
     record(project)
     rewrite(project, code_bytes=16)
@@ -148,11 +145,15 @@ def test_what_does_not_compile_fails_for_its_target_and_is_not_recorded(project:
     assert len(project.files()) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="without a baseline a case that can't be compiled is NEW, and its test passes")
 def test_what_never_compiled_fails_its_test(project: Project) -> None:
-    with project.static_run(SM80) as run:
-        (result,) = run.check(functools.partial(scaled, num_ctas=2), x_of()).commit()
-    assert result.outcome is Outcome.FAIL
+    with project.static_run(SM90, SM80) as run:
+        good, bad = run.check(functools.partial(scaled, num_ctas=2), x_of()).commit()
+    assert (good.outcome, bad.outcome) == (Outcome.PASS, Outcome.FAIL)
+
+
+def test_what_the_only_target_refuses_names_the_kernel(project: Project) -> None:
+    with project.static_run(SM80) as run, pytest.raises(CompileError, match="scale_kernel for cuda:80: num_ctas"):
+        run.check(functools.partial(scaled, num_ctas=2), x_of())
 
 
 def test_what_compiled_before_and_does_not_now_regresses(project: Project) -> None:

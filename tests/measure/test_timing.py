@@ -277,7 +277,10 @@ class Caller:
 
 
 @pytest.mark.parametrize(("refuses", "timer"), [(False, GRAPH), (True, EVENTS)])
-def test_a_whole_call_is_a_graph_if_it_can_be_captured(backend: FakeBackend, refuses: bool, timer: str) -> None:
+def test_a_whole_call_is_a_graph_if_it_can_be_captured(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, refuses: bool, timer: str
+) -> None:
+    monkeypatch.setattr(FakeGpu, "call_graph", FakeGpu.graph)
     call = Caller(backend.gpu, 1234.0, refuses)
     slot = CallSlot(backend.gpu, call, call.preserving, runs=3)
     assert slot.protocol == TimingProtocol(timer, 3, 1)

@@ -50,6 +50,7 @@ class Call:
 class Checked:
     value: Any
     results: tuple[CaseResult, ...]
+    pending: tuple[None, ...] = ()
 
     def commit(self) -> tuple[CaseResult, ...]:
         """Writes a line, and fails where the script says so."""

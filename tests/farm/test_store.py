@@ -1,0 +1,91 @@
+"""What the farm compiles is a hit in Triton's cache, and what Triton compiles is one for the farm."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+import triton
+from triton import knobs
+
+from kerntune.compile import Compiler
+from kerntune.errors import CompileError
+from kerntune.farm.frontend import request_of
+from kerntune.farm.store import is_stored
+
+from . import kernels
+
+
+@contextlib.contextmanager
+def listening(monkeypatch):
+    """``cache_hit`` of each compilation that Triton's listener hears of."""
+    heard: list[bool] = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **told: heard.append(told["cache_hit"]))
+    yield heard
+
+
+def plain(launch):
+    """As ``JITFunction.run`` compiles: the source, the target, the options."""
+    request = request_of(launch)
+    return triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
+
+
+@pytest.mark.parametrize("target", kernels.TARGETS, ids=str)
+def test_triton_finds_what_the_farm_has_compiled(farm, monkeypatch, target):
+    launch = kernels.matmul_launch(target)
+    assert not is_stored(request_of(launch))
+    compiled = Compiler(farm()).compile(launch)
+    assert is_stored(request_of(launch))
+    with listening(monkeypatch) as heard:
+        found = plain(launch)
+    assert heard == [True]
+    assert found.kernel == compiled.data
+    assert found.metadata._asdict() == compiled.metadata
+
+
+def test_the_farm_finds_what_triton_has_compiled(farm, monkeypatch):
+    launch = kernels.add_launch()
+    expected = plain(launch).kernel
+    one = farm()
+    with listening(monkeypatch) as heard:
+        assert Compiler(one).compile(launch).data == expected
+    assert heard == [True]
+    assert one.pids == []
+
+
+@pytest.mark.parametrize("target", kernels.TARGETS, ids=str)
+def test_the_files_are_those_that_triton_writes(farm, cache, monkeypatch, tmp_path, target):
+    launch = kernels.launch(kernels.softmax, kernels.FLOATS, target, B=512)
+    Compiler(farm()).compile(launch)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "other"))
+    plain(launch)
+    assert _files(cache) == _files(tmp_path / "other")
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """Contents by path; a group's file lists absolute paths, of which the last part counts."""
+    out = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        data = path.read_bytes()
+        if path.name.startswith("__grp__"):
+            data = repr(sorted(json.loads(data)["child_paths"])).encode()
+        out[str(path.relative_to(folder))] = data
+    return out
+
+
+def test_always_compile_is_obeyed(farm, monkeypatch):
+    launch = kernels.add_launch()
+    Compiler(farm()).compile(launch)
+    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    with listening(monkeypatch) as heard:
+        Compiler(farm()).compile(launch)
+    assert heard == [False]
+
+
+def test_a_failure_leaves_nothing_in_the_cache(farm):
+    launch = kernels.launch(kernels.abort, kernels.FLOATS, kernels.CUDA90, B=128)
+    with pytest.raises(CompileError, match="SIGABRT"):
+        Compiler(farm()).compile(launch)
+    assert not is_stored(request_of(launch))

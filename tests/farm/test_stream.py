@@ -1,0 +1,146 @@
+"""Launches in, results out: each once, equal ones compiled once, failures with their reason."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import triton
+from triton import knobs
+
+from kerntune.compile import Compiled, Compiler
+from kerntune.errors import CompileError
+from kerntune.farm.deadline import Deadline
+
+from . import kernels
+from .kernels import CUDA90, FLOATS, INTS
+
+BAD = {
+    "abort": ("SIGABRT", kernels.launch(kernels.abort, FLOATS, CUDA90, B=128)),
+    "asm": ("Unknown modifier '.bogus'", kernels.launch(kernels.wide_asm, INTS, CUDA90, B=128)),
+    "letter": ("constraint 'f'", kernels.launch(kernels.float_asm, INTS, kernels.GFX942, B=128)),
+    "front": ("range must be a power of 2", kernels.launch(kernels.bad_front, FLOATS, CUDA90, B=100)),
+    "hang": ("did not come back", kernels.launch(kernels.huge, kernels.HALVES, CUDA90, B=1024)),
+}
+
+
+def test_each_launch_comes_once_and_bad_ones_cost_themselves(farm):
+    good = [kernels.add_launch(t, 64 << i) for i in range(3) for t in kernels.TARGETS]
+    launches = [*(launch for _, launch in BAD.values()), *good]
+    compiler = Compiler(farm(deadline=Deadline(floor=4)))
+    results = {id(launch): found for launch, found in compiler.compile_stream(launches)}
+    assert set(results) == set(map(id, launches))
+    assert all(isinstance(results[id(launch)], Compiled) for launch in good)
+    for words, launch in BAD.values():
+        error = results[id(launch)]
+        assert isinstance(error, CompileError)
+        assert words in str(error)
+        assert f"kernel {launch.name} ({__file__.replace('test_stream', 'kernels')}) for {launch.target}" in str(error)
+
+
+def test_a_failure_is_the_same_error_each_time(farm):
+    compiler = Compiler(farm())
+    errors = []
+    for _ in range(2):
+        with pytest.raises(CompileError) as caught:
+            compiler.compile(BAD["asm"][1])
+        errors.append(caught.value)
+    assert errors[0] is errors[1]
+
+
+def test_what_is_compiled_is_not_compiled_again(farm, monkeypatch):
+    one = farm()
+    compiler = Compiler(one)
+    launch = kernels.add_launch()
+    first = compiler.compile(launch)
+    monkeypatch.setattr(one, "submit", None)
+    assert compiler.compile(kernels.add_launch()) is first
+    assert [found for _, found in compiler.compile_stream([launch, launch])] == [first, first]
+
+
+@triton.jit
+def ignores(x, UNUSED: triton.language.constexpr):
+    triton.language.store(x, 1.0)
+
+
+def test_equal_ir_is_one_job_also_in_a_later_stream(farm, monkeypatch):
+    one = farm()
+    jobs = []
+    submit = one.submit
+    monkeypatch.setattr(one, "submit", lambda job, shape: jobs.append(job) or submit(job, shape))
+    compiler = Compiler(one)
+    launches = [kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in range(4)]
+    results = [found for _, found in compiler.compile_stream(launches[:3])]
+    results.append(compiler.compile(launches[3]))
+    assert len(jobs) == 1
+    assert len({r.data for r in results}) == 1
+    assert len({r.metadata["hash"] for r in results}) == 4
+
+
+def test_equal_ir_that_fails_is_one_job_too(farm, monkeypatch):
+    one = farm()
+    jobs = []
+    submit = one.submit
+    monkeypatch.setattr(one, "submit", lambda job, shape: jobs.append(job) or submit(job, shape))
+    compiler = Compiler(one)
+    for kernel in (twice_bad, twice_bad):
+        for unused in (1, 2):
+            with pytest.raises(CompileError, match="SIGABRT"):
+                compiler.compile(kernels.launch(kernel, FLOATS, CUDA90, B=128, UNUSED=unused))
+    assert len(jobs) == 1
+
+
+@triton.jit
+def twice_bad(x, out, B: triton.language.constexpr, UNUSED: triton.language.constexpr):
+    kernels.abort(x, out, B)
+
+
+def test_closing_the_iterator_cancels_what_has_not_begun(farm):
+    one = farm(workers=1)
+    stream = Compiler(one).compile_stream([kernels.add_launch(block=64 << i) for i in range(8)])
+    next(stream)
+    stream.close()
+    assert one._orders.qsize() > 0
+    one.close()
+    assert one._open == 0
+
+
+def test_without_processes_this_one_compiles_and_says_why_once(farm, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    compiler = Compiler(farm())
+    with pytest.warns(RuntimeWarning, match=r"compiled in this process.*/nowhere/python") as heard:
+        results = dict_of(compiler, [kernels.add_launch(), kernels.add_launch(kernels.GFX942), BAD["asm"][1]])
+    assert len(heard) == 1
+    assert [type(r) for r in results] == [Compiled, Compiled, CompileError]
+    assert "ptxas" in str(results[2])
+
+
+def dict_of(compiler, launches):
+    found = {id(launch): result for launch, result in compiler.compile_stream(launches)}
+    return [found[id(launch)] for launch in launches]
+
+
+def test_settings_that_look_into_the_stages_keep_the_compilation_here(farm, monkeypatch, tmp_path):
+    monkeypatch.setattr(knobs.compilation, "dump_ir", True)
+    monkeypatch.setenv("TRITON_DUMP_DIR", str(tmp_path / "dump"))
+    one = farm()
+    assert Compiler(one).compile(kernels.add_launch()).data[:4] == b"\x7fELF"
+    assert one.pids == []
+    assert list((tmp_path / "dump").rglob("*.ptx"))
+
+
+def test_what_a_compiler_prints_on_request_reaches_the_user(farm, monkeypatch, capfd):
+    monkeypatch.setattr(knobs.nvidia, "dump_nvptx", True)
+    Compiler(farm()).compile(kernels.add_launch())
+    assert ".visible .entry add" in capfd.readouterr().err
+
+
+def test_a_closed_compiler_starts_processes_again(farm):
+    compiler = Compiler(farm())
+    compiler.compile(kernels.add_launch())
+    compiler.close()
+    compiler.compile(kernels.add_launch(block=256))
+    pids = compiler._compilations.farm.pids
+    assert pids
+    compiler.close()
+    assert compiler._compilations.farm.pids == []
