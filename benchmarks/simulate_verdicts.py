@@ -60,7 +60,7 @@ class World:
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of the table. ``upper`` is the 95 % upper bound of the share of false alarms, or the lower of found."""
+    """One figure of the table. ``bound`` is the 95 % upper bound of a share of false alarms, or the lower of found."""
 
     rule: str
     timer: str
@@ -202,7 +202,9 @@ def table(decisions: int, detections: int, seed: int) -> tuple[list[Row], dict[s
         rng, first = np.random.default_rng([seed, index]), len(rows)
         found = ours(rng, world, change, tolerance, count)
         rows.append(row("kerntune", world, change, tolerance, found))
-        key = f"{world.timer} bias {world.process_bias} noise {world.launch_noise} change {change} tolerance {tolerance}"
+        key = (
+            f"{world.timer} bias {world.process_bias} noise {world.launch_noise} change {change} tolerance {tolerance}"
+        )
         processes[key] = round(found["processes"] / rows[-1].decisions, 2)
         if world.process_bias != PROCESS_BIAS:
             found = ours(rng, world, change, tolerance, min(count, detections), world.process_bias)

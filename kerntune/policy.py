@@ -6,8 +6,6 @@ import enum
 
 import msgspec
 
-from kerntune.stats import spent
-
 DEFAULT_TOLERANCE = 0.02
 """2 %: an order above the paired replay's noise on one GPU (0.03 to 0.2 % over fresh processes)."""
 
@@ -60,6 +58,17 @@ class TuneMode(enum.Enum):
     AUTO = "auto"
     FROZEN = "frozen"
     FORCE = "force"
+
+
+def spent(alpha: float, cases: int, decision: int) -> float:
+    """The error that decision number ``decision`` (from 1) may spend of a family's ``alpha``.
+
+    Half is shared by the ``cases`` decisions that were announced; the other half by those that come on top, the n-th
+    of all getting ``cases / (n (n - 1))`` of it. As ``1/(n (n - 1)) = 1/(n - 1) - 1/n``, these sum to one at most.
+    """
+    if decision <= cases:
+        return alpha / 2 / cases
+    return alpha / 2 * cases / (decision * (decision - 1))
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -63,9 +63,7 @@ class Replay:
     change: Estimate
 
 
-def compare(
-    pairs: Pairs, work: Work, level: float, bias: float, settled: Callable[[Estimate, float], bool]
-) -> Replay:
+def compare(pairs: Pairs, work: Work, level: float, bias: float, settled: Callable[[Estimate, float], bool]) -> Replay:
     """Time both sides of ``work`` in turn in fresh processes; the interval has a two-sided ``level`` over both looks.
 
     ``settled(change, a_ns)`` says whether more of them could no longer change the verdict; ``bias`` is the standard
@@ -101,7 +99,7 @@ def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BI
     counts = [len(x) for x in each]
     processes = sum(counts) ** 2 / sum(n * n for n in counts)
     quantile = NormalDist().inv_cdf(1 - (1 - inner) / 2)
-    points, seen = _between(each)
+    points, seen = between(each)
     margin = quantile * max(bias, seen) / processes**0.5
     pooled = widened(hodges_lehmann([x for xs in each for x in xs], inner), margin)
     low, high = min(pooled.low, *points), max(pooled.high, *points)
@@ -109,12 +107,18 @@ def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BI
     return Replay(tuple(median(r.a_ns) for r in replies), tuple(median(r.b_ns) for r in replies), change)
 
 
-def _between(each: Sequence[Sequence[float]]) -> tuple[list[float], float]:
-    """The processes' own estimates, and how they scatter beyond what their blocks explain (a standard deviation)."""
+def between(each: Sequence[Sequence[float]], centre: float | None = None) -> tuple[list[float], float]:
+    """The processes' own estimates, and how they scatter beyond what their blocks explain (a standard deviation).
+
+    They scatter around ``centre`` where that is known, else around their mean.
+    """
     found = [hodges_lehmann(x, ONE_SIGMA) for x in each]
     inside = mean([((e.high - e.low) / 2) ** 2 for e in found])
     points = [e.point for e in found]
-    beyond = variance(points) - inside if len(points) > 1 else 0.0
+    if centre is not None:
+        beyond = mean([(p - centre) ** 2 for p in points]) - inside
+    else:
+        beyond = variance(points) - inside if len(points) > 1 else 0.0
     return points, max(0.0, beyond) ** 0.5 if isfinite(beyond) else 0.0
 
 

@@ -81,17 +81,6 @@ def widened(estimate: Estimate, margin: float) -> Estimate:
     return Estimate(estimate.point, low, high, estimate.level)
 
 
-def spent(alpha: float, cases: int, decision: int) -> float:
-    """The error that decision number ``decision`` (from 1) may spend of a family's ``alpha``.
-
-    Half is shared by the ``cases`` decisions that were announced; the other half by those that come on top, the n-th of
-    all getting ``cases / (n (n - 1))`` of it. As ``1/(n (n - 1)) = 1/(n - 1) - 1/n``, these sum to one however many come.
-    """
-    if decision <= cases:
-        return alpha / 2 / cases
-    return alpha / 2 * cases / (decision * (decision - 1))
-
-
 @lru_cache(maxsize=256)
 def signed_rank_cut(n: int, tail: float) -> int:
     """The largest c with P(T+ <= c - 1) <= tail under the null; 0 if even c = 1 is too likely.

@@ -26,14 +26,16 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "binary",
         "kernels",
         "memory",
+        "farm",
         "compile",
         "plan",
         "capture",
         "recorder",
         "launch",
+        "recompile",
     ),
     ("measure", "verify", "cache", "winners", "tuner", "autotuner", "takeover"),
-    ("static", "baseline", "replay", "worker", "processes", "judge", "check"),
+    ("static", "baseline", "replay", "worker", "processes", "calibration", "judge", "check"),
     ("bundle", "report", "commands", "cli", "pytest_kerntune"),
 )
 """The rooms, in the order in which they may import each other: only from earlier ones."""

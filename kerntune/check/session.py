@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from kerntune.check.call import Call, Checked, Settings
 from kerntune.check.reference import compare_reference
 from kerntune.check.static import check_static, stored_configs
 from kerntune.check.timed import TimedCheck
+from kerntune.check.yardstick import Yardstick
 from kerntune.compile import Compiler
 from kerntune.errors import UsageError
 from kerntune.judge import Evidence, decide
@@ -42,6 +44,9 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
         self._pairs = pairs_for(backend)
+        self._decisions = itertools.count(1)
+        yardstick = settings.yardstick
+        self.yard = Yardstick(yardstick, store, settings.read_only) if yardstick is not None else store
 
     @property
     def device(self) -> str:
@@ -90,7 +95,17 @@ class Session:
                 return self._check_static(call, capture, arguments, value)
             winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
             timed = TimedCheck(
-                self.backend, self.store, winners, self._pairs, call, capture, arguments, self.settings.update, progress
+                self.backend,
+                self.store,
+                winners,
+                self._pairs,
+                call,
+                capture,
+                arguments,
+                self.settings,
+                progress,
+                yard=self.yard,
+                next_decision=lambda: next(self._decisions),
             )
             self._note(call, timed.fingerprint)
             return timed.run(value)

@@ -17,7 +17,7 @@ from kerntune.baseline import (
 from kerntune.capture import Capture
 from kerntune.check.call import Call, Pending
 from kerntune.check.causes import code_cause, config_causes
-from kerntune.check.timed import launch_reports, should_write
+from kerntune.check.results import launch_reports, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
 from kerntune.judge import Evidence, decide
