@@ -55,6 +55,14 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
     _cache(commands.add_parser("cache", help="the winners of earlier tuning"))
+    calibrate = _command(
+        commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
+    )
+    _folder(calibrate)
+    _case(calibrate)
+    calibrate.add_argument(
+        "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
+    )
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
@@ -204,6 +212,13 @@ def run_cache_clear(args: argparse.Namespace) -> int:
     from kerntune.commands import cache
 
     return cache.clear(args)
+
+
+def run_calibrate(args: argparse.Namespace) -> int:
+    """``kerntune calibrate``."""
+    from kerntune.commands import calibrate
+
+    return calibrate.run(args)
 
 
 def run_doctor(args: argparse.Namespace) -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import platform
+import tempfile
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import kerntune
@@ -23,11 +27,12 @@ from pytest_kerntune.stash import MARKER, NODEID
 from pytest_kerntune.terminal import Progress, write_summary
 
 if TYPE_CHECKING:
-    from kerntune.check import Session
+    from kerntune.check import Session, Settings
 
 RECORD = pytest.StashKey[Record]()
 NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
+YARDSTICK = "kerntune_yardstick"
 
 
 class Gate:
@@ -43,6 +48,7 @@ class Gate:
         self._engine: Session | None = None
         self._narrowed = False
         self._unseen: set[str] = set()
+        self._yardstick = ""
         self._progress = Progress(config)
 
     @property
@@ -77,11 +83,37 @@ class Gate:
         from kerntune.check import open_session
 
         backend = self.config.hook.pytest_kerntune_backend(config=self.config)
-        self._engine = open_session(self.options.settings(), backend)
+        self._engine = open_session(self._settings(), backend)
         self.config.add_cleanup(self._engine.close)
         if not self.controller:
             self._engine.start()
         self.header = tuple(self._engine.header())
+
+    def _settings(self) -> Settings:
+        """The options' settings, and the yardstick; xdist's workers are handed the one that the controller made."""
+        settings, name = self.options.settings(), self.options.yardstick_name
+        if not name:
+            return settings
+        if self.worker:
+            made = self.config.workerinput[YARDSTICK]  # type: ignore[attr-defined]
+        else:
+            from pytest_kerntune.against import yardstick
+
+            scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
+            self.config.add_cleanup(scratch.cleanup)
+            made = self._yardstick = str(yardstick(self.config, self.options, Path(scratch.name)))
+        return dataclasses.replace(settings, yardstick=Path(made), yardstick_name=name)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """On xdist's controller, before a worker starts."""
+        node.workerinput[YARDSTICK] = self._yardstick
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """The run's error is shared by all collected tests of it, on every worker alike."""
+        cases = sum(MARKER in item.stash for item in session.items)
+        policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
+        self.options = dataclasses.replace(self.options, policy=policy)
 
     def pytest_report_header(self) -> list[str]:
         return [f"kerntune: {line}" for line in self.header]

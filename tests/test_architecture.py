@@ -36,7 +36,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("measure", "verify", "cache", "winners", "tuner", "autotuner", "takeover"),
     ("static", "baseline", "replay", "worker", "processes", "calibration", "judge", "check"),
-    ("bundle", "report", "commands", "cli", "pytest_kerntune"),
+    ("bundle", "report", "gitref", "commands", "cli", "pytest_kerntune"),
 )
 """The rooms, in the order in which they may import each other: only from earlier ones."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kerntune import compat
@@ -46,7 +47,9 @@ class Session:
         self._pairs = pairs_for(backend)
         self._decisions = itertools.count(1)
         yardstick = settings.yardstick
-        self.yard = Yardstick(yardstick, store, settings.read_only) if yardstick is not None else store
+        self.yard = (
+            Yardstick(yardstick, store, settings.read_only, settings.yardstick_name) if yardstick is not None else store
+        )
 
     @property
     def device(self) -> str:
@@ -65,7 +68,14 @@ class Session:
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
-        return [f"{place}, {versions}", f"baselines {self.store.folder}"]
+        return [f"{place}, {versions}", self._measure()]
+
+    def _measure(self) -> str:
+        """What this run is held against."""
+        name = self.settings.yardstick_name
+        if self.settings.read_only:
+            return f"held against {name}, compiled and replayed today"
+        return f"baselines {self.store.folder}" + (f" as of {name}" if name else "")
 
     def start(self) -> None:
         """Install stand-ins where there is no GPU."""
@@ -115,6 +125,8 @@ class Session:
 
         ``ran`` are the node ids that ran; ``selected_all`` tells that the run was not narrowed.
         """
+        if self.settings.read_only:
+            return []
         out = []
         for path, baseline in self._mine():
             case = baseline.case
@@ -142,7 +154,7 @@ class Session:
             winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
             return lambda site: _first(winners.find(site), len(site.candidates))
         target = self.backend.targets[0]
-        stored = stored_configs(self.store, call, target, fingerprint_of(arguments) if arguments else None)
+        stored = stored_configs(self.yard, call, target, fingerprint_of(arguments) if arguments else None)
 
         def prefer(site: Site) -> Sequence[int]:
             configs = [c.config for c in site.candidates]
@@ -157,12 +169,13 @@ class Session:
 
     def _check_static(self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any) -> Checked:
         found = [
-            check_static(self.store, call, capture, target, arguments, self.settings.update)
+            check_static(self.yard, call, capture, target, arguments, self.settings.update)
             for target in self.backend.targets
         ]
         for result, _ in found:
             self._note(call, result.fingerprint)
-        return Checked(value, tuple(r for r, _ in found), tuple(p for _, p in found), self.store)
+        pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
+        return Checked(value, tuple(r for r, _ in found), pending, self.store)
 
     def _incomplete(self, call: Call, value: Any) -> Checked:
         verdict = decide(Evidence(launched=0), call.policy)

@@ -69,7 +69,6 @@ class TimedCheck:
         self.backend, self.gpu, self.store, self.yard = backend, backend.gpu, store, yard or store
         self.winners, self.pairs, self.next_decision = winners, pairs, next_decision
         self.may_write, self.calibrating, update = not settings.read_only, settings.calibrate, settings.update
-        self.notes: list[str] = []
         self.call, self.capture, self.update, self.progress = call, capture, update, progress
         self.loader = Loader(self.gpu)
         self.recorded = record(capture, backend.targets[0])
@@ -275,6 +274,10 @@ class TimedCheck:
             calibration=calibration,
         )
 
+    def _notes(self) -> tuple[str, ...]:
+        found = self.yard.remark(self.gpu.spec, self.call.case, self.fingerprint)
+        return (found,) if found else ()
+
     def _static(self) -> tuple[LaunchStatic, ...]:
         return launch_statics(self.recorded, self.gpu.spec)
 
@@ -290,7 +293,7 @@ class TimedCheck:
         replayed = standing.replay
         before, after = times(baseline, sample, standing.replay)
         reasons = reasons_of(baseline, self.recorded.recording, self.gpu.environment(), standing)
-        warnings = (*self.notes, *warnings_of(baseline, pending, self.call.policy.tolerance))
+        warnings = (*self._notes(), *warnings_of(baseline, pending, self.call.policy.tolerance))
         shares = [shares_text(parts)] if parts else []
         static = pending.baseline.static if isinstance(pending.baseline, TimeBaseline) else ()
         outcome = self.call.policy.outcome(verdict)

@@ -17,13 +17,21 @@ class Yardstick(BaselineStore):
     A case that a change adds has a baseline in that change only: better held against that than against nothing.
     """
 
-    def __init__(self, folder: Path, own: BaselineStore, alone: bool) -> None:
+    def __init__(self, folder: Path, own: BaselineStore, alone: bool, name: str) -> None:
         super().__init__(folder)
+        self._name = name
         self._own = None if alone else own
 
     def time(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> TimeBaseline | None:
         found = super().time(device, case, fingerprint)
         return self._own.time(device, case, fingerprint) if found is None and self._own else found
+
+    def remark(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> str:
+        if self._own is None or super().time(device, case, fingerprint) is not None:
+            return ""
+        if self._own.time(device, case, fingerprint) is None:
+            return ""
+        return f"{self._name} has no baseline of this case: it was held against this tree's own"
 
     def static(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
         found = super().static(target, triton, case, fingerprint)
