@@ -7,8 +7,8 @@ from statistics import NormalDist, stdev
 
 from kerntune.baseline import Calibration
 from kerntune.policy import DEFAULT_LEVEL
-from kerntune.processes import BLOCKS, Work, between, combine, log_ratios
-from kerntune.stats import Estimate, median
+from kerntune.processes import BLOCKS, ONE_SIGMA, Work, between, combine, log_ratios
+from kerntune.stats import Estimate, hodges_lehmann, median
 from kerntune.worker.pool import Pairs
 
 CALIBRATION_PROCESSES = 4
@@ -26,7 +26,7 @@ def calibrate(pairs: Pairs, work: Work, processes: int = CALIBRATION_PROCESSES) 
     """
     replies = [pairs.run(work.request(BLOCKS, seed)) for seed in range(processes)]
     change = combine(replies, DEFAULT_LEVEL, bias=0.0).change
-    _, bias = between([log_ratios(r) for r in replies], centre=0.0)
+    bias = between([hodges_lehmann(log_ratios(r), ONE_SIGMA) for r in replies], centre=0.0)
     medians = [log(median(r.a_ns + r.b_ns)) for r in replies]
     return Calibration(
         processes=processes,

@@ -37,10 +37,8 @@ def extract(revision: str, folder: Path, into: Path) -> Path:
     An index of its own is used, so checkout filters apply (Git LFS) and nothing staged is lost. A revision without the
     folder gives an empty one.
     """
-    top, folder = top_of(folder), folder.resolve()
-    if not folder.is_relative_to(top):
-        raise UsageError(f"{folder} is not in the repository {top}, so {revision} can't have it")
-    inside = folder.relative_to(top).as_posix()
+    top = top_of(folder.resolve())
+    inside = folder.resolve().relative_to(top).as_posix()
     commit = commit_of(top, revision)
     with tempfile.TemporaryDirectory() as scratch:
         env = {**os.environ, "GIT_INDEX_FILE": str(Path(scratch) / "index")}

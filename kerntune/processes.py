@@ -91,35 +91,34 @@ def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BI
     """One estimate of all processes at a two-sided ``level`` that is spent over :data:`LOOKS` looks.
 
     The blocks of all processes give the exact signed-rank interval. It is widened by what a process adds to all its
-    blocks (the larger of ``bias`` and what the processes show), divided by the root of their effective number, and
-    reaches over every process's own estimate: a border lies outside only if each of them agrees.
+    blocks (the larger of ``bias`` and what the processes show), divided by the root of their effective number. And it
+    reaches to every process: a border lies outside only if none contradicts, which it does where its own estimate,
+    a standard error nearer, lies on the border's other side.
     """
     each = [log_ratios(r) for r in replies]
     inner = 1 - (1 - level) / LOOKS
     counts = [len(x) for x in each]
     processes = sum(counts) ** 2 / sum(n * n for n in counts)
     quantile = NormalDist().inv_cdf(1 - (1 - inner) / 2)
-    points, seen = between(each)
+    own = [hodges_lehmann(x, ONE_SIGMA) for x in each]
+    seen = between(own)
     margin = quantile * max(bias, seen) / processes**0.5
     pooled = widened(hodges_lehmann([x for xs in each for x in xs], inner), margin)
-    low, high = min(pooled.low, *points), max(pooled.high, *points)
+    low, high = min(pooled.low, *(e.high for e in own)), max(pooled.high, *(e.low for e in own))
     change = Estimate(pooled.point, low, high, level).map_exp()
     return Replay(tuple(median(r.a_ns) for r in replies), tuple(median(r.b_ns) for r in replies), change)
 
 
-def between(each: Sequence[Sequence[float]], centre: float | None = None) -> tuple[list[float], float]:
-    """The processes' own estimates, and how they scatter beyond what their blocks explain (a standard deviation).
-
-    They scatter around ``centre`` where that is known, else around their mean.
-    """
-    found = [hodges_lehmann(x, ONE_SIGMA) for x in each]
-    inside = mean([((e.high - e.low) / 2) ** 2 for e in found])
-    points = [e.point for e in found]
+def between(own: Sequence[Estimate], centre: float | None = None) -> float:
+    """How the processes' own estimates (of level :data:`ONE_SIGMA`) scatter beyond what their blocks explain, as a
+    standard deviation: around ``centre`` where that is known, else around their mean."""
+    inside = mean([((e.high - e.low) / 2) ** 2 for e in own])
+    points = [e.point for e in own]
     if centre is not None:
         beyond = mean([(p - centre) ** 2 for p in points]) - inside
     else:
         beyond = variance(points) - inside if len(points) > 1 else 0.0
-    return points, max(0.0, beyond) ** 0.5 if isfinite(beyond) else 0.0
+    return max(0.0, beyond) ** 0.5 if isfinite(beyond) else 0.0
 
 
 def log_ratios(reply: PairReply) -> list[float]:
