@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,26 +21,34 @@ PASSED_ON = ("--kerntune-target", "--kerntune-tune", "--kerntune-cache-dir")
 FINE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 """Ends of the base's run that leave something to compare with. A test that fails there has no base."""
 
+FAILED = "not all tests of the base passed, so their cases are NEW"
+
 LINES = 30
 """Of the base's output, shown when its run breaks off."""
 
 
-def yardstick(config: pytest.Config, options: Options, into: Path) -> Path | None:
-    """The folder of the baselines that this run is held against; None for the project's own."""
+@dataclass(frozen=True)
+class Yard:
+    """The folder of the baselines that a run is held against, and what its reader should know of it."""
+
+    folder: Path
+    remark: str = ""
+
+
+def yardstick(config: pytest.Config, options: Options, into: Path) -> Yard:
+    """What the revision of ``options`` gives, written under ``into``."""
     if options.baselines_ref:
-        return gitref.extract(options.baselines_ref, options.baselines, into)
-    if options.against:
-        with gitref.worktree(options.against, options.root) as root:
-            return export(config, root, gitref.top_of(options.root), into / "base")
-    return None
+        return Yard(gitref.extract(options.baselines_ref, options.baselines, into))
+    with gitref.worktree(options.against, options.root) as root:
+        return export(config, root, gitref.top_of(options.root), into / "base")
 
 
-def export(config: pytest.Config, root: Path, top: Path, into: Path) -> Path:
+def export(config: pytest.Config, root: Path, top: Path, into: Path) -> Yard:
     """Run the same tests in the worktree ``root`` of the repository ``top``, in a process of its own."""
     into.mkdir(parents=True, exist_ok=True)
     tests = counterparts(config, root, top)
     if not tests:
-        return into
+        return Yard(into, "the base has none of these tests, so every case is NEW")
     command = [sys.executable, "-m", "pytest", *plugin_args(), "--kerntune", f"--kerntune-export={into}"]
     command += ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *_selection(config), *tests]
     here = root / _inside(Path(config.invocation_params.dir), top)
@@ -50,7 +59,11 @@ def export(config: pytest.Config, root: Path, top: Path, into: Path) -> Path:
     if done.returncode not in FINE:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES:])
         raise UsageError(f"--kerntune-against: the tests of the base ended with code {done.returncode}:\n{tail}")
-    return into
+    return Yard(into, "" if done.returncode == pytest.ExitCode.OK else f"{FAILED}: {_last_line(done.stdout)}")
+
+
+def _last_line(text: str) -> str:
+    return next((x for x in reversed(text.splitlines()) if x.strip()), "").strip("= ")
 
 
 def counterparts(config: pytest.Config, root: Path, top: Path) -> list[str]:

@@ -49,6 +49,7 @@ class Gate:
         self._narrowed = False
         self._unseen: set[str] = set()
         self._yardstick = ""
+        self._remarks: tuple[str, ...] = ()
         self._progress = Progress(config)
 
     @property
@@ -87,7 +88,7 @@ class Gate:
         self.config.add_cleanup(self._engine.close)
         if not self.controller:
             self._engine.start()
-        self.header = tuple(self._engine.header())
+        self.header = (*self._engine.header(), *self._remarks)
 
     def _settings(self) -> Settings:
         """The options' settings, and the yardstick; xdist's workers are handed the one that the controller made."""
@@ -101,7 +102,9 @@ class Gate:
 
             scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
             self.config.add_cleanup(scratch.cleanup)
-            made = self._yardstick = str(yardstick(self.config, self.options, Path(scratch.name)))
+            yard = yardstick(self.config, self.options, Path(scratch.name))
+            made = self._yardstick = str(yard.folder)
+            self._remarks = (yard.remark,) if yard.remark else ()
         return dataclasses.replace(settings, yardstick=Path(made), yardstick_name=name)
 
     @pytest.hookimpl(optionalhook=True)
