@@ -54,5 +54,5 @@ def test_a_missing_ttir_is_named(farm: Farm, stored: Recorded) -> None:
 
 def test_a_refused_ttir_is_an_error_and_not_a_crash(farm: Farm, stored: Recorded) -> None:
     artifacts = dict.fromkeys(stored.artifacts, b"module { tt.func public @scale_kernel(%x: !tt.nothing) }")
-    with pytest.raises(ReplayError, match="scale_kernel: Triton .* refuses its TTIR"):
+    with pytest.raises(ReplayError, match=r"scale_kernel: Triton .* refuses its TTIR"):
         recompiled(farm, stored.recording, artifacts)
