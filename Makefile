@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
 
 test: $(STAMP)
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n auto
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

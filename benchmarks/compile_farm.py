@@ -3,7 +3,9 @@
 Run ``python benchmarks/compile_farm.py`` where Triton is installed; no GPU is needed. Every pass has an empty cache of
 its own, the two sides take turns (their order alternates), and each farm pass starts its processes anew. It writes
 ``benchmarks/results/compile_farm.json`` and fails if the farm is less than 1.7 times as fast in the median, if one byte
-of code differs, or if a bad kernel costs more than itself. Other work on the machine shows in ``machine_cpu_seconds``.
+of code differs, or if a bad kernel costs more than itself. Other programs that want the cores bring the ratio down
+(beside one of them, one process has a core and two have 1.33), so a round in which they used more than a tenth of the
+machine counts only if there is no better one; ``--patience`` waits for them before each round.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ from kerntune.kernels.specialize import Specialized
 from tests.farm import kernels
 
 REQUIRED = 1.7
+QUIET = 0.1
+"""Share of the machine that others may use in a round that counts."""
+
 HANG_SECONDS = 5.0
 RESULT = Path(__file__).parent / "results" / "compile_farm.json"
 
@@ -88,13 +93,14 @@ def _data(launch: Specialized, result: Any) -> tuple[str, bytes]:
 
 
 def timed(run: Callable[[list[Specialized]], dict[str, bytes]], launches: list[Specialized]) -> dict[str, Any]:
-    """Wall seconds, CPU seconds of this program with all that it started, CPU seconds of the whole machine."""
+    """Wall seconds, CPU seconds of this program with all that it started, the share of the machine others used."""
     with empty_cache():
         machine, mine, start = _machine(), sum(os.times()[:4]), time.perf_counter()
         code = run(launches)
         seconds = time.perf_counter() - start
-        used = {"cpu_seconds": sum(os.times()[:4]) - mine, "machine_cpu_seconds": _machine() - machine}
-    return {"seconds": round(seconds, 2), **{k: round(v, 2) for k, v in used.items()}, "code": code}
+        cpu = sum(os.times()[:4]) - mine
+        others = max(_machine() - machine - cpu, 0.0) / (seconds * (os.cpu_count() or 1))
+    return {"seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2), "others": round(others, 3), "code": code}
 
 
 def _machine() -> float:
@@ -103,24 +109,38 @@ def _machine() -> float:
     return sum(map(int, fields[1:4])) / os.sysconf("SC_CLK_TCK")
 
 
-def speed(rounds: int, target: Target) -> dict[str, Any]:
+def wait_for_quiet(patience: float) -> None:
+    """Until others leave the machine alone for two seconds, at most ``patience`` seconds."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        before = _machine()
+        time.sleep(2)
+        if (_machine() - before) / (2 * (os.cpu_count() or 1)) < QUIET:
+            return
+
+
+def speed(rounds: int, target: Target, patience: float) -> dict[str, Any]:
     """The two sides in turn, ``rounds`` times."""
     launches, serial, farm = configs(target), [], []
     one_by_one(launches[:2])  # imports and one-time work, for neither side to pay
     for i in range(rounds):
+        wait_for_quiet(patience)
         for run, kept in [(one_by_one, serial), (on_the_farm, farm)][:: 1 if i % 2 == 0 else -1]:
             kept.append(timed(run, launches))
             print(run.__name__, {k: v for k, v in kept[-1].items() if k != "code"}, flush=True)
     codes = [run.pop("code") for run in (*serial, *farm)]
-    ratios = [a["seconds"] / b["seconds"] for a, b in zip(serial, farm, strict=True)]
+    pairs = list(zip(serial, farm, strict=True))
+    ratios = [a["seconds"] / b["seconds"] for a, b in pairs]
+    quiet = [r for r, (a, b) in zip(ratios, pairs, strict=True) if max(a["others"], b["others"]) <= QUIET]
     return {
         "configs": len(launches),
         "target": str(target),
         "one_by_one": serial,
         "farm": farm,
         "ratios": [round(r, 3) for r in ratios],
-        "median_ratio": round(statistics.median(ratios), 3),
-        "ratio_of_fastest": round(min(s["seconds"] for s in serial) / min(f["seconds"] for f in farm), 3),
+        "quiet_rounds": len(quiet),
+        "median_ratio": round(statistics.median(quiet or ratios), 3),
+        "median_ratio_of_all": round(statistics.median(ratios), 3),
         "cpu_ratio": round(sum(s["cpu_seconds"] for s in serial) / sum(f["cpu_seconds"] for f in farm), 3),
         "same_binaries": all(code == codes[0] for code in codes),
     }
@@ -170,6 +190,7 @@ def main() -> int:
     """Run, write, judge."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--patience", type=float, default=0.0, help="seconds to wait for a quiet machine, per round")
     parser.add_argument("--target", default="cuda:90")
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
@@ -178,7 +199,7 @@ def main() -> int:
         "date": date.today().isoformat(),
         "environment": environment(),
         "required": REQUIRED,
-        "speed": speed(options.rounds, target),
+        "speed": speed(options.rounds, target, options.patience),
         "containment": containment(target),
     }
     options.out.write_text(json.dumps(result, indent=2) + "\n")

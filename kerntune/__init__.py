@@ -10,12 +10,37 @@ from kerntune.errors import KerntuneError
 
 if TYPE_CHECKING:
     from kerntune.autotuner import Autotuner, autotune
+    from kerntune.decorators import matmul, persistent_reduction, pointwise, reduction, split_scan
+    from kerntune.takeover import install
 
 __version__ = "0.1.0"
 
-__all__ = ["Autotuner", "Config", "DeviceSpec", "Environment", "KerntuneError", "Target", "autotune"]
+__all__ = [
+    "Autotuner",
+    "Config",
+    "DeviceSpec",
+    "Environment",
+    "KerntuneError",
+    "Target",
+    "autotune",
+    "install",
+    "matmul",
+    "persistent_reduction",
+    "pointwise",
+    "reduction",
+    "split_scan",
+]
 
-_LAZY = {"Autotuner": "kerntune.autotuner", "autotune": "kerntune.autotuner"}
+_LAZY = {
+    "Autotuner": "kerntune.autotuner",
+    "autotune": "kerntune.autotuner",
+    "install": "kerntune.takeover",
+    "matmul": "kerntune.decorators",
+    "persistent_reduction": "kerntune.decorators",
+    "pointwise": "kerntune.decorators",
+    "reduction": "kerntune.decorators",
+    "split_scan": "kerntune.decorators",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
+import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 from kerntune import capture as captures
 from kerntune import compat
 from kerntune.backend.base import Backend
-from kerntune.cache import WinnerCache
+from kerntune.cache import Winner, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
-from kerntune.errors import MeasurementError
+from kerntune.errors import BackendError, ConfigError, MeasurementError, UsageError
 from kerntune.launch import Loader
 from kerntune.policy import TuneMode
 from kerntune.recorder import record
-from kerntune.tuner import tune
+from kerntune.trials import Trials
+from kerntune.tuner import Tuned, tune
 from kerntune.winners import Winners
 
 
@@ -44,6 +49,9 @@ def autotune(
     unless ``cache_results`` is False. Hooks run outside every timed window.
     """
 
+    if not configs:
+        raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
+
     def decorate(fn: Any) -> Autotuner:
         names = fn.arg_names
         return Autotuner(
@@ -56,88 +64,193 @@ def autotune(
 
 
 class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types here
-    """Triton's autotuner with another engine: same attributes, same calls."""
+    """Triton's autotuner with another engine: same attributes, same calls, from any thread."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._named = threading.local()
         super().__init__(*args, **kwargs)
-        self._tuning = threading.RLock()
+        if not self.user_defined_pre_hook and (self.reset_to_zero or self.restore_value):
+            self.pre_hook = self._reset
+        if not self.user_defined_post_hook and self.restore_value:
+            self.restore_copies: dict[str, Any] = {}
+            self.post_hook = self._restore
+
+    @property
+    def nargs(self) -> dict[str, Any] | None:
+        """The call's positional arguments by name, while a call of this thread is under way."""
+        return getattr(self._named, "nargs", None)
+
+    @nargs.setter
+    def nargs(self, value: dict[str, Any] | None) -> None:
+        self._named.nargs = value
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch with the winner for these arguments; find it first if it isn't known.
 
         :class:`MeasurementError` if that would happen while a CUDA graph is being captured.
         """
-        recording = captures.current()
-        if recording is not None:
-            return recording.tuned_run(self, args, kwargs)
-        named = dict(zip(self.arg_names, args, strict=False))
-        key = compat.autotuner_key(self, named, kwargs)
-        if len(self.configs) > 1 and key not in self.cache:
-            with self._tuning:
-                if key not in self.cache:
-                    return self._tune(named, args, kwargs)
-        self.best_config = self.cache.get(key, self.configs[0])
-        return self._launch(named, args, kwargs)
+        return run_tuned(self, args, kwargs, keep=self.cache_results, plain=plain_run())
 
-    def _launch(self, named: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        words = self.best_config.all_kwargs()
-        if self.best_config.pre_hook is not None:
-            self.best_config.pre_hook({**named, **kwargs, **words})
-        return self.fn.run(*args, **kwargs, **words)
+    def _reset(self, named: dict[str, Any], reset_only: bool = False) -> None:
+        """As Triton 3.9's own hook does: pointers that are None are left out (3.6 fails on them)."""
+        for name in self.reset_to_zero:
+            if named[name] is not None:
+                named[name].zero_()
+        if not reset_only:
+            kept = [name for name in self.restore_value if named[name] is not None]
+            self.restore_copies = {name: named[name].clone() for name in kept}
 
-    def _tune(self, named: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        backend = _backend()
-        if backend is None or backend.gpu is None:
-            return super().run(*args, **kwargs)
-        _refuse_graph_capture(self.base_fn.__name__)
-        cache = WinnerCache()
-        winners = Winners(cache, TuneMode.AUTO if self.cache_results else TuneMode.FORCE, backend.gpu)
-        capture = Capture(backend, _COMPILER, prefer=_preference(winners))
-        with backend.gpu.lock():
+    def _restore(self, named: dict[str, Any], exception: BaseException | None) -> None:
+        for name, copy in self.restore_copies.items():
+            named[name].copy_(copy)
+        self.restore_copies = {}
+
+
+STANDS_FOR: dict[Callable[..., Any], Callable[..., Any]] = {}
+"""What ``install()`` put in the place of Triton's ``run``, and what was there: the way back for where nothing runs."""
+
+
+def plain_run() -> Callable[..., Any]:
+    """Triton's own ``Autotuner.run`` (the stand-ins', while they are active)."""
+    run: Callable[..., Any] = TritonAutotuner.run
+    return STANDS_FOR.get(run, run)
+
+
+def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Any:
+    """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine.
+
+    ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
+    """
+    recording = captures.current()
+    if recording is not None:
+        return recording.tuned_run(tuner, args, kwargs)
+    named = dict(zip(tuner.arg_names, args, strict=False))
+    config = _known(tuner, compat.autotuner_key(tuner, named, kwargs))
+    if config is None:
+        with _TUNING:
+            config = _known(tuner, compat.autotuner_key(tuner, named, kwargs))
+            if config is None:
+                return _tune(tuner, named, args, kwargs, keep, plain)
+    return _launch(tuner, config, named, args, kwargs)
+
+
+_TUNING = threading.RLock()
+"""One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
+
+
+def _known(tuner: Any, key: tuple[Any, ...]) -> Any:
+    return tuner.cache.get(key) if len(tuner.configs) > 1 else tuner.configs[0]
+
+
+def _launch(tuner: Any, config: Any, named: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    tuner.best_config = config
+    words = config.all_kwargs()
+    if config.pre_hook is not None:
+        config.pre_hook({**named, **kwargs, **words})
+    return tuner.fn.run(*args, **kwargs, **words)
+
+
+def _tune(
+    tuner: Any,
+    named: dict[str, Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    keep: bool,
+    plain: Callable[..., Any],
+) -> Any:
+    backend = None if compat.interprets() else _backend()
+    if backend is None or backend.gpu is None:
+        return plain(tuner, *args, **kwargs)
+    begin = time.perf_counter()
+    winners = Winners(WinnerCache(), tune_mode() if keep else TuneMode.FORCE, backend.gpu)
+    capture = Capture(backend, _COMPILER, thread=threading.get_ident())
+    site = capture.site_of(tuner, args, kwargs)
+    if (found := winners.find(site)) is not None:
+        _reuse(tuner, site, found, winners.stored(site))
+        _tell(tuner, site, None, {**named, **kwargs})
+        return _launch(tuner, site.originals[found], named, args, kwargs)
+    _refuse_graph_capture(site.kernel)
+    with backend.gpu.lock():
+        with capture.active():
+            result = capture.launch(site)
+        backend.gpu.synchronize()
+        _settle(tuner, capture, winners, backend, keep)
+    tuner.bench_time = time.perf_counter() - begin
+    _tell(tuner, site, tuner.bench_time, {**named, **kwargs})
+    return result
+
+
+def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:
+    site.settle(index)
+    if stored is not None:
+        tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
+
+
+def _settle(tuner: Any, capture: Capture, winners: Winners, backend: Backend, keep: bool) -> None:
+    for index, pending in enumerate(capture.launches):
+        site = pending.site
+        if site is None or site.tuner is not tuner:
+            continue
+        assert backend.gpu is not None
+        loader = Loader(backend.gpu)
+        try:
             with capture.active():
-                result = capture.tuned_run(self, args, kwargs)
-            backend.gpu.synchronize()
-            self._settle(capture, winners, backend)
-        return result
+                recorded = record(capture, backend.targets[0])
+                trials = Trials(winners) if keep else None
+                tuned = tune(capture, recorded, index, loader, incumbent=winners.incumbent(site), trials=trials)
+        finally:
+            loader.close()
+        site.settle(tuned.winner)
+        tuner.configs_timings = timings_of(site, tuned)
+        if keep:
+            winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
 
-    def _settle(self, capture: Capture, winners: Winners, backend: Backend) -> None:
-        for index, pending in enumerate(capture.launches):
-            site = pending.site
-            if site is None or site.tuner is not self:
-                continue
-            stored = winners.find(site)
-            if stored is not None and stored == site.chosen:
-                site.settle(stored)
-                continue
-            assert backend.gpu is not None
-            loader = Loader(backend.gpu)
-            try:
-                with capture.active():
-                    recorded = record(capture, backend.targets[0])
-                    tuned = tune(capture, recorded, index, loader, incumbent=stored)
-            finally:
-                loader.close()
-            site.settle(tuned.winner)
-            self.configs_timings = {self.configs_of(site)[i]: ns / 1e6 for i, ns in tuned.times_ns.items()}
-            if self.cache_results:
-                winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
 
-    @staticmethod
-    def configs_of(site: Site) -> Sequence[Any]:
-        """The ``triton.Config`` of each candidate."""
-        return site.originals
+def tune_mode() -> TuneMode:
+    """``KERNTUNE_TUNE``: ``auto`` (the default), ``frozen`` (no stored winner is an error) or ``force`` (tune anew).
+
+    :class:`UsageError` for anything else.
+    """
+    text = os.environ.get("KERNTUNE_TUNE") or TuneMode.AUTO.value
+    try:
+        return TuneMode(text)
+    except ValueError:
+        raise UsageError(f"KERNTUNE_TUNE is {text!r}; it can be auto, frozen or force") from None
+
+
+def timings_of(site: Site, tuned: Tuned) -> dict[Any, list[float]]:
+    """Per ``triton.Config`` what Triton's benchmark gives: milliseconds at the quantiles 0.5, 0.2 and 0.8.
+
+    Candidates that were looked at once, or by an earlier run, have one figure three times; failed ones are infinite.
+    A config whose code another one has stands under that one.
+    """
+    out: dict[Any, list[float]] = {}
+    failed = {f.config for f in tuned.failures}
+    for i, original in enumerate(site.originals):
+        if i in tuned.times_ns:
+            times = tuned.slots_ns.get(i) or (tuned.times_ns[i],)
+            out[original] = [float(ns) / 1e6 for ns in (tuned.times_ns[i], *np.quantile(times, (0.2, 0.8)))]
+        elif site.candidates[i].config in failed:
+            out[original] = [math.inf] * 3
+    return out
+
+
+def _tell(tuner: Any, site: Site, seconds: float | None, named: dict[str, Any]) -> None:
+    """Tell those who asked Triton to be told: its listener, and whoever set ``TRITON_PRINT_AUTOTUNING``."""
+    key = compat.autotuner_key(tuner, named, {})
+    best = tuner.cache[key]
+    tuner.best_config = best
+    listener = compat.tuning_listener()
+    if listener is not None and len(site.candidates) > 1:
+        timings = getattr(tuner, "configs_timings", {})
+        listener(
+            fn=site.jit, key=key, best_config=best, configs_timings=timings, duration=seconds, cache_hit=seconds is None
+        )
+    if compat.prints_tuning() and seconds is not None:
+        print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}")
 
 
 _COMPILER = Compiler()
-
-
-def _preference(winners: Winners) -> Callable[[Site], Sequence[int]]:
-    def prefer(site: Site) -> Sequence[int]:
-        found = winners.find(site)
-        rest = [i for i in range(len(site.candidates)) if i != found]
-        return rest if found is None else [found, *rest]
-
-    return prefer
 
 
 def _backend() -> Backend | None:
@@ -147,7 +260,10 @@ def _backend() -> Backend | None:
         return None
     from kerntune.backend.cuda import CudaBackend
 
-    return CudaBackend()
+    try:
+        return CudaBackend()
+    except BackendError:  # stand-ins answer that there is a GPU; there is no driver behind them
+        return None
 
 
 def _refuse_graph_capture(kernel: str) -> None:

@@ -222,6 +222,16 @@ class BaselineStore:
         path = self.static_path(target, triton, case, fingerprint)
         return _expected(self.read_static(path), path, case, fingerprint)
 
+    def static_elsewhere(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
+        """The static baseline of a case under the Triton series that is nearest to ``triton``, an older one first."""
+        file, here = case_file(case, fingerprint), _series(triton)
+        folders = [p.parents[file.count("/") + 1] for p in self.folder.glob(f"{target.slug}/triton-*/static/{file}")]
+        others = {_series(p.name.removeprefix("triton-")): p.name.removeprefix("triton-") for p in folders}
+        older, newer = [s for s in others if s < here], [s for s in others if s > here]
+        if not older and not newer:
+            return None
+        return self.static(target, others[max(older) if older else min(newer)], case, fingerprint)
+
     def read_static(self, path: Path) -> StaticBaseline | None:
         """A static baseline by its path."""
         data = _read(path)
@@ -307,6 +317,11 @@ def case_file(case: CaseId, fingerprint: str) -> str:
     digest = hashlib.sha256(f"{case.nodeid}\0{case.call}\0{fingerprint}".encode()).hexdigest()[:8]
     folders = [re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in file.split("/") if part not in ("", ".", "..")]
     return "/".join([*folders, f"{readable}-{digest}.json"])
+
+
+def _series(triton: str) -> tuple[int, ...]:
+    """``3.10`` as numbers, so that it comes after 3.9."""
+    return tuple(int(n) for n in re.findall(r"\d+", triton))
 
 
 Kept = TypeVar("Kept", TimeBaseline, StaticBaseline)

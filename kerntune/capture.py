@@ -10,7 +10,7 @@ from typing import Any
 
 from kerntune import compat
 from kerntune.backend.base import Backend
-from kerntune.compile import Compiler
+from kerntune.compile import Compiled, Compiler
 from kerntune.config import Config
 from kerntune.device import Target
 from kerntune.errors import CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError, TuningError
@@ -64,6 +64,11 @@ class Pending:
     grid: tuple[int, int, int]
     site: Site | None = None
 
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return kernel_name(self.jit)
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -90,6 +95,9 @@ class Capture:
     compiler: Compiler
     given: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     prefer: Callable[[Site], Sequence[int]] = lambda site: range(len(site.candidates))
+    thread: int | None = None
+    """Only this thread's launches are captured (its ``threading.get_ident()``); all threads' if None."""
+
     launches: list[Pending] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -110,10 +118,12 @@ class Capture:
         capture = self
 
         def jit_run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return capture._on_launch(jit, args, kwargs)
+            return capture._on_launch(jit, args, kwargs) if capture.concerns_me() else run_jit(jit, *args, **kwargs)
 
         def tuned_run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            return capture._on_tuned(tuner, args, kwargs)
+            return (
+                capture._on_tuned(tuner, args, kwargs) if capture.concerns_me() else run_tuned(tuner, *args, **kwargs)
+            )
 
         global _current
         _current, JITFunction.run, Autotuner.run = self, jit_run, tuned_run
@@ -122,6 +132,10 @@ class Capture:
         finally:
             _current, JITFunction.run, Autotuner.run = None, run_jit, run_tuned
             _ACTIVE.release()
+
+    def concerns_me(self) -> bool:
+        """Whether launches of the calling thread belong to this capture."""
+        return self.thread in (None, threading.get_ident())
 
     def tuned_run(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """For tuners of our own, whose ``run`` isn't Triton's."""
@@ -147,9 +161,19 @@ class Capture:
             if isinstance(first, TrialError):
                 raise first
             self.plan.observe(self.compiler.compile(first), first)
+        elif self._local.site is not None and isinstance(
+            launch := pending.specialized[self.backend.targets[0]], Specialized
+        ):
+            self._refuse_misfit(self.compiler.compile(launch))
         result = self._original(jit, *args, **kwargs)
         self.launches.append(pending)
         return result
+
+    def _refuse_misfit(self, compiled: Compiled) -> None:
+        """Where nothing runs: a candidate that the device would refuse gives way to the next, as it would there."""
+        need, have = compiled.binary.shared, self.backend.spec.shared_memory_per_block
+        if need > have:
+            raise OutOfResourcesError(f"needs {need} B shared memory a block, {self.backend.spec.name} has {have} B")
 
     def _bind(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Pending:
         specialized: dict[Target, Specialized | TrialError] = {}
@@ -162,7 +186,8 @@ class Capture:
                 specialized[target] = exc
         if bound is None:
             raise next(x for x in specialized.values() if isinstance(x, TrialError))
-        grid = self._grid(jit, kwargs.get("grid"), bound, kwargs)
+        warps = next(x.options.num_warps for x in specialized.values() if isinstance(x, Specialized))
+        grid = self._grid(jit, kwargs.get("grid"), bound, kwargs, warps)
         return Pending(jit, specialized, grid, self._local.site)
 
     def _specialize(self, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target) -> Specialized:
@@ -170,20 +195,30 @@ class Capture:
         with self.backend.tensors.specializing():
             return specialize(jit, args, words, target)
 
-    def _grid(self, jit: Any, grid: Any, bound: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[int, int, int]:
+    def _grid(
+        self, jit: Any, grid: Any, bound: Mapping[str, Any], kwargs: Mapping[str, Any], warps: int
+    ) -> tuple[int, int, int]:
         values = grid(bound) if callable(grid) else grid
         name = f"{kernel_name(jit)} ({kernel_file(jit)})"
-        return check_grid(values, kernel=name, spec=self.backend.spec, num_ctas=int(kwargs.get("num_ctas") or 1))
+        ctas = int(kwargs.get("num_ctas") or 1)
+        return check_grid(values, kernel=name, spec=self.backend.spec, num_ctas=ctas, num_warps=warps)
 
     # tuned launches
 
-    def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def site_of(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Site:
+        """A tuner's call as a site: its candidates after pruning. Launches nothing."""
         named = dict(zip(tuner.arg_names, args, strict=False))
         tuner.nargs = named
-        site = self._site(tuner, args, kwargs, named)
+        try:
+            return self._site(tuner, args, kwargs, named)
+        finally:
+            tuner.nargs = None
+
+    def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        site = self.site_of(tuner, args, kwargs)
         if self._local.probe is not None or kwargs.get("warmup"):
             return site.run(site.candidates[0].config.all_kwargs())
-        return self._launch_site(site)
+        return self.launch(site)
 
     def _site(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], named: Mapping[str, Any]) -> Site:
         name = tuner.base_fn.__name__
@@ -195,8 +230,11 @@ class Capture:
 
         def run(words: Mapping[str, Any]) -> Any:
             tuner.nargs = dict(named)
-            tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
-            return tuner.fn.run(*args, **kwargs, **words)
+            try:
+                tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
+                return tuner.fn.run(*args, **kwargs, **words)
+            finally:
+                tuner.nargs = None  # as Triton leaves it: a tuner outlives the call, its arguments needn't
 
         def settle(winner: int) -> None:
             tuner.best_config = configs[winner]
@@ -212,7 +250,9 @@ class Capture:
         where = f"kernel {kernel_name(jit)} ({kernel_file(jit)})"
         configs = self.given[kernel_name(jit)]
         check_candidates(where, configs, self._words([p.name for p in jit.params]), {})
-        if not callable(kwargs.get("grid")) and len({str(c.kwargs) for c in configs}) > 1:
+        called = {**dict(zip([p.name for p in jit.params], args, strict=False)), **kwargs}
+        follows = callable(kwargs.get("grid")) or all(called.get(k) == v for c in configs for k, v in c.kwargs.items())
+        if not follows:
             raise ConfigError(
                 f"{where}: its grid is the plain tuple {kwargs.get('grid')}, which can't follow the tuned "
                 f"{', '.join(sorted({k for c in configs for k in c.kwargs}))}. Give a grid function, "
@@ -226,11 +266,10 @@ class Capture:
         def run(words: Mapping[str, Any]) -> Any:
             return jit.run(**{**fixed, **words})
 
-        return self._launch_site(
-            Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None)
-        )
+        return self.launch(Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None))
 
-    def _launch_site(self, site: Site) -> Any:
+    def launch(self, site: Site) -> Any:
+        """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can."""
         failures = []
         for index in self.prefer(site):
             site.chosen = index
@@ -254,10 +293,32 @@ class Capture:
         finally:
             self._local.site = outer
 
-    def probe(self, site: Site, index: int) -> Probe:
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Bare kernels that a marker gave candidates for run with their winners meanwhile."""
+        from triton.runtime.jit import JITFunction
+
+        sites = [p.site for p in self.launches if p.site is not None and p.site.tuner is None]
+        winners = {s.kernel: s.candidates[s.chosen].config.all_kwargs() for s in sites}
+        original = JITFunction.run
+
+        def run(jit: Any, /, *args: Any, **kwargs: Any) -> Any:
+            words = winners.get(kernel_name(jit))
+            if words is None:
+                return original(jit, *args, **kwargs)
+            named = dict(zip([p.name for p in jit.params], args, strict=False))
+            return original(jit, **{**named, **kwargs, **words})
+
+        JITFunction.run = run
+        try:
+            yield
+        finally:
+            JITFunction.run = original
+
+    def probe(self, site: Site, index: int, target: Target | None = None) -> Probe:
         """What candidate ``index`` of a site would launch; nothing runs but its hook, whose writes are undone.
 
-        Only inside :meth:`active`. Raises what specializing raises.
+        For ``target``, else for the backend's first. Only inside :meth:`active`. Raises what specializing raises.
         """
         candidate = site.candidates[index]
         seen: list[tuple[Any, Sequence[Any], dict[str, Any]]] = []
@@ -270,8 +331,8 @@ class Capture:
         finally:
             self._local.probe = None
         jit, args, kwargs = seen[-1]
-        launch = self._specialize(jit, args, kwargs, self.backend.targets[0])
-        return Probe(launch, self._grid(jit, kwargs.get("grid"), launch.bound, kwargs))
+        launch = self._specialize(jit, args, kwargs, target or self.backend.targets[0])
+        return Probe(launch, self._grid(jit, kwargs.get("grid"), launch.bound, kwargs, launch.options.num_warps))
 
 
 _ACTIVE = threading.Lock()
@@ -279,8 +340,9 @@ _current: Capture | None = None
 
 
 def current() -> Capture | None:
-    """The capture that is active in this process, if any."""
-    return _current
+    """The capture that the calling thread's launches belong to, if any."""
+    capture = _current
+    return capture if capture is not None and capture.concerns_me() else None
 
 
 def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
@@ -321,6 +383,6 @@ def check_candidates(where: str, configs: Sequence[Config], names: Sequence[str]
                 f"{where}: config ({config}) sets {', '.join(unknown)}, which the kernel doesn't have; "
                 f"give one of {', '.join(names)}"
             )
-        clash = [k for k in config.kwargs if k in given]
+        clash = [k for k in config.all_kwargs() if k in given]
         if clash:
             raise ConfigError(f"{where}: {', '.join(clash)} is given by the call and tuned by config ({config})")

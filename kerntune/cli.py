@@ -54,7 +54,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
-    _cache(commands.add_parser("cache", help="the winners of earlier tuning"))
+    _static(commands.add_parser("static", help="what is known of kernels without running them"))
+    _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
     calibrate = _command(
         commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
     )
@@ -102,6 +103,32 @@ def _diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
 
 
+def _static(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    diff = _command(commands, "diff", run_static_diff, "two baselines, revisions or Tritons side by side, worst first")
+    diff.add_argument(
+        "names",
+        metavar="A [B] | TESTS",
+        nargs="*",
+        help="folders, git revisions of the baseline folder, or Triton series in it such as triton-3.9 (default of B: "
+        "the baseline folder as it is now); with --python what pytest is to run (its options after --)",
+    )
+    diff.add_argument(
+        "--python",
+        metavar="PATH",
+        action="append",
+        help="compile the tests' kernels in this environment too and compare with the current one; given twice, these "
+        "two are compared",
+    )
+    diff.add_argument("--target", metavar="TARGET[,TARGET]", help="what --python compiles for, as cuda:90,hip:gfx942")
+    _folder(diff)
+    _case(diff)
+    form = diff.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request, or a job summary")
+    _json(form)
+    diff.add_argument("--exit-code", action="store_true", help="exit with 1 if a rule of the static gate fails")
+
+
 def _refresh(parser: argparse.ArgumentParser) -> None:
     parser.usage = "kerntune baselines refresh [PYTEST ARGUMENTS]"
     parser.description = (
@@ -135,8 +162,16 @@ def _prune(parser: argparse.ArgumentParser) -> None:
 def _cache(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = _command(commands, "show", run_cache_show, "all winners")
-    clear = _command(commands, "clear", run_cache_clear, "remove all winners: the next run tunes anew")
-    for command in (show, clear):
+    clear = _command(commands, "clear", run_cache_clear, "remove all winners and trials: the next run tunes anew")
+    export = _command(commands, "export", run_cache_export, "write the cache as one JSON file")
+    export.add_argument("file", metavar="FILE", help="what to write; with --per-device a folder")
+    form = export.add_mutually_exclusive_group()
+    form.add_argument("--winners-only", action="store_true", help="leave single trials out")
+    form.add_argument("--per-device", action="store_true", help="a file of winners per device, to ship in a wheel")
+    import_ = _command(commands, "import", run_cache_import, "take exported files into the cache")
+    import_.add_argument("files", metavar="FILE", nargs="+", help="what export wrote, of either form")
+    import_.add_argument("--replace", action="store_true", help="also where the cache has an entry already")
+    for command in (show, clear, export, import_):
         command.add_argument(
             "--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)"
         )
@@ -179,6 +214,13 @@ def run_diff(args: argparse.Namespace) -> int:
     return diff.run(args)
 
 
+def run_static_diff(args: argparse.Namespace) -> int:
+    """``kerntune static diff``."""
+    from kerntune.commands import static_diff
+
+    return static_diff.run(args)
+
+
 def run_apply(args: argparse.Namespace) -> int:
     """``kerntune baselines apply``."""
     from kerntune.commands import apply
@@ -219,6 +261,20 @@ def run_calibrate(args: argparse.Namespace) -> int:
     from kerntune.commands import calibrate
 
     return calibrate.run(args)
+
+
+def run_cache_export(args: argparse.Namespace) -> int:
+    """``kerntune cache export``."""
+    from kerntune.commands import cache
+
+    return cache.export(args)
+
+
+def run_cache_import(args: argparse.Namespace) -> int:
+    """``kerntune cache import``."""
+    from kerntune.commands import cache
+
+    return cache.import_(args)
 
 
 def run_doctor(args: argparse.Namespace) -> int:

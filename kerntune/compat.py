@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -146,10 +147,36 @@ def _ptxas_version(arch: int) -> str:
 
 
 def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The key under which ``triton.autotune`` keeps a winner: its key arguments, then every argument's dtype."""
+    """The key under which ``triton.autotune`` keeps a winner: its key arguments, then every argument's dtype.
+
+    A tuner with a ``tuning_key`` of its own is asked instead.
+    """
+    if hasattr(tuner, "tuning_key"):
+        return tuple(tuner.tuning_key({**named, **kwargs}))
     values = {k: v for k, v in {**named, **kwargs}.items() if k in tuner.arg_names}
     key = [values[k] for k in tuner.keys if k in values]
     return tuple(key + [str(v.dtype) for v in values.values() if hasattr(v, "dtype")])
+
+
+def interprets() -> bool:
+    """Whether kernels decorated now run in Triton's interpreter (``TRITON_INTERPRET=1``)."""
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
+
+
+def prints_tuning() -> bool:
+    """Whether the user wants a line per tuned kernel (``TRITON_PRINT_AUTOTUNING=1``)."""
+    from triton import knobs
+
+    return bool(knobs.autotuning.print)
+
+
+def tuning_listener() -> Any:
+    """What wants to hear of every tuned kernel (``knobs.autotuning.listener``, unknown to 3.6); None if nothing."""
+    from triton import knobs
+
+    return getattr(knobs.autotuning, "listener", None)
 
 
 @contextlib.contextmanager
@@ -171,3 +198,26 @@ def autotuner_errors() -> tuple[type[Exception], ...]:
 
     found = getattr(errors, "AutotunerError", None)
     return (found,) if found is not None else ()
+
+
+def take_announcements() -> None:
+    """Let Triton announce what it announces once a process, unheard: 3.9 warns of 3.10's default for fused multiply-add
+    at the first compilation, which under ``-W error`` would fail whichever test happens to come first."""
+    from triton import knobs
+
+    announce = getattr(getattr(knobs, "language", None), "fp_fusion_enabled", None)
+    if announce is not None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            announce(None)
+
+
+def triton_config(config: Any) -> Any:
+    """A :class:`kerntune.config.Config` as Triton's; backend options go among the keywords, as in AMD's examples."""
+    from triton import Config
+
+    words = {**config.kwargs, **config.options}
+    return Config(
+        words, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas,
+        maxnreg=config.maxnreg,
+    )  # fmt: skip

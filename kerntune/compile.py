@@ -6,11 +6,12 @@ import hashlib
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kerntune import compat
 from kerntune.binary.identity import code_identity, text_identity
+from kerntune.binary.stages import stage_hashes, strip_locations
 from kerntune.device import Target
 from kerntune.errors import TrialError
 from kerntune.farm.farm import Farm
@@ -36,25 +37,34 @@ class Compiled:
     asm: str
     access: Access
     metadata: Mapping[str, Any]
+    stages: Mapping[str, str]
+    """A hash of each compiler stage's text, in their order (:func:`kerntune.binary.stages.stage_hashes`)."""
+
+    compiled_for: Mapping[str, str]
+    """What the launch was specialized for, by argument, constant and option, for people."""
+
+    seconds: float | None = None
+    """What the compiler took; None where its cache answered."""
 
 
 class Compiler:
     """Compiles each distinct specialization once in this process (Triton's own disk cache serves the next one).
 
-    The work is done by a :class:`kerntune.farm.Farm`, whose processes start when they are first needed.
+    The work is done by a :class:`kerntune.farm.Farm`, whose processes start when they are first needed. Keeps the
+    kernels, whose addresses are in the keys, but no launch: its arguments are the user's tensors.
     """
 
     def __init__(self, farm: Farm | None = None) -> None:
         self._done: dict[str, Compiled | TrialError] = {}
-        self._keep: list[Specialized] = []
+        self._kernels: dict[int, Any] = {}
         self._lock = threading.Lock()
         self._compilations = Compilations(farm or Farm())
 
     def compile(self, launch: Specialized) -> Compiled:
-        """The compiled kernel of a launch. Raises :class:`CompileError`, the same one each time."""
+        """The compiled kernel of a launch. Raises :class:`CompileError`, with the same text each time."""
         ((_, found),) = self.compile_stream([launch])
         if isinstance(found, TrialError):
-            raise found
+            raise type(found)(str(found))  # a new one: a raised error holds the frames it went through
         return found
 
     def compile_all(self, launches: Sequence[Specialized]) -> None:
@@ -90,10 +100,14 @@ class Compiler:
         self._compilations = Compilations(self._compilations.farm.like())
 
     def _remember(self, launch: Specialized, result: Any) -> Compiled | TrialError:
-        found = result if isinstance(result, TrialError) else describe(launch, result)
+        failed = isinstance(result, TrialError)
+        found = type(result)(str(result)) if failed else self._describe(launch, result)
         with self._lock:
-            self._keep.append(launch)  # keys hold addresses, which must not be used again
+            self._kernels[id(launch.jit)] = launch.jit  # keys hold its address, which must not be used again
             return self._done.setdefault(launch.key(), found)
+
+    def _describe(self, launch: Specialized, kernel: Any) -> Compiled:
+        return replace(describe(launch, kernel), seconds=self._compilations.seconds.get(kernel.hash))
 
 
 def describe(launch: Specialized, kernel: Any) -> Compiled:
@@ -125,7 +139,9 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         global_scratch=scratch_of(metadata, "global"),
         profile_scratch=scratch_of(metadata, "profile"),
     )
-    return Compiled(binary, data, ttir, asm, access_of(ttir, launch.target), metadata)
+    access = access_of(ttir, launch.target)
+    stages = stage_hashes(kernel.asm, asm_stage)
+    return Compiled(binary, data, ttir, asm, access, metadata, stages, launch.compiled_for())
 
 
 def arch_of(target: Target, asm: str) -> str:
@@ -150,31 +166,3 @@ def _options(options: Any) -> dict[str, Any]:
 
 NOT_CODE = frozenset({"extern_libs", "backend_name"})
 """Options that hold paths of this machine or repeat the target; libdevice's effect is in the assembly text."""
-
-
-def strip_locations(ttir: str) -> str:
-    """MLIR text without source locations: the same module, whatever file and line it came from."""
-    lines = [line for line in ttir.splitlines() if not line.startswith("#loc")]
-    return "\n".join(_without_loc(line) for line in lines) + "\n"
-
-
-def _without_loc(line: str) -> str:
-    out, at = [], 0
-    for match in re.finditer(r"\s*\bloc\(", line):
-        if match.start() < at:
-            continue
-        out.append(line[at : match.start()])
-        at = _closing(line, match.end())
-    return "".join(out) + line[at:]
-
-
-def _closing(line: str, at: int) -> int:
-    depth, quoted = 1, False
-    while at < len(line) and depth:
-        char = line[at]
-        if char == '"' and line[at - 1] != "\\":
-            quoted = not quoted
-        elif not quoted:
-            depth += (char == "(") - (char == ")")
-        at += 1
-    return at

@@ -32,13 +32,16 @@ class Source:
 
 
 class Memory:
-    """Buffers for one memory plan. Copy ``r`` of storage ``s`` is ``buffer(r, s)``."""
+    """Buffers for one memory plan. Copy ``r`` of storage ``s`` is ``buffer(r, s)``.
+
+    A buffer is made when it is first asked for: a small kernel's many copies don't copy what only its neighbours use.
+    """
 
     def __init__(self, gpu: Executor, storages: Sequence[Storage], sources: Sequence[Source]) -> None:
         self.gpu = gpu
         self.storages = tuple(storages)
         self.sources = tuple(sources)
-        self._copies: list[list[Buffer]] = []
+        self._copies: list[dict[int, Buffer]] = []
         self.ensure(1)
 
     @property
@@ -47,29 +50,31 @@ class Memory:
         return len(self._copies)
 
     def buffer(self, replica: int, storage: int) -> Buffer:
-        """One copy of one storage."""
-        return self._copies[replica][storage]
+        """One copy of one storage. :class:`MeasurementError` if the device has no room for it."""
+        copy = self._copies[replica]
+        if storage not in copy:
+            copy[storage] = self._make(storage, shareable=replica == 0)
+        return copy[storage]
+
+    def _make(self, storage: int, shareable: bool) -> Buffer:
+        source = self.sources[storage]
+        if source.shared and shareable:
+            return source.pristine
+        buffer = self.gpu.allocate(source.pristine.nbytes)
+        self.gpu.copy(buffer, source.pristine)
+        return buffer
 
     def ensure(self, replicas: int) -> None:
-        """Make copies until there are ``replicas``. :class:`MeasurementError` if the device has no room for one."""
-        while len(self._copies) < replicas:
-            first = not self._copies
-            copy = []
-            for source in self.sources:
-                if source.shared and first:
-                    copy.append(source.pristine)
-                    continue
-                buffer = self.gpu.allocate(source.pristine.nbytes)
-                self.gpu.copy(buffer, source.pristine)
-                copy.append(buffer)
-            self._copies.append(copy)
+        """Let there be ``replicas`` copies at least."""
+        self._copies += [{} for _ in range(replicas - len(self._copies))]
 
     def restore(self, replica: int, storages: Sequence[int]) -> None:
         """Enqueue the first content back into some storages of one copy."""
         for index in storages:
             source = self.sources[index]
-            if self._copies[replica][index] is not source.pristine:
-                self.gpu.copy(self._copies[replica][index], source.pristine)
+            buffer = self.buffer(replica, index)
+            if buffer is not source.pristine:
+                self.gpu.copy(buffer, source.pristine)
 
     def rotation(self, recording: Recording) -> int:
         """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""

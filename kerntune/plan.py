@@ -14,16 +14,13 @@ from kerntune.errors import CaptureError
 from kerntune.kernels.abi import flatten, pointer_views
 from kerntune.kernels.specialize import Specialized
 from kerntune.memory import INTEGERS, STORE_LIMIT, Source, describe_content, require_memory
-from kerntune.recording import Normal, Param, Storage, Stored, Uniform, View, Zeros
+from kerntune.recording import LOWEST_ADDRESS, Normal, Param, Storage, Stored, Uniform, View, Zeros
 
 TABLE_LIMIT = 1 << 20
 """Integer tensors up to this many bytes are searched for addresses (pointer tables hold a few entries a group)."""
 
 SAMPLE_BYTES = 1 << 20
 """What is read of a storage to describe its content; a megabyte tells a distribution."""
-
-LOWEST_ADDRESS = 1 << 20
-"""Smaller integers are sizes and strides, not addresses."""
 
 
 class Plan:
@@ -67,7 +64,7 @@ class Plan:
 
     def _storage(self, tensor: Any, dtype: str) -> int:
         address = self._backend.tensors.storage_address(tensor)
-        if address not in self._index or address == 0:
+        if address not in self._index:  # all empty tensors (address 0) are one storage of no bytes
             self._index[address] = len(self._tensors)
             self._tensors.append(tensor)
             self._dtypes.append(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Literal
 
 import msgspec
 
@@ -71,6 +72,56 @@ def spent(alpha: float, cases: int, decision: int) -> float:
     return alpha / 2 * cases / (decision * (decision - 1))
 
 
+StaticSeverity = Literal["fail", "warn", "off"]
+
+
+class StaticRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a static figure's change does. ``threshold`` is a share of the value before (0.1: a tenth) that may change
+    unsaid; None: the rule has none, any change counts."""
+
+    severity: StaticSeverity
+    threshold: float | None = None
+
+
+STATIC_RULES: dict[str, StaticRule] = {
+    "limits": StaticRule("fail"),
+    "spills": StaticRule("fail"),
+    "vgpr_spills": StaticRule("fail"),
+    "sgpr_spills": StaticRule("warn"),
+    "tensor_cores": StaticRule("fail"),
+    "fp64": StaticRule("fail"),
+    "more_fp64": StaticRule("warn"),
+    "load_width": StaticRule("fail", 0.10),
+    "tma": StaticRule("warn"),
+    "occupancy": StaticRule("fail", 0.10),
+    "registers": StaticRule("warn", 0.10),
+    "shared": StaticRule("warn", 0.10),
+    "code": StaticRule("warn", 0.10),
+    "instructions": StaticRule("warn", 0.10),
+    "config_limits": StaticRule("warn"),
+    "config_spills": StaticRule("warn"),
+}
+"""The rules of the static gate and their defaults (:mod:`kerntune.static.rules` says what each looks at). The last two
+are about candidate configs other than the one that is judged: many lists have some that a device can't launch."""
+
+
+class StaticPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How static figures are judged: rules that differ from :data:`STATIC_RULES`, and whether every candidate config of
+    a tuned kernel is looked at (None: not said, so no)."""
+
+    rules: dict[str, StaticRule] = {}
+    every_config: bool | None = None
+
+    def rule(self, name: str) -> StaticRule:
+        """The rule of that name."""
+        return self.rules.get(name) or STATIC_RULES[name]
+
+    def over(self, defaults: StaticPolicy) -> StaticPolicy:
+        """``defaults`` with what this policy says instead, rule by rule."""
+        every = defaults.every_config if self.every_config is None else self.every_config
+        return StaticPolicy({**defaults.rules, **self.rules}, every)
+
+
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one case is judged. ``tolerance`` is relative (0.02 is 2 %); ``floor_ns`` is in nanoseconds:
     a slowdown smaller than it never fails a test, however small the kernel. ``level`` is that of the whole run (0..1)
@@ -83,6 +134,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     missing: Missing = Missing.RECORD
     strict: bool = False
     ci: bool = False
+    static: StaticPolicy = StaticPolicy()
 
     def level_of(self, decision: int) -> float:
         """The two-sided level of decision number ``decision`` (from 1), so that all together keep to :attr:`level`."""

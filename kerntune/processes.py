@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite, log
 from statistics import NormalDist, mean, variance
 
-from kerntune.errors import MeasurementError
+from kerntune.errors import ReplayError
 from kerntune.recording import Recording, Storage
 from kerntune.stats import Estimate, hodges_lehmann, median, widened
 from kerntune.worker.messages import PairReply, PairRequest
@@ -122,7 +122,7 @@ def between(own: Sequence[Estimate], centre: float | None = None) -> float:
 
 
 def log_ratios(reply: PairReply) -> list[float]:
-    """Per block, log of ``b`` over ``a``; :class:`MeasurementError` for a time that is none."""
-    if min((*reply.a_ns, *reply.b_ns), default=0.0) <= 0:
-        raise MeasurementError("a measuring process gave a time of zero")
+    """Per block, log of ``b`` over ``a``. :class:`ReplayError` if a side takes no time: it launches nothing."""
+    if min(*reply.a_ns, *reply.b_ns) <= 0:
+        raise ReplayError("one side launches nothing, so there is nothing to compare")
     return [log(b / a) for a, b in zip(reply.a_ns, reply.b_ns, strict=True)]

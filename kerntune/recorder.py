@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace as _replace
+
 from kerntune.capture import Capture, Pending, Probe
 from kerntune.compile import Compiled
 from kerntune.device import Target
@@ -27,6 +29,9 @@ class Recorded:
     artifacts: dict[str, bytes] = field(default_factory=dict)
     asm: dict[str, str] = field(default_factory=dict)
     """Assembly text by the checksum of the binary it became."""
+
+    compiled: dict[tuple[str, str], Compiled] = field(default_factory=dict)
+    """What is known of a compilation beside its binary, by the checksums of the binary and its TTIR."""
 
     failures: dict[int, TrialError] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
@@ -52,7 +57,7 @@ def record(capture: Capture, target: Target) -> Recorded:
         assert isinstance(launch, Specialized)
         config = pending.site.candidates[pending.site.chosen].config if pending.site else None
         recorded = make_launch(plan, launch, compiled, pending.grid)
-        launches.append(_with(recorded, config=config, binary=binaries.index(compiled.binary)))
+        launches.append(_replace(recorded, config=config, binary=binaries.index(compiled.binary)))
         keep(out, compiled)
     out.recording = Recording(
         target=target,
@@ -93,8 +98,14 @@ def with_candidate(
     site = capture.launches[index].site
     assert site is not None
     launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid)
-    launch = _with(launch, config=site.candidates[candidate].config)
-    return recorded.recording.with_launch(index, launch, compiled.binary), compiled
+    launch = _replace(launch, config=site.candidates[candidate].config)
+    views = capture.plan.views
+    if any(p.view is not None and views[p.view].storage >= len(recorded.recording.storages) for p in launch.params):
+        raise TrialError(
+            "it is launched on a tensor that the recorded run did not have, so it can't be timed beside it"
+        )
+    recording = _replace(recorded.recording, views=views)  # a candidate may look at the same memory in another way
+    return recording.with_launch(index, launch, compiled.binary), compiled
 
 
 def keep(recorded: Recorded, compiled: Compiled) -> None:
@@ -102,6 +113,7 @@ def keep(recorded: Recorded, compiled: Compiled) -> None:
     recorded.artifacts[compiled.binary.sha256] = compiled.data
     recorded.artifacts[compiled.binary.ttir_sha256] = compiled.ttir.encode()
     recorded.asm[compiled.binary.sha256] = compiled.asm
+    recorded.compiled[compiled.binary.sha256, compiled.binary.ttir_sha256] = compiled
 
 
 def _compiled(capture: Capture, pending: Pending, target: Target) -> Compiled:
@@ -109,9 +121,3 @@ def _compiled(capture: Capture, pending: Pending, target: Target) -> Compiled:
     if isinstance(launch, TrialError):
         raise launch
     return capture.compiler.compile(launch)
-
-
-def _with(launch: Launch, **changes: object) -> Launch:
-    import msgspec
-
-    return msgspec.structs.replace(launch, **changes)

@@ -207,11 +207,31 @@ def differences(a: Recording, b: Recording) -> list[str]:
 _WORK = ("code", "shared memory and launch flags", "grid", "arguments")
 
 
+LOWEST_ADDRESS = 1 << 32
+"""Smaller integers are sizes and strides: device memory is mapped far above."""
+
+
+def scalar_addresses(recording: Recording) -> list[str]:
+    """Names of integer arguments that are addresses: another process's, so they can't be launched again."""
+    if not recording.hidden_pointers:
+        return []
+    return [p.name for x in recording.launches for p in x.params if _is_address(p)]
+
+
+def _is_address(param: Param) -> bool:
+    return isinstance(param.value, int) and param.value >= LOWEST_ADDRESS
+
+
 def _work(recording: Recording, launch: Launch) -> tuple[object, ...]:
     binary = recording.binary_of(launch)
     flags = (binary.num_warps, binary.num_ctas, binary.shared, binary.cooperative, binary.pdl)
     params = [
-        (p.type, p.value, p.tensor_map, None if p.view is None else _layout(recording.views[p.view]))
+        (
+            p.type,
+            None if recording.hidden_pointers and _is_address(p) else p.value,
+            p.tensor_map,
+            None if p.view is None else _layout(recording.views[p.view]),
+        )
         for p in launch.params
     ]
     return binary.code, flags, launch.grid, params

@@ -94,7 +94,7 @@ def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS) -> 
     A result without a time shows its static figures, and its first finding as its change.
     """
     shown = _fold(results, max_rows)
-    several = len({r.target for r in results}) > 1
+    several = len({r.target for r in results if r.target}) > 1
     rows = [_row(r, several) for r in shown]
     columns = [i for i, cells in enumerate(zip(*rows, strict=True)) if i in ALWAYS or set(cells) != {NO_FIGURE}]
     text = tabulate(
@@ -215,7 +215,7 @@ def _figures(result: CaseResult) -> Mapping[str, str]:
 
 
 def _suffix(result: CaseResult, results: Sequence[CaseResult]) -> str:
-    several = len({r.target for r in results}) > 1
+    several = len({r.target for r in results if r.target}) > 1
     return f"{result.case.call or '0'} {result.target}" if several else result.case.call or "0"
 
 

@@ -67,6 +67,23 @@ class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     config: Share
 
 
+class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A candidate config as compiled for a target, without being run. ``broken``: why it can't be compiled or launched,
+    else empty; the figures are None for one that can't be compiled."""
+
+    kernel: str
+    config: Config
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    broken: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, empty if nothing is."""
+        return self.broken or (f"spills {self.spill_bytes:,} bytes per thread" if self.spill_bytes else "")
+
+
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %)."""
 
@@ -95,6 +112,9 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     baseline_path: str = ""
     recorded: bool = False
     """Whether this run wrote the case's baseline."""
+
+    configs: tuple[ConfigReport, ...] = ()
+    """Every candidate config, where the static gate was asked to look at all."""
 
     flops: float | None = None
     bytes_moved: float | None = None

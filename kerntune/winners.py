@@ -2,40 +2,75 @@
 
 from __future__ import annotations
 
+import warnings
+
 from kerntune import compat
 from kerntune.backend.base import Gpu
-from kerntune.cache import WinnerCache, WinnerKey
+from kerntune.cache import Winner, WinnerCache, WinnerKey
 from kerntune.capture import Site
-from kerntune.errors import CacheMissError
+from kerntune.device import Environment
+from kerntune.errors import CacheError, CacheMissError
 from kerntune.kernels.source import source_hash
 from kerntune.policy import TuneMode
+
+NOT_KEY = frozenset({"grid", "warmup"})
+"""Launch words among a site's arguments: a grid is a new function object at every call."""
 
 
 class Winners:
     """Where winners of earlier runs come from and go to, for the sites of one device."""
 
+    _warned = False
+
     def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu) -> None:
-        self._cache, self._mode, self._gpu = cache, mode, gpu
+        self.cache, self.mode, self._gpu = cache, mode, gpu
 
     def find(self, site: Site) -> int | None:
         """The stored winner's index among the candidates; None if there is none or the mode forces a new race."""
         if len(site.candidates) == 1:
             return 0
-        found = None if self._mode is TuneMode.FORCE else self._cache.get(self.key(site))
-        configs = [c.config for c in site.candidates]
-        if found is not None and found.config in configs:
-            return configs.index(found.config)
-        if self._mode is TuneMode.FROZEN:
+        found = self.stored(site)
+        if found is not None:
+            return [c.config for c in site.candidates].index(found.config)
+        if self.mode is TuneMode.FROZEN:
             raise CacheMissError(
-                f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen; "
-                "run once with --kerntune-tune=auto"
+                f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
+                f"KERNTUNE_TUNE=frozen); run once with --kerntune-tune=auto{self._nearest(site)}"
             )
         return None
+
+    def stored(self, site: Site) -> Winner | None:
+        """What is stored of a site's winner; None if there is nothing or the mode forces a new race."""
+        found = None if self.mode is TuneMode.FORCE else self.cache.get(self.key(site))
+        return found if found is not None and found.config in [c.config for c in site.candidates] else None
+
+    def incumbent(self, site: Site) -> int | None:
+        """Who wins ties where nothing is stored for these candidates: who won among others for the same arguments, so
+        that a config more or less doesn't change the winner."""
+        if self.mode is TuneMode.FORCE:
+            return None
+        configs = [c.config for c in site.candidates]
+        others = [w.config for w in self.cache.of_other_configs(self.key(site)) if w.config in configs]
+        return configs.index(others[0]) if others else None
 
     def keep(self, site: Site, winner: int, time_ns: float) -> None:
         """Store a winner."""
         config = site.candidates[winner].config
-        self._cache.put(self.key(site), config, time_ns, self._gpu.environment())
+        try:
+            self.cache.put(self.key(site), config, time_ns, self.environment())
+        except CacheError as exc:
+            self.cache.damaged.append(str(exc))
+            if not Winners._warned:
+                Winners._warned = True
+                warnings.warn(f"winners can't be kept for the next run: {exc}", RuntimeWarning, stacklevel=2)
+
+    def why_missed(self, site: Site) -> list[str]:
+        """What differs from the nearest stored winner of the kernel, a line each."""
+        return self.cache.why_missed(self.key(site), self.environment())
+
+    def environment(self) -> Environment:
+        """Versions, clocks and throttle reasons now."""
+        return self._gpu.environment()
 
     def key(self, site: Site) -> WinnerKey:
         """What the winner of a site depends on."""
@@ -46,15 +81,44 @@ class Winners:
             target=str(spec.target),
             device=spec.name,
             triton=compat.triton_version(),
-            arguments="; ".join(f"{k}={_layout(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY),
+            arguments=_arguments(site),
             configs=tuple(c.config for c in site.candidates),
         )
 
+    def _nearest(self, site: Site) -> str:
+        lines = self.why_missed(site)
+        return "".join(f"\n  {line}" for line in lines)
 
-NOT_KEY = frozenset({"grid", "warmup"})
+
+def _arguments(site: Site) -> str:
+    """Every argument's layout or value, or what the tuner itself says that a winner depends on."""
+    if hasattr(site.tuner, "tuning_key"):
+        return "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
+    return exact_arguments(site)
 
 
-def _layout(value: object) -> str:
+def exact_arguments(site: Site) -> str:
+    """Every argument's layout or value, whatever the tuner rounds or leaves out."""
+    return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)
+
+
+def text_of(value: object) -> str:
+    """A value as it matters to a kernel's speed, the same in every process: layouts, scalars, code, no addresses."""
     if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}"
-    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(text_of, value))})"
+    if hasattr(value, "block_shape") and hasattr(value, "base"):
+        sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
+        return f"descriptor({text_of(value.base)}, {', '.join(map(repr, sizes))})"
+    if hasattr(value, "src") and hasattr(value, "params"):
+        return f"function({source_hash(value)[:16]})"
+    if type(value).__module__.partition(".")[0] in ("torch", "triton") and type(value).__name__ in DTYPES:
+        return str(value)
+    return type(value).__name__
+
+
+DTYPES = frozenset({"dtype", "block_type", "pointer_type"})
+"""Classes of torch's and Triton's element types; their texts say all of them."""

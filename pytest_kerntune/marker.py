@@ -12,16 +12,19 @@ import pytest
 from kerntune.config import COMPILE_FIELDS, Config, unique_configs
 from kerntune.errors import ConfigError, UsageError
 from kerntune.policy import Missing, Policy
+from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_name, parse_switch, parse_tolerance
 
 NAME = "autotune"
 
 SIGNATURE = (
-    "autotune(tolerance, floor, strict, missing, candidates, scope, name): tune and compare this test's kernels under "
-    "--kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown "
-    "never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. "
-    "candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. scope='kernels'|'op': what is "
-    "timed. name='forward': name of the test's one call. A marker closer to the test overrides."
+    "autotune(tolerance, floor, strict, missing, candidates, scope, name, static): tune and compare this test's "
+    "kernels under --kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a "
+    "smaller slowdown never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a "
+    "baseline. candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. scope='kernels'|'op': "
+    "what is timed. name='forward': name of the test's one call. static={'registers': 0.1, 'spills': 'warn', 'all': "
+    "True}: rules of the static gate, each a share, fail, warn or off, and whether every candidate config is "
+    "compiled. A marker closer to the test overrides."
 )
 
 
@@ -36,8 +39,11 @@ class Marker:
     name: str | None = None
 
     def over(self, defaults: Policy) -> Policy:
-        """``defaults`` with the marker's fields instead."""
-        return msgspec.structs.replace(defaults, **self.policy)
+        """``defaults`` with the marker's fields instead; static rules one by one."""
+        fields = dict(self.policy)
+        if "static" in fields:
+            fields["static"] = fields["static"].over(defaults.static)
+        return msgspec.structs.replace(defaults, **fields)
 
 
 def read_marker(item: pytest.Item) -> Marker:
@@ -45,7 +51,10 @@ def read_marker(item: pytest.Item) -> Marker:
     marks = list(item.iter_markers(NAME))
     values: dict[str, Any] = {}
     for mark in reversed(marks):
-        values.update(_values(mark, item.nodeid))
+        said = _values(mark, item.nodeid)
+        if "static" in said and "static" in values:
+            said["static"] = said["static"].over(values["static"])
+        values.update(said)
     policy = {field: values[key] for key, field in _POLICY_FIELD.items() if key in values}
     return Marker(bool(marks), policy, values.get("candidates", {}), values.get("scope"), values.get("name"))
 
@@ -125,6 +134,13 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "candidates": _candidates,
     "scope": _scope,
     "name": parse_name,
+    "static": parse_static,
 }
 
-_POLICY_FIELD = {"tolerance": "tolerance", "floor": "floor_ns", "strict": "strict", "missing": "missing"}
+_POLICY_FIELD = {
+    "tolerance": "tolerance",
+    "floor": "floor_ns",
+    "strict": "strict",
+    "missing": "missing",
+    "static": "static",
+}

@@ -13,6 +13,7 @@ import pytest
 
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.policy import Missing, Policy, TuneMode, Update
+from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_tolerance
 
 if TYPE_CHECKING:
@@ -109,6 +110,12 @@ OPTIONS = (
     Option("--kerntune-export", "", "", "DIR"),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
     Option("", "kerntune_scope", "What is timed: kernels (default: the recorded launches) or op (the whole call)."),
+    Option(
+        "",
+        "kerntune_static",
+        "Rules of the static gate, as 'registers=0.1 spills=warn occupancy=warn:20% all': a share, fail, warn or off; "
+        "all: every candidate config is compiled.",
+    ),
 )
 
 
@@ -171,9 +178,9 @@ def add_options(parser: pytest.Parser) -> None:
             parser.addini(option.ini, f"Default of {option.flag}: {ini_help}", type="string", default="")
 
 
-def enabled(config: pytest.Config) -> bool:
-    """Whether this run tunes and compares."""
-    return bool(config.getoption("kerntune") or config.getini("kerntune"))
+def enabled(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
+    """Whether this run tunes and compares. ``given`` is what pytest has parsed so far, if it hasn't parsed all."""
+    return bool((config.option if given is None else given).kerntune or config.getini("kerntune"))
 
 
 def refuse_without_kerntune(config: pytest.Config) -> None:
@@ -186,10 +193,16 @@ def refuse_without_kerntune(config: pytest.Config) -> None:
         )
 
 
-def resolve(config: pytest.Config, environ: Mapping[str, str] = os.environ) -> Options:
-    """Read and check every option; :class:`pytest.UsageError` names the option or ini key that is wrong."""
+def resolve(
+    config: pytest.Config, given: argparse.Namespace | None = None, environ: Mapping[str, str] = os.environ
+) -> Options:
+    """Read and check every option; :class:`pytest.UsageError` names the option or ini key that is wrong.
+
+    ``given`` is what pytest has parsed so far, if it hasn't parsed all.
+    """
     try:
-        return _resolve(_Source(config), bool(environ.get("CI")))
+        ci = environ.get("CI", "").lower() not in ("", "0", "false", "no")
+        return _resolve(_Source(config, config.option if given is None else given), ci)
     except KerntuneError as exc:
         raise pytest.UsageError(str(exc)) from None
 
@@ -242,6 +255,7 @@ def _policy(source: _Source, update: Update, ci: bool) -> Policy:
         missing=_missing(source, update, ci),
         strict=source.switch("--kerntune-strict"),
         ci=ci,
+        static=source.read("kerntune_static", parse_static, plain.static),
     )
 
 
@@ -286,12 +300,13 @@ def _targets(text: str, where: str) -> tuple[str, ...]:
 class _Source:
     """Where values come from: the command line first, then the ini file."""
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, given: argparse.Namespace) -> None:
         self._config = config
+        self._given = given
         self.root = config.inipath.parent if config.inipath else config.rootpath
 
     def on_command_line(self, flag: str) -> bool:
-        return bool(self._config.getoption(_OPTION[flag].dest))
+        return bool(getattr(self._given, _OPTION[flag].dest))
 
     def switch(self, flag: str) -> bool:
         return self.on_command_line(flag) or bool(self._config.getini(_OPTION[flag].ini))
@@ -316,7 +331,7 @@ class _Source:
 
     def _text(self, name: str) -> tuple[str, str]:
         option = _OPTION[name]
-        given = self._config.getoption(option.dest) if option.flag else None
+        given = getattr(self._given, option.dest) if option.flag else None
         if given is not None:
             return str(given), option.flag
         return str(self._config.getini(option.ini)) if option.ini else "", f"ini key {option.ini}"

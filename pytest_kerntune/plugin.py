@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerntune.errors import UsageError
-from pytest_kerntune import hookspecs, marker, options
+from pytest_kerntune import early, hookspecs, marker, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune
 from pytest_kerntune.stash import GATE, MARKER, NODEID
 
@@ -24,6 +24,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Stand-ins are in place before users' conftests are imported."""
+    early.begin(early_config)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -19,6 +19,7 @@ from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
 from pytest_kerntune.benchmark_json import write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
+from pytest_kerntune.early import take
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
@@ -27,7 +28,7 @@ from pytest_kerntune.stash import MARKER, NODEID
 from pytest_kerntune.terminal import Progress, write_summary
 
 if TYPE_CHECKING:
-    from kerntune.check import Session, Settings
+    from kerntune.check import Session
 
 RECORD = pytest.StashKey[Record]()
 NARROWED = "kerntune_narrowed"
@@ -84,28 +85,32 @@ class Gate:
         from kerntune.check import open_session
 
         backend = self.config.hook.pytest_kerntune_backend(config=self.config)
-        self._engine = open_session(self._settings(), backend)
-        self.config.add_cleanup(self._engine.close)
-        if not self.controller:
-            self._engine.start()
-        self.header = (*self._engine.header(), *self._remarks)
+        started = take(self.config)
+        if started is not None and backend is not None:
+            started.close()  # a conftest chose otherwise
+            started = None
+        if started is None:
+            started = open_session(self.options.settings(), backend)
+            self.config.add_cleanup(started.close)
+            if not self.controller:
+                started.start()
+        self._engine = started
+        if self.options.yardstick_name:
+            started.hold_against(self._yardstick_folder(), self.options.yardstick_name)
+        self.header = (*started.header(), *self._remarks)
 
-    def _settings(self) -> Settings:
-        """The options' settings, and the yardstick; xdist's workers are handed the one that the controller made."""
-        settings, name = self.options.settings(), self.options.yardstick_name
-        if not name:
-            return settings
+    def _yardstick_folder(self) -> Path:
+        """What the revision gives; xdist's workers are handed what the controller made."""
         if self.worker:
-            made = self.config.workerinput[YARDSTICK]  # type: ignore[attr-defined]
-        else:
-            from pytest_kerntune.against import yardstick
+            return Path(self.config.workerinput[YARDSTICK])  # type: ignore[attr-defined]
+        from pytest_kerntune.against import yardstick
 
-            scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
-            self.config.add_cleanup(scratch.cleanup)
-            yard = yardstick(self.config, self.options, Path(scratch.name))
-            made = self._yardstick = str(yard.folder)
-            self._remarks = (yard.remark,) if yard.remark else ()
-        return dataclasses.replace(settings, yardstick=Path(made), yardstick_name=name)
+        scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
+        self.config.add_cleanup(scratch.cleanup)
+        yard = yardstick(self.config, self.options, Path(scratch.name))
+        self._yardstick = str(yard.folder)
+        self._remarks = (yard.remark,) if yard.remark else ()
+        return yard.folder
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -169,6 +174,8 @@ class Gate:
             after_error(item, record, exc, self._static_end)
         finally:
             self._progress.clear()
+        if getattr(item, "_excinfo", None):  # how unittest's cases keep a failure that they don't raise
+            return value
         conclude(item, self._nodeid(item), record, self._policy(item), marked=item.stash[MARKER].marked)
         return value
 

@@ -18,6 +18,9 @@ from pytest_kerntune.payload import Collected
 PATIENCE_S = 1.0
 """Seconds of work on a case before progress is shown: most cases are done by then, and their line stays undisturbed."""
 
+MAX_CONFIG_LINES = 20
+"""Configs with a problem that are listed without ``-v``: more would push the table off the screen."""
+
 INTERVAL_S = 0.2
 """Seconds between two progress lines: faster than that nobody reads."""
 
@@ -83,6 +86,7 @@ def write_summary(
     if collected.results and reporter.verbosity >= 0:
         reporter.write_line(table(collected.results, max_rows=None if reporter.verbosity > 0 else MAX_ROWS))
         reporter.write_line("")
+    _write_configs(reporter, collected.results)
     _write_static_only(reporter, collected.static_only)
     for result in stale:
         reporter.write_line(result.message, yellow=True)
@@ -111,6 +115,18 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
     if stale:
         lines.append(f"{_plural(len(stale), 'stale baseline')}; to remove: kerntune baselines prune")
     return lines
+
+
+def _write_configs(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
+    """Candidates that have a problem, equal lines once; ``-v`` shows all of them."""
+    lines = dict.fromkeys(
+        f"{r.target}: {c.kernel} with {c.config}: {c.problem}" for r in results for c in r.configs if c.problem
+    )
+    shown = list(lines) if reporter.verbosity > 0 else list(lines)[:MAX_CONFIG_LINES]
+    for line in shown:
+        reporter.write_line(line, yellow=True)
+    if len(lines) > len(shown):
+        reporter.write_line(f"... and {len(lines) - len(shown)} more configs with a problem; -v shows all")
 
 
 def _write_static_only(reporter: pytest.TerminalReporter, tests: Mapping[str, str]) -> None:

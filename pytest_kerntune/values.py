@@ -25,6 +25,14 @@ def parse_tolerance(value: object, where: str) -> float:
     return share
 
 
+def parse_share(value: object, where: str) -> float:
+    """``0.1``, ``"0.1"`` or ``"10%"`` as a share, 0 or more."""
+    share = _share(value)
+    if share is None or share < 0:
+        raise UsageError(f"{where}: {value!r} is no share; write 0.1 or 10%")
+    return share
+
+
 def parse_floor(value: object, where: str) -> float:
     """``500``, ``"500ns"``, ``"0.5us"`` or ``"1ms"`` as nanoseconds, 0 or more."""
     match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(ns|us|µs|μs|ms|s|)\s*", str(value))

@@ -34,7 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "launch",
         "recompile",
     ),
-    ("measure", "verify", "cache", "winners", "tuner", "autotuner", "takeover"),
+    ("measure", "search", "verify", "cache", "winners", "trials", "tuner", "autotuner", "decorators", "takeover"),
     ("static", "baseline", "replay", "worker", "processes", "calibration", "judge", "check"),
     ("bundle", "report", "gitref", "commands", "cli", "pytest_kerntune"),
 )
@@ -47,27 +47,69 @@ HEAVY = frozenset({"torch", "triton"})
 MAY_IMPORT_HEAVY = (
     "kerntune.backend",
     "kerntune.kernels",
+    "kerntune.farm",  # compiles, in processes of its own
     "kerntune.compile",
     "kerntune.capture",
     "kerntune.compat",
     "kerntune.check.reference",
+    "kerntune.takeover",  # replaces Triton's own decorator
     "kerntune.autotuner",  # subclasses Triton's own Autotuner, so that whoever asks isinstance() finds one
 )
 
 EXPORTS = {
-    "kerntune": {"Autotuner", "Config", "DeviceSpec", "Environment", "KerntuneError", "Target", "autotune"},
+    "kerntune": {
+        "Autotuner",
+        "Config",
+        "DeviceSpec",
+        "Environment",
+        "KerntuneError",
+        "Target",
+        "autotune",
+        "install",
+        "matmul",
+        "persistent_reduction",
+        "pointwise",
+        "reduction",
+        "split_scan",
+    },
     "kerntune.backend": set(),
     "kerntune.backend.standin": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.binary": set(),
+    "kerntune.cache": {
+        "StoredTrial",
+        "TrialCache",
+        "TrialKey",
+        "Winner",
+        "WinnerCache",
+        "WinnerKey",
+        "add_shipped",
+        "export_cache",
+        "export_devices",
+        "import_cache",
+    },
+    "kerntune.farm": {"Died", "Farm", "NotStarted"},
     "kerntune.check": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
     "kerntune.kernels": set(),
     "kerntune.measure": set(),
+    "kerntune.search": {
+        "Budget",
+        "BudgetedSearch",
+        "Choice",
+        "Found",
+        "Measure",
+        "Measured",
+        "Range",
+        "Space",
+        "Tried",
+        "combo_search",
+        "coordinate_descent",
+        "exhaustive",
+    },
     "kerntune.static": {
         "BinaryInput",
-        "DEFAULT_THRESHOLDS",
+        "DEFAULT_RULES",
         "Finding",
         "StaticMetrics",
-        "Thresholds",
         "Violation",
         "compare_static",
         "launch_violations",
@@ -157,6 +199,15 @@ def ours(names: set[str]) -> set[str]:
 
 HEAVY_ELSEWHERE: dict[str, str] = {}
 PROBES_TRITON: dict[str, str] = {}
+
+
+COMPARES_TRITONS = (
+    "kerntune.farm.frontend",
+    "kerntune.farm.process",
+    "kerntune.farm.surroundings",
+    "kerntune.farm.worker",
+)
+"""The farm's two sides make sure that they run the same Triton under the same settings; nothing branches on which."""
 
 
 def names_with(known: dict[str, str]) -> list[Any]:
@@ -319,7 +370,7 @@ def version_checks(module: Module) -> list[str]:
 @pytest.mark.parametrize("name", names_with(PROBES_TRITON))
 def test_only_compat_asks_for_tritons_version(name: str) -> None:
     found = version_checks(MODULES[name])
-    assert name == "kerntune.compat" or found == []
+    assert name == "kerntune.compat" or name in COMPARES_TRITONS or found == []
 
 
 def test_version_checks_are_found() -> None:

@@ -171,7 +171,7 @@ def test_the_fastest_is_found_and_stays(backend: FakeBackend) -> None:
     call(kernel)
     assert kernel.best_config is kernel.configs[1]
     assert kernel.cache == {(N, "torch.float32", "torch.float32"): kernel.configs[1]}
-    timings = {c.kwargs["BLOCK"]: ms for c, ms in kernel.configs_timings.items()}
+    timings = {c.kwargs["BLOCK"]: ms[0] for c, ms in kernel.configs_timings.items()}
     assert timings == {
         64: pytest.approx(3e-3, rel=0.01),
         128: pytest.approx(1e-3, rel=0.01),
@@ -328,7 +328,6 @@ def test_without_a_gpu_triton_does_what_it_does(backend: FakeBackend, monkeypatc
     assert backend.gpu.launches == 0
 
 
-@pytest.mark.xfail(strict=True, reason="stand-ins answer that there is a GPU, so a real one's driver is asked for")
 def test_under_stand_ins_it_launches_like_tritons_own(shared: FakeBackend, launches: list[dict[str, Any]]) -> None:
     """A test of a project without a GPU may call such a kernel outside of ``autotune(...)`` too."""
     call(triton.autotune(configs(64, 128), key=["n"])(scale_kernel))

@@ -380,9 +380,6 @@ def test_a_parameter_given_by_both_sides_is_an_error(backend: FakeBackend) -> No
         captured(backend, lambda: scale(tuned(64, 128), BLOCK=32))
 
 
-@pytest.mark.xfail(
-    strict=True, raises=TypeError, reason="num_warps of call and config: a bare TypeError, no ConfigError"
-)
 def test_an_option_given_by_both_sides_is_an_error(backend: FakeBackend) -> None:
     with pytest.raises(ConfigError, match=r"scale_kernel .*num_warps is given by the call and tuned"):
         captured(backend, lambda: scale(tuned(64, 128), num_warps=2))

@@ -163,6 +163,8 @@ def test_each_copy_has_its_own_addresses(shared: FakeBackend, gpu: Watched) -> N
 def test_scratch_is_for_every_block(shared: FakeBackend, gpu: Watched, num_ctas: int, blocks: int) -> None:
     found = with_binary(recorded(shared, one_kernel), global_scratch=Scratch(100, 128), num_ctas=num_ctas)
     program = program_of(shared, found)
+    for storage in range(len(found.recording.storages)):
+        program.memory.buffer(0, storage)
     before = gpu.free_bytes()
     program.enqueue()
     assert before - gpu.free_bytes() == 100 * blocks

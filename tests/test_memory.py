@@ -278,9 +278,11 @@ def test_restore_is_for_one_copy_and_some_storages() -> None:
 def test_no_room_for_a_copy_leaves_the_ones_there() -> None:
     gpu: Any = HostGpu(SMALL, memory_bytes=1000)
     made = memory(gpu, (bytes(300), False))
+    made.ensure(5)
+    for replica in (0, 1):
+        made.buffer(replica, 0)
     with pytest.raises(MeasurementError):
-        made.ensure(5)
-    assert made.replicas == 2
+        made.buffer(2, 0)
     assert gpu.read(made.buffer(1, 0)) == bytes(300)
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from kerntune.backend.fake import FakeBackend, FakeGpu
 from kerntune.errors import MeasurementError, ReplayError
+from kerntune.launch import Loader, Program
+from kerntune.measure.timing import slot_for
 from kerntune.memory import (
     MAX_REPLICAS,
     MEMORY_SHARE,
@@ -85,8 +87,26 @@ def test_restoring_never_writes_the_pristine_content(backend: FakeBackend, found
 def test_no_room_for_a_copy(backend: FakeBackend, found: Recorded) -> None:
     memory = memory_of(backend, found)
     backend.gpu.script.memory_bytes = 0
+    memory.ensure(2)
     with pytest.raises(MeasurementError, match="no room"):
-        memory.ensure(2)
+        memory.buffer(1, 0)
+
+
+def test_copies_are_made_of_what_is_used(backend: FakeBackend) -> None:
+    """A small kernel beside one on large tensors is rotated through many copies of the small ones only."""
+    large = torch.empty(1 << 34, dtype=torch.uint8, device="cuda")
+
+    def both() -> None:
+        increment_kernel[(1,)](large, 64, BLOCK=64)
+        scale(scale_kernel, BLOCK=64)
+
+    found = recorded(backend, both)
+    small = found.recording.only(1).pruned()
+    memory = memory_of(backend, found)
+    before = backend.gpu.free_bytes()
+    slot = slot_for(Program(Loader(backend.gpu), small, memory, found.artifacts), 10_000.0)
+    assert slot.protocol.replicas == MAX_REPLICAS
+    assert before - backend.gpu.free_bytes() < 1 << 33
 
 
 def test_requiring_memory_says_how_much(backend: FakeBackend) -> None:

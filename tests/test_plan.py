@@ -89,6 +89,17 @@ def test_a_plan_keeps_its_tensors_so_that_no_address_returns(backend: FakeBacken
     assert len(plan.tensors()) == len(plan.views) == len({backend.tensors.address(t) for t in plan.tensors()}) == 20
 
 
+def test_empty_tensors_are_one_storage_however_often_they_are_looked_at(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real empty tensor's address is 0. A plan that grew by looking made a candidate's views unknown to the run's."""
+    monkeypatch.setattr(backend.tensors, "storage_address", lambda tensor: 0)
+    monkeypatch.setattr(backend.tensors, "address", lambda tensor: 0)
+    plan, x = Plan(backend), torch.empty(0, device="cuda")
+    assert [plan.view_of(x), plan.view_of(x), plan.view_of(torch.empty(0, device="cuda"))] == [0, 0, 0]
+    assert [s.nbytes for s in plan.storages(set(), set())] == [0]
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     picks=st.lists(

@@ -203,3 +203,8 @@ def test_write_keeps_the_old_file_when_it_fails(tmp_path, monkeypatch):
         write_run(path, RunReport(()))
     assert path.read_text() == "old"
     assert list(Path(tmp_path).iterdir()) == [path]
+
+
+def test_a_result_without_a_target_is_no_second_target() -> None:
+    text = table([result("test_a", target="cuda:90"), result("test_b", Verdict.INCOMPLETE, target="")])
+    assert "cuda:90" not in text

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.capture import Capture
 from kerntune.config import Config
-from kerntune.errors import OutOfResourcesError, TuningError
+from kerntune.errors import TuningError
 from kerntune.launch import Loader, Program
 from kerntune.recorder import Recorded, record
 from kerntune.tuner import DROP_FIRST, TIE, Tuned, memory_before, tune
@@ -201,9 +201,6 @@ def test_identical_code_on_another_grid_is_another_trial(backend: FakeBackend) -
     assert set(found.times_ns) == {0, 1}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="ties by identical code go to the first of the group, not to the incumbent in it"
-)
 def test_an_incumbent_with_the_code_of_another_config_stays(backend: FakeBackend) -> None:
     """Else the stored config flips between two names of one code, and with it the baseline's."""
     found, _, _ = race(backend, call=indifferent(*({"BLOCK": 64, "UNUSED": u} for u in range(3))), incumbent=2)
@@ -257,9 +254,6 @@ def test_failing_and_wrong_candidates_never_win(shared: FakeBackend, roles: list
     assert (winner.kwargs["BLOCK"] == 32) == ("ok" not in roles)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="if the fastest is wrong, the rest are ranked by their first look: no race, no tie"
-)
 def test_a_wrong_winner_does_not_rob_the_others_of_their_race(backend: FakeBackend) -> None:
     found, _, _ = race(
         backend, *times(8000.0, 5000.0, 8000.0, 8000.0, 9000.0)[2:], block(32, 8000.0), block(64, 5000.0, wrong=True),
@@ -278,7 +272,6 @@ def test_a_wrong_candidate_that_would_not_have_won_is_not_looked_at(backend: Fak
 NO_REFERENCE = "the reference output is made from the captured candidate before anything else, so its failure escapes"
 
 
-@pytest.mark.xfail(strict=True, raises=OutOfResourcesError, reason=NO_REFERENCE)
 def test_if_all_fail_every_reason_is_listed(backend: FakeBackend) -> None:
     with pytest.raises(TuningError) as caught:
         race(backend, *(block(b, fails=f"refused {b}") for b in BLOCKS))
@@ -288,7 +281,6 @@ def test_if_all_fail_every_reason_is_listed(backend: FakeBackend) -> None:
         assert f"BLOCK={b} num_warps=4 num_stages=3: refused {b}" in text
 
 
-@pytest.mark.xfail(strict=True, raises=OutOfResourcesError, reason=NO_REFERENCE)
 def test_the_captured_candidate_failing_alone_is_survived(backend: FakeBackend) -> None:
     """The first config was captured without a launch (stand-ins), and the device refuses it."""
     found, _, _ = race(backend, block(32, fails="refused"), block(64, 2.0), block(128, 1.0), block(256, 3.0))

@@ -41,7 +41,7 @@ def winners(backend: FakeBackend, tmp_path: Path) -> Winners:
 
 
 def other_mode(winners: Winners, mode: TuneMode) -> Winners:
-    return Winners(winners._cache, mode, winners._gpu)
+    return Winners(winners.cache, mode, winners._gpu)
 
 
 def site(
@@ -66,7 +66,7 @@ def test_a_kept_winner_is_found(backend: FakeBackend, winners: Winners) -> None:
     assert winners.find(site(backend)) is None
     winners.keep(site(backend), 1, 1234.5)
     assert winners.find(site(backend)) == 1
-    entry = winners._cache.entries()[0]
+    entry = winners.cache.entries()[0]
     assert (entry.config, entry.time_ns, entry.environment) == (
         Config({"BLOCK": 128}),
         1234.5,
@@ -76,7 +76,7 @@ def test_a_kept_winner_is_found(backend: FakeBackend, winners: Winners) -> None:
 
 def test_a_winner_is_stored_by_its_config(backend: FakeBackend, winners: Winners) -> None:
     winners.keep(site(backend), 2, 1.0)
-    found = winners._cache.entries()[0]
+    found = winners.cache.entries()[0]
     assert found.config == Config({"BLOCK": 256})
 
 
@@ -162,14 +162,12 @@ def key_of_descriptors(backend: FakeBackend, winners: Winners, rows: int, dtype:
 TYPE_ONLY = "only the type of tuples, descriptors and functions is in the key, so other sizes get this one's winner"
 
 
-@pytest.mark.xfail(strict=True, reason=TYPE_ONLY)
 @pytest.mark.parametrize(("rows", "dtype"), [(8192, torch.float16), (256, torch.bfloat16)])
 def test_descriptors_say_their_layout(backend: FakeBackend, winners: Winners, rows: int, dtype: torch.dtype) -> None:
     first = key_of_descriptors(backend, winners, 256, torch.float16)
     assert first != key_of_descriptors(backend, winners, rows, dtype)
 
 
-@pytest.mark.xfail(strict=True, reason=TYPE_ONLY)
 def test_tuples_say_what_is_in_them(backend: FakeBackend, winners: Winners) -> None:
     kernel = triton.autotune(configs(64, 128), key=["n"])(pair_kernel)
 
@@ -181,7 +179,6 @@ def test_tuples_say_what_is_in_them(backend: FakeBackend, winners: Winners) -> N
     assert key(64) != key(1 << 20)
 
 
-@pytest.mark.xfail(strict=True, reason=TYPE_ONLY)
 def test_types_among_constants_say_which(backend: FakeBackend, winners: Winners) -> None:
     keys = {key_of_descriptors(backend, winners, 256, torch.float16, fn) for fn in (tl.float32, tl.float16)}
     assert len(keys) == 2
@@ -207,6 +204,8 @@ def test_frozen_tuning_uses_what_is_stored_and_refuses_the_rest(backend: FakeBac
         frozen.find(site(backend))
     winners.keep(site(backend), 1, 1.0)
     assert frozen.find(site(backend)) == 1
+    with pytest.raises(CacheMissError, match=f"argument n: {N} -> {N - 1}"):
+        frozen.find(site(backend, n=N - 1))
 
 
 def test_a_damaged_entry_is_a_miss_and_set_aside(backend: FakeBackend, winners: Winners, tmp_path: Path) -> None:
@@ -214,6 +213,17 @@ def test_a_damaged_entry_is_a_miss_and_set_aside(backend: FakeBackend, winners: 
     (path,) = tmp_path.glob("winners/*/*.json")
     path.write_bytes(path.read_bytes()[:50])
     assert winners.find(site(backend)) is None
-    assert len(winners._cache.damaged) == 1
+    assert len(winners.cache.damaged) == 1
     assert not path.exists()
     assert path.with_suffix(".damaged").exists()
+
+
+def test_the_winner_among_fewer_candidates_is_the_incumbent_among_more(backend: FakeBackend, winners: Winners) -> None:
+    more = site(backend, tuned(32, 64, 128, 256))
+    assert winners.incumbent(more) is None
+    winners.keep(site(backend), 1, 1.0)
+    assert winners.incumbent(more) == 2
+    assert winners.incumbent(site(backend)) is None, "that one is stored, not an incumbent"
+    assert winners.incumbent(site(backend, tuned(32, 64))) is None, "the winner is no candidate any more"
+    assert winners.incumbent(site(backend, tuned(32, 64, 128), n=N - 1)) is None
+    assert other_mode(winners, TuneMode.FORCE).incumbent(more) is None

@@ -115,6 +115,9 @@ class FakeGpu:
         self._next = 1 << 44
         self._allocated = 0
         self._buffers: dict[int, FakeBuffer] = {}
+        self._users: set[int] = set()
+        """Addresses of users' own memory, which timing never writes."""
+
         self._recording: list[Callable[[], None]] | None = None
         self.launches = 0
 
@@ -142,7 +145,9 @@ class FakeGpu:
 
     def borrow(self, tensor: Any) -> Buffer:
         """The stand-in's synthetic address."""
-        return self._buffer(self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes()))
+        buffer = self._buffer(self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes()))
+        self._users.add(buffer.address)
+        return buffer
 
     def _buffer(self, address: int, nbytes: int) -> FakeBuffer:
         return self._buffers.setdefault(address, FakeBuffer(address, nbytes))
@@ -192,7 +197,7 @@ class FakeGpu:
             self.launches += 1
             noise = 1 + self._random.gauss(0, self.script.noise)
             self._clock += rule.time_ns * self.script.shift * noise
-            for buffer in touched:
+            for buffer in (b for b in touched if b.address not in self._users):
                 buffer.byte = WRONG if rule.wrong else RIGHT
 
         def call() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from functools import lru_cache
 
 from kerntune.backend.base import Backend
-from kerntune.device import Target, typical_device
+from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target, typical_device
 from kerntune.errors import UsageError
 
 
@@ -20,7 +22,7 @@ def find_backend(targets: Sequence[str] = (), known: Sequence[Target] = ()) -> B
         from kerntune.backend.cuda import CudaBackend
 
         return CudaBackend()
-    chosen = chosen or tuple(known)
+    chosen = chosen or tuple(t for t in known if str(t) in TYPICAL_DEVICES)
     if not chosen:
         raise UsageError(
             "there is no GPU here and the baseline folder knows no target; say what to compile for, "
@@ -41,7 +43,38 @@ def torch_device() -> str:
 
 
 def has_cuda() -> bool:
-    """Whether torch sees an NVIDIA GPU. AMD GPUs can be compiled for, but not yet measured on."""
+    """Whether torch sees an NVIDIA GPU, not a stand-in. AMD GPUs can be compiled for, but not yet measured on."""
     import torch
 
-    return bool(torch.cuda.is_available()) and torch.version.hip is None
+    return bool(torch.cuda.is_available()) and torch.version.hip is None and not _stood_in()
+
+
+def _stood_in() -> bool:
+    session = sys.modules.get("kerntune.backend.standin.session")  # what nobody imported isn't active
+    return session is not None and bool(session.are_active())
+
+
+def current_device() -> DeviceSpec:
+    """torch's current GPU as far as it can be asked; else the usual one of its target, and an H100 without any."""
+    import torch
+
+    if has_cuda():
+        return _cuda_device(torch.cuda.current_device())
+    if not torch.cuda.is_available():
+        return TYPICAL_DEVICES[WITHOUT_GPU]
+    if torch.version.hip is not None:
+        found = torch.cuda.get_device_properties()
+        target = Target.parse("hip:" + found.gcnArchName.partition(":")[0])
+        return DeviceSpec(target, found.name, found.multi_processor_count)
+    return typical_device(Target.parse("cuda:{}{}".format(*torch.cuda.get_device_capability())))
+
+
+@lru_cache(maxsize=16)
+def _cuda_device(ordinal: int) -> DeviceSpec:
+    from kerntune.backend.driver_gpu import DriverGpu
+
+    return DriverGpu(ordinal).spec
+
+
+WITHOUT_GPU = "cuda:90"
+"""What a proposal is made for on a machine that has no GPU."""

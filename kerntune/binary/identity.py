@@ -53,7 +53,7 @@ def code_identity(asm_text: str, *, kind: AsmKind, options: Mapping[str, Any], a
         "kind": kind,
         "assembler": assembler.strip(),
         "options": _canonical_options(options),
-        "code": _anonymous(strip_debug(asm_text, kind=kind), kind),
+        "code": anonymous(strip_debug(asm_text, kind=kind), kind),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -87,7 +87,7 @@ def _without_idle_labels(lines: list[str]) -> list[str]:
     return [line for line in lines if not ((label := _LABEL.match(line)) and label[1] not in named)]
 
 
-def _anonymous(text: str, kind: AsmKind) -> str:
+def anonymous(text: str, kind: AsmKind) -> str:
     """``text`` with the names of functions that it defines replaced by their order.
 
     Names come from the Python source; a called function's also from its module. Only places where a name can stand are

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from kerntune.baseline import TimeBaseline
 from kerntune.check.call import Pending
@@ -10,6 +11,7 @@ from kerntune.check.causes import causes
 from kerntune.check.rungs import RECOMPILED, STORED, Standing
 from kerntune.check.words import percent
 from kerntune.device import Environment
+from kerntune.errors import BaselineError
 from kerntune.measure.base import Sample
 from kerntune.policy import Outcome, Update, Verdict
 from kerntune.processes import Replay
@@ -34,10 +36,23 @@ def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
     )
 
 
+Kept = TypeVar("Kept")
+
+
+def readable(read: Callable[[], Kept | None], update: Update) -> Kept | None:
+    """The baseline; a damaged one counts as none where the run replaces it, as the error's text advises."""
+    try:
+        return read()
+    except BaselineError:
+        if update is not Update.ALL:
+            raise
+        return None
+
+
 def should_write(verdict: Verdict, update: Update, outcome: Outcome, missing: str) -> bool:
     """Whether a case's baseline is written anew, given its verdict and the run's update mode."""
     if update is Update.ALL:
-        return verdict is not Verdict.INCOMPLETE
+        return True  # fewer launches than before too: that is how a fusion is accepted
     if verdict is Verdict.NEW:
         return update is Update.NEW or missing == "record"
     return update is Update.IMPROVED and verdict is Verdict.IMPROVED

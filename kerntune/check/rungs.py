@@ -12,7 +12,7 @@ from kerntune.errors import MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.farm.farm import Farm
 from kerntune.processes import Replay
 from kerntune.recompile import recompiled
-from kerntune.recording import Recording
+from kerntune.recording import Recording, scalar_addresses
 
 IDENTITY, REPLAY, RECOMPILED, STORED = "identity", "paired replay", "recompiled TTIR", "stored sample"
 """The rungs, best first: the same work needs no comparison; the last can say PASS or INCONCLUSIVE only."""
@@ -37,6 +37,9 @@ def stand(
 ) -> Standing:
     """Replay the baseline beside today's recording from the best rung that holds. ``judged`` does one replay."""
     before, why_not = baseline.recording, []
+    hidden = scalar_addresses(before)
+    if hidden:
+        return Standing(STORED, why_not=(f"it takes addresses as numbers ({', '.join(hidden)}); pass tensors instead",))
     try:
         return Standing(REPLAY, judged(before, stored), before, stored)
     except UNREPLAYABLE as exc:

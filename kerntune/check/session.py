@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from kerntune import compat
@@ -21,7 +22,7 @@ from kerntune.check.static import check_static, stored_configs
 from kerntune.check.timed import TimedCheck
 from kerntune.check.yardstick import Yardstick
 from kerntune.compile import Compiler
-from kerntune.errors import UsageError
+from kerntune.errors import ConfigError, StoreError, UsageError
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
@@ -46,10 +47,14 @@ class Session:
         self._seen: dict[CaseId, set[str]] = {}
         self._pairs = pairs_for(backend)
         self._decisions = itertools.count(1)
-        yardstick = settings.yardstick
-        self.yard = (
-            Yardstick(yardstick, store, settings.read_only, settings.yardstick_name) if yardstick is not None else store
-        )
+        self.yard = store
+        if settings.yardstick is not None:
+            self.hold_against(settings.yardstick, settings.yardstick_name)
+
+    def hold_against(self, folder: Path, name: str) -> None:
+        """Take the baselines of ``folder``, called ``name``, for the measure; they are still written to the store's."""
+        self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
+        self.yard = Yardstick(folder, self.store, self.settings.read_only, name)
 
     @property
     def device(self) -> str:
@@ -79,12 +84,14 @@ class Session:
 
     def start(self) -> None:
         """Install stand-ins where there is no GPU."""
+        compat.take_announcements()
         self._stack.enter_context(compat.without_line_info())
         self._stack.enter_context(self.backend.activate())
 
     def close(self) -> None:
         """Undo :meth:`start` and end all processes."""
         self._pairs.close()
+        self._compiler.close()
         self._stack.close()
 
     def static_end(self, error: BaseException) -> str | None:
@@ -99,6 +106,7 @@ class Session:
         with self._lock():
             capture, value = self._capture(call, arguments)
             self._compare(call, value)
+            _refuse_unmet(call, capture)
             if not capture.launches:
                 return self._incomplete(call, value)
             if self.backend.gpu is None:
@@ -127,8 +135,11 @@ class Session:
         """
         if self.settings.read_only:
             return []
-        out = []
+        out: list[CaseResult] = []
         for path, baseline in self._mine():
+            if isinstance(baseline, StoreError):
+                out.append(self._unreadable(str(path), baseline))
+                continue
             case = baseline.case
             gone = case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, set())
             if gone or (selected_all and case.nodeid not in ran):
@@ -154,7 +165,9 @@ class Session:
             winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
             return lambda site: _first(winners.find(site), len(site.candidates))
         target = self.backend.targets[0]
-        stored = stored_configs(self.yard, call, target, fingerprint_of(arguments) if arguments else None)
+        stored = stored_configs(
+            self.yard, call, target, fingerprint_of(arguments) if arguments else None, self.settings.update
+        )
 
         def prefer(site: Site) -> Sequence[int]:
             configs = [c.config for c in site.candidates]
@@ -195,16 +208,30 @@ class Session:
     def _note(self, call: Call, fingerprint: str) -> None:
         self._seen.setdefault(call.case, set()).add(fingerprint)
 
-    def _mine(self) -> list[tuple[Any, TimeBaseline | StaticBaseline]]:
-        found: list[tuple[Any, TimeBaseline | StaticBaseline | None]] = []
-        if self.static:
-            series = compat.triton_series()
-            for target in self.backend.targets:
-                found += [(p, self.store.read_static(p)) for p in self.store.static_files(target.slug, series)]
-        else:
-            spec = self.backend.spec
-            found += [(p, self.store.read_time(p)) for p in self.store.time_files(spec.slug, spec.target.slug)]
-        return [(p, b) for p, b in found if b is not None]
+    def _mine(self) -> list[tuple[Path, TimeBaseline | StaticBaseline | StoreError]]:
+        """The baselines that this run could have met, or why one can't be read."""
+        found: list[tuple[Path, TimeBaseline | StaticBaseline | StoreError]] = []
+        for path, read in self._files():
+            try:
+                baseline = read(path)
+            except StoreError as exc:
+                found.append((path, exc))
+            else:
+                found += [(path, baseline)] if baseline is not None else []
+        return found
+
+    def _files(self) -> list[tuple[Path, Callable[[Path], TimeBaseline | StaticBaseline | None]]]:
+        spec, series = self.backend.spec, compat.triton_series()
+        if not self.static:
+            return [(p, self.store.read_time) for p in self.store.time_files(spec.slug, spec.target.slug)]
+        targets = [t.slug for t in self.backend.targets]
+        return [(p, self.store.read_static) for slug in targets for p in self.store.static_files(slug, series)]
+
+    def _unreadable(self, path: str, why: StoreError) -> CaseResult:
+        target = str(self.backend.targets[0])
+        text = f"STALE {why}"
+        outcome = self.settings.policy.outcome(Verdict.STALE)
+        return CaseResult(CaseId(path, ""), "", Verdict.STALE, outcome, text, target, baseline_path=path)
 
     def _stale(self, baseline: TimeBaseline | StaticBaseline, path: str, why: str) -> CaseResult:
         target = baseline.target if isinstance(baseline, StaticBaseline) else baseline.device.target
@@ -216,6 +243,16 @@ class Session:
             message=f"STALE {baseline.case}: {why}; `kerntune baselines prune` removes {path}",
             target=str(target),
             baseline_path=path,
+        )
+
+
+def _refuse_unmet(call: Call, capture: Capture) -> None:
+    launched = sorted({p.kernel for p in capture.launches})
+    unmet = sorted(set(call.candidates) - set(launched))
+    if unmet and launched:
+        raise ConfigError(
+            f"{call.case}: candidates are given for {', '.join(unmet)}, which this call doesn't launch; "
+            f"it launches {', '.join(launched)}"
         )
 
 
@@ -244,6 +281,8 @@ def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
                     tuple(map(int, value.stride())),
                 )
             )
+        elif type(value).__name__ == "dtype":
+            out.append(Argument(str(value).removeprefix("torch."), (), ()))
         elif depth < MAX_DEPTH:
             for child in _children(value):
                 walk(child, depth + 1)

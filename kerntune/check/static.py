@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kerntune import compat
@@ -16,16 +17,17 @@ from kerntune.baseline import (
 )
 from kerntune.capture import Capture
 from kerntune.check.call import Call, Pending
-from kerntune.check.causes import code_cause, config_causes
-from kerntune.check.results import launch_reports, should_write
+from kerntune.check.causes import attribution, code_cause, config_causes
+from kerntune.check.configs import config_findings, config_reports
+from kerntune.check.results import launch_reports, readable, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
 from kerntune.judge import Evidence, decide
-from kerntune.policy import Outcome, Update, Verdict
+from kerntune.policy import Outcome, StaticPolicy, Update, Verdict
 from kerntune.recorder import record
-from kerntune.result import CaseResult
-from kerntune.static.launches import LaunchStatic, launch_statics
-from kerntune.static.rules import Finding, compare_static
+from kerntune.result import CaseResult, ConfigReport
+from kerntune.static.launches import LaunchStatic, launch_statics, paired
+from kerntune.static.rules import compare_static
 
 
 @dataclass(frozen=True)
@@ -36,27 +38,40 @@ class Found:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Known:
+    """What is remembered of a case: its own baseline, and what it is held against, which may be another Triton's."""
+
+    own: StaticBaseline | None
+    reference: StaticBaseline | None
+
+    @property
+    def launches(self) -> tuple[LaunchStatic, ...]:
+        """The launches that today's are held against."""
+        return self.reference.launches if self.reference else ()
+
+
 def check_static(
     store: BaselineStore, call: Call, capture: Capture, target: Target, arguments: tuple[Argument, ...], update: Update
 ) -> tuple[CaseResult, Pending]:
     """One target's verdict on a call, and the baseline that may be written."""
     recorded = record(capture, target)
-    spec = typical_device(target)
+    spec, rules = typical_device(target), call.policy.static
     arguments = arguments or inputs_of(recorded.recording)
     fingerprint = fingerprint_of(arguments)
     series = compat.triton_series()
-    baseline = store.static(target, series, call.case, fingerprint)
+    known = _known(store, target, series, call, fingerprint, update)
     launches = launch_statics(recorded, spec)
-    found = _found(baseline, launches, _over_limits(launches, target))
+    configs = config_reports(capture, spec) if rules.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
-    found = Found((*broken, *found.failures), found.notes)
-    verdict = _verdict(baseline, launches, len(recorded.failures), found, call)
+    found = _found(known, launches, configs, broken, target, rules)
+    verdict = _verdict(known.own, launches, len(recorded.failures), found, call)
     today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
     outcome = call.policy.outcome(verdict)
     write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
-    if write and update is Update.ALL:
+    if write and update in (Update.ALL, Update.NEW):
         outcome = Outcome.PASS
-    reasons = _reasons(baseline, launches, target, series)
+    reasons = _reasons(known, launches, target, series)
     result = CaseResult(
         case=call.case,
         fingerprint=fingerprint,
@@ -68,23 +83,30 @@ def check_static(
         rung="static",
         causes=reasons,
         findings=(*found.failures, *found.notes),
+        configs=configs,
         baseline_path=store.shown(store.static_path(target, series, call.case, fingerprint)),
     )
     return result, Pending(today, {} if broken else recorded.artifacts, write)
 
 
+def _known(store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str, update: Update) -> Known:
+    own = readable(lambda: store.static(target, series, call.case, fingerprint), update)
+    return Known(own, own or readable(lambda: store.static_elsewhere(target, series, call.case, fingerprint), update))
+
+
 def stored_configs(
-    store: BaselineStore, call: Call, target: Target, fingerprint: str | None
+    store: BaselineStore, call: Call, target: Target, fingerprint: str | None, update: Update = Update.NONE
 ) -> dict[str, list[Config]]:
     """Configs that baselines of this case remember, by kernel: winners on real devices first, then static ones."""
     out: dict[str, list[Config]] = {}
     pattern = store.time_files(target_slug=target.slug)
     for path in [p for p in pattern if _is_of(p, store, call, fingerprint)]:
-        time = store.read_time(path)
+        time = readable(lambda path=path: store.read_time(path), update)  # type: ignore[misc]  # mypy: lambda default
         for launch in time.recording.launches if time else ():
             _add(out, launch.kernel, launch.config)
     if fingerprint is not None:
-        static = store.static(target, compat.triton_series(), call.case, fingerprint)
+        series = compat.triton_series()
+        static = readable(lambda: store.static(target, series, call.case, fingerprint), update)
         for entry in static.launches if static else ():
             _add(out, entry.kernel, entry.config)
     return out
@@ -101,22 +123,38 @@ def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> No
         out[kernel].append(config)
 
 
+def _found(
+    known: Known,
+    launches: tuple[LaunchStatic, ...],
+    configs: tuple[ConfigReport, ...],
+    broken: tuple[str, ...],
+    target: Target,
+    rules: StaticPolicy,
+) -> Found:
+    judged = {(x.kernel, x.config) for x in launches}
+    said = [("fail", text) for text in broken]
+    said += [(rules.rule("limits").severity, text) for text in _over_limits(launches, target)]
+    for before, after in paired(known.launches, launches):
+        if before is not None and after is not None and before.code != after.code:
+            said += _findings(before, after, rules)
+    said += config_findings(configs, judged, rules)
+    return Found(
+        tuple(text for severity, text in said if severity == "fail"),
+        tuple(text for severity, text in said if severity not in ("fail", "off")),
+    )
+
+
 def _over_limits(launches: tuple[LaunchStatic, ...], target: Target) -> list[str]:
     return [f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit]
 
 
-def _found(baseline: StaticBaseline | None, launches: tuple[LaunchStatic, ...], over: list[str]) -> Found:
-    failures, notes = list(over), list[str]()
-    for before, after in zip(baseline.launches if baseline else (), launches, strict=False):
-        if before.code == after.code and before.metrics == after.metrics:
-            continue
-        for finding in compare_static(before.metrics, after.metrics):
-            (failures if finding.severity == "fail" else notes).append(_sentence(after.kernel, finding))
-    return Found(tuple(failures), tuple(notes))
-
-
-def _sentence(kernel: str, finding: Finding) -> str:
-    return f"{kernel}: {finding.text}"
+def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy) -> Iterator[tuple[str, str]]:
+    """What the rules say of a launch; what it breaks by itself is said already."""
+    over = {v.resource for v in after.metrics.over_limit}
+    other = before.config != after.config
+    for finding in compare_static(before.metrics, after.metrics, rules=rules, other_config=other):
+        if finding.rule != "limits" or finding.metric not in over:
+            yield finding.severity, f"{after.kernel}: {finding.text}"
 
 
 def _verdict(
@@ -131,11 +169,14 @@ def _verdict(
     return decide(evidence, call.policy)
 
 
-def _reasons(
-    baseline: StaticBaseline | None, launches: tuple[LaunchStatic, ...], target: Target, series: str
-) -> tuple[str, ...]:
-    if baseline is None:
+def _reasons(known: Known, launches: tuple[LaunchStatic, ...], target: Target, series: str) -> tuple[str, ...]:
+    reference = known.reference
+    if reference is None:
         return (f"no static baseline for {target} under Triton {series}",)
-    code = code_cause([x.source for x in baseline.launches], [x.source for x in launches], baseline.triton, series)
-    configs = config_causes([(x.kernel, x.config) for x in baseline.launches], [(x.kernel, x.config) for x in launches])
-    return (code, *configs)
+    elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"
+    code = code_cause([x.source for x in reference.launches], [x.source for x in launches], reference.triton, series)
+    pairs = [(a, b) for a, b in paired(reference.launches, launches) if a and b]
+    configs = config_causes([(a.kernel, a.config) for a, _ in pairs], [(b.kernel, b.config) for _, b in pairs])
+    blamed = [attribution(a, b, reference.triton, series) for a, b in pairs]
+    first = () if known.own else (elsewhere,)
+    return (*first, code, *configs, *dict.fromkeys(b for b in blamed if b))

@@ -66,7 +66,7 @@ def timed_message(
         text += f": {duration(before_ns)} -> {duration(after_ns)}"
         if change is not None:
             text += f" ({percent(change.point)}, {interval(change)})"
-        else:
+        elif before_ns > 0:
             text += f" ({percent(after_ns / before_ns - 1)})"
     elif after_ns is not None:
         text += f": {duration(after_ns)}"

@@ -1,4 +1,4 @@
-"""``kerntune cache``: the winners that earlier runs found."""
+"""``kerntune cache``: what earlier runs found."""
 
 from __future__ import annotations
 
@@ -9,33 +9,71 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from kerntune.cache import Winner, WinnerCache
+from kerntune.cache import (
+    TrialCache,
+    Winner,
+    WinnerCache,
+    export_cache,
+    export_devices,
+    import_cache,
+)
 from kerntune.codec import to_json
 from kerntune.commands.output import CONFIG_WIDTH, OK, counted, fail_with, say
 from kerntune.commands.project import find_project
+from kerntune.errors import CacheError
 from kerntune.report import format_time
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print the winners; 1 if damaged ones were set aside."""
+    """Print the winners; 1 if damaged entries were set aside."""
     cache = open_cache(args.cache_dir)
-    winners = cache.entries()
+    trials = TrialCache(cache.folder)
+    winners, tried = cache.entries(), len(trials.entries())
+    damaged = [*cache.damaged, *trials.damaged]
     if args.json:
         say(to_json(winners).decode(), end="")
-        return fail_with(cache.damaged)
+        return fail_with(damaged)
     if winners:
         say(_table(winners))
-    say(f"{cache.folder}: {counted(len(winners), 'winner')}")
-    return fail_with(cache.damaged)
+    say(f"{cache.folder}: {counted(len(winners), 'winner')}, {counted(tried, 'trial')}")
+    return fail_with(damaged)
 
 
 def clear(args: argparse.Namespace) -> int:
-    """Remove the winners: the next run tunes anew."""
+    """Remove winners and trials: the next run tunes anew."""
     cache = open_cache(args.cache_dir)
-    say(f"{cache.folder}: removed {counted(cache.clear(), 'winner')}")
+    winners, trials = cache.clear(), TrialCache(cache.folder).clear()
+    say(f"{cache.folder}: removed {counted(winners, 'winner')}, {counted(trials, 'trial')}")
     return OK
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write the cache as one file, or its winners as a file per device; 1 if damaged entries were left out."""
+    cache, to = open_cache(args.cache_dir), Path(args.file)
+    if args.per_device:
+        for path in export_devices(cache.folder, to):
+            say(str(path))
+        return OK
+    moved = export_cache(cache.folder, to, with_trials=not args.winners_only)
+    say(f"{to}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}")
+    return fail_with(moved.damaged)
+
+
+def import_(args: argparse.Namespace) -> int:
+    """Take files of ``export`` into the cache; 1 if one is damaged, after the others."""
+    cache, findings = open_cache(args.cache_dir), []
+    for name in args.files:
+        try:
+            moved = import_cache(cache.folder, Path(name), replace=args.replace)
+        except CacheError as exc:
+            findings.append(str(exc))
+            continue
+        findings += moved.damaged
+        kept = f", {moved.kept} kept as they were" if moved.kept else ""
+        say(f"{name}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}{kept}")
+    return fail_with(findings)
 
 
 def open_cache(given: str | None) -> WinnerCache:

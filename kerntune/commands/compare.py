@@ -135,8 +135,14 @@ def _broken(entry: Entry, others: Iterable[Entry]) -> bool:
 
 
 def _same(old: Baseline, new: Baseline) -> bool:
-    """Equal but for the moment it was recorded."""
-    return msgspec.structs.replace(old, recorded="") == msgspec.structs.replace(new, recorded="")
+    """Equal but for the moment it was recorded, and what compiling took."""
+    return _lasting(old) == _lasting(new)
+
+
+def _lasting(baseline: Baseline) -> Baseline:
+    launches = tuple(msgspec.structs.replace(x, compile_seconds=None) for x in launches_of(baseline))
+    where = "static" if isinstance(baseline, TimeBaseline) else "launches"
+    return msgspec.structs.replace(baseline, recorded="", **{where: launches})
 
 
 def _incomparable(old: Baseline, new: Baseline) -> str:

@@ -34,6 +34,9 @@ class Compilations:
         self._made: dict[str, dict[str, str] | str] = {}
         """By a job's identity: the files of its kernel, or why there is none."""
 
+        self.seconds: dict[str, float] = {}
+        """What the stages of a kernel took, by the hash that Triton's cache goes by; nothing for what it answered."""
+
         self._said: set[str] = set()
 
     def stream(self, launches: Sequence[Specialized]) -> Iterator[Result]:
@@ -120,6 +123,8 @@ class Compilations:
 
     def _keep(self, lowered: Lowered, done: Done) -> Result:
         stored = store(lowered, done)
+        if done.times:
+            self.seconds[lowered.request.hash] = done.seconds
         self._made[lowered.identity()] = stored.group
         tell(lowered.request, done, stored)
         return lowered.request.launch, stored.kernel

@@ -71,9 +71,7 @@ def _complaint(triple: Triple, limits: GridLimits, num_ctas: int) -> str:
     for name, value, limit in zip(AXES, (x * num_ctas, y, z), limits.axes, strict=True):
         if value > limit:
             ctas = f" times num_ctas {num_ctas}" if name == "x" and num_ctas > 1 else ""
-            return (
-                f"grid axis {name}{ctas} is {value}, over the limit of {limit}; take a larger block or {_advice(name)}"
-            )
+            return f"grid axis {name}{ctas} is {value}, over the limit of {limit}; {_advice(name)}"
     return (
         f"grid product x*y*z is {x * y * z}, over the limit of {limits.product}: the launcher multiplies in int32 and "
         "may skip the launch silently; take a larger block or loop in the kernel"

@@ -6,6 +6,7 @@ Formulas are torch 2.13's: ``ir.py``, Reduction.num_splits, and ``choices.py``, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 from kerntune.device import DeviceSpec
@@ -60,6 +61,24 @@ def read_of(shape: Sequence[int], strides: Sequence[int], dims: Sequence[int]) -
     reduced = {dim % rank for dim in dims}
     kept = tuple(s for d, s in enumerate(strides) if d not in reduced and shape[d] != 1)
     return Read(kept, tuple(s for d, s in enumerate(strides) if d in reduced and shape[d] != 1))
+
+
+def inferred_read(shape: Sequence[int], strides: Sequence[int], outputs: int, r: int) -> Read | None:
+    """The strides of a tensor of ``outputs`` times ``r`` elements whose leading or trailing dimensions are reduced.
+
+    None if no such cut of its dimensions has these numbers of elements, or if several have and they differ (a square
+    matrix may be reduced either way).
+    """
+    if prod(shape) != outputs * r:
+        return None
+    cuts = [(range(cut), range(cut, len(shape))) for cut in range(len(shape) + 1)]
+    found = {
+        read_of(shape, strides, reduced)
+        for head, tail in cuts
+        for reduced, kept in ((head, tail), (tail, head))
+        if prod(shape[d] for d in reduced) == r and prod(shape[d] for d in kept) == outputs
+    }
+    return found.pop() if len(found) == 1 else None
 
 
 def reduction_split(

@@ -6,7 +6,7 @@ import ast
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kerntune.errors import CaptureError
@@ -70,14 +70,37 @@ def _parts(jit: Any, seen: set[int]) -> Iterator[str]:
     seen.add(id(jit))
     tree = _syntax(jit)
     yield ast.dump(tree)
+    yield repr((jit.noinline, [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params]))
     scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
-    for name in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
-        value = scope.get(name)
+    for name, value in sorted(_named(tree, scope).items()):
         if hasattr(value, "src") and hasattr(value, "params"):
             yield name
             yield from _parts(value, seen)
         elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
             yield f"{name}={value!r}"
+
+
+def _named(tree: ast.AST, scope: Mapping[str, Any]) -> dict[str, Any]:
+    """What a kernel's syntax names in its scope, through modules too (``library.helper``), but not Triton's own."""
+    found: dict[str, Any] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in scope:
+            found[node.id] = scope[node.id]
+        elif isinstance(node, ast.Attribute):
+            path = ast.unparse(node)
+            value = _resolve(path.split("."), scope)
+            if value is not None:
+                found[path] = value
+    return found
+
+
+def _resolve(path: list[str], scope: Mapping[str, Any]) -> Any:
+    value = scope.get(path[0])
+    for name in path[1:]:
+        if not inspect.ismodule(value) or value.__name__.partition(".")[0] == "triton":
+            return None
+        value = getattr(value, name, None)
+    return value
 
 
 def _syntax(jit: Any) -> ast.AST:

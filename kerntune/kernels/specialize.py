@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerntune import compat
+from kerntune.config import COMPILE_FIELDS
 from kerntune.device import Target
 from kerntune.errors import CompileError, ConfigError
 from kerntune.kernels.source import kernel_file, kernel_name
@@ -55,6 +56,26 @@ class Specialized:
             names[path[0]] + "".join(f"[{i}]" for i in path[1:]): _text(value)
             for path, value in self.constexprs.items()
         }
+
+    def compiled_for(self) -> dict[str, str]:
+        """What the compiler was told of each argument, and the options that configs set, for people.
+
+        ``{"x": "*fp32, divisible by 16", "n": "i32", "stride": "== 1", "BLOCK": "constexpr 128", "num_warps": "4"}``.
+        """
+        known = self.constexpr_texts()
+        written = {p.name for p in self.jit.params if p.is_constexpr}
+        out = {}
+        for i, (name, type_) in enumerate(self.signature.items()):
+            if name in known:
+                out[name] = f"{'constexpr' if name in written else '=='} {known[name]}"
+            else:
+                out[name] = ", ".join([str(type_), *(_trait(*a) for a in self.attrs.get((i,), ()))])
+        options = vars(self.options)
+        return out | {o: str(options[o]) for o in COMPILE_FIELDS if options.get(o) is not None}
+
+
+def _trait(name: str, value: Any) -> str:
+    return f"divisible by {value}" if name == "tt.divisibility" else f"{name} {value}"
 
 
 def _text(value: Any) -> str:

@@ -26,11 +26,14 @@ class GraphSlot:
         for replica in range(replicas):
             program.enqueue(replica)
         program.gpu.synchronize()
-        self._graph = program.gpu.graph(self._work)
 
-    def _work(self) -> None:
-        for i in range(self.protocol.runs_per_slot):
-            self._program.enqueue(i % self.protocol.replicas)
+        def work() -> (
+            None
+        ):  # without self: a graph keeps its work, and device memory can't wait for a cycle's collection
+            for i in range(runs):
+                program.enqueue(i % replicas)
+
+        self._graph = program.gpu.graph(work)
 
     def enqueue(self) -> Reading:
         """Restore every copy, then replay between two events."""

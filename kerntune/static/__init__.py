@@ -2,14 +2,13 @@
 
 from kerntune.static.limits import Violation, launch_violations
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
-from kerntune.static.rules import DEFAULT_THRESHOLDS, Finding, Thresholds, compare_static
+from kerntune.static.rules import DEFAULT_RULES, Finding, compare_static
 
 __all__ = [
-    "DEFAULT_THRESHOLDS",
+    "DEFAULT_RULES",
     "BinaryInput",
     "Finding",
     "StaticMetrics",
-    "Thresholds",
     "Violation",
     "compare_static",
     "launch_violations",

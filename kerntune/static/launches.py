@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
 from kerntune.recorder import Recorded
-from kerntune.recording import Binary
+from kerntune.recording import Binary, Launch
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
 
 
 class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Static figures of one launch."""
+    """Static figures of one launch, and how its code came about.
+
+    ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler was told of arguments,
+    constants and options, ``compiler`` its version and the assembler's, ``compile_seconds`` what it took (None where
+    its cache answered). Baselines of before these were kept have none of the four.
+    """
 
     kernel: str
     source: str
@@ -21,34 +28,67 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     grid: tuple[int, int, int]
     metrics: StaticMetrics
     config: Config | None = None
+    stages: dict[str, str] = {}
+    compiled_for: dict[str, str] = {}
+    compiler: str = ""
+    compile_seconds: float | None = None
 
 
 def launch_statics(recorded: Recorded, spec: DeviceSpec) -> tuple[LaunchStatic, ...]:
     """One entry a launch, in order; each distinct binary is looked at once."""
     recording = recorded.recording
     figures = metrics_of([_input(recorded, b) for b in recording.binaries], spec)
-    return tuple(
-        LaunchStatic(
-            kernel=launch.kernel,
-            source=launch.source,
-            code=recording.binary_of(launch).code,
-            ttir_sha256=recording.binary_of(launch).ttir_sha256,
-            grid=launch.grid,
-            metrics=figures[launch.binary],
-            config=launch.config,
-        )
-        for launch in recording.launches
+    return tuple(_of(recorded, launch, figures[launch.binary]) for launch in recording.launches)
+
+
+def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchStatic:
+    binary = recorded.recording.binary_of(launch)
+    compiled = recorded.compiled[binary.sha256, binary.ttir_sha256]
+    return LaunchStatic(
+        kernel=launch.kernel,
+        source=launch.source,
+        code=binary.code,
+        ttir_sha256=binary.ttir_sha256,
+        grid=launch.grid,
+        metrics=metrics,
+        config=launch.config,
+        stages=dict(compiled.stages),
+        compiled_for=dict(compiled.compiled_for),
+        compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
+        compile_seconds=None if compiled.seconds is None else round(compiled.seconds, 3),
     )
 
 
 def _input(recorded: Recorded, binary: Binary) -> BinaryInput:
+    return binary_input(binary, recorded.artifacts[binary.sha256], recorded.asm[binary.sha256])
+
+
+def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
+    """A recording's binary, its bytes and its assembly text, for :func:`kerntune.static.metrics.metrics_of`."""
     return BinaryInput(
         kind=binary.kind,
-        data=recorded.artifacts[binary.sha256],
-        asm=recorded.asm[binary.sha256],
+        data=data,
+        asm=asm,
         shared_bytes=binary.shared,
         num_warps=binary.num_warps,
         num_ctas=binary.num_ctas,
         arch=binary.arch,
         tensor_memory_columns=binary.tmem,
     )
+
+
+def paired(
+    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]
+) -> list[tuple[LaunchStatic | None, LaunchStatic | None]]:
+    """Launches of two sides that belong together: the n-th of a kernel with the n-th of that name, in the order of
+    ``after``; those left over, renamed kernels among them, in their order; then those that only ``before`` has."""
+    rest = list(before)
+    found: list[LaunchStatic | None] = []
+    for launch in after:
+        same = next((b for b in rest if b.kernel == launch.kernel), None)
+        found.append(same)
+        rest = [b for b in rest if b is not same]
+    for i, same in enumerate(found):
+        if same is None and rest:
+            found[i] = rest.pop(0)
+    return [*zip(found, after, strict=True), *((b, None) for b in rest)]

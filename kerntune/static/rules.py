@@ -8,27 +8,13 @@ from typing import Literal
 
 import msgspec
 
+from kerntune.policy import StaticPolicy
 from kerntune.static.metrics import StaticMetrics
 
 Severity = Literal["fail", "warn", "info"]
 
 _LOADS = ("global_load", "async_copy")
 """Classes that bring data from global memory by address; TMA moves tiles and has no width."""
-
-
-class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much may change unsaid: shares of the value before, ``0.1`` is a tenth.
-
-    A spill, a broken limit, arithmetic in fp64 and lost tensor core work have no threshold: any of them is found.
-    Registers, shared memory, code and instructions are found when they move by more than theirs; occupancy and width
-    of loads fail when they lose more than theirs.
-    """
-
-    registers: float = 0.10
-    shared: float = 0.10
-    instructions: float = 0.10
-    occupancy: float = 0.10
-    load_width: float = 0.10
 
 
 class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,30 +25,52 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: float
     after: float
     text: str
+    rule: str = ""
+    """The name of the rule that found it (:data:`kerntune.policy.STATIC_RULES`)."""
 
 
-DEFAULT_THRESHOLDS = Thresholds()
+DEFAULT_RULES = StaticPolicy()
+
+WHATEVER_THE_CONFIG = ("limits", "spills", "vgpr_spills", "fp64")
+"""Rules that fail between two configs too; the other figures change with a tile's size for good reasons."""
 
 
 def compare_static(
-    before: StaticMetrics, after: StaticMetrics, *, thresholds: Thresholds = DEFAULT_THRESHOLDS
+    before: StaticMetrics, after: StaticMetrics, *, rules: StaticPolicy = DEFAULT_RULES, other_config: bool = False
 ) -> list[Finding]:
     """What changed from ``before`` to ``after``, failures first, then warnings, then what got better.
 
-    Both should be of one kernel, config and device: another tile size changes each figure for good reasons.
-    Figures that are equal give no finding, so a kernel compared with itself gives none.
+    Both should be of one kernel and device. With ``other_config`` only limits, spills, double precision and tensor
+    cores that are no longer used at all can fail. Figures that are equal give no finding, so a kernel compared with
+    itself gives none.
     """
     found = [
         *_limits(before, after),
         *_spills(before, after),
         *_tensor_cores(before, after),
         *_fp64(before, after),
-        *_load_width(before, after, thresholds.load_width),
+        *_load_width(before, after, _threshold(rules, "load_width")),
         *_tma(before, after),
-        *_occupancy(before, after, thresholds.occupancy),
-        *_sizes(before, after, thresholds),
+        *_occupancy(before, after, _threshold(rules, "occupancy")),
+        *_sizes(before, after, rules),
     ]
-    return sorted(found, key=lambda finding: ("fail", "warn", "info").index(finding.severity))
+    judged = [_judged(f, rules, other_config) for f in found if rules.rule(f.rule).severity != "off"]
+    return sorted(judged, key=lambda finding: ("fail", "warn", "info").index(finding.severity))
+
+
+def _judged(found: Finding, rules: StaticPolicy, other_config: bool) -> Finding:
+    """A finding as loud as its rule says. The rules below say fail for what the rule is about, warn for less."""
+    severity: Severity = found.severity
+    if severity == "fail":
+        severity = "warn" if rules.rule(found.rule).severity == "warn" else "fail"
+    hard = found.rule in WHATEVER_THE_CONFIG or (found.rule == "tensor_cores" and not found.after)
+    if severity == "fail" and other_config and not hard:
+        severity = "warn"
+    return msgspec.structs.replace(found, severity=severity)
+
+
+def _threshold(rules: StaticPolicy, name: str) -> float:
+    return rules.rule(name).threshold or 0.0
 
 
 def _limits(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
@@ -74,11 +82,11 @@ def _limits(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
         if was < broken.needed:
             most = "" if key in old else "at most "
             text = f"can't be launched: {broken}; before {most}{was:,}, after {broken.needed:,}"
-            yield Finding("fail", key[0], was, broken.needed, text)
+            yield Finding("fail", key[0], was, broken.needed, text, "limits")
     for key in sorted(old.keys() - new.keys()):
         kept = old[key]
         text = f"{key[0]} is within the device's limit again: before {kept.needed:,}, after at most {kept.limit:,}"
-        yield Finding("info", key[0], kept.needed, kept.limit, text)
+        yield Finding("info", key[0], kept.needed, kept.limit, text, "limits")
 
 
 def _spills(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
@@ -88,18 +96,20 @@ def _spills(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
     stored = _change(before.spill_store_bytes, after.spill_store_bytes)
     loaded = _change(before.spill_load_bytes, after.spill_load_bytes)
     detail = f"{_change(old, new)} bytes per thread (stored {stored}, loaded {loaded})"
-    yield from _spill("spills", old, new, detail, "fail")
+    yield from _spill("spills", old, new, detail)
     old, new = before.vgpr_spills or 0, after.vgpr_spills or 0
-    yield from _spill("vgpr_spills", old, new, f"{_change(old, new)} vector registers", "fail")
+    yield from _spill("vgpr_spills", old, new, f"{_change(old, new)} vector registers")
     old, new = before.sgpr_spills or 0, after.sgpr_spills or 0
-    yield from _spill("sgpr_spills", old, new, f"{_change(old, new)} scalar registers", "warn")
+    yield from _spill("sgpr_spills", old, new, f"{_change(old, new)} scalar registers")
 
 
-def _spill(metric: str, old: int, new: int, detail: str, severity: Severity) -> Iterator[Finding]:
+def _spill(metric: str, old: int, new: int, detail: str) -> Iterator[Finding]:
     if new > old:
-        yield Finding(severity, metric, old, new, f"{'more is spilled' if old else 'registers are spilled'}: {detail}")
+        text = f"{'more is spilled' if old else 'registers are spilled'}: {detail}"
+        yield Finding("fail", metric, old, new, text, metric)
     elif new < old:
-        yield Finding("info", metric, old, new, f"{'less is spilled' if new else 'no more spills'}: {detail}")
+        text = f"{'less is spilled' if new else 'no more spills'}: {detail}"
+        yield Finding("info", metric, old, new, text, metric)
 
 
 def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
@@ -111,9 +121,10 @@ def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Findi
     what = "multiply-adds in tensor core instructions" if key == "tensor_core_macs" else "tensor core instructions"
     if new < old:
         how = "no tensor cores are used any more" if new == 0 else "less work for the tensor cores"
-        yield Finding("fail", "tensor_core", old, new, f"{how}: {_change(old, new)} {what}")
+        yield Finding("fail", "tensor_core", old, new, f"{how}: {_change(old, new)} {what}", "tensor_cores")
     elif old < new:
-        yield Finding("info", "tensor_core", old, new, f"more work for the tensor cores: {_change(old, new)} {what}")
+        text = f"more work for the tensor cores: {_change(old, new)} {what}"
+        yield Finding("info", "tensor_core", old, new, text, "tensor_cores")
 
 
 def _fp64(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
@@ -121,11 +132,11 @@ def _fp64(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
     change = f"{_change(old, new)} instructions"
     if new > old == 0:
         text = f"arithmetic in double precision appeared: {change}; look for a float64 constant or a Python float"
-        yield Finding("fail", "fp64", old, new, text)
+        yield Finding("fail", "fp64", old, new, text, "fp64")
     elif new > old:
-        yield Finding("warn", "fp64", old, new, f"more arithmetic in double precision: {change}")
+        yield Finding("fail", "fp64", old, new, f"more arithmetic in double precision: {change}", "more_fp64")
     elif new < old:
-        yield Finding("info", "fp64", old, new, f"less arithmetic in double precision: {change}")
+        yield Finding("info", "fp64", old, new, f"less arithmetic in double precision: {change}", "fp64")
 
 
 def _load_width(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Finding]:
@@ -136,9 +147,10 @@ def _load_width(before: StaticMetrics, after: StaticMetrics, threshold: float) -
     detail = f"{_change(old, new)} bits a load on average ({_widths(before)} -> {_widths(after)})"
     if new < old * (1 - threshold):
         text = f"loads from global memory got narrower: {detail}; look for lost alignment or contiguity"
-        yield Finding("fail", "global_load_width", old, new, text)
+        yield Finding("fail", "global_load_width", old, new, text, "load_width")
     elif new > old * (1 + threshold):
-        yield Finding("info", "global_load_width", old, new, f"loads from global memory got wider: {detail}")
+        text = f"loads from global memory got wider: {detail}"
+        yield Finding("info", "global_load_width", old, new, text, "load_width")
 
 
 def _mean_load_bits(metrics: StaticMetrics) -> float | None:
@@ -162,9 +174,11 @@ def _widths(metrics: StaticMetrics) -> str:
 def _tma(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
     old, new = _count(before, "tma"), _count(after, "tma")
     if old and not new:
-        yield Finding("warn", "tma", old, new, f"no bulk copies (TMA) any more: {_change(old, new)} instructions")
+        text = f"no bulk copies (TMA) any more: {_change(old, new)} instructions"
+        yield Finding("fail", "tma", old, new, text, "tma")
     elif new and not old:
-        yield Finding("info", "tma", old, new, f"bulk copies (TMA) are used now: {_change(old, new)} instructions")
+        text = f"bulk copies (TMA) are used now: {_change(old, new)} instructions"
+        yield Finding("info", "tma", old, new, text, "tma")
 
 
 def _occupancy(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Finding]:
@@ -174,21 +188,22 @@ def _occupancy(before: StaticMetrics, after: StaticMetrics, threshold: float) ->
     limits = f"limited by {before.occupancy_limiter}, then by {after.occupancy_limiter}"
     text = f"theoretical occupancy {'fell' if new < old else 'rose'}: {old:.1%} -> {new:.1%} ({limits})"
     severity: Severity = "info" if new > old else "fail" if new < old * (1 - threshold) else "warn"
-    yield Finding(severity, "occupancy", old, new, text)
+    yield Finding(severity, "occupancy", old, new, text, "occupancy")
 
 
-def _sizes(before: StaticMetrics, after: StaticMetrics, thresholds: Thresholds) -> Iterable[Finding]:
+def _sizes(before: StaticMetrics, after: StaticMetrics, rules: StaticPolicy) -> Iterable[Finding]:
     sizes = [
-        ("registers", "registers a thread", before.registers, after.registers, thresholds.registers),
-        ("shared_bytes", "bytes of shared memory a block", before.shared_bytes, after.shared_bytes, thresholds.shared),
-        ("code_bytes", "bytes of machine code", before.code_bytes, after.code_bytes, thresholds.instructions),
-        ("total", "instructions", _count(before, "total"), _count(after, "total"), thresholds.instructions),
+        ("registers", "registers a thread", before.registers, after.registers, "registers"),
+        ("shared_bytes", "bytes of shared memory a block", before.shared_bytes, after.shared_bytes, "shared"),
+        ("code_bytes", "bytes of machine code", before.code_bytes, after.code_bytes, "code"),
+        ("total", "instructions", _count(before, "total"), _count(after, "total"), "instructions"),
     ]
-    for metric, what, old, new, threshold in sizes:
+    for metric, what, old, new, rule in sizes:
+        threshold, change = _threshold(rules, rule), f"{_change(old, new)}{_percent(old, new)}"
         if new > old * (1 + threshold):
-            yield Finding("warn", metric, old, new, f"more {what}: {_change(old, new)}{_percent(old, new)}")
+            yield Finding("fail", metric, old, new, f"more {what}: {change}", rule)
         elif new < old * (1 - threshold):
-            yield Finding("info", metric, old, new, f"fewer {what}: {_change(old, new)}{_percent(old, new)}")
+            yield Finding("info", metric, old, new, f"fewer {what}: {change}", rule)
 
 
 def _count(metrics: StaticMetrics, name: str) -> int:

@@ -7,6 +7,7 @@ import os
 import selectors
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from pathlib import Path
@@ -56,25 +57,38 @@ class Worker:
     def __init__(self, ordinal: int) -> None:
         root = str(Path(__file__).resolve().parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kerntune.worker", str(ordinal)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, start_new_session=True,
         )  # fmt: skip
         self._ready = False
+
+    def wait(self) -> None:
+        """Until the process has its device."""
+        if self._ready:
+            return
+        try:
+            first = self._receive(START_TIMEOUT_S)
+        except EOFError as exc:
+            raise MeasurementError(f"a measuring process ended at its start: {self._last_words()}") from exc
+        if not isinstance(first, Ready):
+            raise MeasurementError(getattr(first, "message", "a measuring process did not start"))
+        self._ready = True
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()[-2000:].decode(errors="replace").strip() or f"exit code {self._process.poll()}"
 
     def ask(self, request: PairRequest) -> Message:
         """The reply; :class:`MeasurementError` if the process dies or hangs."""
         assert self._process.stdin is not None
+        self.wait()
         try:
-            if not self._ready:
-                first = self._receive(START_TIMEOUT_S)
-                if not isinstance(first, Ready):
-                    return first
-                self._ready = True
             send(self._process.stdin, request)  # type: ignore[arg-type]  # a pipe is a binary stream
             return self._receive(REQUEST_TIMEOUT_S)
         except (EOFError, BrokenPipeError) as exc:
-            raise MeasurementError(f"a measuring process ended with code {self._process.poll()}") from exc
+            raise MeasurementError(f"a measuring process ended: {self._last_words()}") from exc
 
     def _receive(self, timeout: float) -> Message:
         stdout = self._process.stdout
@@ -91,6 +105,7 @@ class Worker:
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()
+        self._errors.close()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -106,8 +121,10 @@ class WorkerPool:
 
     def run(self, request: PairRequest) -> PairReply:
         """In a process that has done nothing before."""
-        while len(self._ready) < READY + 1:
-            self._ready.append(Worker(self._ordinal))
+        if not self._ready:
+            self._ready.extend(Worker(self._ordinal) for _ in range(READY))
+        for waiting in self._ready:
+            waiting.wait()  # nobody starts up on the device while another one measures
         worker = self._ready.popleft()
         try:
             return _checked(worker.ask(request))

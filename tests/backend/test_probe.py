@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from kerntune.backend import probe
-from kerntune.backend.probe import find_backend
+from kerntune.backend.probe import find_backend, torch_device
 from kerntune.backend.static import StaticBackend
-from kerntune.device import Target
+from kerntune.device import Target, typical_device
 from kerntune.errors import TargetError, UsageError
 
 SM80, SM90 = Target.parse("cuda:80"), Target.parse("cuda:90")
@@ -70,3 +71,29 @@ def test_an_amd_build_of_torch_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> N
     assert probe.has_cuda()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert not probe.has_cuda()
+
+
+def test_a_stand_in_is_no_gpu_but_says_what_it_stands_for() -> None:
+    static = find_backend(["cuda:80"])
+    with static.activate():
+        assert torch_device() == "cuda"
+        assert not probe.has_cuda()
+        assert probe.current_device() == typical_device(Target.parse("cuda:80"))
+
+
+def test_an_amd_gpu_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    found = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-", name="AMD MI300X", multi_processor_count=304)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: found)
+    device = probe.current_device()
+    assert (str(device.target), device.sm_count, device.warp_size) == ("hip:gfx942", 304, 64)
+
+
+def test_without_a_gpu_proposals_are_for_a_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert str(probe.current_device().target) == "cuda:90"

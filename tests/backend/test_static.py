@@ -40,9 +40,16 @@ def test_each_target_has_its_own_binary(backend: StaticBackend) -> None:
     assert all(r.sources == [] for r in found)
 
 
-def test_nothing_is_compiled_while_capturing(backend: StaticBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(COMPILER, "compile", lambda launch: pytest.fail("compiled"))
+def test_only_open_candidates_are_compiled_while_capturing(
+    backend: StaticBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the device would refuse gives way to the next candidate; bare kernels wait and are compiled together."""
+    compile_one, seen = COMPILER.compile, []
+    monkeypatch.setattr(COMPILER, "compile", lambda launch: (seen.append(launch.name), compile_one(launch))[1])
+    assert len(captured(backend, lambda: scale(scale_kernel, BLOCK=64)).launches) == 1
+    assert seen == []
     assert len(captured(backend, lambda: scale(tuned(64, 128))).launches) == 1
+    assert seen == ["scale_kernel"]
 
 
 def test_what_one_target_refuses_others_still_get(backend: StaticBackend) -> None:

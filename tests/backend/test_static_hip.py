@@ -44,7 +44,6 @@ def test_a_grid_over_the_limit(backend: StaticBackend) -> None:
         captured(backend, lambda: scale_kernel[(2 * BLOCKS,)](x, x, N, 2.0, BLOCK=64))
 
 
-@pytest.mark.xfail(strict=True, reason="the capture's grid check doesn't hand on num_warps, which decides on HIP")
 def test_a_grid_over_the_limit_of_a_launch_with_many_warps(backend: StaticBackend) -> None:
     x = torch.empty(N, device="cuda")
     captured(backend, lambda: scale_kernel[(BLOCKS,)](x, x, N, 2.0, BLOCK=64))

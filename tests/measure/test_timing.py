@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -296,3 +299,17 @@ def test_a_whole_calls_own_error_is_its_own(backend: FakeBackend) -> None:
 
     with pytest.raises(ValueError, match="bad shape"):
         CallSlot(backend.gpu, broken, Caller(backend.gpu, 1.0).preserving)
+
+
+def test_a_graph_is_freed_with_its_slot(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real graph keeps its work; in a cycle, device memory would wait for a collection that may not come."""
+    found = program(backend)
+    monkeypatch.setattr(found.gpu, "graph", lambda work: types.SimpleNamespace(replay=work, keep=work))
+    slot = GraphSlot(found, 2, 4)
+    seen = weakref.ref(slot)
+    gc.disable()
+    try:
+        del slot
+        assert seen() is None
+    finally:
+        gc.enable()

@@ -136,3 +136,41 @@ def test_read_only_baselines_fail_cleanly(kernel_project):
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["test_it.py::test_scale[[]4096]: *baselines*"])
     result.stdout.no_fnmatch_line("*Traceback*")
+
+
+DECORATED = SOURCE.replace(
+    """@triton.autotune(configs=[triton.Config({{"BLOCK": b}}, num_warps=4) for b in ({blocks})], key=["n"])""",
+    """@kerntune.pointwise(sizes={{"x": "n"}}, blocks={{"x": {blocks}}})""",
+).replace("import torch,", "import kerntune, torch,")
+
+FASTER_512 = "Rule(constexprs={'BLOCK': 512}, time_ns=20_000.0), Rule(time_ns=24_000.0)"
+
+
+def test_a_heuristic_s_candidates_are_tuned_recorded_and_held(kernel_project):
+    arguments = {"source": DECORATED, "blocks": '"BLOCK"', "size": "2**20, 2**20 - 4"}
+    first = kernel_project(**arguments, rules=FASTER_512)
+    first.assert_outcomes(passed=2)
+    first.stdout.fnmatch_lines(["*scale_kernel: BLOCK=512 num_warps=8 * 20 µs *NEW (recorded)"])
+    kernel_project(**arguments, rules=FASTER_512).stdout.fnmatch_lines(["2 PASS"])
+
+
+def test_a_heuristic_s_wrong_word_stops_the_collection_and_says_why(kernel_project):
+    source = DECORATED.replace("sizes=", "tune_hard=1, sizes=")
+    result = kernel_project(source=source, blocks='"BLOCK"')
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*HintError: kernel scale_kernel: there is no option or hint tune_hard*"])
+
+
+@pytest.mark.parametrize("targets", ["cuda:90,hip:gfx942", "hip:gfx942,cuda:90"])
+def test_a_heuristic_s_first_candidate_is_gated_without_a_gpu(kernel_project, targets):
+    kernel_project.project.pytester.makepyfile(
+        test_it="import pytest\n" + DECORATED.format(blocks='"BLOCK"', factor="2.0", size=2**20)
+    )
+    command = ("-W", "ignore:TRITON_DEFAULT_FP_FUSION", f"--kerntune-target={targets}")
+    kernel_project.project.pytester.makeconftest("")
+    first = kernel_project.project.run(*command, "--kerntune-update=new")
+    first.assert_outcomes(passed=1)
+    kernel_project.project.run(*command).assert_outcomes(passed=1)
+    stored = sorted(p.relative_to(kernel_project.project.path).parts[1] for p in
+                    kernel_project.project.path.glob("baselines/*/triton-*/static/**/*.json"))  # fmt: skip
+    assert stored == ["cuda-90", "hip-gfx942"]

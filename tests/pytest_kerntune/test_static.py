@@ -98,3 +98,30 @@ def test_engine_is_closed_after_a_collection_error(project):
     result = project.run()
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert project.log.splitlines()[-1] == "close"
+
+
+CONFIGS = """
+from kerntune.result import ConfigReport
+
+def reports(n):
+    return tuple(ConfigReport("add", Config({"BLOCK": i}), 32, 0, 64, "too large" if i else "") for i in range(n))
+
+def test_a(autotune):
+    autotune(kernel("PASS", ns=None, base=None, configs=reports(COUNT)))
+    autotune(kernel("PASS", ns=None, base=None, configs=reports(2)))
+"""
+
+
+@pytest.mark.parametrize(("count", "options", "lines", "more"), [(3, (), 2, 0), (40, (), 20, 19), (40, ("-v",), 39, 0)])
+def test_configs_with_a_problem_are_listed_once(project, count, options, lines, more):
+    project.engine(static=True)
+    project.file(CONFIGS.replace("COUNT", str(count)))
+    result = project.run(*options, "--kerntune-json=run.json")
+    result.assert_outcomes(passed=1)
+    shown = [x for x in result.outlines if x.startswith("cuda:90: add with BLOCK=")]
+    assert len(shown) == lines
+    assert shown[0].endswith(": too large")
+    said = f"... and {more} more configs with a problem; -v shows all"
+    assert (said in result.outlines) == bool(more)
+    first = project.json()["results"][0]["configs"]
+    assert [len(first), first[0].get("broken", ""), first[1]["broken"]] == [count, "", "too large"]

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerntune.policy import STATIC_RULES, StaticPolicy, StaticRule
 from kerntune.static.limits import Violation
 from kerntune.static.metrics import StaticMetrics
-from kerntune.static.rules import Finding, Thresholds, compare_static
+from kerntune.static.rules import WHATEVER_THE_CONFIG, Finding, compare_static
 
 BASE = StaticMetrics(
     registers=64,
@@ -40,8 +41,12 @@ def changed(instructions: dict[str, int] | None = None, **fields: Any) -> Static
     return msgspec.structs.replace(BASE, instructions=counts, **fields)
 
 
+def thresholded(**thresholds: float) -> StaticPolicy:
+    return StaticPolicy({k: StaticRule(STATIC_RULES[k].severity, v) for k, v in thresholds.items()})
+
+
 def found(after: StaticMetrics, before: StaticMetrics = BASE, **thresholds: float) -> dict[str, Finding]:
-    findings = compare_static(before, after, thresholds=Thresholds(**thresholds))
+    findings = compare_static(before, after, rules=thresholded(**thresholds))
     by_metric = {finding.metric: finding for finding in findings}
     assert len(by_metric) == len(findings)
     return by_metric
@@ -213,7 +218,8 @@ _METRICS = st.builds(
 @given(_METRICS)
 def test_a_kernel_compared_with_itself_has_no_finding(metrics: StaticMetrics) -> None:
     assert compare_static(metrics, metrics) == []
-    assert compare_static(metrics, metrics, thresholds=Thresholds(0, 0, 0, 0, 0)) == []
+    strict = {k: StaticRule("fail", 0.0) for k in STATIC_RULES}
+    assert compare_static(metrics, metrics, rules=StaticPolicy(strict)) == []
 
 
 @given(_METRICS, _METRICS)
@@ -241,3 +247,30 @@ def test_what_fails_one_way_does_not_fail_the_other_way(before: StaticMetrics, a
     forth = {f.metric for f in compare_static(before, after) if f.severity == "fail"}
     back = {f.metric for f in compare_static(after, before) if f.severity == "fail"}
     assert not forth & back
+
+
+@given(_METRICS, _METRICS)
+def test_each_rule_is_as_loud_as_it_is_told(before: StaticMetrics, after: StaticMetrics) -> None:
+    default = compare_static(before, after)
+    assert {f.rule for f in default} <= STATIC_RULES.keys()
+    for name in {f.rule for f in default}:
+        told = {s: StaticPolicy({name: StaticRule(s, STATIC_RULES[name].threshold)}) for s in ("fail", "warn", "off")}
+        by = {s: compare_static(before, after, rules=p) for s, p in told.items()}
+        assert by["off"] == [f for f in default if f.rule != name]
+        assert "fail" not in {f.severity for f in by["warn"] if f.rule == name}
+        assert {f.metric for f in by["fail"]} == {f.metric for f in default}
+
+
+@given(_METRICS, _METRICS)
+def test_another_config_fails_by_hard_rules_only(before: StaticMetrics, after: StaticMetrics) -> None:
+    findings = compare_static(before, after, other_config=True)
+    for finding in findings:
+        if finding.severity == "fail":
+            assert finding.rule in WHATEVER_THE_CONFIG or (finding.rule == "tensor_cores" and finding.after == 0)
+    assert {f.metric for f in findings} == {f.metric for f in compare_static(before, after)}
+
+
+def test_a_growing_figure_fails_where_a_test_says_so() -> None:
+    rules = StaticPolicy({"registers": StaticRule("fail", 0.2)})
+    assert [f.severity for f in compare_static(BASE, changed(registers=80), rules=rules)] == ["fail"]
+    assert compare_static(BASE, changed(registers=76), rules=rules) == []

@@ -34,6 +34,11 @@ from kerntune.errors import UsageError
 _only_one = threading.Lock()
 
 
+def are_active() -> bool:
+    """Whether the GPU that torch sees in this process is a stand-in."""
+    return _only_one.locked()
+
+
 class StandIns:
     """Full-size stand-ins for the tensors of a device that isn't there.
 

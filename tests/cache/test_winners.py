@@ -12,7 +12,8 @@ import pytest
 from samples import ENVIRONMENT
 
 from kerntune import codec
-from kerntune.cache import SCHEMA, Winner, WinnerCache, WinnerKey
+from kerntune.cache import Winner, WinnerCache, WinnerKey
+from kerntune.cache.winner import SCHEMA
 from kerntune.config import Config
 from kerntune.errors import CacheError
 
@@ -177,7 +178,7 @@ WORKER = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[3:]
-from test_cache import ENVIRONMENT, KEY, LARGE, OTHER_KEYS, SMALL
+from cache.test_winners import ENVIRONMENT, KEY, LARGE, OTHER_KEYS, SMALL
 from kerntune.cache import WinnerCache
 cache, mine = WinnerCache(Path(sys.argv[1])), int(sys.argv[2])
 config, time_ns = (SMALL, LARGE)[mine], float(mine)
@@ -193,7 +194,7 @@ assert cache.damaged == [], cache.damaged
 
 
 def test_two_processes_never_see_half_an_entry(cache: WinnerCache) -> None:
-    folders = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, str(cache.folder), str(i), *folders],
@@ -212,7 +213,7 @@ ASIDE = """
 import sys
 from pathlib import Path
 sys.path[:0] = sys.argv[2:]
-from test_cache import ENVIRONMENT, KEY, SMALL
+from cache.test_winners import ENVIRONMENT, KEY, SMALL
 from kerntune.cache import WinnerCache
 cache = WinnerCache(Path(sys.argv[1]))
 assert cache.get(KEY) is None
@@ -224,7 +225,7 @@ def test_two_processes_set_the_same_damage_aside(cache: WinnerCache) -> None:
     cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
     path = file_of(cache)
     path.write_bytes(b"{")
-    folders = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
+    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
     command = [sys.executable, "-c", ASIDE, str(cache.folder), *folders]
     workers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [worker.communicate(timeout=120) for worker in workers]

@@ -1,0 +1,163 @@
+"""What two sets of baselines say of each kernel's code, launch by launch, the worst first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from kerntune.baseline import TimeBaseline
+from kerntune.binary.stages import first_difference
+from kerntune.check.causes import attribution
+from kerntune.commands.compare import FIGURES, SPILLED, Figure
+from kerntune.commands.stored import Baseline, Entry, launches_of, problems, target_of
+from kerntune.config import Config
+from kerntune.policy import StaticPolicy
+from kerntune.static.launches import LaunchStatic, paired
+from kerntune.static.metrics import StaticMetrics
+from kerntune.static.rules import Finding, compare_static
+
+SCHEMA = "kerntune.static-diff/1"
+
+SHOWN: dict[str, Callable[[StaticMetrics], float | None]] = {
+    **FIGURES,
+    "instructions": lambda m: m.instructions.get("total"),
+    "tensor core instructions": lambda m: m.instructions.get("tensor_core", 0),
+    "fp64 instructions": lambda m: m.instructions.get("fp64", 0),
+}
+"""Figures that stand side by side, by the name that people see."""
+
+SEVERITIES = ("fail", "warn", "info")
+
+Key = tuple[str, str, str]
+"""Case, target and fingerprint: the Triton series may be another on each side."""
+
+
+class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A launch whose code differs. ``figures`` are those that changed, ``findings`` what the rules say of them,
+    ``because`` whom to blame, ``stage`` the first compiler stage that differs (empty: not known)."""
+
+    kernel: str
+    before: Config | None
+    after: Config | None
+    figures: tuple[Figure, ...]
+    findings: tuple[Finding, ...]
+    because: str
+    stage: str
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """The worse the smaller: failing rules first, then warnings, then by growth."""
+        counts = [-sum(f.severity == s for f in self.findings) for s in ("fail", "warn")]
+        return (*counts, -max((_growth(f) for f in self.figures), default=-math.inf))
+
+
+class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case whose code differs on a target. ``notes``: launches that only one side has."""
+
+    case: str
+    target: str
+    compilers: tuple[str, str]
+    launches: tuple[LaunchChange, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """That of the worst launch; launches that are gone come before all that no rule minds."""
+        worst = min((x.rank for x in self.launches), default=(0.0, 0.0, math.inf))
+        return min(worst, (0.0, -1.0, 0.0)) if self.notes else worst
+
+    @property
+    def differs(self) -> bool:
+        """Whether any figure differs, not only the code."""
+        return bool(self.notes) or any(x.figures for x in self.launches)
+
+
+class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Two sets compared. ``same`` cases have the same code; of ``changed`` some have equal figures all the same."""
+
+    before: str
+    after: str
+    changed: tuple[StaticChange, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    same: int
+    problems: tuple[str, ...]
+    schema: str = SCHEMA
+
+    @property
+    def failing(self) -> int:
+        """Cases that a rule fails."""
+        return sum(any(f.severity == "fail" for x in c.launches for f in x.findings) for c in self.changed)
+
+
+def compare_statics(
+    before: Sequence[Entry], after: Sequence[Entry], names: tuple[str, str], case: Callable[[Baseline], bool]
+) -> StaticDifference:
+    """All that ``case`` accepts, worst first."""
+    old, new = _by_key(before, case), _by_key(after, case)
+    pairs = [(key, old[key], new[key]) for key in sorted(old.keys() & new.keys())]
+    changes = [_change(key, a, b) for key, a, b in pairs]
+    changed = [c for c in changes if c.launches or c.notes]
+    return StaticDifference(
+        before=names[0],
+        after=names[1],
+        changed=tuple(sorted(changed, key=lambda c: c.rank)),
+        added=tuple(_named(k) for k in sorted(new.keys() - old.keys())),
+        removed=tuple(_named(k) for k in sorted(old.keys() - new.keys())),
+        same=len(changes) - len(changed),
+        problems=tuple(problems([*before, *after])),
+    )
+
+
+def _by_key(entries: Iterable[Entry], case: Callable[[Baseline], bool]) -> dict[Key, Baseline]:
+    """Static baselines by key, those of time where there is none; of several Triton series the newest."""
+    found: dict[Key, Baseline] = {}
+    for baseline in sorted((e.baseline for e in entries if e.baseline is not None), key=_preference):
+        if case(baseline):
+            found[str(baseline.case), str(target_of(baseline)), baseline.fingerprint] = baseline
+    return found
+
+
+def _preference(baseline: Baseline) -> tuple[int, ...]:
+    return () if isinstance(baseline, TimeBaseline) else tuple(int(n) for n in baseline.triton.split("."))
+
+
+def _change(key: Key, old: Baseline, new: Baseline) -> StaticChange:
+    pairs = paired(launches_of(old), launches_of(new))
+    tritons = _triton(old), _triton(new)
+    launches = [_launch(a, b, tritons) for a, b in pairs if a is not None and b is not None and a.code != b.code]
+    notes = [f"launch added: {b.kernel}" for a, b in pairs if a is None and b is not None]
+    notes += [f"launch removed: {a.kernel}" for a, b in pairs if b is None and a is not None]
+    return StaticChange(key[0], key[1], tritons, tuple(sorted(launches, key=lambda x: x.rank)), tuple(notes))
+
+
+def _launch(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str]) -> LaunchChange:
+    values = [(name, read(old.metrics), read(new.metrics)) for name, read in SHOWN.items()]
+    other = old.config != new.config
+    return LaunchChange(
+        kernel=new.kernel,
+        before=old.config,
+        after=new.config,
+        figures=tuple(Figure(new.kernel, name, a, b) for name, a, b in values if a != b),
+        findings=tuple(compare_static(old.metrics, new.metrics, rules=StaticPolicy(), other_config=other)),
+        because=attribution(old, new, *tritons).partition(": because of ")[2],
+        stage=first_difference(old.stages, new.stages),
+    )
+
+
+def _triton(baseline: Baseline) -> str:
+    return baseline.environment.triton if isinstance(baseline, TimeBaseline) else baseline.triton
+
+
+def _growth(figure: Figure) -> float:
+    before, after = figure.before or 0.0, figure.after or 0.0
+    worse = before - after if figure.name in ("occupancy", "tensor core instructions") else after - before
+    if figure.name == SPILLED and worse > 0:
+        return math.inf
+    return worse / before if before else math.copysign(math.inf, worse)
+
+
+def _named(key: Key) -> str:
+    return f"{key[0]} ({key[1]})"

@@ -1,0 +1,334 @@
+"""``@kerntune.pointwise`` and its like: a heuristic's family as the candidates of a tuned kernel, call by call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Union
+
+import msgspec
+
+from kerntune import autotuner, compat, heuristics
+from kerntune import capture as captures
+from kerntune.autotuner import Autotuner
+from kerntune.backend.probe import current_device
+from kerntune.capture import LAUNCH_WORDS
+from kerntune.config import Config
+from kerntune.device import DeviceSpec
+from kerntune.errors import CaptureError, ConfigError, HintError, TrialError
+from kerntune.heuristics.proposer import NO_COUNTS, Family, Look, Proposer
+from kerntune.hints import KernelHints, Modes
+from kerntune.kernels.source import jit_of
+from kerntune.kernels.specialize import specialize
+from kerntune.winners import text_of
+
+Names = Mapping[str, Union[str, Sequence[str]]]
+Dims = Union[int, Sequence[int]]
+Decorator = Callable[[Any], "HeuristicTuner"]
+
+UNDECIDED = (Config(), Config())
+"""Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""
+
+
+def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
+    """An elementwise kernel of one to three axes, ``x y z``.
+
+    ``sizes`` names the arguments that hold the number of elements of each axis, ``{"x": "n_elements"}``; several are
+    multiplied. ``blocks`` names the kernel's own constexprs, ``{"x": "BLOCK"}``. An axis may do without a block only
+    where its block would be 1 in every candidate.
+
+    Options of all these decorators: ``max_autotune=True`` (more candidates), ``preset="inductor-2.6"``, ``table=`` (a
+    look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every value is tuned
+    for), ``reset_to_zero=`` and ``cache_results=`` as in :func:`kerntune.autotune`, and every field of
+    :class:`~kerntune.hints.KernelHints` that you know better.
+
+    Raises :class:`~kerntune.errors.HintError` and :class:`~kerntune.errors.ConfigError`, which name the kernel: at once
+    for names that don't exist and wrong hints; at a call for a negative size and a block that would have to exist. A
+    launch of size 0 is launched as it is, with nothing tuned.
+    """
+    return _decorator(heuristics.pointwise, sizes, blocks, options)
+
+
+def reduction(
+    *, sizes: Names, blocks: Mapping[str, str], reduced: Mapping[str, Dims] | None = None, **options: Any
+) -> Decorator:
+    """A kernel that walks the reduced axes ``r0`` (``r1``) in steps, for blocks of ``x`` (``y``) outputs.
+
+    Whether it is an inner or an outer reduction is read off the strides of the tensors whose shape is that of the
+    sizes; ``reduced`` says it where shapes don't (a square matrix): which dimensions of which argument are reduced,
+    ``{"x_ptr": -1}``. ``reduction="inner"`` settles it. A kernel without a block of ``x`` has one output a program.
+    Else as :func:`pointwise`.
+    """
+    return _decorator(heuristics.reduction, sizes, blocks, options, reduced=reduced or {}, reduces=True)
+
+
+def persistent_reduction(
+    *, sizes: Names, blocks: Mapping[str, str], reduced: Mapping[str, Dims] | None = None, **options: Any
+) -> Decorator:
+    """A reduction that holds whole rows: a block of ``r0``, if the kernel takes one, is the size, rounded up.
+
+    Else as :func:`reduction`.
+    """
+    family = heuristics.persistent_reduction
+    return _decorator(family, sizes, blocks, options, reduced=reduced or {}, reduces=True, whole_rows=True)
+
+
+def split_scan(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
+    """A scan of ``x`` rows along ``r0`` whose programs pass their sums on: steps of 256 or more, one row a program.
+
+    Else as :func:`pointwise`.
+    """
+    return _decorator(heuristics.split_scan, sizes, blocks, options, reduces=True)
+
+
+def matmul(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
+    """A product with ``tl.dot``, ``y`` by ``r0`` times ``r0`` by ``x``, that loops over ``r0``; perhaps batched, ``z``.
+
+    Else as :func:`pointwise`.
+    """
+    return _decorator(heuristics.reduction, sizes, blocks, {"native_matmul": True, **options}, counts=False)
+
+
+def _decorator(
+    family: Family,
+    sizes: Names,
+    blocks: Mapping[str, str],
+    options: dict[str, Any],
+    *,
+    reduced: Mapping[str, Dims] | None = None,
+    reduces: bool = False,
+    whole_rows: bool = False,
+    counts: bool = True,
+) -> Decorator:
+    rest = dict(options)
+    words = {name: rest.pop(name) for name in ("key", "reset_to_zero", "cache_results", "table") if name in rest}
+    preset = _preset(rest.pop("preset", heuristics.INDUCTOR_2_13))
+    if rest.pop("max_autotune", False):
+        rest["modes"] = msgspec.structs.replace(rest.get("modes", Modes()), max_autotune=True)
+
+    def decorate(fn: Any) -> HeuristicTuner:
+        function = _function(fn)
+        unknown = [name for name in rest if name not in KernelHints.__struct_fields__ or name in ("sizes", "kernel")]
+        if unknown:
+            raise HintError(f"kernel {function.__name__}: there is no option or hint {', '.join(unknown)}")
+        proposer = Proposer(
+            family=family,
+            kernel=function.__name__,
+            parameters=tuple(fn.arg_names),
+            constexprs=_constexprs(function),
+            sizes={axis: _tuple(names) for axis, names in sizes.items()},
+            blocks=dict(blocks),
+            reduced={name: _tuple(dims) for name, dims in (reduced or {}).items()},
+            known=rest,
+            preset=preset,
+            reduces=reduces,
+            whole_rows=whole_rows,
+        )
+        return HeuristicTuner(fn, proposer, counts=counts, **words)
+
+    return decorate
+
+
+class HeuristicTuner(Autotuner):
+    """A kernel whose candidates are a heuristic's proposal for the call at hand.
+
+    Everything else is :class:`kerntune.Autotuner`'s. A winner holds for all sizes that round up to the same powers of
+    two, with the same dtypes, constexprs and order of strides. ``configs`` says nothing: ask :meth:`candidates`.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        proposer: Proposer,
+        *,
+        counts: bool = True,
+        table: str | Path | None = None,
+        key: Sequence[str] = (),
+        reset_to_zero: Sequence[str] = (),
+        cache_results: bool = True,
+    ) -> None:
+        undecided = [compat.triton_config(config) for config in UNDECIDED]
+        super().__init__(fn, fn.arg_names, undecided, list(key), list(reset_to_zero), None, cache_results=cache_results)
+        self._proposer = proposer
+        self._counting = counts
+        self._table = None if table is None else Path(table)
+        self._defaults = _defaults(self.base_fn)
+        self._proposals: dict[tuple[Any, ...], tuple[list[Any], tuple[Config, ...]]] = {}
+        self._counted: dict[tuple[Any, ...], heuristics.TtirCounts] = {}
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch with the winner for these arguments; find it first if there is a choice and a GPU to time it on."""
+        return autotuner.run_tuned(self, args, kwargs, keep=self.cache_results, plain=HeuristicTuner._without_engine)
+
+    def _without_engine(self, *args: Any, **kwargs: Any) -> Any:
+        """Where kerntune can't time: Triton's own engine chooses, if there is a choice and something to time.
+
+        Triton keeps its winners under keys of its own, by exact sizes; they are kept under ours too.
+        """
+        given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        found, _ = self._proposal(given)
+        if len(found) > 1 and not compat.interprets():
+            result = autotuner.plain_run()(self, *args, **kwargs)
+        else:
+            self.best_config = found[0]
+            result = self.fn.run(*args, **kwargs, **found[0].all_kwargs())
+        self.cache.setdefault(self.tuning_key(given), self.best_config)
+        return result
+
+    def candidates(self, *args: Any, **kwargs: Any) -> tuple[Config, ...]:
+        """What a call with these arguments (without a grid) would choose from, best guess first."""
+        return self._proposal({**dict(zip(self.arg_names, args, strict=False)), **kwargs})[1]
+
+    def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
+        """The candidates of the call that is under way, as Triton's configs."""
+        return self._proposal({**(self.nargs or {}), **kwargs})[0]
+
+    def tuning_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What a winner depends on: rounded sizes, strides' order, dtypes, the call's constexprs, ``key`` arguments."""
+        given = {**self._defaults, **arguments}
+        return (self._proposer.look(given), *self._kind(given))
+
+    def _kind(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The part of a key that sizes have no part in: equal kinds compile to equal operations."""
+        sized = {name for names in self._proposer.sizes.values() for name in names}
+        values = {name: given[name] for name in self.arg_names if name in given}
+        dtypes = [str(value.dtype) if hasattr(value, "dtype") else None for value in values.values()]
+        told = [n for n in values if n in self.keys or (n in self._proposer.constexprs and n not in sized)]
+        return (*dtypes, *(f"{name}={_text(values[name])}" for name in told))
+
+    def _proposal(self, arguments: Mapping[str, Any]) -> tuple[list[Any], tuple[Config, ...]]:
+        self._refuse_given_blocks(arguments)
+        given = {**self._defaults, **arguments}
+        look, kind = self._proposer.look(given), self._kind(given)
+        device = self._device()
+        key = (look, kind, device)
+        if key not in self._proposals:
+            configs = self._ready(look) or self._propose(look, kind, device, given)
+            self._proposals[key] = ([compat.triton_config(config) for config in configs], configs)
+        return self._proposals[key]
+
+    def _ready(self, look: Look) -> tuple[Config, ...]:
+        """The look-up table's answer, if there is one."""
+        if self._table is None or look.empty or not _is_compiled(self.fn):
+            return ()
+        found = _read_table(self._table).find(jit_of(self.fn).src, dict(look.sizes))
+        missing = [] if found is None else [b for b in self._proposer.blocks.values() if b not in found.kwargs]
+        if missing:
+            raise ConfigError(
+                f"kernel {self._proposer.kernel}: its entry in {self._table} ({found}) has no {', '.join(missing)}"
+            )
+        return () if found is None else (found,)
+
+    def _propose(
+        self, look: Look, kind: tuple[Any, ...], device: DeviceSpec, given: Mapping[str, Any]
+    ) -> tuple[Config, ...]:
+        first = self._proposer.propose(look, device)
+        if look.empty or not self._counting:
+            return first
+        if (kind, device) not in self._counted:
+            self._counted[kind, device] = self._count(first[0], given)
+        return self._proposer.propose(look, device, self._counted[kind, device])
+
+    def _count(self, config: Config, given: Mapping[str, Any]) -> heuristics.TtirCounts:
+        """What the kernel's TTIR does, compiled with the first candidate; nothing where kerntune doesn't compile.
+
+        A candidate that doesn't compile says nothing either: it will cost its trial, with its reason.
+        """
+        recording = captures.current()
+        backend = autotuner._backend() if recording is None else recording.backend
+        compiler = autotuner._COMPILER if recording is None else recording.compiler
+        if backend is None or not _is_compiled(self.fn):
+            return NO_COUNTS
+        words = {name: value for name, value in given.items() if name not in LAUNCH_WORDS}
+        words = _through_heuristics(self.fn, {**words, **config.all_kwargs()})
+        try:
+            with backend.tensors.specializing():
+                launch = specialize(jit_of(self.fn), (), words, backend.targets[0])
+            return heuristics.count_ttir(compiler.compile(launch).ttir)
+        except TrialError:
+            return NO_COUNTS
+
+    def _device(self) -> DeviceSpec:
+        recording = captures.current()
+        return current_device() if recording is None else recording.backend.spec
+
+    def _refuse_given_blocks(self, given: Mapping[str, Any]) -> None:
+        clash = [block for block in self._proposer.blocks.values() if block in given]
+        if clash:
+            raise ConfigError(
+                f"kernel {self._proposer.kernel}: {', '.join(clash)} is given by the call, but is a block that its "
+                "heuristic chooses; leave it out of the call or of blocks="
+            )
+
+
+def _function(fn: Any) -> Any:
+    """The Python function under a kernel; :class:`ConfigError` for what can't be decorated."""
+    if hasattr(fn, "configs"):
+        raise ConfigError(f"kernel {_function_below(fn).__name__}: it has a tuner already; it can have only one")
+    if not hasattr(fn, "arg_names"):
+        raise ConfigError(f"{fn!r} is no Triton kernel: put the heuristic's decorator above @triton.jit")
+    return _function_below(fn)
+
+
+def _function_below(fn: Any) -> Any:
+    while not inspect.isfunction(fn):
+        fn = fn.fn
+    return fn
+
+
+def _constexprs(function: Any) -> frozenset[str]:
+    """Parameters annotated ``tl.constexpr``, as Triton tells them."""
+    parameters = inspect.signature(function).parameters.values()
+    return frozenset(p.name for p in parameters if "constexpr" in str(p.annotation))
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+
+
+def _is_compiled(fn: Any) -> bool:
+    """Whether there is a JITFunction under a kernel, rather than Triton's interpreter."""
+    try:
+        jit_of(fn)
+    except CaptureError:
+        return False
+    return True
+
+
+def _through_heuristics(fn: Any, words: dict[str, Any]) -> dict[str, Any]:
+    """The arguments after the ``@triton.heuristics`` between a tuner and its kernel."""
+    while hasattr(fn, "fn"):
+        for name, value in (getattr(fn, "values", None) or {}).items():
+            words = {**words, name: value(words)}
+        fn = fn.fn
+    return words
+
+
+def _text(value: Any) -> str:
+    """A value the same in every process; a kernel function's text is remembered, since it is a hash of its source."""
+    return _function_text(value) if hasattr(value, "src") else text_of(value)
+
+
+@lru_cache(maxsize=256)
+def _function_text(function: Any) -> str:
+    return text_of(function)
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _preset(value: Any) -> heuristics.Preset:
+    if isinstance(value, heuristics.Preset):
+        return value
+    if value not in heuristics.PRESETS:
+        raise HintError(f"unknown preset {value!r}: the presets are {', '.join(heuristics.PRESETS)}")
+    return heuristics.PRESETS[value]
+
+
+@lru_cache(maxsize=8)
+def _read_table(path: Path) -> heuristics.LookupTable:
+    return heuristics.read_table(path)

@@ -1,0 +1,202 @@
+"""A family fitted to a person's own kernel: sizes and hints from a call's arguments, blocks by their own names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from operator import index
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kerntune.config import Config
+from kerntune.device import TYPICAL_DEVICES, DeviceSpec
+from kerntune.errors import ConfigError, HintError
+from kerntune.heuristics.call import sizes_from_arguments, tile_hint
+from kerntune.heuristics.naming import named_blocks
+from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.strides import Read, inferred_read, read_of, reduction_split, second_stage_hint
+from kerntune.heuristics.ttir import TtirCounts
+from kerntune.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, KernelHints
+
+Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
+
+NO_COUNTS = TtirCounts()
+
+LONG_STRIDE = 2
+"""Stands for every stride above 1: only 0, 1 and "longer" matter, and sizes of a bucket must look alike."""
+
+
+class Look(NamedTuple):
+    """What a proposal depends on in one call: equal looks get equal candidates on one device.
+
+    ``sizes`` are rounded up to powers of two. ``reads`` have strides of 0, 1, and 2 for anything longer. ``empty``
+    means that a size is 0: nothing is to be chosen, the launch must only not fail.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    reads: tuple[Read, ...] = ()
+    empty: bool = False
+
+
+@dataclass(frozen=True)
+class Proposer:
+    """Candidates of one kernel from a family.
+
+    ``sizes`` maps axes to the arguments whose product is their number of elements, ``blocks`` axes to the kernel's own
+    constexprs, ``reduced`` tensor arguments to the dimensions that the kernel reduces. ``known`` are fields of
+    :class:`~kerntune.hints.KernelHints` that outweigh what the call and the TTIR say. ``reduces``: one of the reduction
+    families, so that a kernel without a block of x has one row a program. ``whole_rows``: a persistent one, whose
+    reduced blocks (if the kernel takes them) hold the whole axis.
+
+    What can be wrong before any call raises here: :class:`ConfigError` for blocks, :class:`HintError` for the rest.
+    """
+
+    family: Family
+    kernel: str
+    parameters: tuple[str, ...]
+    constexprs: frozenset[str]
+    sizes: Mapping[str, tuple[str, ...]]
+    blocks: Mapping[str, str]
+    reduced: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    known: Mapping[str, Any] = field(default_factory=dict)
+    preset: Preset = INDUCTOR_2_13
+    reduces: bool = False
+    whole_rows: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_arguments()
+        self._check_blocks()
+        ones = dict.fromkeys(self.sizes, 1)
+        self._known(ones)
+        shape = {"native_matmul": bool(self.known.get("native_matmul")), **self._no_x()}
+        plain = msgspec.structs.replace(KernelHints(sizes=self._with_x(ones), kernel=self.kernel), **shape)
+        self._named(self.family(plain, TYPICAL_DEVICES["cuda:90"], self.preset), plain.sizes)
+
+    def look(self, arguments: Mapping[str, Any]) -> Look:
+        """What matters of a call; :class:`HintError` names kernel, axis and argument of a size that can't be one."""
+        names = dict.fromkeys(name for several in self.sizes.values() for name in several)
+        given = {name: _whole(arguments[name]) for name in names if name in arguments}
+        empty = any(value == 0 for value in given.values())
+        floored = {**arguments, **{name: value or 1 if value == 0 else value for name, value in given.items()}}
+        rounded = sizes_from_arguments(self.sizes, floored, kernel=self.kernel)
+        reads = () if empty else self._reads(arguments, given)
+        return Look(tuple(self._with_x(rounded).items()), reads, empty)
+
+    def propose(self, look: Look, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:
+        """The candidates, best guess first, in the kernel's own words; of an empty launch only one.
+
+        Raises :class:`HintError` where the family can't decide, :class:`ConfigError` where a block that the kernel
+        doesn't take would have to be other than 1.
+        """
+        sizes = dict(look.sizes)
+        hints = counts.apply(KernelHints(sizes=sizes, kernel=self.kernel))
+        hints = msgspec.structs.replace(hints, **{**self._seen(look, device), **self._known(sizes), **self._no_x()})
+        configs = self._named(self.family(hints, device, self.preset), sizes)
+        return configs[:1] if look.empty else configs
+
+    def _seen(self, look: Look, device: DeviceSpec) -> dict[str, Any]:
+        """Hints of the call itself."""
+        sizes = dict(look.sizes)
+        if not self.reduces:
+            return {"tile": tile_hint(sizes, len(self.parameters) - len(self.constexprs))}
+        outputs, r = _outputs_and_r(sizes)
+        hint = reduction_split(look.reads, outputs, r, device, may_split=False).hint
+        contiguous = not look.reads or any(1 in read.reduced for read in look.reads)
+        return {"reduction": second_stage_hint(hint, outputs, r), "contiguous_reduction_access": contiguous}
+
+    def _reads(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Read, ...]:
+        """How each tensor of the call is walked, told by ``reduced`` or by its shape."""
+        if not self.reduces:
+            return ()
+        found = self._told(arguments) if self.reduced else self._inferred(arguments, given)
+        return tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in strides) for strides in read)) for read in found)
+
+    def _told(self, arguments: Mapping[str, Any]) -> list[Read]:
+        found = []
+        for name, dims in self.reduced.items():
+            tensor = arguments.get(name)
+            if tensor is None:
+                continue
+            if not callable(getattr(tensor, "stride", None)):
+                raise HintError(f"kernel {self.kernel}: reduced names argument {name}={tensor!r}, which is no tensor")
+            try:
+                found.append(read_of(tuple(tensor.shape), tuple(tensor.stride()), dims))
+            except HintError as exc:
+                raise HintError(f"kernel {self.kernel}: argument {name}: {exc}") from exc
+        return found
+
+    def _inferred(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> list[Read]:
+        numels = {axis: prod(given[name] for name in names) for axis, names in self.sizes.items()}
+        outputs, r = _outputs_and_r(numels)
+        tensors = [value for value in arguments.values() if callable(getattr(value, "stride", None))]
+        reads = (inferred_read(tuple(t.shape), tuple(t.stride()), outputs, r) for t in tensors)
+        return [read for read in reads if read is not None]
+
+    def _known(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The author's hints as values of their types; text does for an enumeration."""
+        try:
+            whole = msgspec.convert({"kernel": self.kernel, **self.known, "sizes": self._with_x(sizes)}, KernelHints)
+        except msgspec.ValidationError as exc:
+            raise HintError(f"kernel {self.kernel}: a hint is wrong: {exc}") from exc
+        return {name: getattr(whole, name) for name in self.known}
+
+    def _named(self, configs: tuple[Config, ...], sizes: Mapping[str, int]) -> tuple[Config, ...]:
+        if self.whole_rows:
+            whole = {BLOCK_NAMES[axis]: sizes[axis] for axis in self.blocks if axis in REDUCTION_AXES}
+            configs = tuple(config.replace(kwargs={**config.kwargs, **whole}) for config in configs)
+        try:
+            return named_blocks(configs, self.blocks, kernel=self.kernel)
+        except HintError as exc:
+            raise ConfigError(
+                f"{exc}. Only a block that is 1 everywhere may be missing: give the kernel a constexpr and name it in "
+                "blocks="
+            ) from exc
+
+    def _with_x(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """A reduction that names no x has one row."""
+        return {"x": 1, **sizes} if self.reduces and "x" not in sizes else dict(sizes)
+
+    def _no_x(self) -> dict[str, bool]:
+        return {"no_x_block": True} if self.reduces and "x" not in self.blocks else {}
+
+    def _check_arguments(self) -> None:
+        for axis, names in self.sizes.items():
+            if axis not in AXES:
+                raise HintError(f"kernel {self.kernel}: unknown axis {axis!r}: the axes are {', '.join(AXES)}")
+            for name in names:
+                self._check_argument(name, f"axis {axis}")
+        for name in self.reduced:
+            self._check_argument(name, "reduced")
+        if not self.sizes:
+            raise HintError(f"kernel {self.kernel}: no sizes: name the argument that holds the size of x")
+
+    def _check_argument(self, name: str, what: str) -> None:
+        if name not in self.parameters:
+            known = ", ".join(self.parameters)
+            raise HintError(f"kernel {self.kernel}: {what} is to be argument {name!r}, but the kernel has {known}")
+
+    def _check_blocks(self) -> None:
+        for axis, name in self.blocks.items():
+            if axis not in self._with_x(dict.fromkeys(self.sizes, 1)):
+                raise ConfigError(
+                    f"kernel {self.kernel}: block {name} is of axis {axis!r}, but sizes= has {', '.join(self.sizes)}"
+                )
+            if name not in self.constexprs:
+                known = ", ".join(p for p in self.parameters if p in self.constexprs) or "none"
+                raise ConfigError(f"kernel {self.kernel}: block {name} is no constexpr of it; it has {known}")
+
+
+def _outputs_and_r(sizes: Mapping[str, int]) -> tuple[int, int]:
+    """How many outputs a reduction has, and how many elements each sums up."""
+    r = prod(size for axis, size in sizes.items() if axis in REDUCTION_AXES)
+    return prod(sizes.values()) // r, r
+
+
+def _whole(value: Any) -> Any:
+    """An integer of any type as Python's own; everything else as it is, for the error to show."""
+    try:
+        return value if isinstance(value, bool) else index(value)
+    except TypeError:
+        return value

@@ -1,0 +1,76 @@
+"""Combo kernels, block-group by block-group: a sum of choices where a full search is their product."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kerntune.config import Config
+from kerntune.heuristics import ComboGroup, ComboPlan, Field, improves
+from kerntune.heuristics.descent import get_field, set_field
+from kerntune.search.descent import descend
+from kerntune.search.ledger import Found, Ledger, Measure
+
+
+def combo_search(measure: Measure, plan: ComboPlan, *, descent: bool = False, max_trials: int | None = None) -> Found:
+    """Each group's candidates in turn on what won before, then warps and stages, then (``descent``) single blocks.
+
+    Groups come in the plan's order, the largest first. A group's members keep equal blocks throughout.
+    """
+    ledger = Ledger(measure, max_trials)
+    best = plan.base
+    ledger.time_of(best)
+    for group in plan.groups:
+        best = _best_of(ledger, best, plan.candidates(best, group))
+    best = _best_of(ledger, best, plan.warp_candidates(best))
+    if descent:
+        descend(ledger, best, GroupSteps(plan))
+    return ledger.found()
+
+
+def _best_of(ledger: Ledger, best: Config, candidates: Iterable[Config]) -> Config:
+    for candidate in candidates:
+        if improves(ledger.time_of(best), ledger.time_of(candidate)):
+            best = candidate
+    return best
+
+
+@dataclass(frozen=True)
+class GroupSteps:
+    """Steps along a combo's block fields, within its limits; what one member of a group does, all do."""
+
+    plan: ComboPlan
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """One field per group and axis, named after the group's first member."""
+        return tuple(Field(name, most=self.plan.field_limits[name]) for name in self.plan.fields)
+
+    def neighbours(self, config: Config, field: Field) -> tuple[Config, ...]:
+        """Configs with the field's group doubled or halved."""
+        value = get_field(config, field.name)
+        return () if value is None else tuple(self._set(config, field, v) for v in field.values(value))
+
+    def all_directions(self, config: Config, radius: int = 1) -> tuple[Config, ...]:
+        """Every combination of steps of all groups."""
+        present = [(f, v) for f in self.fields if (v := get_field(config, f.name)) is not None]
+        found = []
+        for values in itertools.product(*(f.values(v, radius, include_self=True) for f, v in present)):
+            step = config
+            for (field, _), value in zip(present, values, strict=True):
+                step = self._set(step, field, value)
+            found.append(step)
+        return tuple(found)
+
+    def _set(self, config: Config, field: Field, value: int) -> Config:
+        group = next(g for g in self.plan.groups if field.name in g.fields)
+        for name in _names(field, group):
+            if get_field(config, name) is not None:
+                config = set_field(config, name, value)
+        return config
+
+
+def _names(field: Field, group: ComboGroup) -> list[str]:
+    axis = field.name.rpartition("_")[0]
+    return [f"{axis}_{member}" for member in group.members]

@@ -1,0 +1,68 @@
+"""Coordinate descent: steps along one field at a time for as long as a step pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from kerntune.config import Config
+from kerntune.heuristics import Field, improves
+from kerntune.search.ledger import Found, Ledger, Measure
+
+
+class Steps(Protocol):
+    """Where one can step from a config; :class:`kerntune.heuristics.Neighbourhood` is one."""
+
+    @property
+    def fields(self) -> Sequence[Field]:
+        """The integer fields, in the order in which they are tried."""
+
+    def neighbours(self, config: Config, field: Field) -> Sequence[Config]:
+        """Legal configs one step away along a field."""
+
+    def all_directions(self, config: Config, radius: int = 1) -> Sequence[Config]:
+        """Legal configs up to ``radius`` steps away along all fields at once."""
+
+
+def coordinate_descent(
+    measure: Measure,
+    start: Config,
+    steps: Steps,
+    *,
+    all_directions: bool = False,
+    radius: int = 1,
+    max_trials: int | None = None,
+) -> Found:
+    """Step from ``start`` along any integer field of ``steps`` until no step saves a thousandth.
+
+    After a step up a field that field is stepped again at once, so a distant optimum costs one trial per doubling.
+    ``all_directions`` looks, once no single field helps, up to ``radius`` steps along all fields together: dear, and
+    the way out where two fields must move at once. ``max_trials`` ends the search early with the best so far.
+    """
+    ledger = Ledger(measure, max_trials)
+    descend(ledger, start, steps, all_directions=all_directions, radius=radius)
+    return ledger.found()
+
+
+def descend(ledger: Ledger, start: Config, steps: Steps, *, all_directions: bool = False, radius: int = 1) -> Config:
+    """The descent on a ledger that may already know some configs; the config where it ends."""
+    best, time = start, ledger.time_of(start)
+    moved = True
+    while moved and not ledger.full:
+        moved = False
+        for field in steps.fields:
+            while (step := _better(ledger, time, steps.neighbours(best, field))) is not None:
+                best, time, moved = step, ledger.time_of(step), True
+        if not moved and all_directions:
+            step = _better(ledger, time, steps.all_directions(best, radius))
+            if step is not None:
+                best, time, moved = step, ledger.time_of(step), True
+    return best
+
+
+def _better(ledger: Ledger, time: float, choices: Iterable[Config]) -> Config | None:
+    timed = [(ledger.time_of(c), i, c) for i, c in enumerate(choices)]
+    if not timed:
+        return None
+    least, _, config = min(timed, key=lambda t: t[:2])
+    return config if improves(time, least) else None

@@ -1,0 +1,16 @@
+"""Tries every config of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kerntune.config import Config
+from kerntune.search.ledger import Found, Ledger, Measure
+
+
+def exhaustive(measure: Measure, configs: Iterable[Config]) -> Found:
+    """Every config once, in order."""
+    ledger = Ledger(measure)
+    for config in configs:
+        ledger.time_of(config)
+    return ledger.found()

@@ -1,0 +1,88 @@
+"""Combo kernels: one group after the other."""
+
+from __future__ import annotations
+
+import math
+
+from kerntune.config import Config
+from kerntune.device import TYPICAL_DEVICES
+from kerntune.heuristics import ComboPlan, SubKernel, combo
+from kerntune.hints import HeuristicType, KernelHints
+from kerntune.search import combo_search, exhaustive
+from kerntune.search.combos import GroupSteps
+from search.tables import Counted
+
+H100 = TYPICAL_DEVICES["cuda:90"]
+SUBKERNELS = [
+    SubKernel(HeuristicType.POINTWISE, KernelHints(sizes={"x": 1 << 20}, kernel="a")),
+    SubKernel(HeuristicType.PERSISTENT_REDUCTION, KernelHints(sizes={"x": 4096, "r0": 64}, kernel="b")),
+    SubKernel(HeuristicType.POINTWISE, KernelHints(sizes={"x": 1 << 20}, kernel="c")),
+]
+NAMES = [f"XBLOCK_{i}" for i in range(3)]
+
+
+def plan_of(grouped: bool = False) -> ComboPlan:
+    return combo(SUBKERNELS, H100, NAMES, grouped=grouped)
+
+
+def separable(optimum: dict[str, int], warps: int) -> Counted:
+    def time_of(config: Config) -> float:
+        off = [abs(math.log2(int(config.kwargs[n])) - math.log2(v)) for n, v in optimum.items()]  # type: ignore[arg-type]
+        return 100.0 + 10 * sum(off) + abs(math.log2(config.num_warps / warps))
+
+    return Counted(time_of)
+
+
+def test_every_group_gets_its_best_block_in_a_sum_of_trials() -> None:
+    plan = plan_of()
+    optimum = {"XBLOCK_0": 512, "XBLOCK_1": 8, "XBLOCK_2": 1024}
+    choices = [{int(c.kwargs["XBLOCK"]) for c in g.configs} for g in plan.groups]  # type: ignore[arg-type]
+    assert len(choices) == 3
+    measure = separable(optimum, 8)
+    found = combo_search(measure, plan)
+    for group in plan.groups:
+        name = f"XBLOCK_{group.members[0]}"
+        best = min((int(c.kwargs["XBLOCK"]) for c in group.configs), key=lambda v: abs(math.log2(v / optimum[name])))  # type: ignore[arg-type]
+        assert found.best.config.kwargs[name] == best
+    assert found.best.config.num_warps == 8
+    assert len(measure.asked) <= 1 + sum(len(g.configs) for g in plan.groups) + len(plan.warp_stage_pairs)
+
+
+def test_it_finds_what_all_combinations_hold() -> None:
+    plan, every = plan_of(), []
+    for a in (*plan.candidates(plan.base, plan.groups[0]), plan.base):
+        for b in (*plan.candidates(a, plan.groups[1]), a):
+            for c in (*plan.candidates(b, plan.groups[2]), b):
+                every += [c, *plan.warp_candidates(c)]
+    full = exhaustive(separable({"XBLOCK_0": 64, "XBLOCK_1": 32, "XBLOCK_2": 2048}, 2), dict.fromkeys(every))
+    quick = combo_search(separable({"XBLOCK_0": 64, "XBLOCK_1": 32, "XBLOCK_2": 2048}, 2), plan)
+    assert quick.best.config == full.best.config
+    assert len(quick.trials) < len(full.trials)
+
+
+def test_descent_goes_on_where_the_lists_end() -> None:
+    measure = separable({"XBLOCK_0": 4, "XBLOCK_1": 256, "XBLOCK_2": 4}, 4)
+    found = combo_search(measure, plan_of(), descent=True)
+    assert found.best.config.kwargs == {"XBLOCK_0": 4, "XBLOCK_1": 256, "XBLOCK_2": 4}
+
+
+def test_grouped_members_keep_equal_blocks() -> None:
+    measure = separable({"XBLOCK_0": 64, "XBLOCK_1": 4, "XBLOCK_2": 64}, 4)
+    found = combo_search(measure, plan_of(grouped=True), descent=True)
+    assert found.best.config.kwargs == {"XBLOCK_0": 64, "XBLOCK_1": 4, "XBLOCK_2": 64}
+    assert all(t.config.kwargs["XBLOCK_0"] == t.config.kwargs["XBLOCK_2"] for t in found.trials)
+
+
+def test_steps_stay_within_the_limits() -> None:
+    steps = GroupSteps(plan_of(grouped=True))
+    for field in steps.fields:
+        config = steps.plan.base.replace(**{field.name: field.most})
+        assert all(c.kwargs[field.name] < field.most for c in steps.neighbours(config, field))  # type: ignore[operator]
+    around = steps.all_directions(steps.plan.base)
+    assert steps.plan.base in around
+    assert all(c.kwargs["XBLOCK_0"] == c.kwargs["XBLOCK_2"] for c in around)
+
+
+def test_the_limit_holds() -> None:
+    measure = separable({"XBLOCK_0": 64}, 4)
+    assert len(combo_search(measure, plan_of(), descent=True, max_trials=4).trials) == 4

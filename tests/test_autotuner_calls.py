@@ -1,0 +1,396 @@
+"""``@kerntune.autotune`` where ``triton.autotune`` is used: every way to decorate and to call, and what it leaves."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from fake_runs import N, active, block, by_block, configs, increment_kernel, scale_kernel, script
+from triton import knobs
+from triton.runtime.autotuner import Autotuner as TritonAutotuner
+from triton.runtime.jit import JITFunction
+
+import kerntune
+from kerntune import autotuner as module
+from kerntune import capture as captures
+from kerntune import tuner
+from kerntune.backend.fake import FakeBackend
+from kerntune.cache import TrialCache, WinnerCache
+from kerntune.errors import CacheMissError, MeasurementError, UsageError
+from kerntune.winners import Winners
+
+TRITONS_RUN = TritonAutotuner.run
+"""Triton's own, from before any stand-in."""
+
+THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[FakeBackend]:
+    with active() as backend:
+        yield backend
+
+
+@pytest.fixture
+def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
+    """The scripted GPU as this process's GPU, with a cache of its own."""
+    script(shared, *THREE)
+    monkeypatch.setattr(module, "_backend", lambda: shared)
+    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
+    return shared
+
+
+def ours(*blocks: int, kernel: Any = scale_kernel, **options: Any) -> Any:
+    return kerntune.autotune(configs(*(blocks or (64, 128, 256))), key=["n"], **options)(kernel)
+
+
+def call(kernel: Any, n: int = N) -> Any:
+    x = torch.empty(N, device="cuda")
+    return kernel[by_block](x, x, n, 2.0)
+
+
+# signatures and warnings
+
+
+def test_the_decorators_have_one_signature() -> None:
+    """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk."""
+    mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
+    assert [(p.name, p.kind) for p in mine.values()] == [(p.name, p.kind) for p in theirs.values()]
+    assert {n for n in mine if mine[n].default != theirs[n].default} == {"cache_results"}
+
+
+@pytest.mark.parametrize("name", ["run", "warmup", "prune_configs", "__getitem__"])
+def test_methods_take_what_tritons_take(name: str) -> None:
+    mine, theirs = (inspect.signature(getattr(k, name)) for k in (kerntune.Autotuner, TritonAutotuner))
+    assert [(p.name, p.kind) for p in mine.parameters.values()] == [
+        (p.name, p.kind) for p in theirs.parameters.values()
+    ]
+
+
+@pytest.mark.parametrize(
+    "old",
+    [{"warmup": 5}, {"rep": 7}, {"use_cuda_graph": True}, {"warmup": 5, "rep": 7, "use_cuda_graph": True}, {}],
+    ids=str,
+)
+def test_old_arguments_warn_as_triton_does(old: dict[str, Any]) -> None:
+    said = []
+    for make in (kerntune.autotune, triton.autotune):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            tuner = make(configs(64, 128), key=["n"], **old)(scale_kernel)
+        said.append([(w.category, str(w.message)) for w in seen])
+        assert (tuner.num_warmups, tuner.num_reps) == (old.get("warmup"), old.get("rep"))
+    assert said[0] == said[1]
+    assert len(said[0]) == bool(old)
+
+
+def test_all_arguments_by_position(backend: FakeBackend) -> None:
+    kernel = kerntune.autotune(configs(64, 128, 256), ["n"], None, ["y_ptr"], ["x_ptr"])(scale_kernel)
+    call(kernel)
+    assert kernel.best_config is kernel.configs[1]
+    assert (kernel.reset_to_zero, kernel.restore_value) == (["y_ptr"], ["x_ptr"])
+
+
+# what a tuning leaves
+
+
+def test_a_run_leaves_what_tritons_leaves(backend: FakeBackend) -> None:
+    bench = {64: 3e-3, 128: 1e-3, 256: 2e-3}
+    asked = iter(bench.values())
+    theirs = triton.autotune(configs(*bench), key=["n"], do_bench=lambda run, quantiles: [next(asked)] * 3)(
+        scale_kernel
+    )
+    mine, x = ours(), torch.empty(N, device="cuda")
+    TRITONS_RUN(theirs, x, x, N, 2.0, grid=(1,), warmup=False)
+    mine.run(x, x, N, 2.0, grid=(1,), warmup=False)
+    assert mine.nargs is theirs.nargs is None
+    assert list(mine.cache) == list(theirs.cache)
+    assert str(mine.best_config) == str(theirs.best_config)
+    assert [str(c) for c in mine.configs_timings] == [str(c) for c in theirs.configs_timings]
+    for config, times in theirs.configs_timings.items():
+        assert mine.configs_timings[config] == [pytest.approx(t, rel=0.02) for t in times]
+    assert isinstance(mine.bench_time, float)
+    assert mine.bench_time > 0
+    assert min(mine.configs_timings, key=mine.configs_timings.get) is mine.best_config
+
+
+def test_failing_configs_have_infinite_times(backend: FakeBackend) -> None:
+    script(backend, block(64, fails="too large"), *THREE)
+    kernel = ours()
+    call(kernel)
+    assert kernel.configs_timings[kernel.configs[0]] == [float("inf")] * 3
+
+
+def test_a_warm_start_has_the_winners_time(backend: FakeBackend) -> None:
+    call(ours())
+    again = ours()
+    call(again)
+    assert again.configs_timings == {again.configs[1]: [pytest.approx(1e-3, rel=0.02)] * 3}
+
+
+def test_one_config_more_is_one_trial_more(
+    backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(ours())
+    looked: list[Any] = []
+    estimate = tuner.estimate_ns
+    monkeypatch.setattr(tuner, "estimate_ns", lambda program: (looked.append(program), estimate(program))[1])
+    script(backend, *THREE, block(512, 900.0))
+    kernel = ours(64, 128, 256, 512)
+    call(kernel)
+    assert kernel.best_config is kernel.configs[3]
+    assert [p.recording.binaries[0].constexprs["BLOCK"] for p in looked] == ["512"]
+    assert {t.config.kwargs["BLOCK"] for t in TrialCache(tmp_path).entries()} == {64, 128, 256, 512}
+
+
+def test_a_config_more_that_ties_changes_nothing(backend: FakeBackend) -> None:
+    rules = (block(64, 2000.0), block(128, 1000.0), block(32, 1000.0))
+    script(backend, *rules)
+    call(ours(64, 128))
+    script(backend, *rules)
+    kernel = ours(32, 64, 128)
+    call(kernel)
+    assert kernel.best_config is kernel.configs[2]
+
+
+def test_pruning_is_asked_once(backend: FakeBackend) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def prune(found: list[Any], named: dict[str, Any], **kwargs: Any) -> list[Any]:
+        seen.append({**named, **kwargs})
+        return found[:2]
+
+    kernel = ours(prune_configs_by={"early_config_prune": prune})
+    call(kernel)
+    call(kernel)
+    assert len(seen) == 1
+    assert (seen[0]["n"], seen[0]["factor"]) == (N, 2.0)
+
+
+# listeners
+
+
+@pytest.mark.skipif(not hasattr(knobs.autotuning, "listener"), reason="this Triton has no listener")
+def test_the_listener_hears_what_tritons_own_would_tell(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[dict[str, Any]] = []
+    monkeypatch.setattr(knobs.autotuning, "listener", lambda **words: heard.append(words))
+    theirs = triton.autotune(configs(64, 128), key=["n"], do_bench=lambda run, quantiles: [1.0] * 3)(scale_kernel)
+    x = torch.empty(N, device="cuda")
+    TRITONS_RUN(theirs, x, x, N, 2.0, grid=(1,), warmup=False)
+    kernel = ours()
+    call(kernel)
+    call(kernel)
+    call(ours())
+    call(ours(64))
+    told, cold, warm = heard
+    assert set(told) == set(cold) == set(warm)
+    assert told["fn"] is cold["fn"] is warm["fn"] is scale_kernel
+    assert told["key"] == cold["key"] == warm["key"]
+    assert (cold["best_config"], cold["configs_timings"]) == (kernel.best_config, kernel.configs_timings)
+    assert [(h["cache_hit"], h["duration"] is None) for h in heard] == [(False, False), (False, False), (True, True)]
+
+
+def test_tuning_is_printed_if_triton_is_told_to(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(ours(cache_results=False))
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(knobs.autotuning, "print", True)
+    call(ours(cache_results=False))
+    out = capsys.readouterr().out
+    assert "scale_kernel" in out
+    assert "BLOCK: 128" in out
+
+
+# arguments
+
+
+@triton.jit
+def biased_kernel(x_ptr, bias_ptr, total_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    if bias_ptr is not None:
+        x += tl.load(bias_ptr + i, mask=i < n)
+    if total_ptr is not None:
+        tl.atomic_add(total_ptr, tl.sum(x, 0))
+    tl.store(x_ptr + i, x, mask=i < n)
+
+
+@pytest.mark.parametrize("options", [{}, {"reset_to_zero": ["total_ptr"]}, {"restore_value": ["bias_ptr"]}], ids=str)
+def test_pointers_may_be_none(backend: FakeBackend, options: dict[str, Any]) -> None:
+    kernel = ours(kernel=biased_kernel, **options)
+    x = torch.empty(N, device="cuda")
+    kernel[by_block](x, None, None, N)
+    kernel[by_block](x, x.clone(), None, N)
+    assert [c.kwargs["BLOCK"] for c in kernel.cache.values()] == [128, 128]
+
+
+def test_the_default_hook_leaves_none_alone() -> None:
+    kernel = ours(kernel=biased_kernel, reset_to_zero=["total_ptr", "bias_ptr"], restore_value=["x_ptr", "bias_ptr"])
+    x, total = torch.ones(4), torch.ones(1)
+    kernel.pre_hook({"x_ptr": x, "bias_ptr": None, "total_ptr": total})
+    assert total.item() == 0
+    x.zero_()
+    kernel.post_hook({"x_ptr": x, "bias_ptr": None, "total_ptr": total}, exception=None)
+    assert x.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("positional", range(5))
+def test_any_share_of_keywords(backend: FakeBackend, positional: int) -> None:
+    x = torch.empty(N, device="cuda")
+    values = {"x_ptr": x, "y_ptr": x, "n": N, "factor": 2.0}
+    kernel = ours()
+    for _ in range(2):
+        kernel[by_block](*list(values.values())[:positional], **dict(list(values.items())[positional:]))
+    assert kernel.best_config is kernel.configs[1]
+    assert len(kernel.cache) == 1
+
+
+def test_a_configs_hook_gets_all_arguments_and_its_config(backend: FakeBackend) -> None:
+    seen: list[dict[str, Any]] = []
+    made = [triton.Config({"BLOCK": b}, num_warps=w, pre_hook=seen.append) for b, w in ((64, 2), (128, 4))]
+    kernel = kerntune.autotune(made, key=["n"])(scale_kernel)
+    call(kernel)
+    seen.clear()
+    call(kernel)
+    (words,) = seen
+    assert {k: words[k] for k in ("n", "factor", "BLOCK", "num_warps")} == {
+        "n": N, "factor": 2.0, "BLOCK": 128, "num_warps": 4,
+    }  # fmt: skip
+    assert {"x_ptr", "y_ptr", "grid"} <= set(words)
+
+
+def test_warmup_compiles_every_config(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(JITFunction, "warmup", lambda self, *args, **words: seen.append(words["BLOCK"]))
+    kernel = ours()
+    kernel.warmup(torch.float32, torch.float32, N, 2.0, grid=(1,))
+    assert seen == [64, 128, 256]
+    assert kernel.cache == {}
+
+
+# graphs
+
+
+def test_while_a_graph_is_captured_a_winner_on_disk_is_used(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call(ours())
+    launches = backend.gpu.launches
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    kernel = ours()
+    call(kernel)
+    assert kernel.best_config is kernel.configs[1]
+    assert backend.gpu.launches == launches
+    with pytest.raises(MeasurementError, match="before the capture"):
+        call(kernel, N - 1)
+
+
+# modes and the cache
+
+
+def test_the_environment_sets_the_mode(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
+    with pytest.raises(CacheMissError, match=r"KERNTUNE_TUNE=frozen.*\n.*no winner of kernel scale_kernel is stored"):
+        call(ours())
+    monkeypatch.delenv("KERNTUNE_TUNE")
+    call(ours())
+    script(backend, block(64, 1.0), *THREE[1:])
+    for mode, best in (("frozen", 1), ("force", 0), ("auto", 0)):
+        monkeypatch.setenv("KERNTUNE_TUNE", mode)
+        kernel = ours()
+        call(kernel)
+        assert kernel.best_config is kernel.configs[best]
+    monkeypatch.setenv("KERNTUNE_TUNE", "never")
+    with pytest.raises(UsageError, match="'never'; it can be auto, frozen or force"):
+        call(ours())
+
+
+def test_a_cache_that_can_not_be_written_is_a_warning(
+    backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("a file where the folder should be")
+    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
+    monkeypatch.setattr(Winners, "_warned", False)
+    kernel = ours()
+    with pytest.warns(RuntimeWarning, match="winners can't be kept for the next run: .*can't be written"):
+        call(kernel)
+    assert kernel.best_config is kernel.configs[1]
+
+
+# threads
+
+
+def together(*works: Callable[[], Any]) -> None:
+    """All at once, each in a thread; the first error is raised here."""
+    errors: list[BaseException] = []
+    gate = threading.Barrier(len(works))
+
+    def guarded(work: Callable[[], Any]) -> None:
+        try:
+            gate.wait(10)
+            work()
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
+    if errors:
+        raise errors[0]
+
+
+def test_one_kernel_in_many_threads_is_tuned_once(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, x, tunings = ours(), torch.empty(N, device="cuda"), []
+    tune = module.tune
+    monkeypatch.setattr(module, "tune", lambda *args, **words: (tunings.append(args), tune(*args, **words))[1])
+    together(*[lambda: kernel[by_block](x, x, N, 2.0)] * 4)
+    assert len(tunings) == 1
+    assert kernel.best_config is kernel.configs[1]
+
+
+def test_several_kernels_and_keys_in_threads_are_all_tuned(backend: FakeBackend) -> None:
+    first, second, x = ours(), ours(kernel=increment_kernel), torch.empty(N, device="cuda")
+    together(
+        lambda: first[by_block](x, x, N, 2.0),
+        lambda: first[by_block](x, x, N - 1, 2.0),
+        lambda: second[by_block](x, N),
+    )
+    assert [c.kwargs["BLOCK"] for c in first.cache.values()] == [128, 128]
+    assert [c.kwargs["BLOCK"] for c in second.cache.values()] == [128]
+
+
+def test_another_threads_launches_are_not_captured(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While this thread tunes, another one's bare and tuned launches go straight to Triton."""
+    x, known, seen = torch.empty(N, device="cuda"), ours(), []
+    call(known)
+    tune = module.tune
+
+    def meanwhile(capture: Any, *args: Any, **words: Any) -> Any:
+        def other() -> None:
+            seen.append(captures.current())
+            increment_kernel[by_block](x, N, BLOCK=64)
+            known[by_block](x, x, N, 2.0)
+
+        before = list(capture.launches)
+        together(other)
+        assert capture.launches == before
+        assert captures.current() is capture
+        return tune(capture, *args, **words)
+
+    monkeypatch.setattr(module, "tune", meanwhile)
+    kernel = ours(64, 128)
+    call(kernel)
+    assert seen == [None]
+    assert kernel.best_config is kernel.configs[1]
