@@ -9,7 +9,7 @@ import lzma
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, Union
 
 import msgspec
 
@@ -33,6 +33,20 @@ class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strides: tuple[int, ...]
 
 
+class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case held against itself in fresh processes: what a verdict on it can and can't tell. Relative (0.01 is 1 %).
+
+    ``floor`` is the smallest change that can be told from none in a first look, ``bias`` the standard deviation that a
+    process adds to a ratio, ``spread`` that of plain medians from process to process.
+    """
+
+    processes: int
+    blocks: int
+    floor: float
+    bias: float
+    spread: float
+
+
 class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case's time on one kind of device, and the recording that took it."""
 
@@ -46,6 +60,7 @@ class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recording: Recording
     sample: Sample
     static: tuple[LaunchStatic, ...]
+    calibration: Union[Calibration, None] = None
 
 
 class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,6 +172,14 @@ class BaselineStore:
     def artifacts(self, target: Target) -> Artifacts:
         """The binaries and TTIR of a target."""
         return Artifacts(self.folder / target.slug / "artifacts")
+
+    def readable(self, target: Target) -> Mapping[str, bytes]:
+        """The bytes that the baselines given by :meth:`time` and :meth:`static` may name."""
+        return self.artifacts(target)
+
+    def remark(self, device: DeviceSpec, case: CaseId, fingerprint: str) -> str:
+        """What a reader should know of where a case's time baseline comes from; empty if nothing."""
+        return ""
 
     # time
 

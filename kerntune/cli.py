@@ -56,6 +56,14 @@ def build_parser() -> argparse.ArgumentParser:
     _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
     _static(commands.add_parser("static", help="what is known of kernels without running them"))
     _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
+    calibrate = _command(
+        commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
+    )
+    _folder(calibrate)
+    _case(calibrate)
+    calibrate.add_argument(
+        "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
+    )
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
@@ -246,6 +254,13 @@ def run_cache_clear(args: argparse.Namespace) -> int:
     from kerntune.commands import cache
 
     return cache.clear(args)
+
+
+def run_calibrate(args: argparse.Namespace) -> int:
+    """``kerntune calibrate``."""
+    from kerntune.commands import calibrate
+
+    return calibrate.run(args)
 
 
 def run_cache_export(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kerntune import compat
 from kerntune.binary.identity import code_identity, text_identity
 from kerntune.binary.stages import stage_hashes, strip_locations
+from kerntune.device import Target
 from kerntune.errors import TrialError
 from kerntune.farm.farm import Farm
 from kerntune.farm.stream import Compilations
@@ -88,6 +89,11 @@ class Compiler:
             found = self._remember(launch, result)
             yield from ((same, found) for same in by_key[launch.key()])
 
+    @property
+    def farm(self) -> Farm:
+        """The processes that compile."""
+        return self._compilations.farm
+
     def close(self) -> None:
         """End the compiling processes. Later calls start new ones."""
         self._compilations.farm.close()
@@ -113,7 +119,7 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
     assembler = compat.assembler_version(launch.target.backend, launch.target.triton_arch)
     binary = Binary(
         kind=binary_stage,
-        arch=_arch(launch, asm),
+        arch=arch_of(launch.target, asm),
         symbol=metadata["name"],
         sha256=hashlib.sha256(data).hexdigest(),
         ttir_sha256=hashlib.sha256(ttir.encode()).hexdigest(),
@@ -130,20 +136,22 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         tmem=metadata.get("tmem_size") or 0,
         cooperative=bool(metadata.get("launch_cooperative_grid")),
         pdl=bool(metadata.get("launch_pdl")),
-        global_scratch=_scratch(metadata, "global"),
-        profile_scratch=_scratch(metadata, "profile"),
+        global_scratch=scratch_of(metadata, "global"),
+        profile_scratch=scratch_of(metadata, "profile"),
     )
     access = access_of(ttir, launch.target)
     stages = stage_hashes(kernel.asm, asm_stage)
     return Compiled(binary, data, ttir, asm, access, metadata, stages, launch.compiled_for())
 
 
-def _arch(launch: Specialized, asm: str) -> str:
+def arch_of(target: Target, asm: str) -> str:
+    """The architecture that assembly text is for, with its suffix (``sm_90a``)."""
     match = re.search(r"^\.target\s+(\w+)", asm, re.M)
-    return match[1] if match else launch.target.arch
+    return match[1] if match else target.arch
 
 
-def _scratch(metadata: Mapping[str, Any], which: str) -> Scratch:
+def scratch_of(metadata: Mapping[str, Any], which: str) -> Scratch:
+    """Scratch memory that a kernel's metadata asks for: ``global`` or ``profile``."""
     return Scratch(metadata.get(f"{which}_scratch_size") or 0, metadata.get(f"{which}_scratch_align") or 1)
 
 

@@ -19,7 +19,9 @@ class Evidence:
     ``launched`` and ``expected`` count launches (``expected`` is None without a baseline). ``identical`` tells that
     code, grids, scalars, layouts and order are the baseline's. ``replay`` is the paired estimate of today's recording
     against the baseline's binary. ``drift`` is the baseline's binary (or identical code) against its stored time.
-    ``static_failure`` tells that a static rule failed.
+    ``static_failure`` tells that a static rule failed. ``effect_floor`` is the smallest change that the case's
+    calibration says can be told from none. ``stored`` is today's time against the stored one, where nothing of the
+    baseline can be replayed; its interval holds what sessions differ by.
     """
 
     launched: int
@@ -30,6 +32,8 @@ class Evidence:
     baseline_ns: float | None = None
     static_failure: bool = False
     timed: bool = True
+    effect_floor: float = 0.0
+    stored: Estimate | None = None
 
 
 def decide(evidence: Evidence, policy: Policy) -> Verdict:
@@ -47,10 +51,12 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     7     replayed: the whole interval is slower than tolerance and floor    REGRESSED
     8     replayed: the whole interval is faster than tolerance and floor    IMPROVED
     9     replayed: the interval excludes a slowdown beyond tolerance        PASS, DRIFTED
-    10    anything else                                                      INCONCLUSIVE
+    10    no replay: the stored sample excludes a slowdown beyond tolerance  PASS
+    11    anything else                                                      INCONCLUSIVE
     ====  =================================================================  ============
 
-    Line 9 says DRIFTED where the baseline's own binary runs far off its stored time.
+    Line 9 says DRIFTED where the baseline's own binary runs far off its stored time. Tolerance is never below the
+    case's effect floor.
     """
     if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
         return Verdict.INCOMPLETE
@@ -64,12 +70,12 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     if evidence.identical:
         return Verdict.DRIFTED if drifted else Verdict.PASS
     if evidence.replay is None:
-        return Verdict.INCONCLUSIVE
+        return _decide_stored(evidence, policy)
     return _decide_replay(evidence.replay, evidence, policy, drifted)
 
 
 def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted: bool) -> Verdict:
-    limit = limit_of(policy, evidence.baseline_ns)
+    limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
     if change.low > limit:
         return Verdict.REGRESSED
     if change.high < -limit:
@@ -79,13 +85,20 @@ def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted
     return Verdict.INCONCLUSIVE
 
 
-def limit_of(policy: Policy, baseline_ns: float | None) -> float:
-    """The relative slowdown that is allowed: the tolerance, or the absolute floor where that is more."""
+def _decide_stored(evidence: Evidence, policy: Policy) -> Verdict:
+    """Times of two sessions can say that nothing got slower; that something did, they can't."""
+    limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
+    passed = evidence.stored is not None and evidence.stored.high <= limit
+    return Verdict.PASS if passed else Verdict.INCONCLUSIVE
+
+
+def limit_of(policy: Policy, baseline_ns: float | None, effect_floor: float = 0.0) -> float:
+    """The relative slowdown that is allowed: the tolerance, or the absolute or the effect floor where that is more."""
     floor = policy.floor_ns / baseline_ns if baseline_ns else 0.0
-    return max(policy.tolerance, floor)
+    return max(policy.tolerance, floor, effect_floor)
 
 
-def settled(change: Estimate, policy: Policy, baseline_ns: float | None) -> bool:
+def settled(change: Estimate, policy: Policy, baseline_ns: float | None, effect_floor: float = 0.0) -> bool:
     """Whether more blocks could not change the verdict: the interval lies on one side of each border."""
-    limit = limit_of(policy, baseline_ns)
+    limit = limit_of(policy, baseline_ns, effect_floor)
     return change.low > limit or change.high < -limit or (change.high <= limit and change.low >= -limit)

@@ -11,7 +11,8 @@ DEFAULT_TOLERANCE = 0.02
 """2 %: an order above the paired replay's noise on one GPU (0.03 to 0.2 % over fresh processes)."""
 
 DEFAULT_LEVEL = 0.999
-"""Two-sided level of the interval that a verdict needs: one wrong end in 2000 per decision."""
+"""Two-sided level of all verdicts of a run together: one run in a thousand may have a wrong one, however many cases it
+has. A gate of 0.1 % a case would be red one run in five over 200 cases."""
 
 
 class Verdict(enum.Enum):
@@ -58,6 +59,17 @@ class TuneMode(enum.Enum):
     AUTO = "auto"
     FROZEN = "frozen"
     FORCE = "force"
+
+
+def spent(alpha: float, cases: int, decision: int) -> float:
+    """The error that decision number ``decision`` (from 1) may spend of a family's ``alpha``.
+
+    Half is shared by the ``cases`` decisions that were announced; the other half by those that come on top, the n-th
+    of all getting ``cases / (n (n - 1))`` of it. As ``1/(n (n - 1)) = 1/(n - 1) - 1/n``, these sum to one at most.
+    """
+    if decision <= cases:
+        return alpha / 2 / cases
+    return alpha / 2 * cases / (decision * (decision - 1))
 
 
 StaticSeverity = Literal["fail", "warn", "off"]
@@ -112,15 +124,21 @@ class StaticPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one case is judged. ``tolerance`` is relative (0.02 is 2 %); ``floor_ns`` is in nanoseconds:
-    a slowdown smaller than it never fails a test, however small the kernel."""
+    a slowdown smaller than it never fails a test, however small the kernel. ``level`` is that of the whole run (0..1)
+    and ``cases`` how many decisions share it."""
 
     tolerance: float = DEFAULT_TOLERANCE
     floor_ns: float = 0.0
     level: float = DEFAULT_LEVEL
+    cases: int = 1
     missing: Missing = Missing.RECORD
     strict: bool = False
     ci: bool = False
     static: StaticPolicy = StaticPolicy()
+
+    def level_of(self, decision: int) -> float:
+        """The two-sided level of decision number ``decision`` (from 1), so that all together keep to :attr:`level`."""
+        return 1 - spent(1 - self.level, self.cases, decision)
 
     def outcome(self, verdict: Verdict) -> Outcome:
         """What ``verdict`` does to the test under this policy."""

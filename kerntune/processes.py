@@ -4,31 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from math import isfinite, log
+from statistics import NormalDist, mean, variance
 
 from kerntune.errors import ReplayError
-from kerntune.policy import Policy
 from kerntune.recording import Recording, Storage
-from kerntune.stats import Estimate, hodges_lehmann, median
+from kerntune.stats import Estimate, hodges_lehmann, median, widened
 from kerntune.worker.messages import PairReply, PairRequest
 from kerntune.worker.pool import Pairs
 
 PROCESSES = 3
 """Fresh processes of a first look. More blocks in one process can't see the bias that a process has; three fresh ones
-of twelve blocks gave no false alarm in 20,000 simulated decisions."""
+of twelve blocks gave no false alarm in 20,000 simulated decisions (``benchmarks/results/simulate_verdicts.json``)."""
 
-MORE_PROCESSES = 3
-"""Further ones if the first leave the verdict open: one escalation."""
+MORE_PROCESSES = 5
+"""Further ones if the first leave the verdict open: one escalation, in which 1.5 % are told from 1 %."""
 
-BLOCKS = 12
+LOOKS = 2
+"""How often a verdict may fall: after the first processes and after all. Each look spends half of the error allowed."""
+
+BLOCKS, MORE_BLOCKS = 12, 36
+"""Blocks in each process of the first look, and in those that are added."""
+
+ONE_SIGMA = 0.6827
+"""Level of an interval whose half is about a standard error."""
+
+PROCESS_BIAS = 0.001
+"""Standard deviation of what one process adds to a ratio, where a case has no calibration: under 0.1 % over fresh
+processes of one H200 for kernels over 3 us. Twelve blocks see nothing of it, for it is the same in all of them."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Two recordings for one memory plan, and the bytes they need."""
+
+    a: Recording
+    b: Recording
+    storages: Sequence[Storage]
+    artifacts: Mapping[str, bytes]
+
+    def request(self, blocks: int, seed: int) -> PairRequest:
+        """What a process is asked; ``seed`` decides the order of blocks."""
+        names = {x.sha256 for side in (self.a, self.b) for x in side.binaries}
+        names |= {s.content.sha256 for s in self.storages if hasattr(s.content, "sha256")}
+        needed = {sha: self.artifacts[sha] for sha in names if sha in self.artifacts}
+        return PairRequest(self.a, self.b, tuple(self.storages), needed, blocks, seed)
 
 
 @dataclass(frozen=True)
 class Replay:
     """Median times of both sides in ns, a process each, and the change from ``a`` to ``b`` (0.12: 12 % slower).
 
-    The change's point is the median of the processes' Hodges-Lehmann estimates; its interval spans all of theirs, so a
-    border lies outside it only if it lies outside every process's.
+    :func:`combine` says what the change's interval holds.
     """
 
     a_ns: tuple[float, ...]
@@ -36,45 +63,62 @@ class Replay:
     change: Estimate
 
 
-def compare(
-    pairs: Pairs,
-    a: Recording,
-    b: Recording,
-    storages: Sequence[Storage],
-    artifacts: Mapping[str, bytes],
-    policy: Policy,
-    settled: Callable[[Estimate, float], bool],
-) -> Replay:
-    """Time ``a`` and ``b`` in turn in fresh processes.
+def compare(pairs: Pairs, work: Work, level: float, bias: float, settled: Callable[[Estimate, float], bool]) -> Replay:
+    """Time both sides of ``work`` in turn in fresh processes; the interval has a two-sided ``level`` over both looks.
 
-    ``settled(change, a_ns)`` says whether more of them could no longer change the verdict.
-    Raises :class:`ReplayError` where a side can't be run, :class:`MeasurementError` where a process failed.
+    ``settled(change, a_ns)`` says whether more of them could no longer change the verdict; ``bias`` is the standard
+    deviation that a process adds. Raises :class:`ReplayError` where a side can't be run, :class:`MeasurementError`
+    where a process failed.
     """
-    names = {x.sha256 for side in (a, b) for x in side.binaries}
-    names |= {s.content.sha256 for s in storages if hasattr(s.content, "sha256")}
-    needed = {sha: artifacts[sha] for sha in names if sha in artifacts}
     replies: list[PairReply] = []
 
-    def ask(count: int) -> Replay:
+    def ask(count: int, blocks: int) -> Replay:
         for _ in range(count):
-            request = PairRequest(a, b, tuple(storages), needed, BLOCKS, seed=len(replies))
-            replies.append(pairs.run(request))
-        return combine(replies, policy.level)
+            replies.append(pairs.run(work.request(blocks, seed=len(replies))))
+        return combine(replies, level, bias)
 
-    replay = ask(PROCESSES)
-    return replay if settled(replay.change, median(replay.a_ns)) else ask(MORE_PROCESSES)
+    replay = ask(PROCESSES, BLOCKS)
+    return replay if settled(replay.change, median(replay.a_ns)) else ask(MORE_PROCESSES, MORE_BLOCKS)
 
 
-def combine(replies: Sequence[PairReply], level: float) -> Replay:
-    """One estimate of all processes at a two-sided ``level``.
+def once(pairs: Pairs, work: Work, seed: int = 0) -> float:
+    """The change from ``a`` to ``b`` as one fresh process sees it: for a share, not for a verdict."""
+    reply = pairs.run(work.request(BLOCKS, seed))
+    return hodges_lehmann(log_ratios(reply)).map_exp().point
 
-    A border is wrongly excluded only if every process excludes it, so each needs only the ``n``-th root of the tail.
+
+def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BIAS) -> Replay:
+    """One estimate of all processes at a two-sided ``level`` that is spent over :data:`LOOKS` looks.
+
+    The blocks of all processes give the exact signed-rank interval. It is widened by what a process adds to all its
+    blocks (the larger of ``bias`` and what the processes show), divided by the root of their effective number. And it
+    reaches to every process: a border lies outside only if none contradicts, which it does where its own estimate,
+    a standard error nearer, lies on the border's other side.
     """
-    tail = ((1 - level) / 2) ** (1 / len(replies))
-    each = [hodges_lehmann(log_ratios(r), 1 - 2 * tail).map_exp() for r in replies]
-    low, high = min(e.low for e in each), max(e.high for e in each)
-    change = Estimate(median([e.point for e in each]), low, high, level)
+    each = [log_ratios(r) for r in replies]
+    inner = 1 - (1 - level) / LOOKS
+    counts = [len(x) for x in each]
+    processes = sum(counts) ** 2 / sum(n * n for n in counts)
+    quantile = NormalDist().inv_cdf(1 - (1 - inner) / 2)
+    own = [hodges_lehmann(x, ONE_SIGMA) for x in each]
+    seen = between(own)
+    margin = quantile * max(bias, seen) / processes**0.5
+    pooled = widened(hodges_lehmann([x for xs in each for x in xs], inner), margin)
+    low, high = min(pooled.low, *(e.high for e in own)), max(pooled.high, *(e.low for e in own))
+    change = Estimate(pooled.point, low, high, level).map_exp()
     return Replay(tuple(median(r.a_ns) for r in replies), tuple(median(r.b_ns) for r in replies), change)
+
+
+def between(own: Sequence[Estimate], centre: float | None = None) -> float:
+    """How the processes' own estimates (of level :data:`ONE_SIGMA`) scatter beyond what their blocks explain, as a
+    standard deviation: around ``centre`` where that is known, else around their mean."""
+    inside = mean([((e.high - e.low) / 2) ** 2 for e in own])
+    points = [e.point for e in own]
+    if centre is not None:
+        beyond = mean([(p - centre) ** 2 for p in points]) - inside
+    else:
+        beyond = variance(points) - inside if len(points) > 1 else 0.0
+    return max(0.0, beyond) ** 0.5 if isfinite(beyond) else 0.0
 
 
 def log_ratios(reply: PairReply) -> list[float]:

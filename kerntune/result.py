@@ -46,6 +46,27 @@ class TrialReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     time_ns: float
 
 
+class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one cause did to a case's time: 0.03 is 3 % slower, None where it could not be measured. ``why`` says what
+    differs, or what stood in the way."""
+
+    change: float | None = None
+    why: str = ""
+
+
+class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change, taken apart. Each share is measured between two neighbours of this chain:
+
+    the stored time - ``environment`` - the baseline's binary today - ``compiler`` - its TTIR compiled today -
+    ``code`` - today's source with the baseline's config - ``config`` - today's source with today's config.
+    """
+
+    environment: Share
+    compiler: Share
+    code: Share
+    config: Share
+
+
 class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A candidate config as compiled for a target, without being run. ``broken``: why it can't be compiled or launched,
     else empty; the figures are None for one that can't be compiled."""
@@ -80,6 +101,8 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     tolerance: float | None = None
     rung: str = ""
     causes: tuple[str, ...] = ()
+    attribution: Attribution | None = None
+    warnings: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()

@@ -27,7 +27,8 @@ DEFAULT_BASELINES = "baselines"
 
 @dataclass(frozen=True)
 class Option:
-    """One setting: its flag, its ini key and its help. ``flag`` is empty for what only the ini file sets."""
+    """One setting: its flag, its ini key and its help. ``flag`` is empty for what only the ini file sets, ``ini`` and
+    ``help`` for what kerntune tells another run of itself."""
 
     flag: str
     ini: str
@@ -92,6 +93,21 @@ OPTIONS = (
     Option(
         "--kerntune-cache-dir", "kerntune_cache_dir", "Folder of the tuning cache (default: the user's cache).", "DIR"
     ),
+    Option(
+        "--kerntune-baselines-ref",
+        "kerntune_baselines_ref",
+        "Read baselines from this git commit, branch or tag, so that a change can't move its own yardstick; they are "
+        "still written to the folder.",
+        "REF",
+    ),
+    Option(
+        "--kerntune-against",
+        "kerntune_against",
+        "Needs no baselines: check out this git commit, branch or tag aside, compile and record its tests today, and "
+        "replay both sides in turn. Nothing is written.",
+        "REF",
+    ),
+    Option("--kerntune-export", "", "", "DIR"),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
     Option("", "kerntune_scope", "What is timed: kernels (default: the recorded launches) or op (the whole call)."),
     Option(
@@ -117,6 +133,15 @@ class Options:
     cache_dir: Path | None
     json: Path | None
     benchmark_json: Path | None
+    baselines_ref: str = ""
+    against: str = ""
+    export: Path | None = None
+    """Where a base's run leaves its recordings for the run that started it."""
+
+    @property
+    def yardstick_name(self) -> str:
+        """The revision that this run is held against; empty for the project's own baselines."""
+        return self.baselines_ref or self.against
 
     def settings(self) -> Settings:
         """The part that the engine needs."""
@@ -124,12 +149,14 @@ class Options:
 
         return Settings(
             root=self.root,
-            baselines=self.baselines,
+            baselines=self.export or self.baselines,
             update=self.update,
             tune=self.tune,
             policy=self.policy,
             targets=self.targets,
             cache_dir=self.cache_dir,
+            read_only=bool(self.against),
+            calibrate=self.export is None,
         )
 
 
@@ -138,7 +165,9 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup(GROUP, "Triton kernels: tuning and speed baselines")
     for option in OPTIONS:
         ini_help = option.help.replace("%%", "%")
-        if not option.flag:
+        if not option.ini:
+            group.addoption(option.flag, default=None, metavar=option.metavar, help=argparse.SUPPRESS)
+        elif not option.flag:
             parser.addini(option.ini, ini_help, type="string", default="")
         elif option.switch:
             group.addoption(option.flag, action="store_true", default=False, help=option.help)
@@ -179,7 +208,9 @@ def resolve(
 
 
 def _resolve(source: _Source, ci: bool) -> Options:
-    update = source.read("--kerntune-update", _choice(Update), Update.NONE)
+    export = source.path("--kerntune-export")
+    update = Update.ALL if export else source.read("--kerntune-update", _choice(Update), Update.NONE)
+    ref, against = ("", "") if export else _revisions(source, update)
     json, benchmark_json = source.file("--kerntune-json"), source.file("--kerntune-benchmark-json")
     if json is not None and json == benchmark_json:
         raise UsageError(f"--kerntune-json and --kerntune-benchmark-json both name {json}: give them two files")
@@ -188,13 +219,32 @@ def _resolve(source: _Source, ci: bool) -> Options:
         baselines=source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES,
         update=update,
         tune=source.read("--kerntune-tune", _choice(TuneMode), TuneMode.AUTO),
-        policy=_policy(source, update, ci),
+        policy=_policy(source, update, ci and not against),
         scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
         targets=source.read("--kerntune-target", _targets, ()),
         cache_dir=source.path("--kerntune-cache-dir"),
         json=json,
         benchmark_json=benchmark_json,
+        baselines_ref=ref,
+        against=against,
+        export=export,
     )
+
+
+def _revisions(source: _Source, update: Update) -> tuple[str, str]:
+    """The two revisions, of which the command line's rules out the ini file's."""
+    flags = ("--kerntune-baselines-ref", "--kerntune-against")
+    ref, against = (source.read(f, lambda text, where: text, "") for f in flags)
+    if ref and against:
+        given = [source.on_command_line(f) for f in flags]
+        if given[0] == given[1]:
+            raise UsageError(f"{flags[0]} takes baselines from {ref}, {flags[1]} does without any: drop one of them")
+        ref, against = (ref, "") if given[0] else ("", against)
+    if against and update is not Update.NONE:
+        raise UsageError(
+            f"{flags[1]} writes no baselines, --kerntune-update={update.value} asks for some: drop one of them"
+        )
+    return ref, against
 
 
 def _policy(source: _Source, update: Update, ci: bool) -> Policy:
@@ -284,7 +334,7 @@ class _Source:
         given = getattr(self._given, option.dest) if option.flag else None
         if given is not None:
             return str(given), option.flag
-        return str(self._config.getini(option.ini)), f"ini key {option.ini}"
+        return str(self._config.getini(option.ini)) if option.ini else "", f"ini key {option.ini}"
 
 
 _OPTION = {o.flag or o.ini: o for o in OPTIONS}

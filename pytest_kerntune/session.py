@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import platform
+import tempfile
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import kerntune
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 RECORD = pytest.StashKey[Record]()
 NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
+YARDSTICK = "kerntune_yardstick"
 
 
 class Gate:
@@ -44,6 +49,8 @@ class Gate:
         self._engine: Session | None = None
         self._narrowed = False
         self._unseen: set[str] = set()
+        self._yardstick = ""
+        self._remarks: tuple[str, ...] = ()
         self._progress = Progress(config)
 
     @property
@@ -88,7 +95,33 @@ class Gate:
             if not self.controller:
                 started.start()
         self._engine = started
-        self.header = tuple(started.header())
+        if self.options.yardstick_name:
+            started.hold_against(self._yardstick_folder(), self.options.yardstick_name)
+        self.header = (*started.header(), *self._remarks)
+
+    def _yardstick_folder(self) -> Path:
+        """What the revision gives; xdist's workers are handed what the controller made."""
+        if self.worker:
+            return Path(self.config.workerinput[YARDSTICK])  # type: ignore[attr-defined]
+        from pytest_kerntune.against import yardstick
+
+        scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
+        self.config.add_cleanup(scratch.cleanup)
+        yard = yardstick(self.config, self.options, Path(scratch.name))
+        self._yardstick = str(yard.folder)
+        self._remarks = (yard.remark,) if yard.remark else ()
+        return yard.folder
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """On xdist's controller, before a worker starts."""
+        node.workerinput[YARDSTICK] = self._yardstick
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """The run's error is shared by all collected tests of it, on every worker alike."""
+        cases = sum(MARKER in item.stash for item in session.items)
+        policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
+        self.options = dataclasses.replace(self.options, policy=policy)
 
     def pytest_report_header(self) -> list[str]:
         return [f"kerntune: {line}" for line in self.header]

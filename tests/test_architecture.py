@@ -32,10 +32,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "capture",
         "recorder",
         "launch",
+        "recompile",
     ),
     ("measure", "search", "verify", "cache", "winners", "trials", "tuner", "autotuner", "decorators", "takeover"),
-    ("static", "baseline", "replay", "worker", "processes", "judge", "check"),
-    ("bundle", "report", "commands", "cli", "pytest_kerntune"),
+    ("static", "baseline", "replay", "worker", "processes", "calibration", "judge", "check"),
+    ("bundle", "report", "gitref", "commands", "cli", "pytest_kerntune"),
 )
 """The rooms, in the order in which they may import each other: only from earlier ones."""
 

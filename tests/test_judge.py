@@ -54,6 +54,10 @@ def replayed(e: Evidence) -> bool:
     return compared(e) and not e.identical and e.replay is not None
 
 
+def unreplayed(e: Evidence) -> bool:
+    return compared(e) and not e.identical and e.replay is None
+
+
 def ends(e: Evidence) -> tuple[float, float]:
     assert e.replay is not None
     return e.replay.low, e.replay.high
@@ -75,7 +79,16 @@ TABLE: list[Row] = [
     ),
     ("identical", lambda e, t: compared(e) and e.identical and not drifted(e), Verdict.PASS),
     ("identical, drifted", lambda e, t: compared(e) and e.identical and drifted(e), Verdict.DRIFTED),
-    ("no replay", lambda e, t: compared(e) and not e.identical and e.replay is None, Verdict.INCONCLUSIVE),
+    (
+        "no replay, stored sample not slower",
+        lambda e, t: unreplayed(e) and e.stored is not None and e.stored.high <= t,
+        Verdict.PASS,
+    ),
+    (
+        "no replay",
+        lambda e, t: unreplayed(e) and (e.stored is None or not e.stored.high <= t),
+        Verdict.INCONCLUSIVE,
+    ),
     ("slower", lambda e, t: replayed(e) and ends(e)[0] > t, Verdict.REGRESSED),
     ("faster", lambda e, t: replayed(e) and ends(e)[1] < -t, Verdict.IMPROVED),
     (
@@ -104,9 +117,25 @@ def all_evidence() -> list[Evidence]:
     ]
 
 
+def more_evidence() -> list[Evidence]:
+    """With stored samples and effect floors, on and beside the borders that these make."""
+    edges = (-0.2, -0.05, -0.02, 0.0, 0.02, 0.021, 0.05, 0.051, 0.1, 0.2, math.inf)
+    some = [None, *(estimate(a, b) for a, b in itertools.combinations_with_replacement(edges, 2))]
+    return [
+        Evidence(launched, expected, identical, replay, drift, 1000.0, effect_floor=floor, stored=stored)
+        for (launched, expected), identical, (replay, stored), drift, floor in itertools.product(
+            [(1, 1), (2, 1), (1, 2), (1, None)],
+            (False, True),
+            [*((None, x) for x in some), *((x, estimate(-0.1, 0.0)) for x in some)],
+            (None, 0.0, 0.2),
+            (0.0, 0.01, 0.05, 0.15),
+        )
+    ]
+
+
 @pytest.fixture(scope="module")
 def evidence() -> list[Evidence]:
-    return all_evidence()
+    return [*all_evidence(), *more_evidence()]
 
 
 @pytest.mark.parametrize("floor_ns", [0.0, 100.0])
@@ -114,7 +143,7 @@ def test_table_is_total_and_exclusive_and_decides(evidence: list[Evidence], floo
     policy = Policy(tolerance=TOLERANCE, floor_ns=floor_ns)
     used = set()
     for e in evidence:
-        limit = 0.1 if floor_ns and e.baseline_ns else TOLERANCE
+        limit = max(0.1 if floor_ns and e.baseline_ns else TOLERANCE, e.effect_floor)
         rows = [(name, verdict) for name, holds, verdict in TABLE if holds(e, limit)]
         assert len(rows) == 1, (e, rows)
         assert decide(e, policy) is rows[0][1], (e, rows)
@@ -204,7 +233,25 @@ def test_not_settled_means_that_a_narrower_interval_could(change: Estimate, limi
     assert len(ends) > 1
 
 
+def test_a_stored_sample_never_fails_a_case() -> None:
+    """Whatever it says: two sessions differ by more than their code."""
+    for low, high in itertools.combinations_with_replacement(EDGES, 2):
+        found = decide(Evidence(1, 1, stored=estimate(low, high)), Policy())
+        assert found in (Verdict.PASS, Verdict.INCONCLUSIVE)
+
+
+@given(intervals, limits, limits)
+def test_a_higher_effect_floor_never_turns_a_pass_into_a_failure(change: Estimate, floor: float, more: float) -> None:
+    first, second = (
+        decide(Evidence(1, 1, replay=change, effect_floor=f), Policy(tolerance=0.001)) for f in (floor, floor + more)
+    )
+    assert not (first is Verdict.PASS and second is Verdict.REGRESSED)
+    assert not (first is Verdict.INCONCLUSIVE and second is Verdict.REGRESSED)
+
+
 def test_settled_takes_the_floor_into_account() -> None:
+    assert settled(estimate(0.01, 0.04), Policy(), None, effect_floor=0.05)
+    assert not settled(estimate(0.01, 0.06), Policy(), None, effect_floor=0.05)
     policy = Policy(tolerance=0.02, floor_ns=100.0)
     assert settled(estimate(0.03, 0.04), policy, None)
     assert settled(estimate(-0.09, 0.09), policy, 1000.0)

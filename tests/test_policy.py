@@ -6,8 +6,10 @@ import itertools
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kerntune.policy import DEFAULT_LEVEL, DEFAULT_TOLERANCE, Missing, Outcome, Policy, Verdict
+from kerntune.policy import DEFAULT_LEVEL, DEFAULT_TOLERANCE, Missing, Outcome, Policy, Verdict, spent
 
 ALWAYS = {
     "PASS": "pass",
@@ -61,3 +63,22 @@ def test_unknown_words_are_refused() -> None:
         msgspec.convert({"toleranz": 0.1}, Policy)
     with pytest.raises(msgspec.ValidationError, match="ignore"):
         msgspec.convert({"missing": "ignore"}, Policy)
+
+
+@given(st.floats(1e-6, 0.1), st.integers(1, 500), st.integers(0, 2000))
+def test_decisions_of_a_run_never_spend_more_than_the_whole(alpha: float, cases: int, more: int) -> None:
+    """However many calls the announced tests turn out to make."""
+    total = sum(spent(alpha, cases, i) for i in range(1, cases + more + 1))
+    assert total <= alpha * (1 + 1e-9)
+    assert sum(spent(alpha, cases, i) for i in range(1, cases + 1)) == pytest.approx(alpha / 2)
+
+
+@given(st.integers(1, 1000), st.integers(1, 3000))
+def test_later_decisions_never_get_more(cases: int, decision: int) -> None:
+    assert 0 < spent(0.001, cases, decision + 1) <= spent(0.001, cases, decision)
+
+
+def test_levels() -> None:
+    assert Policy().level_of(1) == pytest.approx(0.9995)
+    assert Policy(cases=200).level_of(200) == pytest.approx(1 - 0.001 / 400)
+    assert Policy(cases=200).level_of(201) == pytest.approx(1 - 0.0005 * 200 / (201 * 200))

@@ -20,6 +20,7 @@ from kerntune.stats import (
     settled,
     signed_rank_cut,
     walsh_averages,
+    widened,
 )
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
@@ -200,3 +201,18 @@ def test_settled_looks_at_its_window_only() -> None:
     assert settled([500.0, 100.0, 100.0], window=2)
     assert not settled([500.0, 100.0, 110.0], window=2)
     assert settled([500.0, 100.0, 110.0], window=2, slope=0.2)
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_independent_errors_add_as_the_sides_of_a_right_angle(
+    point: float, down: float, up: float, more: float
+) -> None:
+    found = widened(Estimate(point, point - down, point + up, 0.99), more)
+    assert (found.point, found.level) == (point, 0.99)
+    assert point - found.low == pytest.approx(math.sqrt(down**2 + more**2), abs=1e-12)
+    assert found.high - point == pytest.approx(math.sqrt(up**2 + more**2), abs=1e-12)
+
+
+def test_what_is_open_stays_open() -> None:
+    found = widened(Estimate(0.0, -math.inf, math.inf, 0.99), 0.1)
+    assert (found.low, found.high) == (-math.inf, math.inf)

@@ -38,10 +38,14 @@ class Rule:
     time_ns: float = 10_000.0
     fails: str = ""
     wrong: bool = False
+    triton: str = ""
+    """The version that compiled it."""
 
     def matches(self, binary: Binary) -> bool:
         """Whether the rule speaks of this binary."""
         if self.kernel not in ("", binary.symbol) or self.num_warps not in (None, binary.num_warps):
+            return False
+        if self.triton not in ("", binary.triton):
             return False
         return all(binary.constexprs.get(k) == str(v) for k, v in self.constexprs.items())
 

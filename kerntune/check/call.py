@@ -26,6 +26,15 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     targets: tuple[str, ...] = ()
     cache_dir: Path | None = None
+    yardstick: Path | None = None
+    """A folder whose baselines are the measure instead of those in ``baselines``, which are then written only."""
+
+    yardstick_name: str = ""
+    read_only: bool = False
+    """Whether no baseline is written, whatever the verdict."""
+
+    calibrate: bool = True
+    """Whether a baseline that is written is calibrated."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from kerntune.check.call import Call, Checked, Settings
 from kerntune.check.reference import compare_reference
 from kerntune.check.static import check_static, stored_configs
 from kerntune.check.timed import TimedCheck
+from kerntune.check.yardstick import Yardstick
 from kerntune.compile import Compiler
 from kerntune.errors import ConfigError, StoreError, UsageError
 from kerntune.judge import Evidence, decide
@@ -43,6 +46,15 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
         self._pairs = pairs_for(backend)
+        self._decisions = itertools.count(1)
+        self.yard = store
+        if settings.yardstick is not None:
+            self.hold_against(settings.yardstick, settings.yardstick_name)
+
+    def hold_against(self, folder: Path, name: str) -> None:
+        """Take the baselines of ``folder``, called ``name``, for the measure; they are still written to the store's."""
+        self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
+        self.yard = Yardstick(folder, self.store, self.settings.read_only, name)
 
     @property
     def device(self) -> str:
@@ -61,7 +73,14 @@ class Session:
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
-        return [f"{place}, {versions}", f"baselines {self.store.folder}"]
+        return [f"{place}, {versions}", self._measure()]
+
+    def _measure(self) -> str:
+        """What this run is held against."""
+        name = self.settings.yardstick_name
+        if self.settings.read_only:
+            return f"held against {name}, compiled and replayed today"
+        return f"baselines {self.store.folder}" + (f" as of {name}" if name else "")
 
     def start(self) -> None:
         """Install stand-ins where there is no GPU."""
@@ -94,7 +113,17 @@ class Session:
                 return self._check_static(call, capture, arguments, value)
             winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
             timed = TimedCheck(
-                self.backend, self.store, winners, self._pairs, call, capture, arguments, self.settings.update, progress
+                self.backend,
+                self.store,
+                winners,
+                self._pairs,
+                call,
+                capture,
+                arguments,
+                self.settings,
+                progress,
+                yard=self.yard,
+                next_decision=lambda: next(self._decisions),
             )
             self._note(call, timed.fingerprint)
             return timed.run(value)
@@ -104,6 +133,8 @@ class Session:
 
         ``ran`` are the node ids that ran; ``selected_all`` tells that the run was not narrowed.
         """
+        if self.settings.read_only:
+            return []
         out: list[CaseResult] = []
         for path, baseline in self._mine():
             if isinstance(baseline, StoreError):
@@ -135,7 +166,7 @@ class Session:
             return lambda site: _first(winners.find(site), len(site.candidates))
         target = self.backend.targets[0]
         stored = stored_configs(
-            self.store, call, target, fingerprint_of(arguments) if arguments else None, self.settings.update
+            self.yard, call, target, fingerprint_of(arguments) if arguments else None, self.settings.update
         )
 
         def prefer(site: Site) -> Sequence[int]:
@@ -151,12 +182,13 @@ class Session:
 
     def _check_static(self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any) -> Checked:
         found = [
-            check_static(self.store, call, capture, target, arguments, self.settings.update)
+            check_static(self.yard, call, capture, target, arguments, self.settings.update)
             for target in self.backend.targets
         ]
         for result, _ in found:
             self._note(call, result.fingerprint)
-        return Checked(value, tuple(r for r, _ in found), tuple(p for _, p in found), self.store)
+        pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
+        return Checked(value, tuple(r for r, _ in found), pending, self.store)
 
     def _incomplete(self, call: Call, value: Any) -> Checked:
         verdict = decide(Evidence(launched=0), call.policy)

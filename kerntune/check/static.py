@@ -19,7 +19,7 @@ from kerntune.capture import Capture
 from kerntune.check.call import Call, Pending
 from kerntune.check.causes import attribution, code_cause, config_causes
 from kerntune.check.configs import config_findings, config_reports
-from kerntune.check.timed import launch_reports, readable, should_write
+from kerntune.check.results import launch_reports, readable, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
 from kerntune.judge import Evidence, decide

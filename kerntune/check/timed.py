@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 import msgspec
 
@@ -14,16 +13,21 @@ from kerntune.baseline import (
     TIME_SCHEMA,
     Argument,
     BaselineStore,
+    Calibration,
     TimeBaseline,
     fingerprint_of,
     inputs_of,
     now,
 )
+from kerntune.calibration import against_stored, calibrate
 from kerntune.capture import Capture, Site
-from kerntune.check.call import Call, Checked, Pending
-from kerntune.check.causes import causes
-from kerntune.check.words import timed_message
-from kerntune.errors import BaselineError, MeasurementError, OutOfResourcesError, ReplayError
+from kerntune.check.attribute import at_configs, attribute, steps_between
+from kerntune.check.call import Call, Checked, Pending, Settings
+from kerntune.check.replayer import Artifacts, Replayer
+from kerntune.check.results import launch_reports, readable, reasons_of, should_write, times, warnings_of
+from kerntune.check.rungs import IDENTITY, RECOMPILED, REPLAY, STORED, Standing, stand
+from kerntune.check.words import shares_text, timed_message
+from kerntune.errors import KerntuneError, ReplayError
 from kerntune.judge import DRIFT, Evidence, decide, settled
 from kerntune.launch import Loader, Program
 from kerntune.measure.base import Sample, Slot
@@ -32,11 +36,11 @@ from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
 from kerntune.plan import describe
 from kerntune.policy import Outcome, Update, Verdict
-from kerntune.processes import Replay, compare
+from kerntune.processes import PROCESS_BIAS, Replay
+from kerntune.recompile import recompiled
 from kerntune.recorder import record
-from kerntune.recording import Recording, same_work, scalar_addresses
-from kerntune.replay import BLOCKS, MORE_BLOCKS, common_plan, live_memory, pair
-from kerntune.result import CaseResult, FailedTrial, LaunchReport, TrialReport
+from kerntune.recording import Recording, same_work
+from kerntune.result import Attribution, CaseResult, FailedTrial, Share, TrialReport
 from kerntune.static.launches import LaunchStatic, launch_statics
 from kerntune.stats import Estimate, median
 from kerntune.trials import Trials
@@ -44,14 +48,9 @@ from kerntune.tuner import tune
 from kerntune.winners import Winners
 from kerntune.worker.pool import Pairs
 
-Kept = TypeVar("Kept")
-
 SECOND_LOOKS = 3
 """Rests and further samples before the same work at another speed is called drift: what ran before may have driven the
 device into its power limit, which it leaves within a second or two."""
-
-HANDED_OVER = 64 << 20
-"""Whole numbers of up to this many bytes go to a worker as they are: indices and tables can't be made up."""
 
 
 class TimedCheck:
@@ -66,17 +65,21 @@ class TimedCheck:
         call: Call,
         capture: Capture,
         arguments: tuple[Argument, ...],
-        update: Update,
+        settings: Settings,
         progress: Callable[[str], None],
+        yard: BaselineStore | None = None,
+        next_decision: Callable[[], int] = lambda: 1,
     ) -> None:
         assert backend.gpu is not None
-        self.backend, self.gpu, self.store = backend, backend.gpu, store
-        self.winners, self.pairs = winners, pairs
+        self.backend, self.gpu, self.store, self.yard = backend, backend.gpu, store, yard or store
+        self.winners, self.pairs, self.next_decision = winners, pairs, next_decision
+        self.may_write, self.calibrating, update = not settings.read_only, settings.calibrate, settings.update
         self.call, self.capture, self.update, self.progress = call, capture, update, progress
         self.loader = Loader(self.gpu)
         self.recorded = record(capture, backend.targets[0])
         self.arguments = arguments or inputs_of(self.recorded.recording)
         self.fingerprint = fingerprint_of(self.arguments)
+        self.replayer = Replayer(backend, pairs, self.loader, self.recorded)
         self.failures: list[FailedTrial] = []
         self.trials: list[TrialReport] = []
         self.tuning_seconds = 0.0
@@ -84,7 +87,7 @@ class TimedCheck:
     def run(self, value: object) -> Checked:
         """Tune, judge, and prepare the baseline that may be written."""
         try:
-            baseline = readable(lambda: self.store.time(self.gpu.spec, self.call.case, self.fingerprint), self.update)
+            baseline = readable(lambda: self.yard.time(self.gpu.spec, self.call.case, self.fingerprint), self.update)
             self._tune(baseline)
             return self._judge(value, baseline)
         finally:
@@ -145,13 +148,12 @@ class TimedCheck:
             if baseline is not None and self._moved(baseline, sample):
                 self.gpu.rest()
                 sample = take_sample(slot)
-        replayed, why_not = None, ""
-        if baseline is not None and not same_work(baseline.recording, recording):
-            replayed, why_not = self._replay(baseline)
-        evidence = self._evidence(baseline, sample, replayed)
+        standing = self._standing(baseline)
+        evidence = self._evidence(baseline, sample, standing)
         verdict = decide(evidence, self.call.policy)
-        pending = self._pending(verdict, sample)
-        result = self._result(verdict, baseline, sample, replayed, why_not, pending)
+        parts = self._attribution(verdict, baseline, standing, evidence)
+        pending = self._pending(verdict, sample, baseline)
+        result = self._result(verdict, baseline, sample, standing, parts, pending)
         return Checked(value, (result,), (pending,), self.store)
 
     def _kernel_slot(self, recording: Recording) -> Slot:
@@ -175,14 +177,39 @@ class TimedCheck:
         same = same_work(baseline.recording, self.recorded.recording)
         return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > DRIFT
 
-    def _evidence(self, baseline: TimeBaseline | None, sample: Sample, replayed: Replay | None) -> Evidence:
+    def _standing(self, baseline: TimeBaseline | None) -> Standing:
+        """What today's time is held against."""
+        if baseline is None:
+            return Standing("")
+        if same_work(baseline.recording, self.recorded.recording):
+            return Standing(IDENTITY, before=baseline.recording)
+        self.progress(f"{self.call.case}: replaying the baseline beside today's code")
+        level, floor = self.call.policy.level_of(self.next_decision()), self._floor(baseline)
+        bias = max(PROCESS_BIAS, baseline.calibration.bias if baseline.calibration else 0.0)
+
+        def done(change: Estimate, a_ns: float) -> bool:
+            return settled(change, self.call.policy, a_ns, floor)
+
+        def judged(before: Recording, artifacts: Artifacts) -> Replay:
+            return self.replayer.judged(before, artifacts, level, bias, done)
+
+        stored = self.yard.readable(self.gpu.spec.target)
+        return stand(baseline, stored, self.capture.compiler.farm, judged)
+
+    @staticmethod
+    def _floor(baseline: TimeBaseline | None) -> float:
+        """The smallest change that can be told, as the baseline's calibration says."""
+        return baseline.calibration.floor if baseline and baseline.calibration else 0.0
+
+    def _evidence(self, baseline: TimeBaseline | None, sample: Sample, standing: Standing) -> Evidence:
         if baseline is None:
             return Evidence(launched=len(self.recorded.recording.launches))
-        stored = median(baseline.sample.times_ns)
+        replayed, stored = standing.replay, median(baseline.sample.times_ns)
+        own = replayed is not None and standing.rung == REPLAY
         today = median(replayed.a_ns) if replayed else median(sample.times_ns)
-        identical = same_work(baseline.recording, self.recorded.recording)
         then, this = baseline.sample.protocol, sample.protocol
         comparable = (then.timer, then.version) == (this.timer, this.version)
+        identical = standing.rung == IDENTITY
         if self.call.scope == "op":
             # The kernels' replay says nothing of torch's operations between them, and their time is not the op's.
             identical = identical and stored > 0 and abs(today / stored - 1) <= self.call.policy.tolerance
@@ -192,58 +219,71 @@ class TimedCheck:
             expected=len(baseline.recording.launches),
             identical=identical,
             replay=replayed.change if replayed else None,
-            drift=today / stored - 1 if stored > 0 and comparable and (identical or replayed) else None,
+            drift=today / stored - 1 if stored > 0 and comparable and (identical or own) else None,
             baseline_ns=stored,
+            effect_floor=self._floor(baseline),
+            stored=self._against_stored(baseline, sample) if comparable and standing.rung == STORED else None,
         )
 
-    def _replay(self, baseline: TimeBaseline) -> tuple[Replay | None, str]:
-        stored = self.store.artifacts(self.gpu.spec.target)
-        artifacts = ChainMap[str, bytes](self.recorded.artifacts, stored)  # type: ignore[arg-type]  # only read
-        self.progress(f"{self.call.case}: replaying the baseline beside today's code")
-        try:
-            hidden = scalar_addresses(baseline.recording)
-            if hidden:
-                raise ReplayError(f"it takes addresses as numbers ({', '.join(hidden)}); pass tensors instead")
-            if baseline.recording.hidden_pointers or self.recorded.recording.hidden_pointers:
-                return self._replay_here(baseline, artifacts), ""
-            return self._replay_afresh(baseline, artifacts), ""
-        except (ReplayError, OutOfResourcesError, MeasurementError) as exc:
-            return None, str(exc)
+    def _against_stored(self, baseline: TimeBaseline, sample: Sample) -> Estimate | None:
+        if baseline.calibration is None:
+            return None
+        today, stored = median(sample.times_ns), median(baseline.sample.times_ns)
+        return against_stored(today, stored, baseline.calibration, self.call.policy.level)
 
-    def _settled(self, change: Estimate, a_ns: float) -> bool:
-        return settled(change, self.call.policy, a_ns)
+    def _attribution(
+        self, verdict: Verdict, baseline: TimeBaseline | None, standing: Standing, evidence: Evidence
+    ) -> Attribution | None:
+        """Which cause did what; only where somebody will ask."""
+        if baseline is None or verdict not in (Verdict.REGRESSED, Verdict.DRIFTED) or standing.before is None:
+            return None
+        moved = "; ".join(baseline.environment.differences(self.gpu.environment()))
+        environment = Share(evidence.drift, moved)
+        before, now = standing.before, self.recorded.recording
+        if standing.rung == IDENTITY:
+            same = Share(0.0, "the same machine code")
+            return Attribution(environment, same, same, same)
+        self.progress(f"{self.call.case}: looking for the cause")
+        made: dict[str, bytes] = {}
+        artifacts = ChainMap(made, standing.artifacts or {})  # type: ignore[arg-type]  # only made is written
 
-    def _replay_afresh(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes]) -> Replay:
-        """In fresh processes, on memory that is described to them."""
-        mine = self.recorded.recording
-        described, contents = describe(mine.storages, self.recorded.sources, self.backend, HANDED_OVER)
-        storages, theirs = common_plan(mine, baseline.recording)
-        storages = (*described, *storages[len(described) :])
-        found = ChainMap[str, bytes](contents, artifacts)  # type: ignore[arg-type]  # only read
-        return compare(self.pairs, theirs, mine, storages, found, self.call.policy, self._settled)
+        def again() -> Recording:
+            if standing.rung == RECOMPILED:
+                raise ReplayError("the baseline's binary can't be run: " + "; ".join(standing.why_not))
+            found, binaries = recompiled(self.capture.compiler.farm, baseline.recording, artifacts)
+            made.update(binaries)
+            return found
 
-    def _replay_here(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes]) -> Replay:
-        """In this process, on today's memory: addresses hide in its contents."""
-        mine = self.recorded.recording
-        storages, theirs = common_plan(mine, baseline.recording)
-        memory = live_memory(self.gpu, storages, self.recorded.sources, artifacts)
-        pairing = pair(self.loader, theirs, mine, memory, artifacts)
-        seen = pairing.run(BLOCKS, self.call.policy.level)
-        if not self._settled(seen.change, median(seen.a_ns)):
-            seen = pairing.run(MORE_BLOCKS, self.call.policy.level)
-        return Replay(seen.a_ns, seen.b_ns, seen.change)
+        steps = steps_between(before, again, now, lambda: at_configs(self.capture, self.recorded, before))
+        total = standing.replay.change.point if standing.replay else None
+        return attribute(steps, total, environment, lambda a, b: self.replayer.change(a, b, artifacts))
 
     # results
 
-    def _pending(self, verdict: Verdict, sample: Sample) -> Pending:
+    def _pending(self, verdict: Verdict, sample: Sample, before: TimeBaseline | None) -> Pending:
         """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
-        write = should_write(verdict, self.update, self.call.policy.outcome(verdict), self.call.policy.missing.value)
+        outcome, missing = self.call.policy.outcome(verdict), self.call.policy.missing.value
+        write = should_write(verdict, self.update, outcome, missing) and self.may_write
         recording = self.recorded.recording
         storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
         recording = msgspec.structs.replace(recording, storages=storages)
-        return Pending(self._baseline(recording, sample), {**self.recorded.artifacts, **contents}, write)
+        found = self._baseline(recording, sample, self._calibration(before, write))
+        return Pending(found, {**self.recorded.artifacts, **contents}, write)
 
-    def _baseline(self, recording: Recording, sample: Sample) -> TimeBaseline:
+    def _calibration(self, before: TimeBaseline | None, write: bool) -> Calibration | None:
+        """What is known of the same work, else a new one for a baseline that is written; None where it can't be had."""
+        now = self.recorded.recording
+        if before is not None and before.calibration is not None and same_work(before.recording, now):
+            return before.calibration
+        if not write or now.hidden_pointers or not self.calibrating:
+            return None
+        self.progress(f"{self.call.case}: calibrating")
+        try:
+            return calibrate(self.pairs, self.replayer.work(now, now, {}))
+        except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
+            return None
+
+    def _baseline(self, recording: Recording, sample: Sample, calibration: Calibration | None) -> TimeBaseline:
         return TimeBaseline(
             schema=TIME_SCHEMA,
             case=self.call.case,
@@ -255,7 +295,12 @@ class TimedCheck:
             recording=recording,
             sample=sample,
             static=self._static(),
+            calibration=calibration,
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        found = self.yard.remark(self.gpu.spec, self.call.case, self.fingerprint)
+        return (found,) if found else ()
 
     def _static(self) -> tuple[LaunchStatic, ...]:
         return launch_statics(self.recorded, self.gpu.spec)
@@ -265,12 +310,15 @@ class TimedCheck:
         verdict: Verdict,
         baseline: TimeBaseline | None,
         sample: Sample,
-        replayed: Replay | None,
-        why_not: str,
+        standing: Standing,
+        parts: Attribution | None,
         pending: Pending,
     ) -> CaseResult:
-        before, after = _times(baseline, sample, replayed)
-        reasons = self._reasons(baseline, why_not)
+        replayed = standing.replay
+        before, after = times(baseline, sample, standing.replay)
+        reasons = reasons_of(baseline, self.recorded.recording, self.gpu.environment(), standing)
+        warnings = (*self._notes(), *warnings_of(baseline, pending, self.call.policy.tolerance))
+        shares = [shares_text(parts)] if parts else []
         static = pending.baseline.static if isinstance(pending.baseline, TimeBaseline) else ()
         outcome = self.call.policy.outcome(verdict)
         if pending.write and self.update in (Update.ALL, Update.NEW):
@@ -281,7 +329,12 @@ class TimedCheck:
             verdict=verdict,
             outcome=outcome,
             message=timed_message(
-                verdict, self.call.case, before, after, replayed.change if replayed else None, reasons
+                verdict,
+                self.call.case,
+                before,
+                after,
+                replayed.change if replayed else None,
+                [*shares, *reasons, *warnings],
             ),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
@@ -290,8 +343,10 @@ class TimedCheck:
             current_ns=after,
             change=replayed.change if replayed else None,
             tolerance=self.call.policy.tolerance,
-            rung=_rung(baseline, replayed, why_not),
+            rung=standing.rung,
             causes=reasons,
+            attribution=parts,
+            warnings=warnings,
             trials=tuple(self.trials),
             failed_trials=tuple(self.failures),
             times_ns=sample.times_ns,
@@ -301,59 +356,3 @@ class TimedCheck:
             flops=self.call.flops,
             bytes_moved=self.call.bytes,
         )
-
-    def _reasons(self, baseline: TimeBaseline | None, why_not: str) -> tuple[str, ...]:
-        if baseline is None:
-            return ("no baseline on this device",)
-        today = self.gpu.environment()
-        reasons = causes(baseline.recording, self.recorded.recording, baseline.environment, today)
-        moved = baseline.environment.differences(today)
-        if moved:
-            reasons = (*reasons, "environment " + "; ".join(moved))
-        return (*reasons, f"the baseline can't be replayed: {why_not}") if why_not else reasons
-
-
-def readable(read: Callable[[], Kept | None], update: Update) -> Kept | None:
-    """The baseline; a damaged one counts as none where the run replaces it, as the error's text advises."""
-    try:
-        return read()
-    except BaselineError:
-        if update is not Update.ALL:
-            raise
-        return None
-
-
-def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
-    """Rows for people from static figures."""
-    return tuple(
-        LaunchReport(
-            kernel=s.kernel,
-            config=s.config,
-            grid=s.grid,
-            registers=s.metrics.registers,
-            spill_bytes=s.metrics.spill_store_bytes + s.metrics.spill_load_bytes,
-            shared_bytes=s.metrics.shared_bytes,
-        )
-        for s in static
-    )
-
-
-def should_write(verdict: Verdict, update: Update, outcome: Outcome, missing: str) -> bool:
-    """Whether a case's baseline is written anew, given its verdict and the run's update mode."""
-    if update is Update.ALL:
-        return True  # fewer launches than before too: that is how a fusion is accepted
-    if verdict is Verdict.NEW:
-        return update is Update.NEW or missing == "record"
-    return update is Update.IMPROVED and verdict is Verdict.IMPROVED
-
-
-def _times(baseline: TimeBaseline | None, sample: Sample, replayed: Replay | None) -> tuple[float | None, float]:
-    if replayed is not None:
-        return median(replayed.a_ns), median(replayed.b_ns)
-    return (median(baseline.sample.times_ns) if baseline else None), median(sample.times_ns)
-
-
-def _rung(baseline: TimeBaseline | None, replayed: Replay | None, why_not: str) -> str:
-    if baseline is None:
-        return ""
-    return "paired replay" if replayed else "stored sample" if why_not else "identity"

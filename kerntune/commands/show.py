@@ -10,7 +10,7 @@ import msgspec
 from tabulate import tabulate
 
 from kerntune.baseline import TimeBaseline
-from kerntune.check.timed import launch_reports
+from kerntune.check.results import launch_reports
 from kerntune.codec import to_json
 from kerntune.commands.output import CONFIG_WIDTH, fail_with, say
 from kerntune.commands.project import baseline_folder

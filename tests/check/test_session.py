@@ -511,6 +511,7 @@ def test_progress_is_told(project: Project) -> None:
             "scale_kernel: compiling 2 configs",
             "scale_kernel: timing 2 of 2 configs",
             f"{NODE}: timing",
+            f"{NODE}: calibrating",
         ]
     assert isinstance(run, Run)
 

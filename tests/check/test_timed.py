@@ -17,11 +17,11 @@ from triton.runtime.jit import JITFunction
 from check.project import NODE, Project
 from kerntune.backend.fake import FakeGpu
 from kerntune.baseline import BaselineStore, TimeBaseline, artifact_names
-from kerntune.check.timed import should_write
+from kerntune.check.results import should_write
 from kerntune.codec import to_json
 from kerntune.config import Config
 from kerntune.measure.calls import EVENTS, GRAPH
-from kerntune.policy import Outcome, Policy, TuneMode, Update, Verdict
+from kerntune.policy import Missing, Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.recording import Normal
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
@@ -130,7 +130,7 @@ def test_a_result_says_how_it_came_about(project: Project) -> None:
     assert (result.baseline_ns, result.current_ns) == (pytest.approx(10_000, rel=0.01), pytest.approx(11_000, rel=0.01))
     assert (result.tolerance, result.flops, result.bytes_moved) == (0.05, 1e6, 8.0 * N)
     assert (result.timer, result.device, result.target) == ("graph", "Fake GPU", "cuda:90")
-    assert "99.9 % CI" in result.message
+    assert "99.95 % CI" in result.message
     assert result.causes[0] == "code unchanged"
     assert "config unchanged" in result.causes
     assert result.launches[0].kernel == "scale_kernel"
@@ -152,7 +152,8 @@ def test_tolerance_and_floor_decide(project: Project, tolerance: float, floor: f
 def test_a_missing_binary_is_inconclusive_not_regressed(project: Project) -> None:
     made = record(project)
     artifacts = store_of(project).artifacts(made.device.target)
-    (artifacts.folder / f"{made.recording.binaries[0].sha256}.xz").unlink()
+    for sha in (made.recording.binaries[0].sha256, made.recording.binaries[0].ttir_sha256):
+        (artifacts.folder / f"{sha}.xz").unlink()
     with project.run(FAST, block(128, 20_000.0)) as run:
         result = run.judge(after, x_of())
         strict = run.judge(after, x_of(), policy=Policy(strict=True))
@@ -389,7 +390,7 @@ def test_functions_are_unloaded_whatever_happens(project: Project) -> None:
     unloaded: list[str] = []
     with project.run(FAST, block(100, 1.0)) as run:
         run.gpu.unload = lambda function: unloaded.append(function.binary.symbol)  # type: ignore[method-assign]
-        run.judge(before, x_of())
+        run.judge(before, x_of(), policy=Policy(missing=Missing.WARN))
         assert unloaded == ["scale_kernel"]
 
 

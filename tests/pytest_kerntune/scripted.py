@@ -27,6 +27,10 @@ class Settings:
     policy: Policy
     targets: tuple[str, ...]
     cache_dir: Path | None
+    yardstick: Path | None = None
+    yardstick_name: str = ""
+    read_only: bool = False
+    calibrate: bool = True
 
 
 @dataclass(frozen=True)

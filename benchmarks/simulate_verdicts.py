@@ -1,0 +1,244 @@
+"""False alarms and detection of kerntune's rules and of others, on simulated times.
+
+    python benchmarks/simulate_verdicts.py OUT.json [--decisions 20000] [--detections 5000]
+
+What is simulated is only the times. The rule is the one that runs: ``kerntune.processes.compare`` asks for processes,
+combines and escalates, ``kerntune.judge`` settles and decides. Beside it, on the same kind of data: a stored median, a
+stored mean as ``pytest-benchmark compare --benchmark-compare-fail=mean:5%`` judges it, and a rank test on pooled
+launches. No GPU, no clock: the same seed gives the same table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import beta, mannwhitneyu
+
+from kerntune.device import Target
+from kerntune.judge import Evidence, decide, settled
+from kerntune.policy import Policy, Verdict
+from kerntune.processes import BLOCKS, MORE_BLOCKS, MORE_PROCESSES, PROCESS_BIAS, PROCESSES, Work, compare
+from kerntune.recording import Recording
+from kerntune.stats import Estimate
+from kerntune.worker.messages import PairReply, PairRequest
+
+SESSION_SHIFT = 0.015
+"""Standard deviation of a session's clock against another's: temperature, power, neighbours."""
+
+TAIL_SHARE, TAIL_SIZE = 0.02, 0.3
+"""Of all launches 2 % take longer by an exponential of 30 % in the mean."""
+
+DRIFT_SIZE, DRIFT_MEMORY, TREND = 0.005, 0.9, 0.005
+"""Inside a process: an AR(1) of 0.5 % from slot to slot that remembers 90 %, and a straight trend of 0.5 % in all."""
+
+TIMERS = {"events": 10, "graph": 200}
+"""Launches in a slot: event pairs give the median of 3 to 20, a graph the mean of up to 200 short ones."""
+
+STORED_LAUNCHES = 100
+"""Launches that the other rules see of each side."""
+
+ALL = PROCESSES + MORE_PROCESSES
+CHUNK = 100
+EMPTY = Recording(Target.parse("cuda:90"), (), (), (), ())
+
+
+@dataclass(frozen=True)
+class World:
+    """How times scatter: standard deviations, relative."""
+
+    process_bias: float
+    launch_noise: float
+    timer: str = "events"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of the table. ``bound`` is the 95 % upper bound of a share of false alarms, or the lower of found."""
+
+    rule: str
+    timer: str
+    process_bias: float
+    launch_noise: float
+    true_change: float
+    tolerance: float
+    decisions: int
+    slower: int
+    faster: int
+    open: int
+    share: float
+    bound: float
+
+
+class Script:
+    """In the place of the worker pool: the next process answers with the next simulated times."""
+
+    def __init__(self, a: np.ndarray, b: np.ndarray) -> None:
+        self._times = iter(zip(a.tolist(), b.tolist(), strict=True))
+
+    def run(self, request: PairRequest) -> PairReply:
+        """Whatever is asked."""
+        a, b = next(self._times)
+        return PairReply(tuple(a[: request.blocks]), tuple(b[: request.blocks]))
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def launches(rng: np.random.Generator, shape: tuple[int, ...], noise: float) -> np.ndarray:
+    """Single launches."""
+    times = 1 + rng.standard_normal(shape, np.float32) * np.float32(noise)
+    tails = rng.random(shape, np.float32) < TAIL_SHARE
+    times[tails] += rng.standard_exponential(int(tails.sum())) * TAIL_SIZE
+    return times
+
+
+def slots(rng: np.random.Generator, shape: tuple[int, ...], world: World) -> np.ndarray:
+    """What a slot's timer gives. The mean of normals is a normal, the sum of exponentials a gamma."""
+    count = TIMERS[world.timer]
+    if world.timer == "events":
+        return np.median(launches(rng, (*shape, count), world.launch_noise), -1)
+    tails = rng.binomial(count, TAIL_SHARE, shape)
+    extra = rng.standard_gamma(np.maximum(tails, 1)) * (tails > 0) * TAIL_SIZE
+    return 1 + rng.standard_normal(shape) * world.launch_noise / count**0.5 + extra / count
+
+
+def drift(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """What the clock does meanwhile, along the last axis."""
+    steps = rng.standard_normal(shape) * DRIFT_SIZE * (1 - DRIFT_MEMORY**2) ** 0.5
+    steps[..., 0] /= (1 - DRIFT_MEMORY**2) ** 0.5
+    for i in range(1, shape[-1]):
+        steps[..., i] += DRIFT_MEMORY * steps[..., i - 1]
+    return 1 + steps + rng.standard_normal((*shape[:-1], 1)) * TREND * np.linspace(-0.5, 0.5, shape[-1])
+
+
+def pairs(rng: np.random.Generator, world: World, change: float, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Per decision, block times of both sides in all processes that could be asked: arrays (processes, blocks)."""
+    for _ in range(0, count, CHUNK):
+        shape = (CHUNK, ALL, MORE_BLOCKS, 4)
+        times = slots(rng, shape, world)
+        times *= drift(rng, (CHUNK, ALL, MORE_BLOCKS * 4)).reshape(shape)
+        first_a = rng.random((CHUNK, ALL, MORE_BLOCKS, 1)) < 0.5
+        is_b = np.array([0, 1, 1, 0], bool) ^ ~first_a
+        bias = np.exp(rng.standard_normal((CHUNK, ALL, 1, 1)) * world.process_bias)
+        times = np.where(is_b, times * (1 + change) * bias, times) * 10_000.0
+        yield from zip((times * ~is_b).sum(-1) / 2, (times * is_b).sum(-1) / 2, strict=True)
+
+
+def ours(
+    rng: np.random.Generator, world: World, change: float, tolerance: float, count: int, bias: float = PROCESS_BIAS
+) -> Counter[str]:
+    """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is what a calibration says."""
+    policy, found = Policy(tolerance=tolerance), Counter[str]()
+    work = Work(EMPTY, EMPTY, (), {})
+
+    def done(seen: Estimate, a_ns: float) -> bool:
+        return settled(seen, policy, a_ns)
+
+    for a, b in pairs(rng, world, change, count):
+        replay = compare(Script(a, b), work, policy.level_of(1), bias, done)
+        found[decide(Evidence(1, 1, replay=replay.change), policy).name] += 1
+        found["processes"] += len(replay.a_ns)
+    return found
+
+
+def stored(rng: np.random.Generator, world: World, change: float, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Launch times of a stored session and of today's, arrays (decisions, launches)."""
+    shape = (count, STORED_LAUNCHES)
+    sides = []
+    for factor in (1.0, 1 + change):
+        session = np.exp(rng.standard_normal((count, 1)) * SESSION_SHIFT)
+        process = np.exp(rng.standard_normal((count, 1)) * world.process_bias)
+        sides.append(launches(rng, shape, world.launch_noise) * drift(rng, shape) * session * process * factor)
+    return sides[0], sides[1]
+
+
+def others(rng: np.random.Generator, world: World, change: float, tolerance: float, count: int) -> dict[str, Counter]:
+    """Verdicts of the rules that other tools have."""
+    a, b = stored(rng, world, change, count)
+    median = np.median(b, 1) / np.median(a, 1) - 1
+    mean = b.mean(1) / a.mean(1) - 1
+    p = mannwhitneyu(a, b, axis=1).pvalue < 1 - Policy().level
+    slower = np.median(b, 1) > np.median(a, 1)
+    return {
+        f"stored median, {tolerance:.0%}": _counted(median > tolerance, median < -tolerance),
+        "stored median, 3%": _counted(median > 0.03, median < -0.03),
+        "stored mean, mean:5%": _counted(mean > 0.05, np.zeros_like(slower)),
+        "rank test on pooled launches, 99.9%": _counted(p & slower, p & ~slower),
+    }
+
+
+def _counted(slower: np.ndarray, faster: np.ndarray) -> Counter:
+    return Counter(REGRESSED=int(slower.sum()), IMPROVED=int(faster.sum()), PASS=int((~slower & ~faster).sum()))
+
+
+def row(rule: str, world: World, change: float, tolerance: float, found: Counter) -> Row:
+    """Counts as shares: of false alarms where nothing changed, of findings where something did."""
+    slower, faster = found[Verdict.REGRESSED.name], found[Verdict.IMPROVED.name]
+    total = sum(found[v.name] for v in Verdict)
+    hits = slower if change else slower + faster
+    bound = beta.ppf(0.05, hits, total - hits + 1) if change > tolerance else beta.ppf(0.95, hits + 1, total - hits)
+    return Row(
+        rule, world.timer, world.process_bias, world.launch_noise, change, tolerance, total, slower, faster,
+        found[Verdict.INCONCLUSIVE.name], round(hits / total, 6), round(float(np.nan_to_num(bound, nan=hits > 0)), 6),
+    )  # fmt: skip
+
+
+def table(decisions: int, detections: int, seed: int) -> tuple[list[Row], dict[str, float]]:
+    """All rows, and the mean number of processes that ours asked for."""
+    rows: list[Row] = []
+    processes: dict[str, float] = {}
+    worlds = [World(bias, noise) for bias in (0.001, 0.004) for noise in (0.02, 0.06)]
+    worlds += [World(0.001, noise, "graph") for noise in (0.02, 0.06)]
+    cases = [(0.0, 0.02, decisions), (0.0, 0.01, decisions), (0.03, 0.02, detections), (0.015, 0.01, detections)]
+    cases += [(0.02, 0.02, detections), (0.01, 0.01, detections)]
+    for index, (world, (change, tolerance, count)) in enumerate((w, c) for w in worlds for c in cases):
+        rng, first = np.random.default_rng([seed, index]), len(rows)
+        found = ours(rng, world, change, tolerance, count)
+        rows.append(row("kerntune", world, change, tolerance, found))
+        key = (
+            f"{world.timer} bias {world.process_bias} noise {world.launch_noise} change {change} tolerance {tolerance}"
+        )
+        processes[key] = round(found["processes"] / rows[-1].decisions, 2)
+        if world.process_bias != PROCESS_BIAS:
+            found = ours(rng, world, change, tolerance, min(count, detections), world.process_bias)
+            rows.append(row("kerntune, calibrated", world, change, tolerance, found))
+        rows += [row(n, world, change, tolerance, f) for n, f in others(rng, world, change, tolerance, count).items()]
+        print(rows[first], processes[key], flush=True)
+    return rows, processes
+
+
+def main() -> None:
+    """See the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--decisions", type=int, default=20_000)
+    parser.add_argument("--detections", type=int, default=2_000)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    rows, processes = table(args.decisions, args.detections, args.seed)
+    model = {
+        "session_shift": SESSION_SHIFT, "tail_share": TAIL_SHARE, "tail_size": TAIL_SIZE, "drift": DRIFT_SIZE,
+        "drift_memory": DRIFT_MEMORY, "trend": TREND, "slot_launches": TIMERS, "blocks": [BLOCKS, MORE_BLOCKS],
+        "processes": [PROCESSES, MORE_PROCESSES], "assumed_bias": PROCESS_BIAS, "level": Policy().level,
+        "stored_launches": STORED_LAUNCHES, "seed": args.seed,
+    }  # fmt: skip
+    out = {
+        "model": model,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "mean_processes": processes,
+        "rows": [asdict(r) for r in rows],
+    }
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(out, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""A case against itself in fresh processes: the floor of what can be told, and what a process adds."""
+
+from __future__ import annotations
+
+from math import log
+from statistics import NormalDist, stdev
+
+from kerntune.baseline import Calibration
+from kerntune.policy import DEFAULT_LEVEL
+from kerntune.processes import BLOCKS, ONE_SIGMA, Work, between, combine, log_ratios
+from kerntune.stats import Estimate, hodges_lehmann, median
+from kerntune.worker.pool import Pairs
+
+CALIBRATION_PROCESSES = 4
+"""Fresh processes of a calibration: under a second for a short kernel, and a first baseline pays it once."""
+
+MIN_SPREAD = 0.002
+"""Plain medians of one session agree better than those of two: on one H200, 0.1 to 0.7 % between processes."""
+
+
+def calibrate(pairs: Pairs, work: Work, processes: int = CALIBRATION_PROCESSES) -> Calibration:
+    """Time ``work``, whose two sides are equal, in fresh processes.
+
+    The floor is how far the interval of a first look reaches from zero, the truth being zero. Raises what
+    :func:`kerntune.processes.compare` raises.
+    """
+    replies = [pairs.run(work.request(BLOCKS, seed)) for seed in range(processes)]
+    change = combine(replies, DEFAULT_LEVEL, bias=0.0).change
+    bias = between([hodges_lehmann(log_ratios(r), ONE_SIGMA) for r in replies], centre=0.0)
+    medians = [log(median(r.a_ns + r.b_ns)) for r in replies]
+    return Calibration(
+        processes=processes,
+        blocks=BLOCKS,
+        floor=_rounded(max(abs(change.low), abs(change.high))),
+        bias=_rounded(bias),
+        spread=_rounded(stdev(medians) if processes > 1 else 0.0),
+    )
+
+
+def against_stored(today_ns: float, stored_ns: float, found: Calibration, level: float) -> Estimate:
+    """Today's median against a stored one, with an interval for what two sessions of equal code differ by.
+
+    Student's t with one degree of freedom less than the calibration's processes, for its spread is an estimate itself.
+    """
+    margin = _student((1 + level) / 2, found.processes - 1) * 2**0.5 * max(found.spread, MIN_SPREAD)
+    ratio = log(today_ns / stored_ns)
+    return Estimate(ratio, ratio - margin, ratio + margin, level).map_exp()
+
+
+def _student(probability: float, freedom: int) -> float:
+    from scipy.stats import t  # half a second to import, and needed on the last rung only
+
+    return float(t.ppf(probability, freedom)) if freedom > 0 else NormalDist().inv_cdf(probability) * 10
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,94 @@
+"""Compiles a recording's stored TTIR with today's compiler: the same kernels, whatever became of their source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+
+from kerntune import compat
+from kerntune.binary.identity import code_identity, text_identity
+from kerntune.compile import ASSEMBLY, arch_of, scratch_of
+from kerntune.errors import ReplayError
+from kerntune.farm.expect import Shape
+from kerntune.farm.farm import Farm, NotStarted
+from kerntune.farm.protocol import Done, Failed, Job
+from kerntune.launch import Artifacts
+from kerntune.recording import Binary, Recording
+
+
+def recompiled(farm: Farm, recording: Recording, artifacts: Artifacts) -> tuple[Recording, dict[str, bytes]]:
+    """The recording with every binary made anew from its TTIR, and the new binaries by checksum.
+
+    :class:`ReplayError` where a TTIR is not stored, or today's compiler refuses it (or crashes: it runs elsewhere).
+    """
+    made = [_recompiled(farm, recording, binary, artifacts) for binary in recording.binaries]
+    data = {binary.sha256: content for binary, content in made}
+    return msgspec.structs.replace(recording, binaries=tuple(b for b, _ in made)), data
+
+
+def _recompiled(farm: Farm, recording: Recording, binary: Binary, artifacts: Artifacts) -> tuple[Binary, bytes]:
+    if binary.ttir_sha256 not in artifacts:
+        raise ReplayError(f"kernel {binary.symbol}: its TTIR {binary.ttir_sha256[:12]} is not stored here")
+    job = _job(recording, binary, artifacts[binary.ttir_sha256].decode())
+    outcome = farm.submit(job, Shape(len(job.ir), 1, 1)).result()
+    if isinstance(outcome, NotStarted):
+        raise ReplayError(f"kernel {binary.symbol}: its TTIR can't be compiled: {outcome.reason}")
+    answer = outcome.answer
+    if not isinstance(answer, Done):
+        why = answer.reason if isinstance(answer, Failed) else f"the compiler died: {answer.reason}"
+        raise ReplayError(f"kernel {binary.symbol}: Triton {compat.triton_version()} refuses its TTIR: {why}")
+    return _described(recording, binary, job, answer)
+
+
+def _job(recording: Recording, binary: Binary, ttir: str) -> Job:
+    target = recording.target
+    wanted = compat.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    options = compat.make_backend(wanted).parse_options(_options(binary))
+    fields = dict(vars(options))
+    metadata = {"hash": "", "target": wanted, **fields, "triton_version": compat.triton_version()}
+    return Job(
+        ir=ttir,
+        ext="ttir",
+        language="TRITON",
+        backend=target.backend,
+        arch=target.triton_arch,
+        warp_size=target.warp_size,
+        options=fields,
+        options_hash=options.hash(),
+        metadata=json.dumps(metadata, default=vars).encode(),
+    )
+
+
+def _options(binary: Binary) -> dict[str, Any]:
+    """The recorded options as a backend takes them; what this Triton doesn't know it passes over."""
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in binary.options.items() if k != "arch"}
+    return {**given, "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
+
+
+def _described(recording: Recording, old: Binary, job: Job, done: Done) -> tuple[Binary, bytes]:
+    asm_stage, binary_stage = ASSEMBLY[job.backend]
+    asm, data, metadata = done.stages[asm_stage].decode(), done.stages[binary_stage], json.loads(done.metadata)
+    assembler = compat.assembler_version(job.backend, recording.target.triton_arch)
+    new = msgspec.structs.replace(
+        old,
+        arch=arch_of(recording.target, asm),
+        symbol=metadata["name"],
+        sha256=hashlib.sha256(data).hexdigest(),
+        code=code_identity(asm, kind=asm_stage, options=old.options, assembler=assembler),
+        text=text_identity(data),
+        triton=compat.triton_version(),
+        assembler=assembler,
+        num_warps=metadata["num_warps"],
+        num_ctas=metadata.get("num_ctas", 1),
+        shared=metadata["shared"],
+        tmem=metadata.get("tmem_size") or 0,
+        cooperative=bool(metadata.get("launch_cooperative_grid")),
+        pdl=bool(metadata.get("launch_pdl")),
+        global_scratch=scratch_of(metadata, "global"),
+        profile_scratch=scratch_of(metadata, "profile"),
+        unreplayable="",
+    )
+    return new, data

@@ -1,0 +1,109 @@
+"""The yardstick from a git revision: its stored baselines, or its code, compiled and recorded today."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kerntune import gitref
+from kerntune.commands.refresh import plugin_args
+from kerntune.errors import UsageError
+from pytest_kerntune.options import Options
+
+PASSED_ON = ("--kerntune-target", "--kerntune-tune", "--kerntune-cache-dir")
+"""Options that the base's run must share with this one."""
+
+FINE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""Ends of the base's run that leave something to compare with. A test that fails there has no base."""
+
+FAILED = "not all tests of the base passed, so their cases are NEW"
+
+LINES = 30
+"""Of the base's output, shown when its run breaks off."""
+
+
+@dataclass(frozen=True)
+class Yard:
+    """The folder of the baselines that a run is held against, and what its reader should know of it."""
+
+    folder: Path
+    remark: str = ""
+
+
+def yardstick(config: pytest.Config, options: Options, into: Path) -> Yard:
+    """What the revision of ``options`` gives, written under ``into``."""
+    if options.baselines_ref:
+        return Yard(gitref.extract(options.baselines_ref, options.baselines, into))
+    with gitref.worktree(options.against, options.root) as root:
+        return export(config, root, gitref.top_of(options.root), into / "base")
+
+
+def export(config: pytest.Config, root: Path, top: Path, into: Path) -> Yard:
+    """Run the same tests in the worktree ``root`` of the repository ``top``, in a process of its own."""
+    into.mkdir(parents=True, exist_ok=True)
+    tests = counterparts(config, root, top)
+    if not tests:
+        return Yard(into, "the base has none of these tests, so every case is NEW")
+    command = [sys.executable, "-m", "pytest", *plugin_args(), "--kerntune", f"--kerntune-export={into}"]
+    command += ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *_selection(config), *tests]
+    here = root / _inside(Path(config.invocation_params.dir), top)
+    done = subprocess.run(
+        command, cwd=here if here.is_dir() else root, env=environment(root, top), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode not in FINE:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES:])
+        raise UsageError(f"--kerntune-against: the tests of the base ended with code {done.returncode}:\n{tail}")
+    return Yard(into, "" if done.returncode == pytest.ExitCode.OK else f"{FAILED}: {_last_line(done.stdout)}")
+
+
+def _last_line(text: str) -> str:
+    return next((x for x in reversed(text.splitlines()) if x.strip()), "").strip("= ")
+
+
+def counterparts(config: pytest.Config, root: Path, top: Path) -> list[str]:
+    """The paths and node ids of this run as the base has them; without those that it hasn't."""
+    out = []
+    for arg in config.args:
+        path, colons, rest = str(arg).partition("::")
+        there = root / _inside(Path(config.invocation_params.dir) / path, top)
+        if there.exists():
+            out.append(f"{there}{colons}{rest}")
+    return out
+
+
+def _inside(path: Path, top: Path) -> Path:
+    found = Path(os.path.abspath(path)).resolve()
+    if not found.is_relative_to(top):
+        raise UsageError(f"--kerntune-against: {found} is not in the repository {top}, so the base can't have it")
+    return found.relative_to(top)
+
+
+def _selection(config: pytest.Config) -> list[str]:
+    """``-k``, ``-m`` and the options that both runs must share."""
+    out = []
+    for flag, name in (("-k", "keyword"), ("-m", "markexpr")):
+        if getattr(config.option, name, ""):
+            out += [flag, str(getattr(config.option, name))]
+    for flag in PASSED_ON:
+        value = config.getoption(flag.lstrip("-").replace("-", "_"))
+        if value:
+            base = Path(config.invocation_params.dir)
+            out.append(f"{flag}={base / value if flag.endswith('dir') else value}")
+    return out
+
+
+def environment(root: Path, top: Path) -> dict[str, str]:
+    """The base's own code comes before an installed or editable one of this checkout; kerntune stays this one."""
+    ours = str(Path(gitref.__file__).resolve().parents[1])
+    paths = [str(root), str(root / "src")]
+    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        found = Path(entry).resolve()
+        paths.append(str(root / found.relative_to(top)) if found.is_relative_to(top) else entry)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    return {**env, "PYTHONPATH": os.pathsep.join([*paths, ours])}

@@ -1,0 +1,250 @@
+"""``--kerntune-baselines-ref`` and ``--kerntune-against``: the yardstick from git, on the real engine."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import _pytest.pytester
+import pytest
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = """
+from kerntune.backend.fake import FakeBackend, Rule, Script
+
+def pytest_kerntune_backend(config):
+    return FakeBackend(Script([Rule(constexprs={'BLOCK': 128}, time_ns=20_000.0), Rule(time_ns=24_000.0)]))
+"""
+
+KERNELS = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def scale_kernel(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+def scale(x):
+    y = torch.empty_like(x)
+    scale_kernel[(triton.cdiv(x.numel(), SIZE),)](x, y, x.numel(), BLOCK=SIZE)
+    return y
+"""
+
+TESTS = """
+import pytest, torch
+from kernels import scale
+
+@pytest.mark.autotune
+@pytest.mark.parametrize("n", [4096])
+def test_scale(autotune, n):
+    x = torch.ones(n, device=autotune.device)
+    assert autotune(scale, x).shape == x.shape
+"""
+
+
+class KeepLibraries(_pytest.pytester.SysModulesSnapshot):
+    """Lets pytester forget the project's modules only: torch and triton can't be imported twice."""
+
+    def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
+        super().__init__(preserve=lambda name: name not in ("conftest", "scripted", "kernels", "test_it", "test_new"))
+
+
+@pytest.fixture(autouse=True)
+def keep_libraries(monkeypatch):
+    """Before pytester is set up, for it looks at the modules then."""
+    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", KeepLibraries)
+
+
+@pytest.fixture
+def repository(project, monkeypatch):
+    """A project in git whose kernel has the fast block; ``kernels(64)`` makes it slower."""
+    monkeypatch.syspath_prepend(project.path)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(project.path / ".triton"))
+
+    def kernels(size):
+        (project.path / "kernels.py").write_text(f"SIZE = {size}\n" + KERNELS)
+
+    def git(*args):
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *who, *args], cwd=project.path, check=True, capture_output=True)
+
+    def commit(name):
+        git("add", "-A")
+        git("commit", "-qm", name)
+        git("tag", name)
+
+    project.pytester.makeconftest(CONFTEST)
+    (project.path / "test_it.py").write_text(TESTS)
+    (project.path / ".gitignore").write_text("*.log\n.triton\n__pycache__\ncache\n")
+    kernels(128)
+    git("init", "-q", "-b", "main")
+    project.kernels, project.commit, project.git = kernels, commit, git
+    project.run = lambda *args: project.plain("--kerntune", f"--kerntune-cache-dir={project.path / 'cache'}", *args)
+    return project
+
+
+def files(project):
+    return {p: p.read_bytes() for p in (project.path / "baselines").rglob("*") if p.is_file()}
+
+
+# --kerntune-baselines-ref
+
+
+def test_a_change_cant_move_its_own_yardstick(repository):
+    repository.run()
+    repository.commit("base")
+    repository.kernels(64)
+    repository.run("--kerntune-update=all").stdout.fnmatch_lines(["*REGRESSED*"])
+    repository.run().assert_outcomes(passed=1)
+    before = files(repository)
+    result = repository.run("--kerntune-baselines-ref=base")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["kerntune: baselines */baselines as of base", "REGRESSED *20.0 µs -> 24.0 µs*attributed: code +20.0 %*"]
+    )
+    assert files(repository) == before
+    repository.run("--kerntune-baselines-ref=base", "--kerntune-update=all").assert_outcomes(passed=1)
+
+
+def test_the_ini_file_may_say_so(repository):
+    repository.run()
+    repository.commit("base")
+    repository.kernels(64)
+    repository.run("--kerntune-update=all")
+    repository.pytester.makeini("[pytest]\nkerntune_baselines_ref = base\n")
+    repository.run().assert_outcomes(failed=1)
+
+
+# --kerntune-against
+
+
+def test_base_and_head_are_compiled_today_and_replayed(repository):
+    repository.commit("base")
+    repository.kernels(64)
+    result = repository.run("--kerntune-against=base")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "kerntune: held against base, compiled and replayed today",
+            "REGRESSED test_it.py::test_scale*20.0 µs -> 24.0 µs*attributed: code +20.0 %*",
+        ]
+    )
+    assert not (repository.path / "baselines").exists(), "nothing is written"
+    listed = subprocess.run(
+        ["git", "worktree", "list"], cwd=repository.path, capture_output=True, text=True, check=True
+    )
+    assert len(listed.stdout.splitlines()) == 1
+
+
+def test_an_equal_head_passes(repository):
+    repository.commit("base")
+    result = repository.run("--kerntune-against=base", "--kerntune-json=run.json", "-k", "scale")
+    result.assert_outcomes(passed=1)
+    assert [r["rung"] for r in repository.json()["results"]] == ["identity"]
+
+
+def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch):
+    repository.commit("base")
+    (repository.path / "test_new.py").write_text(TESTS)
+    monkeypatch.setenv("CI", "true")
+    result = repository.run("--kerntune-against=base")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*1 NEW*"])
+    result = repository.run("--kerntune-against=base", "test_new.py")
+    result.assert_outcomes(passed=1)
+
+
+def test_a_base_whose_tests_fail_leaves_new_cases(repository):
+    repository.kernels("128 // 0")
+    repository.commit("base")
+    repository.kernels(128)
+    result = repository.run("--kerntune-against=base")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(
+        ["kerntune: not all tests of the base passed, so their cases are NEW: *1 error*", "1 NEW"]
+    )
+
+
+def test_a_base_that_breaks_off_is_a_usage_error(repository):
+    repository.pytester.makeconftest(CONFTEST + "raise SystemError('broken here')")
+    repository.commit("base")
+    repository.pytester.makeconftest(CONFTEST)
+    result = repository.run("--kerntune-against=base")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*the tests of the base ended with code *", "*broken here*"])
+
+
+def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(repository):
+    repository.pytester.makeini("[pytest]\nkerntune_against = base\n")
+    repository.commit("base")
+    repository.run().assert_outcomes(passed=1)
+    repository.kernels(64)
+    repository.run().assert_outcomes(failed=1)
+
+
+def test_workers_share_one_base(repository):
+    pytest.importorskip("xdist")
+    (repository.path / "test_new.py").write_text(TESTS)
+    repository.commit("base")
+    repository.kernels(64)
+    repository.run("--kerntune-against=base", "-n", "2").assert_outcomes(failed=2)
+
+
+# what contradicts
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("--kerntune-against=gone",), "gone: no such commit, branch or tag"),
+        (("--kerntune-baselines-ref=gone",), "gone: no such commit, branch or tag"),
+        (("--kerntune-against=a", "--kerntune-baselines-ref=b"), "drop one of them"),
+        (("--kerntune-against=a", "--kerntune-update=all"), "--kerntune-against writes no baselines"),
+    ],
+)
+def test_what_cant_be_done_is_said(project, one_test, args, text):
+    subprocess.run(["git", "init", "-q"], cwd=project.path, check=True)
+    project.file(one_test())
+    result = project.run(*args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{text}*"])
+
+
+def test_the_command_line_rules_out_the_ini_file(project, one_test):
+    subprocess.run(["git", "init", "-q"], cwd=project.path, check=True)
+    project.pytester.makeini("[pytest]\nkerntune_against = from_ini\n")
+    project.file(one_test())
+    project.run("--kerntune-baselines-ref=given").stderr.fnmatch_lines(["*given: no such commit*"])
+
+
+def test_the_internal_option_is_not_in_the_help(project):
+    project.plain("--help").stdout.no_fnmatch_line("*kerntune-export*")
+
+
+# the family
+
+
+def test_all_collected_tests_share_the_error(project):
+    project.engine()
+    project.file(
+        """
+from kerntune.policy import Verdict
+
+@pytest.fixture(autouse=True)
+def seen(request, autotune):
+    yield
+    print("CASES", autotune._policy.cases)
+
+@pytest.mark.parametrize("n", range(7))
+@pytest.mark.autotune
+def test_many(autotune, n):
+    autotune(kernel(), n)
+
+def test_plain():
+    pass
+"""
+    )
+    result = project.run("-s", "-k", "many")
+    result.assert_outcomes(passed=7)
+    result.stdout.fnmatch_lines(["*CASES 7*"])

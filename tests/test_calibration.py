@@ -1,0 +1,88 @@
+"""A case against itself: what its floor, its process bias and its spread come to."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import recording, time_baseline
+
+from kerntune.baseline import TIME_SCHEMA, Calibration, TimeBaseline
+from kerntune.calibration import CALIBRATION_PROCESSES, against_stored, calibrate
+from kerntune.codec import from_json, to_json
+from kerntune.processes import BLOCKS, Work
+from kerntune.worker.messages import PairReply, PairRequest
+
+WORK = Work(recording(), recording(), recording().storages, {})
+
+
+class Device:
+    """Equal code, with the given noise of blocks, bias of processes and spread of sessions."""
+
+    def __init__(self, noise: float, bias: float, spread: float, seed: int = 0) -> None:
+        self.noise, self.bias, self.spread = noise, bias, spread
+        self.rng, self.asked = np.random.default_rng(seed), 0
+
+    def run(self, request: PairRequest) -> PairReply:
+        self.asked += 1
+        level = 10_000 * math.exp(self.rng.normal(0, self.spread))
+        a, b = level * self.rng.normal(1, self.noise, (2, request.blocks))
+        return PairReply(tuple(a), tuple(b * math.exp(self.rng.normal(0, self.bias))))
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def test_a_quiet_case_has_a_low_floor() -> None:
+    found = calibrate(Device(0.001, 0.0005, 0.001), WORK)
+    assert 0.0 < found.floor < 0.005
+    assert (found.processes, found.blocks) == (CALIBRATION_PROCESSES, BLOCKS)
+
+
+def test_noise_and_bias_raise_the_floor() -> None:
+    floors = [calibrate(Device(n, b, 0.001), WORK, 8).floor for n, b in [(0.001, 0.0), (0.02, 0.0), (0.001, 0.01)]]
+    assert floors[0] < 0.003
+    assert floors[1] > 0.01
+    assert floors[2] > 0.01
+
+
+def test_bias_and_spread_are_read_back() -> None:
+    found = calibrate(Device(0.002, 0.01, 0.03), WORK, 200)
+    assert found.bias == pytest.approx(0.01, rel=0.15)
+    assert found.spread == pytest.approx(0.03, rel=0.2)
+    assert calibrate(Device(0.02, 0.0, 0.0), WORK, 200).bias < 0.003, "what blocks explain is no bias"
+
+
+def test_each_process_is_asked_once() -> None:
+    device = Device(0.001, 0.0, 0.0)
+    calibrate(device, WORK, 3)
+    assert device.asked == 3
+
+
+@given(st.floats(0.5, 2.0), st.floats(0.0, 0.05), st.sampled_from([0.9, 0.99, 0.999]))
+def test_a_stored_sample_is_held_against_with_a_wide_interval(ratio: float, spread: float, level: float) -> None:
+    known = Calibration(4, 12, 0.01, 0.001, spread)
+    found = against_stored(ratio * 1000, 1000, known, level)
+    assert found.point == pytest.approx(ratio - 1)
+    assert found.low < found.point < found.high
+    wider = against_stored(ratio * 1000, 1000, Calibration(4, 12, 0.01, 0.001, spread + 0.01), level)
+    assert wider.high > found.high
+
+
+def test_more_processes_are_surer() -> None:
+    few, many = (against_stored(1000, 1000, Calibration(n, 12, 0.01, 0.001, 0.003), 0.999) for n in (2, 30))
+    assert few.high > 1.0 > many.high
+    assert many.high < 0.02
+
+
+def test_old_baselines_still_decode_and_new_ones_keep_it() -> None:
+    made = time_baseline()
+    plain = msgspec.to_builtins(made)
+    del plain["calibration"]
+    assert from_json(msgspec.json.encode(plain), TimeBaseline, TIME_SCHEMA, where="old.json").calibration is None
+    known = msgspec.structs.replace(made, calibration=Calibration(4, 12, 0.004, 0.0005, 0.002))
+    assert from_json(to_json(known), TimeBaseline, TIME_SCHEMA, where="new.json") == known

@@ -1,0 +1,71 @@
+"""The simulation of ``benchmarks/``, small: it decides by the rules that run. And what its stored table shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILE = ROOT / "benchmarks" / "simulate_verdicts.py"
+RESULT = ROOT / "benchmarks" / "results" / "simulate_verdicts.json"
+
+
+@pytest.fixture(scope="module")
+def simulation() -> Any:
+    spec = importlib.util.spec_from_file_location("simulate_verdicts", FILE)
+    assert spec
+    assert spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def test_twins_pass_and_slowdowns_are_found(simulation: Any) -> None:
+    world = simulation.World(0.001, 0.02)
+    assert simulation.ours(rng(), world, 0.0, 0.02, 100)["PASS"] == 100
+    assert simulation.ours(rng(), world, 0.03, 0.02, 100)["REGRESSED"] == 100
+
+
+def test_times_are_what_the_model_says(simulation: Any) -> None:
+    world = simulation.World(0.0, 0.02, "graph")
+    ratios = [np.log(b / a).mean() for a, b in simulation.pairs(rng(), world, 0.05, 100)]
+    assert np.mean(ratios) == pytest.approx(np.log(1.05), abs=0.001)
+    quiet = simulation.World(0.01, 0.0, "graph")
+    each = [np.log(b / a).mean(-1) for a, b in simulation.pairs(rng(), quiet, 0.0, 100)]
+    assert np.std(each) == pytest.approx(0.01, rel=0.1)
+
+
+def test_the_others_see_the_session_shift(simulation: Any) -> None:
+    found = simulation.others(rng(), simulation.World(0.001, 0.02), 0.0, 0.02, 400)
+    assert found["stored median, 3%"]["REGRESSED"] > 10
+    assert sum(found["stored median, 3%"].values()) == 400
+
+
+def stored(**wanted: object) -> list[dict[str, Any]]:
+    rows = json.loads(RESULT.read_text())["rows"]
+    return [r for r in rows if all(r[k] == v for k, v in wanted.items())]
+
+
+def test_the_stored_table_has_no_false_alarm() -> None:
+    rows = stored(rule="kerntune", true_change=0.0)
+    assert len(rows) == 12
+    assert all(r["decisions"] >= 20_000 for r in rows)
+    assert sum(r["slower"] + r["faster"] for r in rows) == 0
+
+
+@pytest.mark.parametrize(("change", "tolerance", "share"), [(0.03, 0.02, 0.99), (0.015, 0.01, 0.95)])
+def test_the_stored_table_finds_what_it_must(change: float, tolerance: float, share: float) -> None:
+    rows = stored(rule="kerntune", process_bias=0.001, launch_noise=0.02, true_change=change, tolerance=tolerance)
+    assert {r["timer"] for r in rows} == {"events", "graph"}
+    assert all(r["bound"] >= share for r in rows)
