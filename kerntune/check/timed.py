@@ -275,7 +275,8 @@ class TimedCheck:
         now = self.recorded.recording
         if before is not None and before.calibration is not None and same_work(before.recording, now):
             return before.calibration
-        if not write or now.hidden_pointers or not self.calibrating:
+        idle = all(0 in x.grid for x in now.launches)
+        if not write or idle or now.hidden_pointers or not self.calibrating:
             return None
         self.progress(f"{self.call.case}: calibrating")
         try:
