@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kerntune.baseline import TimeBaseline
+from kerntune.calibration import against_stored
 from kerntune.check.replayer import Artifacts
 from kerntune.errors import MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.farm.farm import Farm
+from kerntune.measure.base import Sample
 from kerntune.processes import Replay
 from kerntune.recompile import recompiled
 from kerntune.recording import Recording, scalar_addresses
+from kerntune.stats import Estimate, median
 
 IDENTITY, REPLAY, RECOMPILED, STORED = "identity", "paired replay", "recompiled TTIR", "stored sample"
 """The rungs, best first: the same work needs no comparison; the last can say PASS or INCONCLUSIVE only."""
@@ -51,3 +54,11 @@ def stand(
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
     return Standing(STORED, why_not=tuple(dict.fromkeys(why_not)))
+
+
+def stored_change(baseline: TimeBaseline, sample: Sample, level: float) -> Estimate | None:
+    """Today's time against the stored one, for the last rung; None for a case without a calibration."""
+    today, stored = median(sample.times_ns), median(baseline.sample.times_ns)
+    if baseline.calibration is None or min(today, stored) <= 0:
+        return None
+    return against_stored(today, stored, baseline.calibration, level)

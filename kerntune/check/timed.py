@@ -19,13 +19,13 @@ from kerntune.baseline import (
     inputs_of,
     now,
 )
-from kerntune.calibration import against_stored, calibrate
+from kerntune.calibration import calibrate
 from kerntune.capture import Capture, Site
 from kerntune.check.attribute import at_configs, attribute, steps_between
 from kerntune.check.call import Call, Checked, Pending, Settings
 from kerntune.check.replayer import Artifacts, Replayer
 from kerntune.check.results import launch_reports, readable, reasons_of, should_write, times, warnings_of
-from kerntune.check.rungs import IDENTITY, RECOMPILED, REPLAY, STORED, Standing, stand
+from kerntune.check.rungs import IDENTITY, RECOMPILED, REPLAY, STORED, Standing, stand, stored_change
 from kerntune.check.words import shares_text, timed_message
 from kerntune.errors import KerntuneError, ReplayError
 from kerntune.judge import DRIFT, Evidence, decide, settled
@@ -41,7 +41,7 @@ from kerntune.recompile import recompiled
 from kerntune.recorder import record
 from kerntune.recording import Recording, same_work
 from kerntune.result import Attribution, CaseResult, FailedTrial, Share, TrialReport
-from kerntune.static.launches import LaunchStatic, launch_statics
+from kerntune.static.launches import launch_statics
 from kerntune.stats import Estimate, median
 from kerntune.trials import Trials
 from kerntune.tuner import tune
@@ -222,14 +222,10 @@ class TimedCheck:
             drift=today / stored - 1 if stored > 0 and comparable and (identical or own) else None,
             baseline_ns=stored,
             effect_floor=self._floor(baseline),
-            stored=self._against_stored(baseline, sample) if comparable and standing.rung == STORED else None,
+            stored=stored_change(baseline, sample, self.call.policy.level)
+            if comparable and standing.rung == STORED
+            else None,
         )
-
-    def _against_stored(self, baseline: TimeBaseline, sample: Sample) -> Estimate | None:
-        if baseline.calibration is None:
-            return None
-        today, stored = median(sample.times_ns), median(baseline.sample.times_ns)
-        return against_stored(today, stored, baseline.calibration, self.call.policy.level)
 
     def _attribution(
         self, verdict: Verdict, baseline: TimeBaseline | None, standing: Standing, evidence: Evidence
@@ -275,7 +271,8 @@ class TimedCheck:
         now = self.recorded.recording
         if before is not None and before.calibration is not None and same_work(before.recording, now):
             return before.calibration
-        if not write or now.hidden_pointers or not self.calibrating:
+        idle = all(0 in x.grid for x in now.launches)
+        if not write or idle or now.hidden_pointers or not self.calibrating:
             return None
         self.progress(f"{self.call.case}: calibrating")
         try:
@@ -294,16 +291,9 @@ class TimedCheck:
             recorded=now(),
             recording=recording,
             sample=sample,
-            static=self._static(),
+            static=launch_statics(self.recorded, self.gpu.spec),
             calibration=calibration,
         )
-
-    def _notes(self) -> tuple[str, ...]:
-        found = self.yard.remark(self.gpu.spec, self.call.case, self.fingerprint)
-        return (found,) if found else ()
-
-    def _static(self) -> tuple[LaunchStatic, ...]:
-        return launch_statics(self.recorded, self.gpu.spec)
 
     def _result(
         self,
@@ -317,7 +307,8 @@ class TimedCheck:
         replayed = standing.replay
         before, after = times(baseline, sample, standing.replay)
         reasons = reasons_of(baseline, self.recorded.recording, self.gpu.environment(), standing)
-        warnings = (*self._notes(), *warnings_of(baseline, pending, self.call.policy.tolerance))
+        remark = self.yard.remark(self.gpu.spec, self.call.case, self.fingerprint)
+        warnings = (*filter(None, [remark]), *warnings_of(baseline, pending, self.call.policy.tolerance))
         shares = [shares_text(parts)] if parts else []
         static = pending.baseline.static if isinstance(pending.baseline, TimeBaseline) else ()
         outcome = self.call.policy.outcome(verdict)

@@ -50,6 +50,8 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
     if baseline is None or not pattern.matches(baseline):
         return ""
     recording = baseline.recording
+    if all(0 in x.grid for x in recording.launches):
+        return ""
     if recording.hidden_pointers:
         return f"{baseline.case}: {HIDDEN}"
     work = Work(recording, recording, recording.storages, store.artifacts(backend.spec.target))

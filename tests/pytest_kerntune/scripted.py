@@ -106,6 +106,9 @@ class Session:
     def header(self) -> list[str]:
         return ["scripted device, Triton 3.9", f"baselines {self.settings.baselines}"]
 
+    def hold_against(self, folder: Path, name: str) -> None:
+        log(f"hold against {name}")
+
     def start(self) -> None:
         log("start")
 
