@@ -97,6 +97,7 @@ class TimedCheck:
 
     def _tune(self, baseline: TimeBaseline | None) -> None:
         start = time.perf_counter()
+        self.pairs.settle()
         for index, pending in enumerate(self.capture.launches):
             if pending.site is not None:
                 self._tune_site(index, pending.site, baseline)
@@ -145,7 +146,7 @@ class TimedCheck:
             self.gpu.rest()
         sample = take_sample(slot)
         for _ in range(SECOND_LOOKS):
-            if baseline is not None and self._moved(baseline, sample):
+            if self._limited() if baseline is None else self._moved(baseline, sample):
                 self.gpu.rest()
                 sample = take_sample(slot)
         standing = self._standing(baseline)
@@ -170,6 +171,10 @@ class TimedCheck:
                 return call.fn(*call.args, **call.kwargs)
 
         return CallSlot(self.gpu, run, lambda: plan.preserving(tensors))
+
+    def _limited(self) -> bool:
+        """Whether the device holds its clocks back just now: a baseline should not remember that."""
+        return bool(self.gpu.environment().throttle)
 
     def _moved(self, baseline: TimeBaseline, sample: Sample) -> bool:
         """Whether the same work took another time than stored: worth a second look before it is called drift."""

@@ -18,8 +18,8 @@ from kerntune.errors import MeasurementError, ReplayError
 from kerntune.worker.messages import Failed, Message, PairReply, PairRequest, Ready, receive, send
 from kerntune.worker.serve import answer
 
-READY = 3
-"""Processes kept ready: what one decision needs."""
+READY = 4
+"""Processes kept ready: what one decision, or one calibration, needs."""
 
 START_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 300.0
@@ -30,6 +30,9 @@ class Pairs(Protocol):
 
     def run(self, request: PairRequest) -> PairReply:
         """:class:`ReplayError` where no process could, :class:`MeasurementError` where this one couldn't."""
+
+    def settle(self) -> None:
+        """Wait for processes that are starting up: they would disturb what is measured meanwhile."""
 
     def close(self) -> None:
         """End every process."""
@@ -46,6 +49,9 @@ class LocalPairs:
         if self._gpu is None:
             raise ReplayError("there is no device to replay on")
         return _checked(answer(self._gpu, request))
+
+    def settle(self) -> None:
+        """Nobody starts up."""
 
     def close(self) -> None:
         """Nothing to end."""
@@ -121,15 +127,24 @@ class WorkerPool:
 
     def run(self, request: PairRequest) -> PairReply:
         """In a process that has done nothing before."""
-        if not self._ready:
-            self._ready.extend(Worker(self._ordinal) for _ in range(READY))
-        for waiting in self._ready:
-            waiting.wait()  # nobody starts up on the device while another one measures
+        self._start()
+        self.settle()
         worker = self._ready.popleft()
         try:
             return _checked(worker.ask(request))
         finally:
             worker.close()
+            if not self._ready:
+                self._start()
+
+    def settle(self) -> None:
+        """Nobody starts up on the device while something is measured there."""
+        for waiting in self._ready:
+            waiting.wait()
+
+    def _start(self) -> None:
+        if not self._ready:
+            self._ready.extend(Worker(self._ordinal) for _ in range(READY))
 
     def close(self) -> None:
         """End every process."""

@@ -67,10 +67,11 @@ def program_of(backend, recorded):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("offset", [0, 1, 3])
 def test_a_replay_writes_what_triton_wrote(backend, dtype, offset):
+    torch.manual_seed(0)
     x = torch.randn(10_003, device="cuda", dtype=dtype)[offset:]
     y = torch.zeros(10_003, device="cuda", dtype=dtype)[offset:]
     _, recorded = captured(backend, lambda: scale_kernel[(20,)](x, y, x.numel(), 1.7, BLOCK=512))
-    assert torch.allclose(y.float(), x.float() * 1.7, rtol=1e-2)
+    assert torch.allclose(y.float(), x.float() * 1.7, rtol=1e-2, atol=1e-2)
 
     program = program_of(backend, recorded)
     program.enqueue()
@@ -206,7 +207,7 @@ def test_a_stored_winner_is_used_in_the_next_process(backend, tmp_path, monkeypa
     tuned_increment.configs_timings = None
     increment(x)
     assert tuned_increment.best_config is first
-    assert tuned_increment.configs_timings is None
+    assert len(tuned_increment.configs_timings) == 1, "nothing was raced again"
     assert bool((x == 2).all())
 
 
