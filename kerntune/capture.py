@@ -80,6 +80,7 @@ class Probe:
 
 class _Local(threading.local):
     site: Site | None = None
+    any_fit: bool = False
     probe: list[tuple[Any, Sequence[Any], dict[str, Any]]] | None = None
 
 
@@ -161,8 +162,10 @@ class Capture:
             if isinstance(first, TrialError):
                 raise first
             self.plan.observe(self.compiler.compile(first), first)
-        elif self._local.site is not None and isinstance(
-            launch := pending.specialized[self.backend.targets[0]], Specialized
+        elif (
+            self._local.site is not None
+            and not self._local.any_fit
+            and isinstance(launch := pending.specialized[self.backend.targets[0]], Specialized)
         ):
             self._refuse_misfit(self.compiler.compile(launch))
         result = self._original(jit, *args, **kwargs)
@@ -270,14 +273,25 @@ class Capture:
 
     def launch(self, site: Site) -> Any:
         """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can."""
-        failures = []
+        failures, misfits = [], []
         for index in self.prefer(site):
             site.chosen = index
             try:
                 return self._launch_candidate(site)
             except (CompileError, OutOfResourcesError) as exc:
                 failures.append(f"  {site.candidates[index].config}: {exc}")
+                misfits += [index] if isinstance(exc, OutOfResourcesError) else []
+        if misfits and self.backend.gpu is None:
+            return self._launch_misfit(site, misfits[0])
         raise TuningError(f"kernel {site.kernel}: no candidate can be launched\n" + "\n".join(failures))
+
+    def _launch_misfit(self, site: Site, index: int) -> Any:
+        """Where nothing runs and no candidate fits: record one all the same; the static gate says what it lacks."""
+        site.chosen, self._local.any_fit = index, True
+        try:
+            return self._launch_candidate(site)
+        finally:
+            self._local.any_fit = False
 
     def _launch_candidate(self, site: Site) -> Any:
         from triton.runtime.errors import OutOfResources

@@ -557,3 +557,19 @@ def test_without_being_asked_one_config_is_compiled(project: Project) -> None:
     with project.static_run(SM90) as run:
         (result,) = run.check(tuned_call(256, 128), x_of()).results
     assert result.configs == ()
+
+
+def test_a_tuned_kernel_without_a_config_that_fits_regresses(project: Project) -> None:
+    x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
+
+    def call(length: int) -> Callable[[torch.Tensor], None]:
+        kernel = triton.autotune([triton.Config({"BLOCK": 64, "LENGTH": length})], key=[])(long_kernel)
+        return lambda x: kernel[(1,)](x, x, x)
+
+    with project.static_run("cuda:86") as run:
+        run.check(call(64), x()).commit()
+    with project.static_run("cuda:86") as run:
+        (result,) = run.check(call(512), x()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "long_kernel can't be launched on cuda:86: shared memory" in result.message
+    assert "because of config (LENGTH: 64 -> 512)" in one_cause(result)
