@@ -1,0 +1,68 @@
+"""What the options for another yardstick refuse, and what all collected tests share; on the scripted engine."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+# what contradicts
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (("--kerntune-against=gone",), "gone: no such commit, branch or tag"),
+        (("--kerntune-baselines-ref=gone",), "gone: no such commit, branch or tag"),
+        (("--kerntune-against=a", "--kerntune-baselines-ref=b"), "drop one of them"),
+        (("--kerntune-against=a", "--kerntune-update=all"), "--kerntune-against writes no baselines"),
+    ],
+)
+def test_what_cant_be_done_is_said(project, one_test, args, text):
+    subprocess.run(["git", "init", "-q"], cwd=project.path, check=True)
+    project.file(one_test())
+    result = project.run(*args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{text}*"])
+
+
+def test_the_command_line_rules_out_the_ini_file(project, one_test):
+    subprocess.run(["git", "init", "-q"], cwd=project.path, check=True)
+    project.pytester.makeini("[pytest]\nkerntune_against = from_ini\n")
+    project.file(one_test())
+    project.run("--kerntune-baselines-ref=given").stderr.fnmatch_lines(["*given: no such commit*"])
+
+
+def test_the_internal_option_is_not_in_the_help(project):
+    project.plain("--help").stdout.no_fnmatch_line("*kerntune-export*")
+
+
+# the family
+
+
+def test_all_collected_tests_share_the_error(project):
+    project.engine()
+    project.file(
+        """
+from kerntune.policy import Verdict
+
+@pytest.fixture(autouse=True)
+def seen(request, autotune):
+    yield
+    print("CASES", autotune._policy.cases)
+
+@pytest.mark.parametrize("n", range(7))
+@pytest.mark.autotune
+def test_many(autotune, n):
+    autotune(kernel(), n)
+
+def test_plain():
+    pass
+"""
+    )
+    result = project.run("-s", "-k", "many")
+    result.assert_outcomes(passed=7)
+    result.stdout.fnmatch_lines(["*CASES 7*"])
