@@ -23,6 +23,7 @@ from kerntune.config import Config
 from kerntune.measure.calls import EVENTS, GRAPH
 from kerntune.policy import Missing, Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.recording import Normal
+from kerntune.static.launches import LaunchStatic
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 
@@ -106,7 +107,13 @@ def test_recording_twice_writes_the_same_but_for_times(project: Project) -> None
     with project.run(FAST, update=Update.ALL) as run:
         run.judge(before, x_of())
     second = baseline_of(project)
-    assert msgspec.structs.replace(second, sample=first.sample, recorded=first.recorded) == first
+    timed = {"sample": first.sample, "recorded": first.recorded, "static": first.static}
+    assert msgspec.structs.replace(second, **timed) == first
+    assert [untimed(x) for x in second.static] == [untimed(x) for x in first.static]
+
+
+def untimed(static: LaunchStatic) -> LaunchStatic:
+    return msgspec.structs.replace(static, compile_seconds=None)
 
 
 def test_contents_are_described(project: Project) -> None:
