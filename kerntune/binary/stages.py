@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -18,6 +19,9 @@ HASH_DIGITS = 16
 _MLIR_FUNCTION = re.compile(r"^\s*tt\.func\b[^@\n]*@([\w.$]+)", re.MULTILINE)
 _LLVM_FUNCTION = re.compile(r"^define\b[^@\n]*@([\w.$]+)", re.MULTILINE)
 _MLIR_VALUE = re.compile(r"%[A-Za-z_][\w$-]*|%\d+")
+_MLIR_DEFINES = re.compile(r"(?::\d+)?\s=|:\s")
+"""After a name where it is defined: an operation's results (``%0:2 =``) or a block's argument (``%x: i32``)."""
+
 _LLVM_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|;[^\n]*')
 _LLVM_IDLE = re.compile(r"^(?:source_filename|!\S|\s*$)|^\s*(?:call void @llvm\.dbg|#dbg_)")
 _LLVM_ATTACHED = re.compile(r",? !dbg !\d+")
@@ -60,7 +64,15 @@ def _renamed(text: str, functions: re.Pattern[str]) -> str:
     names = {name: f"@function_{i}" for i, name in enumerate(dict.fromkeys(functions.findall(text)))}
     text = re.sub(r"@([\w.$]+)", lambda m: names.get(m[1], m[0]), text)
     values: dict[str, str] = {}
-    return _MLIR_VALUE.sub(lambda m: values.setdefault(m[0], f"%{len(values)}"), text)
+    made = itertools.count()
+
+    def numbered(match: re.Match[str]) -> str:
+        # A name may be used again in another region, so each definition is a new value.
+        if match[0] not in values or _MLIR_DEFINES.match(text, match.end()):
+            values[match[0]] = f"%{next(made)}"
+        return values[match[0]]
+
+    return _MLIR_VALUE.sub(numbered, text)
 
 
 def strip_locations(ttir: str) -> str:
