@@ -1,6 +1,18 @@
 """Shared by all tests."""
 
+import atexit
+import os
+import shutil
+import tempfile
+
 from hypothesis import HealthCheck, settings
+
+CACHES = tempfile.mkdtemp(prefix="kerntune-tests-")
+"""Caches of this run alone: the user's hold what other checkouts compiled, and are nothing for tests to write."""
+
+os.environ["TRITON_CACHE_DIR"] = os.path.join(CACHES, "triton")
+os.environ["KERNTUNE_CACHE_DIR"] = os.path.join(CACHES, "kerntune")
+atexit.register(shutil.rmtree, CACHES, ignore_errors=True)
 
 pytest_plugins = ["pytester"]
 

@@ -23,6 +23,10 @@ QUIET = (
 )
 
 
+INNER = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
+"""An inner run in this process finds kerntune imported, which the installed plugin would want rewritten."""
+
+
 def find_plugin() -> str:
     """The entry point if kerntune is installed: one module can't be registered under two names."""
     installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
@@ -48,7 +52,7 @@ class Project:
 
     def plain(self, *args: str) -> pytest.RunResult:
         """Without ``--kerntune``."""
-        return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *args)
+        return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *args, *INNER)
 
     def run(self, *args: str) -> pytest.RunResult:
         """With it."""

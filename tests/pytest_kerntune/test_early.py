@@ -108,8 +108,9 @@ def test_usage_errors(run: Run, option: str, says: str) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_conftests_of_xdists_workers_see_it_too(run: Run) -> None:
+def test_conftests_of_xdists_workers_see_it_too(run: Run, plugin_name: str) -> None:
     """Workers load what ``-p`` names after their conftests; an installed plugin, or this variable's, before."""
     pytest.importorskip("xdist")
-    done = run("--kerntune", "--kerntune-target=cuda:90", "-n1", "-k", "seen", PYTEST_PLUGINS="pytest_kerntune.plugin")
+    early = {} if plugin_name == "kerntune" else {"PYTEST_PLUGINS": "pytest_kerntune.plugin"}
+    done = run("--kerntune", "--kerntune-target=cuda:90", "-n1", "-k", "seen", **early)
     assert "1 passed" in done.stdout.splitlines()[-1], done.stdout
