@@ -31,7 +31,7 @@ def test_kept(autotune):
             "test_it.py::test_kept * NEW (recorded)",
             "1 IMPROVED, 2 NEW",
             "1 baseline recorded; commit the folder*",
-            "1 case improved; to hold the gain: pytest *-k 'fast or new or kept' --kerntune-update=improved",
+            "1 case improved; to hold the gain: pytest *-k 'fast or new or kept' *--kerntune-update=improved",
             "1 case without a baseline; to record: pytest * --kerntune-update=new",
         ]
     )
