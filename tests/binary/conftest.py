@@ -23,7 +23,6 @@ _HEADER = "import triton\nimport triton.language as tl\nfrom triton.language.ext
 def _own_triton_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
-        patch.setenv("TRITON_ALWAYS_COMPILE", "1")  # Triton's cache forgets paths, which is what some tests change
         patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns when it is unset
         yield
 
@@ -58,7 +57,9 @@ def compile_source(tmp_path_factory: pytest.TempPathFactory) -> Compile:
         source = ASTSource(kernel, {p: given[p] for p in kernel.arg_names}, constants, {})
         target = Target.parse(where)
         gpu = GPUTarget(target.backend, target.triton_arch, target.warp_size)
-        return triton.compile(source, target=gpu, options=dict(options))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRITON_ALWAYS_COMPILE", "1")  # Triton's cache forgets paths, which is what some tests change
+            return triton.compile(source, target=gpu, options=dict(options))
 
     def compile_source(
         text: str,
