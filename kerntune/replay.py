@@ -16,7 +16,7 @@ from kerntune.measure.stopping import warm
 from kerntune.measure.timing import estimate_ns, same_kind, slot_for
 from kerntune.memory import Memory, Source, make_source
 from kerntune.recording import Recording, Storage, Stored
-from kerntune.stats import Estimate, hodges_lehmann, median
+from kerntune.stats import Estimate, hodges_lehmann
 
 BLOCKS = 15
 """Blocks of a first look: the fewest whose exact signed-rank interval reaches 99.9 % with something to spare."""
@@ -69,11 +69,6 @@ class Pairing:
             self._b.append(sum(times[1]) / 2)
         ratios = [log(b / a) for a, b in zip(self._a, self._b, strict=True)]
         return Pair(tuple(self._a), tuple(self._b), hodges_lehmann(ratios, level).map_exp())
-
-    @property
-    def a_ns(self) -> float:
-        """Median time of side ``a``."""
-        return median(self._a)
 
 
 def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...], Recording]:

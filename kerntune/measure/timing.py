@@ -8,7 +8,6 @@ from kerntune.measure.base import Sample, Slot
 from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import GraphSlot, unrolled_runs
 from kerntune.measure.stopping import enough, warm
-from kerntune.stats import median
 
 GRAPH_BELOW_NS = 200_000.0
 """Shorter recordings are timed as graphs, longer ones by event pairs (both agree A/A to 0.1 % near the border)."""
@@ -54,12 +53,6 @@ def take_sample(slot: Slot) -> Sample:
     while not enough(times):
         times.append(slot.enqueue()())
     return Sample(slot.protocol, tuple(round(t, 1) for t in times))
-
-
-def quick_ns(slot: Slot, slots: int) -> float:
-    """The median of a few slots, after one that isn't counted."""
-    slot.enqueue()()
-    return median([slot.enqueue()() for _ in range(slots)])
 
 
 def _event_runs(estimate: float) -> int:

@@ -34,7 +34,7 @@ from kerntune.measure.calls import EVENTS, GRAPH, CallSlot
 from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import TARGET_LAUNCHES, TARGET_NS, GraphSlot, unrolled_runs
 from kerntune.measure.stopping import MAX_SLOTS, MAX_WARM_UP, MIN_SLOTS
-from kerntune.measure.timing import GRAPH_BELOW_NS, estimate_ns, quick_ns, same_kind, slot_for, take_sample
+from kerntune.measure.timing import GRAPH_BELOW_NS, estimate_ns, same_kind, slot_for, take_sample
 from kerntune.stats import median
 
 
@@ -231,18 +231,6 @@ def test_a_clock_that_slopes_is_warmed_up_first(backend: FakeBackend) -> None:
     made.enqueue = cooling  # type: ignore[method-assign]
     sample = take_sample(EventSlot(made, 1))
     assert max(sample.times_ns) == pytest.approx(1e6, rel=0.005)
-
-
-def test_a_quick_look_does_not_count_its_first_slot(backend: FakeBackend) -> None:
-    readings = iter([1e9, 3.0, 1.0, 2.0])
-
-    class Slots:
-        protocol = TimingProtocol("events", 1, 1)
-
-        def enqueue(self) -> Callable[[], float]:
-            return lambda: next(readings)
-
-    assert quick_ns(Slots(), 3) == 2.0
 
 
 def test_samples_survive_json(backend: FakeBackend) -> None:
