@@ -19,11 +19,10 @@ class Evidence:
     ``launched`` and ``expected`` count launches (``expected`` is None without a baseline). ``identical`` tells that
     code, grids, scalars, layouts and order are the baseline's. ``replay`` is the paired estimate of today's recording
     against the baseline's binary. ``drift`` is the baseline's binary (or identical code) against its stored time.
-    ``static_failure`` tells that a static rule failed, or that a gated metric grew by more than it may. ``timed``: there
-    are times, and they are gated. ``spread`` is how far plain medians of equal code lay apart when the case was
-    calibrated. ``effect_floor`` is the smallest change that the case's
-    calibration says can be told from none. ``stored`` is today's time against the stored one, where nothing of the
-    baseline can be replayed; its interval holds what sessions differ by.
+    ``static_failure`` tells that a static rule failed, or that a gated metric grew by more than it may. ``timed``:
+    there are times, and they are gated. ``spread`` is how far plain medians of equal code lay apart when the case was
+    calibrated, ``effect_floor`` the smallest change that this says can be told from none. ``stored`` is today's time
+    against the stored one, where nothing of the baseline can be replayed; its interval holds what sessions differ by.
     """
 
     launched: int

@@ -19,12 +19,9 @@ def parse_metrics(value: object, where: str) -> Metrics:
     if not named:
         raise UsageError(f"{where}: {value!r} names no metrics; write some of {', '.join(METRICS)}")
     for name, share in named.items():
-        parse_choice(name, METRICS, where)
-        if name == TIME and share is not True:
-            raise UsageError(
-                f"{where}: {TIME} is named alone or left out; its share is tolerance= (kerntune_tolerance)"
-            )
-    static = {n: _growth(n, share, f"{where}, {n}") for n, share in named.items() if n != TIME}
+        if parse_choice(name, METRICS, where) == TIME and share is not True:
+            raise UsageError(f"{where}: {TIME} is named alone or left out; its share is what tolerance= says")
+    static = {str(n): _growth(str(n), share, f"{where}, {n}") for n, share in named.items() if n != TIME}
     return Metrics(TIME in named, static)
 
 

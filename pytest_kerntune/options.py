@@ -16,7 +16,7 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.policy import Policy, TuneMode, Update
 from pytest_kerntune.policies import policy_of
 from pytest_kerntune.source import Option, Source, choice
-from pytest_kerntune.values import SCOPES
+from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:
     from kerntune.check import Settings
@@ -86,8 +86,8 @@ OPTIONS = (
         "--kerntune-anchor",
         "kerntune_anchor",
         "Hold cases against an older recording too, so that small steps can't add up: a folder (default: anchors, "
-        "beside the baselines, if it is there; `kerntune anchor` makes it), a git commit, branch or tag whose baselines "
-        "are meant, or off.",
+        "beside the baselines, if it is there; `kerntune anchor` makes it), a git commit, branch or tag whose "
+        "baselines are meant, or off.",
         "DIR|REF|off",
     ),
     Option("--kerntune-export", "", "", "DIR"),
@@ -107,7 +107,7 @@ OPTIONS = (
         "shared_memory, binary_size, with the growth that is allowed.",
     ),
     Option(
-        "", "kerntune_outcomes", "What verdicts do to a test, as 'drifted=fail regressed=warn': pass, warn or fail."
+        "", "kerntune_outcomes", "What verdicts do to a test: pass, warn or fail, as 'drifted=fail regressed=warn'."
     ),
 )
 
@@ -217,7 +217,7 @@ def _resolve(source: Source, ci: bool) -> Options:
         update=update,
         tune=source.read("--kerntune-tune", choice(TuneMode), TuneMode.AUTO),
         policy=policy_of(source, update, ci and not against),
-        scope=source.read("kerntune_scope", lambda text, where: parsechoice(text, SCOPES, where), SCOPES[0]),
+        scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
         targets=source.read("--kerntune-target", _targets, ()),
         cache_dir=source.path("--kerntune-cache-dir"),
         json=json,

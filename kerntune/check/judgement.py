@@ -11,8 +11,10 @@ from kerntune.policy import Policy, Verdict
 
 @dataclass(frozen=True)
 class Judgement:
-    """The verdict on a case. ``found`` is the comparison with the baseline, ``since`` that with the anchor, ``grown`` has
-    a sentence for each gated metric that grew too much. ``reported`` is what the time alone says where it isn't gated.
+    """The verdict on a case. ``found`` is the comparison with the baseline, ``since`` that with the anchor.
+
+    ``grown`` has a sentence for each gated metric that grew too much; ``reported`` is what the time alone says where it
+    isn't gated.
     """
 
     verdict: Verdict

@@ -14,8 +14,8 @@ FIGURES: dict[str, tuple[str, Callable[[StaticMetrics], int]]] = {
     "shared_memory": ("bytes of shared memory a block", lambda m: m.shared_bytes),
     "binary_size": ("bytes of machine code", lambda m: m.code_bytes),
 }
-"""Of each metric that :data:`kerntune.policy.METRIC_TOLERANCES` names: its unit, and where it is found. A binary's size is
-that of its machine code: the file around it changes with a path."""
+"""Of each metric that :data:`kerntune.policy.METRIC_TOLERANCES` names: its unit, and where it is found. A binary's
+size is that of its machine code: the file around it changes with a path."""
 
 
 def exceeded(

@@ -101,7 +101,7 @@ def outcome_of(verdict: Verdict, policy: Policy, pending: Pending, update: Updat
 
 
 def warnings_of(judgement: Judgement, pending: Pending, policy: Policy) -> tuple[str, ...]:
-    """What a reader must know to trust the verdict: a tolerance that the case is too noisy for, time that isn't gated."""
+    """What a reader must know to trust the verdict: a tolerance that it is too noisy for, time that isn't gated."""
     mine = pending.baseline.calibration if isinstance(pending.baseline, TimeBaseline) else None
     known = judgement.found.baseline.calibration if judgement.found is not None else mine
     out = []
