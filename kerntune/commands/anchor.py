@@ -66,8 +66,8 @@ def copy(chosen: Sequence[TimeBaseline], store: BaselineStore, anchor: BaselineS
             artifacts.update({sha: kept[sha] for sha in artifact_names(baseline.recording)})
         except KeyError as exc:
             raise BaselineError(
-                f"{path_of(store, baseline)}: its artifact {exc} is not there, so it can't be replayed later; restore it "
-                "or record the case anew"
+                f"{path_of(store, baseline)}: its artifact {exc} is not there, so it can't be replayed later; restore "
+                "it or record the case anew"
             ) from None
     for baseline in chosen:
         anchor.put_time(baseline, artifacts)
