@@ -27,7 +27,7 @@ def test_kept(autotune):
         [
             "*= kerntune =*",
             "case * config * time * baseline * change * verdict*",
-            "test_it.py::test_fast *add_kernel: BLOCK=1024 num_warps=8 * 10 µs * 12.4 µs * -19.4 % * IMPROVED",
+            "test_it.py::test_fast *add_kernel: BLOCK=1024 num_warps=8 * 10.0 µs * 12.4 µs * -19.4 % * IMPROVED",
             "test_it.py::test_kept * NEW (recorded)",
             "1 IMPROVED, 2 NEW",
             "1 baseline recorded; commit the folder*",
