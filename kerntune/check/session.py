@@ -16,6 +16,7 @@ from kerntune.backend.probe import find_backend
 from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture, Site
+from kerntune.check.arguments import tensor_arguments
 from kerntune.check.call import Call, Checked, Settings
 from kerntune.check.precompiled import unseen_text, watched
 from kerntune.check.reference import compare_reference
@@ -280,43 +281,3 @@ def pairs_for(backend: Backend) -> Pairs:
 def _first(index: int | None, count: int) -> list[int]:
     rest = [i for i in range(count) if i != index]
     return rest if index is None else [index, *rest]
-
-
-def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
-    """The layouts of the tensors among a call's arguments, in order; partial functions and modules included."""
-    out: list[Argument] = []
-
-    def walk(value: Any, depth: int = 0) -> None:
-        if backend.tensors.is_tensor(value):
-            out.append(
-                Argument(
-                    str(value.dtype).removeprefix("torch."),
-                    tuple(map(int, value.shape)),
-                    tuple(map(int, value.stride())),
-                )
-            )
-        elif type(value).__name__ == "dtype":
-            out.append(Argument(str(value).removeprefix("torch."), (), ()))
-        elif depth < MAX_DEPTH:
-            for child in _children(value):
-                walk(child, depth + 1)
-
-    walk(tree)
-    return tuple(out)
-
-
-MAX_DEPTH = 6
-"""Nesting of containers in which tensors are looked for."""
-
-
-def _children(value: Any) -> list[Any]:
-    if isinstance(value, (tuple, list)):
-        return list(value)
-    if isinstance(value, dict):
-        return list(value.values())
-    if hasattr(value, "func") and hasattr(value, "args") and hasattr(value, "keywords"):
-        return [value.args, value.keywords]
-    if callable(getattr(value, "parameters", None)) and hasattr(value, "buffers"):
-        return [*value.parameters(), *value.buffers()]
-    base = getattr(value, "base", None)
-    return [base] if type(value).__name__ == "TensorDescriptor" else []

@@ -18,7 +18,7 @@ from triton.runtime.jit import JITFunction
 
 from check.project import NODE, Project, Run
 from kerntune.check import Settings, open_session
-from kerntune.check.session import tensor_arguments
+from kerntune.check.arguments import tensor_arguments
 from kerntune.errors import (
     BaselineError,
     CacheMissError,

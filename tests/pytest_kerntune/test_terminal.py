@@ -37,6 +37,23 @@ def test_kept(autotune):
     )
 
 
+def test_what_a_passing_case_warns_of_is_shown(project):
+    """A test that fails or warns shows its message itself."""
+    project.file(
+        """
+def test_noisy(autotune):
+    autotune(kernel(warnings=("can't be gated at 2.0 %",)))
+
+def test_failing(autotune):
+    autotune(kernel("REGRESSED", warnings=("only in its message",)))
+"""
+    )
+    result = project.run("--kerntune-json=run.json")
+    result.stdout.fnmatch_lines(["*= kerntune =*", "test_it.py::test_noisy: can't be gated at 2.0 %"])
+    result.stdout.no_fnmatch_line("*only in its message*")
+    assert project.json()["results"][0]["warnings"] == ["can't be gated at 2.0 %"]
+
+
 def test_offered_command_replaces_the_update(project):
     project.file("def test_a(autotune):\n    autotune(kernel('IMPROVED'))\n")
     result = project.run("--kerntune-update=new")
