@@ -32,7 +32,7 @@ from kerntune.report import format_configs, format_static
 from kerntune.result import LaunchReport
 
 SCHEMA = "kerntune.show/1"
-NOTE_WIDTH = 30
+NOTE_WIDTH = 40
 """Columns of the time's cell before what is remarked of it wraps."""
 
 HEADERS = ("case", "device", "config", "time", "environment", "recorded")
