@@ -3,7 +3,7 @@
     python benchmarks/creep.py OUT.json [--steps 7]
 
 On a GPU, in a scratch copy of the example: record, ``kerntune anchor``, then per step one percent more rows and a run
-with ``--kerntune-update``, which accepts it; then the last step as it stands, with the anchor and without. The JSON holds
+with ``--kerntune-update``, which accepts it; then the last step as it stands, with the anchor and without. The JSON has
 each run's verdict, its change since the baseline (the step before) and since the anchor, and the environment.
 """
 
