@@ -129,8 +129,8 @@ class TimedCheck:
         return Checked(value, (result,), (pending,), self.store)
 
     def _since(self, found: Comparison | None, sample: Sample) -> Comparison | None:
-        """The comparison with the anchor. Where both did the same work, that with the baseline serves; where nothing is new,
-        that of when the baseline was recorded."""
+        """The comparison with the anchor. Where both did the same work, that with the baseline serves; where nothing is
+        new, that of when the baseline was recorded."""
         policy = self.call.policy.since_anchor()
         anchor = self._read(self.anchor) if self.anchor is not None and policy.metrics.time else None
         if anchor is None or self.anchor is None:
