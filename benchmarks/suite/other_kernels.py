@@ -63,7 +63,7 @@ def attention_call(shape: Shape, device: str) -> Call:
 def attention_configs(shape: Shape) -> list[triton.Config]:
     return [
         triton.Config({"BM": bm, "BN": bn}, num_warps=warps, num_stages=stages)
-        for bm, warps in ((64, 4), (128, 4), (128, 8))
+        for bm, warps in ((64, 4), (128, 8))
         for bn in (32, 64, 128)
         for stages in (2, 3)
     ]
@@ -105,7 +105,7 @@ def bias_gelu_call(shape: Shape, device: str) -> Call:
 
 
 def bias_gelu_configs(shape: Shape) -> list[triton.Config]:
-    return [triton.Config({"BLOCK": b}, num_warps=w) for b in (256, 512, 1024, 2048, 4096) for w in (2, 4, 8)]
+    return [triton.Config({"BLOCK": b}, num_warps=w) for b in (512, 1024, 2048, 4096) for w in (2, 4, 8)]
 
 
 BIAS_GELU = Case(
@@ -140,7 +140,7 @@ def transpose_call(shape: Shape, device: str) -> Call:
 
 
 def transpose_configs(shape: Shape) -> list[triton.Config]:
-    sizes = ((32, 32), (32, 64), (64, 32), (64, 64), (32, 128), (128, 32), (64, 128), (128, 128))
+    sizes = ((32, 32), (32, 64), (64, 32), (64, 64), (32, 128), (128, 32))
     return [triton.Config({"BM": bm, "BN": bn}, num_warps=warps) for bm, bn in sizes for warps in (4, 8)]
 
 

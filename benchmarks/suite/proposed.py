@@ -16,6 +16,10 @@ REGISTERS = (None, 24, 32, 40, 48, 64, 96)
 """Limits on registers (``maxnreg``): what generated kernels trade against occupancy beside blocks and warps."""
 
 
+MOST_A_THREAD = 128
+"""Elements: with more, nothing is left in registers, and ptxas takes half a minute for what nobody would run."""
+
+
 @dataclass(frozen=True)
 class Proposed:
     """One kernel at one shape. ``decorator`` and ``words`` are what its author writes to have configs proposed;
@@ -60,12 +64,14 @@ def powers(low: int, high: int) -> list[int]:
 def one_block(name: str, sizes: Iterable[int], others: Mapping[str, Iterable[int]] | None = None) -> list[Config]:
     """One block with all warps and limits on registers; ``others`` are further parameters with their values.
 
-    A block has half an element a thread or more. No pipelining: without ``tl.dot`` Triton has nothing to pipeline.
+    A block has half an element a thread at least, :data:`MOST_A_THREAD` at most. No pipelining: without ``tl.dot``
+    Triton has nothing to pipeline.
     """
     found = []
     names, values = tuple(others or {}), tuple(map(tuple, (others or {}).values()))
     for size, warps, registers, *rest in product(sizes, WARPS, REGISTERS, *values):
-        if size * math.prod(rest) >= 16 * warps and warps * 32 * (registers or 0) <= 65536:
+        numel = size * math.prod(rest)
+        if 16 * warps <= numel <= MOST_A_THREAD * 32 * warps and warps * 32 * (registers or 0) <= 65536:
             blocks = {name: size, **dict(zip(names, rest, strict=True))}
             found.append(Config(blocks, num_warps=warps, num_stages=1, maxnreg=registers))
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from triton import cdiv
@@ -16,25 +18,28 @@ X, XY, XYZ = ({a: f"{a.upper()}BLOCK" for a in axes} for axes in ("x", "xy", "xy
 XR = {"x": "XBLOCK", "r0": "RBLOCK"}
 
 
+def blocks_of(**sizes: int) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
+    """A grid of as many blocks as cover each size: ``blocks_of(XBLOCK=4096)``."""
+    return lambda meta: tuple(cdiv(size, meta[block]) for block, size in sizes.items())
+
+
 def gelu_call(shape: Shape, device: str) -> Call:
     x = randn(shape["n"], device=device)
     out = torch.empty_like(x)
-    expected = lambda: {1: torch.nn.functional.gelu(x.float()).half()}  # noqa: E731  # as in every call below
-    return Call(lambda meta: (cdiv(x.numel(), meta["XBLOCK"]),), (x, out, x.numel()), expected)
+    arguments = (x, out, x.numel())
+    return Call(blocks_of(XBLOCK=x.numel()), arguments, lambda: {1: torch.nn.functional.gelu(x.float()).half()})
 
 
 def blend_call(shape: Shape, device: str) -> Call:
     a, b, weight = (randn(shape["n"], device=device, dtype=torch.float32) for _ in range(3))
     out, n = torch.empty_like(a), a.numel()
-    return Call(
-        lambda meta: (cdiv(n, meta["XBLOCK"]),), (a, b, weight, out, n), lambda: {3: torch.lerp(b, a, weight.sigmoid())}
-    )
+    return Call(blocks_of(XBLOCK=n), (a, b, weight, out, n), lambda: {3: torch.lerp(b, a, weight.sigmoid())})
 
 
 def add_transposed_call(shape: Shape, device: str) -> Call:
     xs, ys = shape["xs"], shape["ys"]
     a, b = randn(ys, xs, device=device), randn(xs, ys, device=device)
-    grid = lambda meta: (cdiv(xs, meta["XBLOCK"]), cdiv(ys, meta["YBLOCK"]))  # noqa: E731
+    grid = blocks_of(XBLOCK=xs, YBLOCK=ys)
     return Call(grid, (a, b, torch.empty_like(a), xs, ys), lambda: {2: a + b.T})
 
 
@@ -42,7 +47,7 @@ def scale_rows_call(shape: Shape, device: str) -> Call:
     xs, ys = shape["xs"], shape["ys"]
     a = randn(ys, xs, device=device)
     row, col = (randn(n, device=device, dtype=torch.float32) for n in (ys, xs))
-    grid = lambda meta: (cdiv(xs, meta["XBLOCK"]), cdiv(ys, meta["YBLOCK"]))  # noqa: E731
+    grid = blocks_of(XBLOCK=xs, YBLOCK=ys)
     arguments = (a, row, col, torch.empty_like(a), xs, ys)
     return Call(grid, arguments, lambda: {3: (a.float() * row[:, None] + col).half()})
 
@@ -51,7 +56,7 @@ def permute_call(shape: Shape, device: str) -> Call:
     xs, ys, zs = shape["xs"], shape["ys"], shape["zs"]
     x = randn(xs, zs, ys, device=device, dtype=torch.float32)
     out = torch.empty(zs, ys, xs, device=device)
-    grid = lambda meta: (cdiv(xs, meta["XBLOCK"]), cdiv(ys, meta["YBLOCK"]), cdiv(zs, meta["ZBLOCK"]))  # noqa: E731
+    grid = blocks_of(XBLOCK=xs, YBLOCK=ys, ZBLOCK=zs)
     return Call(grid, (x, out, xs, ys, zs), lambda: {1: x.permute(1, 2, 0).contiguous()})
 
 
@@ -67,7 +72,7 @@ def sums_call(shape: Shape, device: str, outer: bool = False) -> Call:
     rows, cols = x.shape
     out = torch.empty(rows, device=device)
     arguments = (x, out, rows, cols, *x.stride())
-    return Call(lambda meta: (cdiv(rows, meta["XBLOCK"]),), arguments, lambda: {1: x.sum(1)})
+    return Call(blocks_of(XBLOCK=rows), arguments, lambda: {1: x.sum(1)})
 
 
 def moments_call(shape: Shape, device: str, outer: bool = False) -> Call:
@@ -78,14 +83,14 @@ def moments_call(shape: Shape, device: str, outer: bool = False) -> Call:
     def expected() -> dict[int, torch.Tensor]:
         return {1: x.float().mean(1), 2: x.float().square().mean(1)}
 
-    return Call(lambda meta: (cdiv(rows, meta["XBLOCK"]),), (x, mean, square, rows, cols, *x.stride()), expected)
+    return Call(blocks_of(XBLOCK=rows), (x, mean, square, rows, cols, *x.stride()), expected)
 
 
 def row_softmax_call(shape: Shape, device: str) -> Call:
     rows, cols = shape["rows"], shape["cols"]
     x = randn(rows, cols, device=device)
     arguments = (x, torch.empty_like(x), rows, cols)
-    grid = lambda meta: (cdiv(rows, meta["XBLOCK"]),)  # noqa: E731
+    grid = blocks_of(XBLOCK=rows)
     return Call(grid, arguments, lambda: {1: torch.softmax(x.float(), -1).half()})
 
 
@@ -97,7 +102,7 @@ def row_norm_call(shape: Shape, device: str) -> Call:
     def expected() -> dict[int, torch.Tensor]:
         return {2: torch.nn.functional.layer_norm(x.float(), (cols,), weight.float()).half()}
 
-    return Call(lambda meta: (cdiv(rows, meta["XBLOCK"]),), arguments, expected)
+    return Call(blocks_of(XBLOCK=rows), arguments, expected)
 
 
 LEAST_SCAN_BLOCK = 128
@@ -109,23 +114,25 @@ def scan_call(shape: Shape, device: str) -> Call:
     x = randn(rows, cols, device=device, dtype=torch.float32, scale=0.1)
     state = torch.zeros(rows, cdiv(cols, LEAST_SCAN_BLOCK), device=device, dtype=torch.int64)
     arguments = (x, torch.empty_like(x), state, rows, cols, state.stride(0))
-    grid = lambda meta: (cdiv(cols, meta["RBLOCK"]), rows)  # noqa: E731
-    return Call(grid, arguments, lambda: {1: x.cumsum(-1)})
+    return Call(lambda meta: (cdiv(cols, meta["RBLOCK"]), rows), arguments, lambda: {1: x.cumsum(-1)})
 
 
 def product_call(shape: Shape, device: str) -> Call:
     ys, xs, rs = shape["ys"], shape["xs"], shape["rs"]
     a, b = randn(ys, rs, device=device), randn(rs, xs, device=device, scale=rs**-0.5)
     c = torch.empty(ys, xs, device=device, dtype=a.dtype)
-    grid = lambda meta: (cdiv(xs, meta["XBLOCK"]) * cdiv(ys, meta["YBLOCK"]),)  # noqa: E731
-    return Call(grid, (a, b, c, ys, xs, rs), lambda: {2: (a.float() @ b.float()).half()})
+    return Call(
+        lambda meta: (cdiv(xs, meta["XBLOCK"]) * cdiv(ys, meta["YBLOCK"]),),
+        (a, b, c, ys, xs, rs),
+        lambda: {2: (a.float() @ b.float()).half()},
+    )
 
 
 def batched_product_call(shape: Shape, device: str) -> Call:
     zs, ys, xs, rs = shape["zs"], shape["ys"], shape["xs"], shape["rs"]
     a, b = randn(zs, ys, rs, device=device), randn(zs, rs, xs, device=device, scale=rs**-0.5)
     c = torch.empty(zs, ys, xs, device=device, dtype=a.dtype)
-    grid = lambda meta: (cdiv(xs, meta["XBLOCK"]), cdiv(ys, meta["YBLOCK"]), cdiv(zs, meta["ZBLOCK"]))  # noqa: E731
+    grid = blocks_of(XBLOCK=xs, YBLOCK=ys, ZBLOCK=zs)
     return Call(grid, (a, b, c, zs, ys, xs, rs), lambda: {2: (a.float() @ b.float()).half()})
 
 
@@ -150,7 +157,9 @@ scans = partial(one_block, "RBLOCK", powers(LEAST_SCAN_BLOCK, 16384))
 PROPOSED: dict[str, Proposed] = {
     case.name: case
     for case in (
-        Proposed("gelu_1d", kernels.gelu_kernel, {"n": 1 << 24}, {"n": 1000}, gelu_call, kerntune.pointwise, LINE, line),
+        Proposed(
+            "gelu_1d", kernels.gelu_kernel, {"n": 1 << 24}, {"n": 1000}, gelu_call, kerntune.pointwise, LINE, line
+        ),
         Proposed(
             "blend_1d", kernels.blend_kernel, {"n": 1 << 22}, {"n": 1000}, blend_call, kerntune.pointwise, LINE, line
         ),

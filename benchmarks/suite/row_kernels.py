@@ -81,9 +81,7 @@ def rms_norm_call(shape: Shape, device: str) -> Call:
 
 
 def rms_norm_configs(shape: Shape) -> list[triton.Config]:
-    return [
-        triton.Config({"BLOCK": block}, num_warps=warps) for block in (512, 1024, 2048, 4096) for warps in (2, 4, 8, 16)
-    ]
+    return [triton.Config({"BLOCK": block}, num_warps=warps) for block in (1024, 2048, 4096) for warps in (2, 4, 8, 16)]
 
 
 RMS_NORM = Case(

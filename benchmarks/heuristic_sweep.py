@@ -1,0 +1,141 @@
+"""Holds what kerntune's heuristics propose against everything they could have proposed, on one NVIDIA GPU.
+
+    python benchmarks/heuristic_sweep.py OUT.json [--kernels gelu_1d,matmul] [--seconds 420]
+
+Fourteen kernels of the generated families; per kernel 230 to 340 configs (blocks, warps, limits on registers, pipeline
+stages) compiled in parallel, looked at once, and those near the best timed in turn with all proposals. OUT.json has
+every config with its time and static figures, so that a preset can be judged without a GPU; kernels that an earlier run
+has measured are replaced, the others stay. ``--dry`` compiles for sm_90 without a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import triton
+
+from benchmarks.suite import sweep
+from benchmarks.suite.proposed import Proposed
+from benchmarks.suite.proposed_cases import PROPOSED
+from benchmarks.suite.results import environment, merge
+from benchmarks.suite.tables import report
+from kerntune import compat
+from kerntune.backend.base import Backend
+from kerntune.compile import Compiler
+from kerntune.device import Target
+
+ROUNDS = 12
+NEAR = 1.2
+"""Configs within this of the best by a first look are timed in turn; a first look is good to a few percent."""
+
+START = time.perf_counter()
+
+
+def swept(backend: Backend, compiler: Compiler, case: Proposed, every: int = 1) -> tuple[sweep.Sweep, dict[str, Any]]:
+    """A kernel's proposals and space, compiled; each n-th of the space only if ``every`` says so."""
+    call = case.call(case.shape, "cuda")
+    configs, sets = case.configs(call)
+    keep = [i for i in range(len(configs)) if i % every == 0 or any(i in found for found in sets.values())]
+    place = {i: n for n, i in enumerate(keep)}
+    listed = [compat.triton_config(configs[i]) for i in keep]
+    tuner = triton.autotune(listed, key=[], **case.options)(case.kernel)
+    proposals = {name: [place[i] for i in found] for name, found in sets.items()}
+    return sweep.prepare(backend, compiler, tuner, call), {
+        "kernel": case.name,
+        "family": case.family,
+        "shape": dict(case.shape),
+        "proposals": proposals,
+    }
+
+
+def run(options: argparse.Namespace, backend: Backend) -> list[dict[str, Any]]:
+    """All kernels; those that the budget of seconds leaves out are told."""
+    compiler, done = Compiler(), []
+    for name in options.kernels:
+        if time.perf_counter() - START > options.seconds:
+            print(f"{name}: no time left", flush=True)
+            continue
+        one, head = swept(backend, compiler, PROPOSED[name], options.every)
+        compiled = time.perf_counter() - START
+        if backend.gpu is not None:
+            always = {i for found in head["proposals"].values() for i in found}
+            with backend.gpu.lock():
+                sweep.measure(one, rounds=ROUNDS, near=NEAR, rest=False, always=always)
+        one.capture = one.site = None  # type: ignore[assignment]  # its tensors go
+        done.append((head, one))
+        failed = sum(bool(s.failure) for s in one.swept)
+        print(
+            f"[{time.perf_counter() - START:6.1f} s] {name}: {len(one.swept)} configs, {len(one.running)} distinct, "
+            f"{failed} failed, compiled at {compiled:.1f} s, {one.timing}",
+            flush=True,
+        )
+    compiler.close()
+    sweep.add_metrics([one for _, one in done], backend.spec, len(os.sched_getaffinity(0)))
+    return [{**head, "timing": one.timing, "configs": one.rows()} for head, one in done]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--kernels", default=",".join(PROPOSED), help="of these only (default: all)")
+    parser.add_argument("--seconds", type=float, default=420.0, help="no further kernel is begun after this")
+    parser.add_argument("--every", type=int, default=1, help="every n-th config of the space only")
+    parser.add_argument("--dry", action="store_true", help="compile for sm_90, no GPU needed, nothing is timed")
+    options = parser.parse_args()
+    options.kernels = options.kernels.split(",")
+    if not options.dry and options.out is None:
+        parser.error("give the result file")
+    return options
+
+
+def main() -> int:
+    """Sweep, write, print."""
+    options = arguments()
+    folder = tempfile.mkdtemp(prefix="heuristic-sweep-")
+    os.environ["TRITON_CACHE_DIR"] = folder
+    try:
+        if options.dry:
+            from kerntune.backend.static import StaticBackend
+
+            backend: Any = StaticBackend((Target.parse("cuda:90"),))
+        else:
+            from kerntune.backend.cuda import CudaBackend
+
+            backend = CudaBackend()
+        torch.manual_seed(0)
+        with backend.activate() if options.dry else nullcontext():
+            rows = run(options, backend)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if options.dry:
+        for row in rows:
+            for c in row["configs"]:
+                if "failure" in c:
+                    print(f"{row['kernel']} {c['config']}: {c['failure']}")
+        return 0
+    before = json.loads(options.out.read_text()).get("kernels", []) if options.out.exists() else []
+    new = {row["kernel"] for row in rows}
+    kept = [row for row in before if row["kernel"] not in new]
+    order = {name: n for n, name in enumerate(PROPOSED)}
+    together = sorted([*kept, *rows], key=lambda row: order.get(row["kernel"], len(order)))
+    found = merge(
+        options.out, environment=environment(), seconds=round(time.perf_counter() - START, 1), kernels=together
+    )
+    print(report(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
