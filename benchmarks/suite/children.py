@@ -57,13 +57,15 @@ class Child:
             command, cwd=ROOT, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(MARK):
-                self._lines.put(line[len(MARK) :])
+        with self._process.stdout as lines:
+            for line in lines:
+                if line.startswith(MARK):
+                    self._lines.put(line[len(MARK) :])
         self._lines.put(None)
 
     def hear(self, word: str, seconds: float) -> Job:
@@ -113,6 +115,7 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join(EXIT_SECONDS)
         self._errors.close()
         if self._own:
             shutil.rmtree(self.folder, ignore_errors=True)
