@@ -51,13 +51,17 @@ def swept(backend: Backend, compiler: Compiler, case: Proposed, every: int = 1) 
     place = {i: n for n, i in enumerate(keep)}
     listed = [compat.triton_config(configs[i]) for i in keep]
     tuner = triton.autotune(listed, key=[], **case.options)(case.kernel)
-    proposals = {name: [place[i] for i in found] for name, found in sets.items()}
-    return sweep.prepare(backend, compiler, tuner, call), {
+    head = {
         "kernel": case.name,
         "family": case.family,
         "shape": dict(case.shape),
-        "proposals": proposals,
+        "proposals": {name: [place[i] for i in found] for name, found in sets.items()},
     }
+    if backend.gpu is None:
+        return sweep.prepare(backend, compiler, tuner, call), head
+    expected = call.expected()
+    one = sweep.prepare(backend, compiler, tuner, call)
+    return one, {**head, "off": call.off(expected, case.tolerance)}
 
 
 def run(options: argparse.Namespace, backend: Backend) -> list[dict[str, Any]]:
@@ -78,7 +82,7 @@ def run(options: argparse.Namespace, backend: Backend) -> list[dict[str, Any]]:
         failed = sum(bool(s.failure) for s in one.swept)
         print(
             f"[{time.perf_counter() - START:6.1f} s] {name}: {len(one.swept)} configs, {len(one.running)} distinct, "
-            f"{failed} failed, compiled at {compiled:.1f} s, {one.timing}",
+            f"{failed} failed, off {head.get('off')}, compiled at {compiled:.1f} s, {one.timing}",
             flush=True,
         )
     compiler.close()

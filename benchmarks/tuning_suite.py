@@ -150,18 +150,22 @@ def quality(options: argparse.Namespace) -> list[Job]:
             for shape in CASES[name].shapes:
                 case = CASES[name]
                 tuner = case.tuned(triton.autotune, case.configs(shape))
-                one = sweep.prepare(backend, compiler, tuner, case.call(shape, "cuda"))
+                call = case.call(shape, "cuda")
+                expected = call.expected()
+                one = sweep.prepare(backend, compiler, tuner, call)
+                off = call.off(expected, case.tolerance)
+                del expected
                 with backend.gpu.lock():
                     sweep.measure(one, rounds=ROUNDS, near=NEAR)
                 one.capture = one.site = None  # type: ignore[assignment]  # its tensors go
-                done.append((case.label(shape), one))
+                done.append(({"case": case.label(shape), "off": off}, one))
                 best = min((s.time_ns or 1e18 for s in one.swept), default=0)
                 tell(
                     f"quality: {done[-1][0]}: {len(one.running)} distinct of {len(one.swept)}, best {best / 1e3:.2f} us"
                 )
     compiler.close()
     sweep.add_metrics([one for _, one in done], backend.spec, len(os.sched_getaffinity(0)))
-    return [{"case": name, "timing": one.timing, "configs": one.rows()} for name, one in done]
+    return [{**head, "timing": one.timing, "configs": one.rows()} for head, one in done]
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {

@@ -21,6 +21,15 @@ class Call:
     arguments: tuple[Any, ...]
     expected: Callable[[], dict[int, torch.Tensor]]
 
+    def off(self, expected: Mapping[int, torch.Tensor], tolerance: float) -> float:
+        """The largest difference from what was expected, in units of ``tolerance`` (absolute and relative at once)."""
+        off = 0.0
+        for position, wanted in expected.items():
+            got, wide = self.arguments[position].double(), wanted.double()
+            share = (got - wide).abs() / (tolerance * (1 + wide.abs()))
+            off = max(off, share.nan_to_num(torch.inf).max().item())
+        return off
+
 
 @dataclass(frozen=True)
 class Case:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +99,13 @@ class Child:
         self._errors.seek(0)
         return self._errors.read()[-2000:]
 
-    def prepare(self) -> None:
-        """Wait until it has its context and inputs."""
+    def begin(self) -> None:
+        """Wait until it has its CUDA context, and let it make its inputs."""
         self.hear("context", PREPARE_SECONDS)
         self.go()
+
+    def prepare(self) -> None:
+        """Wait until it has its inputs."""
         self.hear("ready", PREPARE_SECONDS)
 
     def close(self) -> None:
@@ -126,6 +129,7 @@ def child(job: Job, folder: str | None = None) -> Iterator[Child]:
     """A prepared process."""
     one = Child(job, folder)
     try:
+        one.begin()
         one.prepare()
         yield one
     finally:
@@ -138,18 +142,19 @@ def in_turn(jobs: Sequence[Job], together: int = TOGETHER) -> Iterator[tuple[Job
     for first in range(0, len(jobs), together):
         batch = [Child(job) for job in jobs[first : first + together]]
         try:
-            failed = {id(one): why for one, why in zip(batch, map(_prepared, batch), strict=True) if why}
+            failed = {one: why for one in batch if (why := _error(one.begin))}
+            failed |= {one: why for one in batch if one not in failed and (why := _error(one.prepare))}
             for one in batch:
-                yield one.job, {"error": failed[id(one)]} if id(one) in failed else one.tune()
+                yield one.job, {"error": failed[one]} if one in failed else one.tune()
         finally:
             for one in batch:
                 one.close()
 
 
-def _prepared(one: Child) -> str:
-    """Why a process couldn't be prepared."""
+def _error(step: Callable[[], None]) -> str:
+    """Why a step failed; nothing if it didn't."""
     try:
-        one.prepare()
+        step()
     except (ChildError, OSError) as exc:
         return str(exc)[-1000:]
     return ""

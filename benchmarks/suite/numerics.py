@@ -41,12 +41,7 @@ def worst(case: Any, words: dict[str, Any]) -> float:
     call = case.call(case.small, "cpu")
     expected = call.expected()
     case.kernel[call.grid](*call.arguments, **words)
-    off = 0.0
-    for position, wanted in expected.items():
-        got, wide = call.arguments[position].double(), wanted.double()
-        limit = case.tolerance * (1 + wide.abs())
-        off = max(off, ((got - wide).abs() / limit).nan_to_num(torch.inf).max().item())
-    return off
+    return call.off(expected, case.tolerance)
 
 
 def main() -> None:

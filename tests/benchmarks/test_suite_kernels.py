@@ -25,6 +25,8 @@ def checked() -> list[dict[str, Any]]:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.suite.numerics"], cwd=ROOT, capture_output=True, text=True, check=False
     )
+    if "only 0-dimensional arrays can be converted" in done.stderr:
+        pytest.skip("this Triton's interpreter can't work with this numpy (triton#9171)")
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
