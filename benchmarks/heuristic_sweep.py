@@ -37,8 +37,8 @@ from kerntune.compile import Compiler
 from kerntune.device import Target
 
 ROUNDS = 12
-NEAR = 1.2
-"""Configs within this of the best by a first look are timed in turn; a first look is good to a few percent."""
+LOOK, NEAR = 1.6, 1.15
+"""Configs within the first of the best by a first look are timed in turn, those within the second again and again."""
 
 START = time.perf_counter()
 
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, backend: Backend) -> list[dict[str, Any]]:
         if backend.gpu is not None:
             always = {i for found in head["proposals"].values() for i in found}
             with backend.gpu.lock():
-                sweep.measure(one, rounds=ROUNDS, near=NEAR, rest=False, always=always)
+                sweep.measure(one, rounds=ROUNDS, near=NEAR, look=LOOK, always=always)
         one.capture = one.site = None  # type: ignore[assignment]  # its tensors go
         done.append((head, one))
         failed = sum(bool(s.failure) for s in one.swept)

@@ -42,7 +42,7 @@ ROUNDS = 15
 """Slots of a config in the sweep. A slot is some 2 ms of launches; medians of 10 agree to 0.1 % (see PEERS in docs)."""
 
 NEAR = 1.3
-"""Configs within this of the best get all rounds, the rest a few: no winner is there."""
+"""Configs within this of the best get all rounds, the rest a few."""
 
 
 def jobs(names: list[str], engines: tuple[str, ...] = ("triton", "kerntune")) -> list[Job]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,11 +28,11 @@ from kerntune.static.launches import binary_input
 from kerntune.static.metrics import StaticMetrics, metrics_of
 from kerntune.stats import median
 
-WARM_UP_ROUNDS = 2
+WARM_UP_ROUNDS = 1
 """Rounds whose times are thrown away: clocks rise and settle."""
 
 FEW_ROUNDS = 2
-"""Rounds of those that are not near the best, where they are timed at all."""
+"""Rounds that tell who is near the best. Short kernels need them: event pairs misread those by a microsecond."""
 
 CHUNK = 24
 """Kernels in one run of the disassembler: enough that its start is a small part."""
@@ -144,29 +145,41 @@ def _compile(compiler: Compiler, sweep: Sweep) -> None:
 
 
 def measure(
-    sweep: Sweep, *, rounds: int, near: float, rest: bool = True, always: Collection[int] = (), seed: int = 0
+    sweep: Sweep, *, rounds: int, near: float, look: float = math.inf, always: Collection[int] = (), seed: int = 0
 ) -> None:
-    """Time all configs: a first look at each, then ``rounds`` of those that it finds within ``near`` times the best.
+    """Time all configs: a first look at each by event pairs; a few rounds of those within ``look`` times its best, by
+    the timer that suits the best; ``rounds`` of those that these find within ``near`` times their best.
 
-    Those in ``always`` are timed as the near ones are; ``rest`` gives all others a few rounds too. Every round visits
-    its configs in another order. Call inside the GPU's lock.
+    Those in ``always`` are timed to the end whatever they take. Every round visits its configs in another order. Call
+    inside the GPU's lock.
     """
     gpu = sweep.capture.backend.gpu
     assert gpu is not None
-    loader = Loader(gpu)
+    loader, order = Loader(gpu), random.Random(seed)
+    forced = {i if (same := sweep.swept[i].same_as) is None else same for i in always}
     try:
         with sweep.capture.active():
             recorded = record(sweep.capture, sweep.capture.backend.targets[0])
             programs = _programs(sweep, recorded, loader)
         _look(sweep, programs)
-        looks = {i: sweep.swept[i].first_look_ns or 0.0 for i in programs}
-        best = min(looks.values(), default=0.0)
-        forced = {sweep.swept[i].same_as if sweep.swept[i].same_as is not None else i for i in always}
-        hopeful = [i for i in programs if looks[i] <= near * best or i in forced]
-        others = [i for i in programs if i not in hopeful] if rest else []
-        _rounds(sweep, programs, hopeful, others, best, rounds, random.Random(seed))
+        slots = _slots({i: programs[i] for i in _near(sweep, programs, look, forced)}, sweep)
+        _rounds(sweep, slots, FEW_ROUNDS, order)
+        final = {i: slots[i] for i in _near(sweep, slots, near, forced)}
+        for i in final:
+            sweep.swept[i].times_ns.clear()
+        _rounds(sweep, final, rounds, order)
+        if slots:
+            protocol = msgspec.to_builtins(next(iter(slots.values())).protocol)
+            sweep.timing = {**protocol, "rounds": rounds, "near": len(final), "in_turn": len(slots)}
     finally:
         loader.close()
+
+
+def _near(sweep: Sweep, among: Iterable[int], factor: float, forced: Collection[int]) -> list[int]:
+    """Those whose time so far is within ``factor`` of the best's, and those that are wanted anyhow."""
+    times = {i: sweep.swept[i].time_ns or math.inf for i in among}
+    best = min(times.values(), default=0.0)
+    return [i for i, time in times.items() if time <= factor * best or i in forced]
 
 
 def _programs(sweep: Sweep, recorded: Recorded, loader: Loader) -> dict[int, Program]:
@@ -190,29 +203,24 @@ def _look(sweep: Sweep, programs: dict[int, Program]) -> None:
             del programs[i]
 
 
-def _rounds(
-    sweep: Sweep,
-    programs: dict[int, Program],
-    hopeful: list[int],
-    others: list[int],
-    best: float,
-    rounds: int,
-    order: random.Random,
-) -> None:
+def _slots(programs: Mapping[int, Program], sweep: Sweep) -> dict[int, Slot]:
+    """One protocol for all, that of the fastest."""
+    best = min((sweep.swept[i].first_look_ns or 0.0 for i in programs), default=0.0)
     slots: dict[int, Slot] = {}
-    for i in (*hopeful, *others):
+    for i, program in programs.items():
         like = next(iter(slots.values()), None)
-        slots[i] = slot_for(programs[i], best) if like is None else same_kind(programs[i], like)
+        slots[i] = slot_for(program, best) if like is None else same_kind(program, like)
+    return slots
+
+
+def _rounds(sweep: Sweep, slots: Mapping[int, Slot], rounds: int, order: random.Random) -> None:
+    turn = list(slots)
     for number in range(WARM_UP_ROUNDS + rounds):
-        turn = [*hopeful, *(others if WARM_UP_ROUNDS <= number < WARM_UP_ROUNDS + FEW_ROUNDS else [])]
         order.shuffle(turn)
         for i in turn:
             time = slots[i].enqueue()()
             if number >= WARM_UP_ROUNDS:
                 sweep.swept[i].times_ns.append(time)
-    if slots:
-        protocol = next(iter(slots.values())).protocol
-        sweep.timing = {**msgspec.to_builtins(protocol), "rounds": rounds, "near": len(hopeful)}
 
 
 def add_metrics(sweeps: Sequence[Sweep], spec: DeviceSpec, workers: int) -> None:
@@ -227,8 +235,3 @@ def add_metrics(sweeps: Sequence[Sweep], spec: DeviceSpec, workers: int) -> None
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, chunks))
-
-
-def dry(backend: Backend, compiler: Compiler, tuner: Any, make: Callable[[], Call]) -> Sweep:
-    """Without a GPU: everything but the times. Call inside ``backend.activate()``."""
-    return prepare(backend, compiler, tuner, make())

@@ -41,9 +41,9 @@ def test_every_config_has_its_time(shared: FakeBackend) -> None:
     assert [len(s.times_ns) for s in found.swept] == [6, 6, 6, sweep.FEW_ROUNDS, sweep.FEW_ROUNDS]
 
 
-def test_without_the_rest_the_hopeless_are_looked_at_once_but_for_those_that_must(shared: FakeBackend) -> None:
-    found = swept(shared, 10_000.0, 12_000.0, 40_000.0, 50_000.0, 90_000.0, rest=False, always={4})
-    assert [len(s.times_ns) for s in found.swept] == [6, 6, 0, 0, 6]
+def test_the_hopeless_are_looked_at_once_but_for_those_that_must(shared: FakeBackend) -> None:
+    found = swept(shared, 10_000.0, 12_000.0, 40_000.0, 15_000.0, 90_000.0, look=2.0, always={4})
+    assert [len(s.times_ns) for s in found.swept] == [6, 6, 0, sweep.FEW_ROUNDS, 6]
     assert found.swept[2].time_ns == pytest.approx(40_000.0, rel=0.01)
 
 
