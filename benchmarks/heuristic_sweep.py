@@ -5,7 +5,8 @@
 Fourteen kernels of the generated families; per kernel 230 to 340 configs (blocks, warps, limits on registers, pipeline
 stages) compiled in parallel, looked at once, and those near the best timed in turn with all proposals. OUT.json has
 every config with its time and static figures, so that a preset can be judged without a GPU; kernels that an earlier run
-has measured are replaced, the others stay. ``--dry`` compiles for sm_90 without a GPU.
+has measured are replaced, the others stay. Without a GPU: ``--dry`` compiles for sm_90, and
+``OUT.json --judge --preset NAME`` looks up what a preset proposes among the stored times.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import shutil
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ import torch
 import triton
 
 from benchmarks.suite import sweep
+from benchmarks.suite.case import config_text
 from benchmarks.suite.proposed import Proposed
 from benchmarks.suite.proposed_cases import PROPOSED
 from benchmarks.suite.results import environment, merge
@@ -90,12 +91,30 @@ def run(options: argparse.Namespace, backend: Backend) -> list[dict[str, Any]]:
     return [{**head, "timing": one.timing, "configs": one.rows()} for head, one in done]
 
 
+def judged(result: dict[str, Any], preset: str, max_autotune: bool) -> list[dict[str, Any]]:
+    """Stored kernels with a preset's proposals in place of the stored ones. What the sweep didn't have is told."""
+    rows = []
+    for row in result["kernels"]:
+        case = PROPOSED[row["kernel"]]
+        found = case.proposals(case.call(case.shape, "cuda"), preset=preset, max_autotune=max_autotune)
+        place = {c["config"]: i for i, c in enumerate(row["configs"])}
+        texts = [config_text(compat.triton_config(c)) for c in found]
+        for text in texts:
+            if text not in place:
+                print(f"{case.name}: {text} is proposed, but was not swept")
+        rows.append({**row, "proposals": {preset: [place[t] for t in texts if t in place]}})
+    return rows
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--kernels", default=",".join(PROPOSED), help="of these only (default: all)")
     parser.add_argument("--seconds", type=float, default=420.0, help="no further kernel is begun after this")
     parser.add_argument("--every", type=int, default=1, help="every n-th config of the space only")
+    parser.add_argument("--judge", action="store_true", help="judge --preset by the times in OUT.json, no GPU needed")
+    parser.add_argument("--preset", default="inductor-2.13")
+    parser.add_argument("--max-autotune", action="store_true", help="with --judge: the preset's larger set")
     parser.add_argument("--dry", action="store_true", help="compile for sm_90, no GPU needed, nothing is timed")
     options = parser.parse_args()
     options.kernels = options.kernels.split(",")
@@ -104,41 +123,52 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def main() -> int:
-    """Sweep, write, print."""
-    options = arguments()
-    folder = tempfile.mkdtemp(prefix="heuristic-sweep-")
-    os.environ["TRITON_CACHE_DIR"] = folder
-    try:
-        if options.dry:
-            from kerntune.backend.static import StaticBackend
+def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put measured kernels into the result file, in the order of the suite."""
+    before = json.loads(options.out.read_text()).get("kernels", []) if options.out.exists() else []
+    new = {row["kernel"] for row in rows}
+    order = {name: n for n, name in enumerate(PROPOSED)}
+    together = [*(row for row in before if row["kernel"] not in new), *rows]
+    together.sort(key=lambda row: order.get(row["kernel"], len(order)))
+    seconds = round(time.perf_counter() - START, 1)
+    return merge(options.out, environment=environment(), seconds=seconds, kernels=together)
 
-            backend: Any = StaticBackend((Target.parse("cuda:90"),))
-        else:
-            from kerntune.backend.cuda import CudaBackend
 
-            backend = CudaBackend()
-        torch.manual_seed(0)
-        with backend.activate() if options.dry else nullcontext():
-            rows = run(options, backend)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if options.dry:
-        for row in rows:
+def without_gpu(options: argparse.Namespace) -> int:
+    """``--dry`` or ``--judge``, on stand-ins for an H100 (the same multiprocessors as an H200)."""
+    from kerntune.backend.static import StaticBackend
+
+    backend = StaticBackend((Target.parse("cuda:90"),))
+    with backend.activate():
+        if options.judge:
+            result = json.loads(options.out.read_text())
+            rows = judged(result, options.preset, options.max_autotune)
+            print(report({"kernels": rows}))
+            return 0
+        for row in run(options, backend):
             for c in row["configs"]:
                 if "failure" in c:
                     print(f"{row['kernel']} {c['config']}: {c['failure']}")
-        return 0
-    before = json.loads(options.out.read_text()).get("kernels", []) if options.out.exists() else []
-    new = {row["kernel"] for row in rows}
-    kept = [row for row in before if row["kernel"] not in new]
-    order = {name: n for n, name in enumerate(PROPOSED)}
-    together = sorted([*kept, *rows], key=lambda row: order.get(row["kernel"], len(order)))
-    found = merge(
-        options.out, environment=environment(), seconds=round(time.perf_counter() - START, 1), kernels=together
-    )
-    print(report(found))
     return 0
+
+
+def on_gpu(options: argparse.Namespace) -> int:
+    """Sweep, write, print."""
+    from kerntune.backend.cuda import CudaBackend
+
+    torch.manual_seed(0)
+    print(report(write(options, run(options, CudaBackend()))))
+    return 0
+
+
+def main() -> int:
+    """With Triton's cache in a new folder: every run compiles everything."""
+    options = arguments()
+    os.environ["TRITON_CACHE_DIR"] = folder = tempfile.mkdtemp(prefix="heuristic-sweep-")
+    try:
+        return (without_gpu if options.dry or options.judge else on_gpu)(options)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
