@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,9 @@ def swept(backend: Backend, compiler: Compiler, case: Proposed, every: int = 1) 
     return one, {**head, "off": call.off(expected, case.tolerance)}
 
 
-def run(options: argparse.Namespace, backend: Backend) -> list[dict[str, Any]]:
+def run(options: argparse.Namespace, backend: Backend) -> Iterator[dict[str, Any]]:
     """All kernels; those that the budget of seconds leaves out are told."""
-    compiler, done = Compiler(), []
+    compiler = Compiler()
     for name in options.kernels:
         if time.perf_counter() - START > options.seconds:
             print(f"{name}: no time left", flush=True)
@@ -78,8 +79,8 @@ def run(options: argparse.Namespace, backend: Backend) -> list[dict[str, Any]]:
             always = {i for found in head["proposals"].values() for i in found}
             with backend.gpu.lock():
                 sweep.measure(one, rounds=ROUNDS, near=NEAR, look=LOOK, always=always)
-        one.capture = one.site = None  # type: ignore[assignment]  # its tensors go
-        done.append((head, one))
+        sweep.add_metrics([one], backend.spec, len(os.sched_getaffinity(0)))
+        yield {**head, "timing": one.timing, "configs": one.rows()}
         failed = sum(bool(s.failure) for s in one.swept)
         print(
             f"[{time.perf_counter() - START:6.1f} s] {name}: {len(one.swept)} configs, {len(one.running)} distinct, "
@@ -87,8 +88,6 @@ def run(options: argparse.Namespace, backend: Backend) -> list[dict[str, Any]]:
             flush=True,
         )
     compiler.close()
-    sweep.add_metrics([one for _, one in done], backend.spec, len(os.sched_getaffinity(0)))
-    return [{**head, "timing": one.timing, "configs": one.rows()} for head, one in done]
 
 
 def judged(result: dict[str, Any], preset: str, max_autotune: bool) -> list[dict[str, Any]]:
@@ -157,7 +156,10 @@ def on_gpu(options: argparse.Namespace) -> int:
     from kerntune.backend.cuda import CudaBackend
 
     torch.manual_seed(0)
-    print(report(write(options, run(options, CudaBackend()))))
+    found: dict[str, Any] = {}
+    for row in run(options, CudaBackend()):
+        found = write(options, [row])
+    print(report(found))
     return 0
 
 

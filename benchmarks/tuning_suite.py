@@ -16,186 +16,28 @@ quality    every config of every kernel and shape timed in turn, its static figu
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
+import json
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.suite import parts, quality
 from benchmarks.suite.cases import CASES
-from benchmarks.suite.children import child, in_turn
 from benchmarks.suite.results import environment, merge
 from benchmarks.suite.tables import report
 
-Job = dict[str, Any]
-
-STABLE = (("matmul", 1), ("softmax", 0), ("rms_norm", 0))
-"""Kernel and index of its shape: a product of 2048^3, rows that fit a block, rows that are walked."""
-
-ROUNDS = 15
-"""Slots of a config in the sweep. A slot is some 2 ms of launches; medians of 10 agree to 0.1 % (see PEERS in docs)."""
-
-NEAR = 1.3
-"""Configs within this of the best get all rounds, the rest a few."""
-
-
-def jobs(names: list[str], engines: tuple[str, ...] = ("triton", "kerntune")) -> list[Job]:
-    """Every kernel and shape with both tuners, the first one alternating."""
-    found = []
-    for name in names:
-        for shape in CASES[name].shapes:
-            turn = engines if len(found) // len(engines) % 2 == 0 else engines[::-1]
-            found += [{"engine": engine, "case": name, "shape": dict(shape)} for engine in turn]
-    return found
-
-
-def label(job: Job) -> str:
-    """The case's name as it stands in the results."""
-    return CASES[job["case"]].label(job["shape"])
-
-
-def tell(text: str) -> None:
-    """Progress, with the time since the start."""
-    print(f"[{time.perf_counter() - START:6.1f} s] {text}", flush=True)
-
+PARTS = {
+    "cold": parts.cold,
+    "stability": parts.stability,
+    "added": parts.added,
+    "memory": parts.memory,
+    "quality": quality.quality,
+}
 
 START = time.perf_counter()
-
-
-def run_jobs(listed: list[Job], together: int) -> list[Job]:
-    """Results, one a job."""
-    rows = []
-    for job, found in in_turn(listed, together):
-        rows.append({"case": label(job), "engine": job["engine"], **found})
-        tell(
-            f"{rows[-1]['case']} {job['engine']}: {found.get('seconds', found.get('error'))} {found.get('winner', '')}"
-        )
-    return rows
-
-
-def cold(options: argparse.Namespace) -> list[Job]:
-    """One cold run of each."""
-    return run_jobs(jobs(options.kernels) * options.rounds, options.together)
-
-
-def stability(options: argparse.Namespace) -> list[Job]:
-    """Cold runs of a few, many times."""
-    listed = []
-    for name, index in STABLE:
-        if name in options.kernels:
-            one = {"case": name, "shape": dict(CASES[name].shapes[index])}
-            listed += [{"engine": "kerntune", **one}] * options.runs + [{"engine": "triton", **one}] * options.peer_runs
-    return run_jobs(listed, options.together)
-
-
-def added(options: argparse.Namespace) -> Job:
-    """One config added to 48: in a new process that has the caches of the first, and in the same process."""
-    one = {"case": "matmul", "shape": dict(CASES["matmul"].shapes[0])}
-    found: Job = {"case": label(one)}
-    for engine in ("kerntune",) if options.no_peer else ("kerntune", "triton"):
-        with shared_caches() as folder:
-            with child({"engine": engine, **one}, folder) as first:
-                found[f"{engine}_cold"] = first.tune()
-            with child({"engine": engine, **one, "lists": [True]}, folder) as second:
-                found[f"{engine}_new_process"] = second.tune()
-    with child({"engine": "kerntune", **one, "lists": [False, True]}) as both:
-        both.tune()
-        found["kerntune_same_process"] = both.tune()
-    for name, result in found.items():
-        tell(f"added: {name}: {result}")
-    return found
-
-
-@contextmanager
-def shared_caches() -> Iterator[str]:
-    """A folder for caches that several processes use."""
-    folder = tempfile.mkdtemp(prefix="tuning-suite-")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def memory(options: argparse.Namespace) -> list[Job]:
-    """Peak of the whole device's used memory while a huge tensor is tuned in place, against that before it."""
-    from benchmarks.suite.sampler import watched
-
-    rows = []
-    for engine, restore in (("kerntune", False), ("kerntune", True), ("triton", True)):
-        rows.append({"engine": engine, "restore_value": restore, **watched(engine, restore, options.share)})
-        tell(f"memory: {rows[-1]}")
-    return rows
-
-
-def quality(options: argparse.Namespace) -> list[Job]:
-    """All configs of all cases, timed in turn."""
-    import torch
-    import triton
-
-    from benchmarks.suite import sweep
-    from kerntune.backend.cuda import CudaBackend
-    from kerntune.compile import Compiler
-
-    backend, compiler, done = CudaBackend(), Compiler(), []
-    torch.manual_seed(0)
-    with shared_caches() as folder:
-        os.environ["TRITON_CACHE_DIR"] = folder
-        for name in options.kernels:
-            for shape in CASES[name].shapes:
-                case = CASES[name]
-                tuner = case.tuned(triton.autotune, case.configs(shape))
-                call = case.call(shape, "cuda")
-                expected = call.expected()
-                one = sweep.prepare(backend, compiler, tuner, call)
-                off = call.off(expected, case.tolerance)
-                del expected
-                with backend.gpu.lock():
-                    sweep.measure(one, rounds=ROUNDS, near=NEAR)
-                one.capture = one.site = None  # type: ignore[assignment]  # its tensors go
-                done.append(({"case": case.label(shape), "off": off}, one))
-                best = min((s.time_ns or 1e18 for s in one.swept), default=0)
-                tell(
-                    f"quality: {done[-1][0]}: {len(one.running)} distinct of {len(one.swept)}, best {best / 1e3:.2f} us"
-                )
-    compiler.close()
-    sweep.add_metrics([one for _, one in done], backend.spec, len(os.sched_getaffinity(0)))
-    return [{**head, "timing": one.timing, "configs": one.rows()} for head, one in done]
-
-
-PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
-    "cold": cold, "stability": stability, "added": added, "memory": memory, "quality": quality,
-}  # fmt: skip
-
-
-def dry_run(options: argparse.Namespace) -> int:
-    """Every config of every kernel compiled for sm_90, without a GPU; how many failed."""
-    import triton
-
-    from benchmarks.suite import sweep
-    from kerntune.backend.static import StaticBackend
-    from kerntune.compile import Compiler
-    from kerntune.device import Target
-
-    backend, compiler, failed = StaticBackend((Target.parse("cuda:90"),)), Compiler(), 0
-    with backend.activate():
-        for name in options.kernels:
-            for shape in CASES[name].shapes[: options.shapes]:
-                case = CASES[name]
-                tuner = case.tuned(triton.autotune, case.configs(shape)[:: options.every])
-                one = sweep.prepare(backend, compiler, tuner, case.call(shape, "cuda"))
-                bad = [s for s in one.swept if s.failure]
-                failed += len(bad)
-                tell(f"{case.label(shape)}: {len(one.swept)} configs, {len(one.running)} distinct, {len(bad)} failed")
-                for s in bad:
-                    print(f"  {s.config}: {s.failure}")
-    compiler.close()
-    return failed
 
 
 def arguments() -> argparse.Namespace:
@@ -219,19 +61,43 @@ def arguments() -> argparse.Namespace:
     return options
 
 
+def tell(row: dict[str, Any]) -> None:
+    """A row as one line of progress, with the seconds since the start."""
+    rest = {k: v for k, v in row.items() if k not in ("configs", "timing", "index", "timed", "host_peak_bytes")}
+    if isinstance(configs := row.get("configs"), list):
+        failed = [c["config"] for c in configs if "failure" in c]
+        rest |= {"configs": len(configs), "failed": failed, "best_ns": min(c.get("time_ns", 0) for c in configs)}
+    print(f"[{time.perf_counter() - START:6.1f} s] {' '.join(f'{k}={v}' for k, v in rest.items())}", flush=True)
+
+
+def run_part(name: str, options: argparse.Namespace, stored: dict[str, Any]) -> dict[str, Any]:
+    """One part; rows are written as they come. Rows of other kernels that the file has stay."""
+    begin, rows = time.perf_counter(), []
+    before = stored.get(name, [])
+    found = stored
+    for row in PARTS[name](options):
+        rows.append(row)
+        tell(row)
+        new = {r.get("case") for r in rows}
+        found = merge(options.out, **{name: [*(r for r in before if r.get("case") not in new), *rows]})
+    seconds = {**found.get("seconds", {}), name: round(time.perf_counter() - begin, 1)}
+    return merge(options.out, seconds=seconds)
+
+
 def main() -> int:
-    """Run the parts one after the other; each is written as soon as it is there."""
+    """Run the parts one after the other."""
     options = arguments()
     if options.dry:
-        return min(dry_run(options), 1)
-    found: Job = {}
-    for part in options.part:
-        begin = time.perf_counter()
-        rows = PARTS[part](options)
-        seconds = {**found.get("seconds", {}), part: round(time.perf_counter() - begin, 1)}
-        found = merge(options.out, environment=environment(), seconds=seconds, **{part: rows})
-        tell(f"{part}: {seconds[part]} s")
-    print(report(found))
+        failed = 0
+        for row in quality.dry(options):
+            tell(row)
+            failed += sum("failure" in c for c in row["configs"])
+        return min(failed, 1)
+    stored = json.loads(options.out.read_text()) if options.out.exists() else {}
+    stored = merge(options.out, **{**stored, "environment": environment()})
+    for name in options.part:
+        stored = run_part(name, options, stored)
+    print(report(stored))
     return 0
 
 

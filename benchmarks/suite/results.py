@@ -6,6 +6,10 @@ import datetime
 import json
 import os
 import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,16 @@ def merge(path: Path, **parts: Any) -> dict[str, Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(layout(found) + "\n")
     return found
+
+
+@contextmanager
+def scratch() -> Iterator[str]:
+    """A folder for caches, which goes afterwards."""
+    folder = tempfile.mkdtemp(prefix="kerntune-benchmark-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def layout(value: Any, indent: str = "") -> str:

@@ -125,19 +125,18 @@ def figures(result: Row) -> list[tuple[str, Any, str]]:
         found.append(("winner against the sweep, worst", f"{min(good):.4f}", ">= 0.97"))
     stable = [r for r in stability_rows(result) if r["tuner"] == "kerntune"]
     found += [(f"same winner, {r['case']}", f"{r['as good']} of {r['runs']}", "all") for r in stable]
-    return [*found, *_added_figures(result.get("added", {})), *_memory_figures(result), *_proposal_figures(result)]
+    return [*found, *_added_figures(result.get("added", ())), *_memory_figures(result), *_proposal_figures(result)]
 
 
-def _added_figures(added: Row) -> list[tuple[str, Any, str]]:
-    cold = added.get("kerntune_cold", {}).get("seconds")
-    peer = added.get("triton_cold", {}).get("seconds")
-    found = []
-    for name in ("new_process", "same_process"):
-        seconds = added.get(f"kerntune_{name}", {}).get("seconds")
-        if seconds and cold:
-            parts = f"{seconds:.3f} s, 1/{cold / seconds:.1f} of kerntune's cold run"
-            text = f"{parts}, 1/{peer / seconds:.1f} of triton's" if peer else parts
-            found.append((f"one config added, {name.replace('_', ' ')}", text, "<= 1/20"))
+def _added_figures(rows: Iterable[Row]) -> list[tuple[str, Any, str]]:
+    seconds = {(r["engine"], r["step"]): r["seconds"] for r in rows if "error" not in r}
+    cold, peer, found = seconds.get(("kerntune", "cold")), seconds.get(("triton", "cold")), []
+    for step in ("new process", "same process"):
+        took = seconds.get(("kerntune", step))
+        if took and cold:
+            text = f"{took:.3f} s, 1/{cold / took:.1f} of kerntune's cold run"
+            text += f", 1/{peer / took:.1f} of triton's" if peer else ""
+            found.append((f"one config added, {step}", text, "<= 1/20"))
     return found
 
 
@@ -180,7 +179,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _errors(result: Row) -> str:
     lines = [
         f"{part}: {row['case']} {row['engine']}: {row['error'][:300]}"
-        for part in ("cold", "stability")
+        for part in ("cold", "stability", "added")
         for row in result.get(part, ())
         if "error" in row
     ]

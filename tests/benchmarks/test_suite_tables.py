@@ -134,10 +134,12 @@ def test_figures_of_proposals_are_mean_and_worst() -> None:
 
 
 def test_one_config_added_is_held_against_both_cold_runs() -> None:
-    added = {
-        "kerntune_cold": {"seconds": 2.0}, "triton_cold": {"seconds": 30.0}, "kerntune_new_process": {"seconds": 0.5},
-        "kerntune_same_process": {"error": "no"},
-    }  # fmt: skip
+    added = [
+        {"case": "mm", "engine": "kerntune", "step": "cold", "seconds": 2.0},
+        {"case": "mm", "engine": "triton", "step": "cold", "seconds": 30.0},
+        {"case": "mm", "engine": "kerntune", "step": "new process", "seconds": 0.5},
+        {"case": "mm", "engine": "kerntune", "step": "same process", "seconds": 0.1, "error": "no"},
+    ]
     ((what, text, _),) = figures({"added": added})
     assert what == "one config added, new process"
     assert text == "0.500 s, 1/4.0 of kerntune's cold run, 1/60.0 of triton's"
