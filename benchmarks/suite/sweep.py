@@ -22,7 +22,8 @@ from kerntune.launch import Loader, Program
 from kerntune.measure.base import Slot
 from kerntune.measure.timing import estimate_ns, same_kind, slot_for
 from kerntune.memory import Memory
-from kerntune.recorder import Recorded, record, with_candidate
+from kerntune.recorder import Recorded, make_launch, record
+from kerntune.recording import Recording
 from kerntune.static.disassembly import Disassembler
 from kerntune.static.launches import binary_input
 from kerntune.static.metrics import StaticMetrics, metrics_of
@@ -187,11 +188,19 @@ def _programs(sweep: Sweep, recorded: Recorded, loader: Loader) -> dict[int, Pro
     found = {}
     for i in sweep.running:
         try:
-            recording, _ = with_candidate(recorded, sweep.capture, 0, sweep.probes[i], i)
-            found[i] = Program(loader, recording.only(0).pruned(), memory, recorded.artifacts)
+            found[i] = _program(sweep, i, recorded.recording, loader, memory)
         except KerntuneError as exc:
             sweep.swept[i].failure = str(exc)
     return found
+
+
+def _program(sweep: Sweep, index: int, captured: Recording, loader: Loader, memory: Memory) -> Program:
+    """The captured launch as one config would have it, on the captured run's storages."""
+    plan, probe, compiled = sweep.capture.plan, sweep.probes[index], sweep.swept[index].compiled
+    assert compiled is not None
+    launch = make_launch(plan, probe.specialized, compiled, probe.grid)
+    whole = msgspec.structs.replace(captured, views=plan.views).with_launch(0, launch, compiled.binary)
+    return Program(loader, whole.only(0).pruned(), memory, {compiled.binary.sha256: compiled.data})
 
 
 def _look(sweep: Sweep, programs: dict[int, Program]) -> None:
