@@ -46,6 +46,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--part", default=",".join(PARTS), help="parts to run (default: all)")
     parser.add_argument("--kernels", default=",".join(CASES), help="of these only (default: all)")
     parser.add_argument("--rounds", type=int, default=1, help="cold runs of each kernel, shape and tuner")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="no further cold runs are begun after this")
     parser.add_argument("--runs", type=int, default=10, help="cold runs for stability")
     parser.add_argument("--peer-runs", type=int, default=3, help="the same of triton.autotune")
     parser.add_argument("--no-peer", action="store_true", help="leave triton.autotune out of 'added'")

@@ -11,14 +11,14 @@ CASES: dict[str, Case] = {
     case.name: case
     for case in (
         MATMUL,
-        SPLIT_MATMUL,
-        GATED_MLP,
         SOFTMAX,
         RMS_NORM,
         LAYER_NORM_BACKWARD,
         CROSS_ENTROPY,
         ATTENTION,
         BIAS_GELU,
+        SPLIT_MATMUL,
         TRANSPOSE,
+        GATED_MLP,
     )
 }

@@ -70,10 +70,8 @@ def large_tiles() -> list[triton.Config]:
 def matmul_configs(shape: Shape) -> list[triton.Config]:
     if min(shape.values()) >= 4096:
         return large_tiles()
-    few = [(128, 256, 64, 8, 3), (64, 256, 32, 4, 4), (128, 128, 32, 4, 4), (128, 64, 32, 4, 4), (64, 128, 32, 4, 4),
-           (128, 32, 32, 4, 4), (64, 32, 32, 2, 5), (32, 64, 32, 2, 5), (128, 128, 64, 8, 3), (64, 64, 64, 4, 4),
-           (64, 128, 64, 4, 4), (128, 64, 64, 4, 4)]  # fmt: skip
-    return [tile(*one) for one in few]
+    grid = product((64, 128), (64, 128), (32, 64), (4, 8), (3, 4))
+    return [tile(bm, bn, bk, warps, stages) for bm, bn, bk, warps, stages in grid]
 
 
 MATMUL = Case(
@@ -123,8 +121,8 @@ def split_matmul_call(shape: Shape, device: str) -> Call:
 
 
 def split_matmul_configs(shape: Shape) -> list[triton.Config]:
-    blocks = ((16, 64, 128, 4, 3), (32, 64, 64, 4, 4), (64, 64, 64, 4, 4), (64, 128, 64, 4, 3))
-    return [tile(bm, bn, bk, warps, stages, SPLIT=split) for bm, bn, bk, warps, stages in blocks for split in (2, 4, 8)]
+    blocks = ((16, 64, 128), (32, 64, 64), (64, 64, 64), (64, 128, 64))
+    return [tile(*block, 4, stages, SPLIT=split) for block in blocks for split in (2, 4, 8) for stages in (3, 4)]
 
 
 SPLIT_MATMUL = Case(
@@ -185,7 +183,7 @@ def gated_mlp_call(shape: Shape, device: str) -> Call:
 
 def gated_mlp_configs(shape: Shape) -> list[triton.Config]:
     blocks = ((64, 64, 32), (64, 64, 64), (64, 128, 32), (128, 64, 64), (128, 128, 32), (128, 128, 64))
-    return [tile(*block, warps, stages) for block in blocks for warps, stages in ((4, 3), (8, 3))]
+    return [tile(*block, warps, stages) for block in blocks for warps, stages in product((4, 8), (2, 3))]
 
 
 GATED_MLP = Case(

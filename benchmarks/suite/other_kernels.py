@@ -63,8 +63,9 @@ def attention_call(shape: Shape, device: str) -> Call:
 def attention_configs(shape: Shape) -> list[triton.Config]:
     return [
         triton.Config({"BM": bm, "BN": bn}, num_warps=warps, num_stages=stages)
-        for bm, warps in ((64, 4), (128, 8))
+        for bm in (64, 128)
         for bn in (32, 64, 128)
+        for warps in (4, 8)
         for stages in (2, 3)
     ]
 
@@ -105,7 +106,9 @@ def bias_gelu_call(shape: Shape, device: str) -> Call:
 
 
 def bias_gelu_configs(shape: Shape) -> list[triton.Config]:
-    return [triton.Config({"BLOCK": b}, num_warps=w) for b in (512, 1024, 2048, 4096) for w in (2, 4, 8)]
+    return [
+        triton.Config({"BLOCK": b}, num_warps=w) for b in (256, 512, 1024, 2048, 4096, 8192) for w in (1, 2, 4, 8, 16)
+    ]
 
 
 BIAS_GELU = Case(
@@ -140,8 +143,8 @@ def transpose_call(shape: Shape, device: str) -> Call:
 
 
 def transpose_configs(shape: Shape) -> list[triton.Config]:
-    sizes = ((32, 32), (32, 64), (64, 32), (64, 64), (32, 128), (128, 32))
-    return [triton.Config({"BM": bm, "BN": bn}, num_warps=warps) for bm, bn in sizes for warps in (4, 8)]
+    sizes = ((16, 64), (64, 16), (32, 32), (32, 64), (64, 32), (64, 64), (32, 128), (128, 32))
+    return [triton.Config({"BM": bm, "BN": bn}, num_warps=warps) for bm, bn in sizes for warps in (1, 2, 4, 8)]
 
 
 TRANSPOSE = Case(

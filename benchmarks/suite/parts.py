@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,8 +39,16 @@ def _run(jobs: list[Job], together: int) -> Iterator[Row]:
 
 
 def cold(options: argparse.Namespace) -> Iterator[Row]:
-    """Cold runs of each."""
-    return _run(in_both(options.kernels) * options.rounds, options.together)
+    """Cold runs of each, as many as the budget of seconds allows: both tuners or none."""
+    end = time.monotonic() + options.seconds
+    jobs = in_both(options.kernels) * options.rounds
+    step = options.together // 2 * 2 or 2
+    for first in range(0, len(jobs), step):
+        if time.monotonic() < end:
+            yield from _run(jobs[first : first + step], step)
+        else:
+            print(f"no time left for {', '.join(label(job) for job in jobs[first::2])}", flush=True)
+            return
 
 
 def stability(options: argparse.Namespace) -> Iterator[Row]:

@@ -8,6 +8,11 @@ import triton.language as tl
 
 from benchmarks.suite.case import Call, Case, Shape, randn
 
+WARPS = (1, 2, 4, 8, 16, 32)
+
+MOST_A_THREAD = 256
+"""Elements that people let a thread hold; beyond, nothing stays in registers."""
+
 
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, rows, cols, x_stride, out_stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
@@ -34,9 +39,10 @@ def softmax_call(shape: Shape, device: str) -> Call:
 
 def softmax_configs(shape: Shape) -> list[triton.Config]:
     block = triton.next_power_of_2(shape["cols"])
-    return [
-        triton.Config({"ROWS": rows, "BLOCK": block}, num_warps=warps) for rows in (1, 2, 4) for warps in (1, 2, 4, 8)
+    sizes = [
+        (rows, warps) for rows in (1, 2, 4, 8, 16) for warps in WARPS if rows * block <= MOST_A_THREAD * 32 * warps
     ]
+    return [triton.Config({"ROWS": rows, "BLOCK": block}, num_warps=warps) for rows, warps in sizes]
 
 
 SOFTMAX = Case(
@@ -81,7 +87,9 @@ def rms_norm_call(shape: Shape, device: str) -> Call:
 
 
 def rms_norm_configs(shape: Shape) -> list[triton.Config]:
-    return [triton.Config({"BLOCK": block}, num_warps=warps) for block in (1024, 2048, 4096) for warps in (2, 4, 8, 16)]
+    return [
+        triton.Config({"BLOCK": block}, num_warps=warps) for block in (512, 1024, 2048, 4096, 8192) for warps in WARPS
+    ]
 
 
 RMS_NORM = Case(
@@ -154,8 +162,8 @@ def layer_norm_backward_configs(shape: Shape) -> list[triton.Config]:
     block = triton.next_power_of_2(shape["cols"])
     return [
         triton.Config({"BLOCK": block, "STAGES": stages}, num_warps=warps)
-        for warps in (2, 4, 8, 16)
-        for stages in (1, 2, 3)
+        for warps in WARPS
+        for stages in (1, 2, 3, 4, 5)
     ]
 
 
@@ -210,7 +218,7 @@ def cross_entropy_call(shape: Shape, device: str) -> Call:
 
 
 def cross_entropy_configs(shape: Shape) -> list[triton.Config]:
-    return [triton.Config({"BLOCK": b}, num_warps=w) for b in (1024, 2048, 4096, 8192) for w in (4, 8, 16)]
+    return [triton.Config({"BLOCK": b}, num_warps=w) for b in (512, 1024, 2048, 4096, 8192, 16384) for w in WARPS[1:]]
 
 
 CROSS_ENTROPY = Case(
