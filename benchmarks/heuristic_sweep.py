@@ -96,12 +96,12 @@ def judged(result: dict[str, Any], preset: str, max_autotune: bool) -> list[dict
     for row in result["kernels"]:
         case = PROPOSED[row["kernel"]]
         found = case.proposals(case.call(case.shape, "cuda"), preset=preset, max_autotune=max_autotune)
-        place = {c["config"]: i for i, c in enumerate(row["configs"])}
+        place = {words(c["config"]): i for i, c in enumerate(row["configs"])}
         texts = [config_text(compat.triton_config(c)) for c in found]
         for text in texts:
-            if text not in place:
+            if words(text) not in place:
                 print(f"{case.name}: {text} is proposed, but was not swept")
-        rows.append({**row, "proposals": {preset: [place[t] for t in texts if t in place]}})
+        rows.append({**row, "proposals": {preset: [place[words(t)] for t in texts if words(t) in place]}})
     return rows
 
 
@@ -120,6 +120,11 @@ def arguments() -> argparse.Namespace:
     if not options.dry and options.out is None:
         parser.error("give the result file")
     return options
+
+
+def words(text: str) -> frozenset[str]:
+    """A config's text without its order: proposals name a kernel's blocks in another one than the space does."""
+    return frozenset(text.split())
 
 
 def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -58,9 +58,9 @@ class Swept:
         return median(self.times_ns) if self.times_ns else self.first_look_ns
 
     def row(self) -> dict[str, Any]:
-        """As it is stored: only what is there."""
+        """As it is stored: only what is there, so figures that aren't are 0."""
         found = self.metrics
-        static = {} if found is None else {name: getattr(found, name) for name in STATIC}
+        static = {} if found is None else {name: value for name in STATIC if (value := getattr(found, name))}
         spread = _half_range(self.times_ns) if len(self.times_ns) > 3 else None
         row = {
             "config": self.config,
