@@ -43,7 +43,7 @@ LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 class Launches:
     """Replaces ``JITFunction.run`` and ``Autotuner.run``. ``count`` is how many kernels have run."""
 
-    def __init__(self, spec: DeviceSpec, language: Language, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, spec: DeviceSpec, language: Language, clock: Callable[[], float] = time.thread_time) -> None:
         self.count = 0
         self._spec = spec
         self._language = language

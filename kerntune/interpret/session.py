@@ -16,6 +16,7 @@ from kerntune.backend.standin.driver import StandInDriver
 from kerntune.backend.standin.modes import entered
 from kerntune.backend.standin.ops import RealImplementations
 from kerntune.backend.standin.patches import replace
+from kerntune.backend.standin.session import alone
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
 from kerntune.errors import InterpreterLimit
@@ -52,8 +53,11 @@ class Interpreter:
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
-        """Install everything until the context closes; before users' modules are imported, which ask for a GPU."""
-        with contextlib.ExitStack() as stack:
+        """Install everything until the context closes; before users' modules are imported, which ask for a GPU.
+
+        :class:`UsageError` if stand-ins are active.
+        """
+        with alone(), contextlib.ExitStack() as stack:
             install_cuda(stack, self.spec)
             self._language.install(stack)
             self._launches.install(stack)
