@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +40,9 @@ def begin(config: pytest.Config) -> None:
     targets = options.resolve(config, config.known_args_namespace).targets
     interpreter = Interpreter(typical_device(Target.parse(targets[0] if targets else WITHOUT_TARGET)))
     compat.take_announcements()
-    context = interpreter.activate()
-    context.__enter__()
-    config.add_cleanup(lambda: context.__exit__(None, None, None))
+    stack = contextlib.ExitStack()
+    stack.enter_context(interpreter.activate())
+    config.add_cleanup(stack.close)
     config.stash[INTERPRETER] = interpreter
 
 

@@ -18,13 +18,14 @@ from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_name
 NAME = "autotune"
 
 SIGNATURE = (
-    "autotune(tolerance, floor, strict, missing, candidates, scope, name, static, interpret): tune and compare this test's "
-    "kernels under --kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a "
-    "smaller slowdown never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a "
-    "baseline. candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. scope='kernels'|'op': "
-    "what is timed. name='forward': name of the test's one call. static={'registers': 0.1, 'spills': 'warn', 'all': "
-    "True}: rules of the static gate, each a share, fail, warn or off, and whether every candidate config is "
-    "compiled. interpret={'rows': 64}: the test's parameters under --kerntune-interpret. A marker closer to the test overrides."
+    "autotune(tolerance, floor, strict, missing, candidates, scope, name, static, interpret): tune and compare this "
+    "test's kernels under --kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or "
+    "'0.5us': a smaller slowdown never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': "
+    "without a baseline. candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. "
+    "scope='kernels'|'op': what is timed. name='forward': name of the test's one call. static={'registers': 0.1, "
+    "'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or off, and whether every "
+    "candidate config is compiled. interpret={'rows': 64}: the test's parameters under --kerntune-interpret. A marker "
+    "closer to the test overrides."
 )
 
 

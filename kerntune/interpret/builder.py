@@ -1,4 +1,4 @@
-"""Triton's interpreter with its arithmetic mended: the operations that were silently wrong, or wrong in some versions."""
+"""Triton's interpreter with its arithmetic mended: operations that were silently wrong, some in some versions only."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import Any
 
 import numpy as np
 import triton.language as tl
+from triton._C.libtriton import interpreter as native
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from kerntune.errors import InterpreterLimit
 from kerntune.interpret.libdevice import elementwise
-from kerntune.interpret.memory import Bounds
+from kerntune.interpret.memory import Memory
 from kerntune.interpret.narrow import decode, encode, is_fp8, is_narrow, numpy_type
 
 
 class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types here
     """What ``tl`` functions call while a kernel is interpreted.
 
-    ``bounds`` knows the memory that the running launch may touch; ``next_program`` is called before each program.
+    ``memory`` is what the running launch may touch; ``next_program`` is called before each program.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.bounds: Bounds | None = None
+        self.memory: Memory | None = None
         self.next_program: Callable[[], None] = lambda: None
 
     def set_grid_idx(self, x: int, y: int, z: int) -> None:
@@ -117,7 +118,7 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
         self._check(ptr, None, "updates")
         return super().create_atomic_cas(ptr, cmp, val, sem, scope)
 
-    def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:  # noqa: N803
+    def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         """Update inside the launch's tensors only; brain floats are added by their values."""
         self._check(ptr, mask, "updates")
         if not is_narrow(val.dtype):
@@ -130,22 +131,23 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
         active = np.broadcast_to(mask.data, ptr.data.shape)
         values = np.broadcast_to(val.data, ptr.data.shape)
         for at in zip(*np.nonzero(active), strict=True):
-            cell = TensorHandle(np.array([ptr.data[at]], np.uint64), ptr.dtype)
-            before = self.create_masked_load(cell, _ALL, None, None, None, False)
-            after = self.binary_op(before, TensorHandle(np.array([values[at]]), val.dtype), np.add)
-            self.create_masked_store(cell, after, _ALL, None, None)
-            old[at] = before.data[0]
+            cell, always = np.array([ptr.data[at]], np.uint64), np.array([True])
+            before = native.load(cell, always, np.zeros(1, np.uint16), np.dtype(np.uint16))
+            term = TensorHandle(np.array([values[at]]), val.dtype)
+            after = self.binary_op(TensorHandle(before, val.dtype), term, np.add)
+            native.store(cell, after.data, always)
+            old[at] = before[0]
         return old
 
     def create_int_to_ptr(self, src: Any, dst_type: Any) -> Any:
         """A pointer made of a number may point anywhere: this launch's accesses are no longer checked."""
-        self.bounds = None
+        self.memory = None
         return super().create_int_to_ptr(src, dst_type)
 
     def _check(self, ptrs: Any, mask: Any, does: str) -> None:
-        if self.bounds is not None:
+        if self.memory is not None:
             size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
-            self.bounds.check(ptrs.data, None if mask is None else mask.data, size, does, self.grid_idx)
+            self.memory.check(ptrs.data, None if mask is None else mask.data, size, does, self.grid_idx)
 
     # what a CPU has no equal of
 
@@ -165,9 +167,6 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
         if not name.startswith(("create_", "get_")):
             raise AttributeError(name)
         raise InterpreterLimit(f"this Triton's interpreter has no {name.removeprefix('create_')}")
-
-
-_ALL = TensorHandle(np.array([True]), tl.int1)
 
 
 def _handle(values: np.ndarray, dtype: Any) -> Any:

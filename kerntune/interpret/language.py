@@ -54,6 +54,7 @@ class Language:
         for name, member in list(vars(tl.tensor).items()):
             if isinstance(member, JITFunction):
                 scope.set_attr(tl.tensor, name, _method(member))
+        scope.set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.item()))  # 3.6 fails on numpy 2.4
         self._running = True
         try:
             yield

@@ -25,7 +25,7 @@ from kerntune.errors import CompileError, InterpreterLimit, KerntuneError
 from kerntune.farm.frontend import lower, request_of
 from kerntune.grids import check_grid
 from kerntune.interpret.language import Language
-from kerntune.interpret.memory import Bounds
+from kerntune.interpret.memory import Memory
 from kerntune.interpret.narrow import encode, numpy_type, word_type
 from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized, specialize
@@ -99,8 +99,9 @@ class Launches:
     def _execute(self, launch: Specialized, grid: tuple[int, int, int]) -> None:
         builder, function = self._language.builder, self._language.function(launch.jit)
         constant = {p.name for p in launch.jit.params if p.is_constexpr}
-        values = {n: v if n in constant else _argument(v, launch.signature[n]) for n, v in launch.bound.items()}
-        builder.bounds = Bounds(launch.name, launch.bound.values())
+        memory = builder.memory = Memory(launch.name)
+        moved = memory.moved(launch.bound)
+        values = {n: v if n in constant else _argument(v, launch.signature[n]) for n, v in moved.items()}
         builder.next_program = _Watch(launch.name, grid, self._clock).next
         builder.set_grid_dim(*grid)
         try:
@@ -109,8 +110,9 @@ class Launches:
                     for z in range(grid[2]):
                         builder.set_grid_idx(x, y, z)
                         function(**values)
+            memory.write_back()
         finally:
-            builder.bounds, builder.next_program = None, lambda: None
+            builder.memory, builder.next_program = None, lambda: None
 
 
 class _Watch:
@@ -185,7 +187,7 @@ def _argument(value: Any, word: Any) -> Any:
     return tl.tensor(interpreter.TensorHandle(data, dtype), dtype)
 
 
-def _integer(value: int, dtype: Any) -> np.ndarray:
+def _integer(value: float, dtype: Any) -> np.ndarray:
     return np.array([value]).astype(numpy_type(dtype))
 
 

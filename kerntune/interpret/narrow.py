@@ -42,7 +42,7 @@ def decode(data: np.ndarray, dtype: Any) -> np.ndarray:
         return (data.astype(np.uint32) << 16).view(np.float32)
     if scalar.is_fp8() and data.dtype == np.uint8:
         bits = torch.from_numpy(np.array(data)).view(_fp8(scalar))
-        return bits.to(torch.float32).numpy()
+        return np.asarray(bits.to(torch.float32).numpy())
     return data
 
 
@@ -59,7 +59,7 @@ def encode(values: np.ndarray, dtype: Any, *, toward_zero: bool = False) -> np.n
     elif scalar.is_fp8():
         bits = _saturated(wide, scalar)
     else:
-        bits = wide.astype(PLAIN[scalar.name])
+        bits = np.asarray(wide.astype(PLAIN[scalar.name]))
     return _cut(bits, wide, scalar) if toward_zero else bits
 
 
@@ -71,7 +71,7 @@ def _float32(values: np.ndarray) -> np.ndarray:
 def _bf16(values: np.ndarray) -> np.ndarray:
     bits = values.view(np.uint32)
     rounded = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
-    return np.where(np.isnan(values), np.uint32(0x7FFF), rounded).astype(np.uint16)
+    return np.asarray(np.where(np.isnan(values), np.uint32(0x7FFF), rounded), np.uint16)
 
 
 def _saturated(values: np.ndarray, scalar: Any) -> np.ndarray:
@@ -85,7 +85,7 @@ def _cut(bits: np.ndarray, exact: np.ndarray, scalar: Any) -> np.ndarray:
     """One step back toward zero where rounding went away from it: patterns of one sign are ordered like integers."""
     pattern = bits if bits.dtype.kind == "u" else bits.view(f"u{bits.itemsize}")
     larger = np.abs(decode(bits, scalar)) > np.abs(exact)
-    return np.where(larger, pattern - pattern.dtype.type(1), pattern).astype(pattern.dtype).view(bits.dtype)
+    return np.asarray(np.where(larger, pattern - pattern.dtype.type(1), pattern), pattern.dtype).view(bits.dtype)
 
 
 def _fp8(scalar: Any) -> torch.dtype:

@@ -113,6 +113,9 @@ def _refuse_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         )
 
 
+_FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
+
+
 class SaysGpu(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
     """Answers at torch's surface where tensors are, and moves them by copies."""
 
@@ -130,6 +133,7 @@ class SaysGpu(TorchFunctionMode):  # type: ignore[misc]  # torch's types are ski
             torch.Tensor.pin_memory: lambda t, *args, **words: t,
             torch.Tensor.is_pinned: lambda t, *args, **words: False,
             torch.Tensor.record_stream: lambda t, *args: None,
+            torch.Tensor.new_tensor: self._new_tensor,
         }
 
     def __torch_function__(
@@ -141,7 +145,23 @@ class SaysGpu(TorchFunctionMode):  # type: ignore[misc]  # torch's types are ski
             return answer(*args, **kwargs)
         if type(kwargs.get("device")) is int:
             kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
+        if func in _FROM_DATA and kwargs.get("device") is not None:
+            return self._from_data(func, args, kwargs)
         return func(*args, **kwargs)
+
+    def _from_data(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        """torch makes these on the CPU and moves them, which needs a driver."""
+        made: torch.Tensor = func(*args, **{**kwargs, "device": "cpu"})
+        if torch.device(kwargs["device"]).type != "cuda":
+            return made
+        if func is not torch.tensor:
+            return self._to(made, GPU)
+        self._places.put(made)  # a leaf, if it wants gradients
+        return made
+
+    def _new_tensor(self, tensor: torch.Tensor, data: Any, **words: Any) -> torch.Tensor:
+        device = words.pop("device", None) or (GPU if self._places.on_gpu(tensor) else torch.device("cpu"))
+        return self._from_data(torch.tensor, (data,), {"dtype": tensor.dtype, **words, "device": device})
 
     def _to_any(self, tensor: torch.Tensor, *args: Any, copy: bool = False, **words: Any) -> torch.Tensor:
         words = {k: v for k, v in words.items() if k != "non_blocking"}

@@ -80,8 +80,6 @@ class Interpreter:
         replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
         replace(stack, torch, "compile", _run_eagerly)
         stack.enter_context(set_wrap_triton_enabled(False))
-        stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
-        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
 
     def _surroundings(self) -> contextlib.AbstractContextManager[None]:
         return entered(self._on_cpu, self._says_gpu)
