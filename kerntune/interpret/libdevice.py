@@ -19,8 +19,7 @@ FAST = "fast_"
 
 def _by_torch(function: Callable[..., torch.Tensor]) -> Callable[..., np.ndarray]:
     def call(*values: np.ndarray) -> np.ndarray:
-        out: np.ndarray = np.array(function(*(torch.from_numpy(np.array(v)) for v in values)))
-        return out
+        return np.asarray(function(*(torch.from_numpy(np.array(v)) for v in values)).numpy())
 
     return call
 
@@ -28,7 +27,8 @@ def _by_torch(function: Callable[..., torch.Tensor]) -> Callable[..., np.ndarray
 def _bits(count: Callable[[int, int], int]) -> Callable[[np.ndarray], np.ndarray]:
     def call(values: np.ndarray) -> np.ndarray:
         width = values.dtype.itemsize * 8
-        return np.vectorize(lambda v: count(int(v) & ((1 << width) - 1), width), otypes=[np.int32])(values)
+        counted = np.vectorize(lambda v: count(int(v) & ((1 << width) - 1), width), otypes=[np.int32])
+        return np.asarray(counted(values))
 
     return call
 
