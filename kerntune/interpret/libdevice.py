@@ -93,7 +93,7 @@ def resolve(value: Any, semantic: Callable[[], Any]) -> Any:
     from triton.language.extra.cuda import libdevice
 
     if getattr(value, "__module__", None) == stubs.__name__ and callable(value):
-        value = getattr(libdevice, value.__name__, value)
+        value = vars(libdevice).get(value.__name__, value)
     if tl.core.is_builtin(value):
         return _told(value, semantic)
     return value
