@@ -2,15 +2,15 @@
 
     python benchmarks/resource_model.py OUT.json SWEEPS.json [SWEEPS.json ...]
 
-Needs no GPU. SWEEPS.json is what ``benchmarks/tuning_suite.py`` (part ``quality``) and ``benchmarks/heuristic_sweep.py``
-write: every config of every case with its time and static figures. Asked of each order: is the true winner (any config
-within 1 % of it) in its best third; how much slower than the winner is the best config of that third; what share of the
-configs must be looked at until one is within 5 %. Orders it must beat: random (expected values over 400 draws), the list
-as its author wrote it, fewest spills (then fewest registers), highest occupancy.
+Needs no GPU. SWEEPS.json is what ``benchmarks/tuning_suite.py`` (part ``quality``) and
+``benchmarks/heuristic_sweep.py`` write: every config of every case with its time and static figures. Asked of each
+order: is the true winner (any config within 1 % of it) in its best third; how much slower than the winner is the best
+config of that third; what share of the configs must be looked at until one is within 5 %. Orders it must beat: random
+(expected values over 400 draws), the list as its author wrote it, fewest spills (then fewest registers), highest
+occupancy.
 
-The model's constants come from datasheets and papers but for one, its OVERLAP, chosen on the kernels in ``CHOSEN_ON``: their
-cases and the others' are told apart.
-"""
+The model's constants come from datasheets and papers but for three (OVERLAP, LOOP_SHARE, ATOMIC_CYCLES), chosen on
+the kernels in ``CHOSEN_ON``; these and the others, which it never saw, are told apart."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import argparse
 import json
 import math
 import random
+import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -54,6 +55,7 @@ def candidate(row: Row) -> Candidate:
         blocks=math.prod(row["grid"]),
         instructions=row["instructions"],
         spill_bytes=row.get("spill_store_bytes", 0) + row.get("spill_load_bytes", 0),
+        stages=int(found[1]) if (found := re.search(r"\bnum_stages=(\d+)", row["config"])) else 0,
     )
 
 

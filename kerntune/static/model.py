@@ -1,21 +1,21 @@
 """Which of a kernel's configs look good by static figures alone, so that the first looks go to them.
 
-All candidates of one call do the same work, so costs are per unit of it: a multiply-add where tensor cores are used, else
-a byte that a thread moves to or from global memory. What a program does in loops stands in the code once, but so does the
-loop's share of the work, so instructions and bytes *per unit* hold without knowing how often a loop runs. Cycles of a
-multiprocessor per unit, of a candidate with B resident blocks of W warps (``cuda_occupancy``, NVIDIA's arithmetic):
+All candidates of one call do the same work, so costs are per unit of it: a multiply-add where tensor cores are used,
+else a byte that a thread moves to or from global memory. What a program does in loops stands in the code once, but so
+does the loop's share of the work, so instructions and bytes *per unit* hold without knowing how often a loop runs.
+Cycles of a multiprocessor per unit, of a candidate with B resident blocks of W warps (``cuda_occupancy``, NVIDIA's
+arithmetic):
 
 * issue:   instructions per unit and warp over the warp schedulers, one a cycle each;
-* tensor:  one over the multiply-adds per cycle, less for instructions that one warp alone issues;
+* tensor:  one over the multiply-adds per cycle, fewer for instructions that one warp alone issues;
 * memory:  bytes per unit over the bytes per cycle, or over what is in flight by Little's law if that is less:
-           in flight = B x (bytes that all threads load in one pass, or the pipeline's buffers in shared memory),
+           in flight = B x (bytes that a block loads in one pass, or the stages ahead of a pipeline's buffers),
            needed = bytes per cycle x latency (Little 1961; Volkov, "Better Performance at Lower Occupancy", GTC 2010);
 * spills:  local bytes, as further memory.
 
-The terms overlap if there are warps to switch between: the largest counts whole, the others by :data:`OVERLAP`. The sum is
-divided by the share of the multiprocessors' slots that the last wave of blocks fills (the grid's tail). The costs order
-configs of one kernel; they are no times, and say nothing about two kernels.
-"""
+The terms overlap if there are warps to switch between: the largest counts whole, the others by :data:`OVERLAP`. The
+sum is divided by the share of the multiprocessors' slots that the last wave of blocks fills (the grid's tail). The
+costs order configs of one kernel; they are no times, and say nothing about two kernels."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from kerntune.static.metrics import StaticMetrics
 from kerntune.static.occupancy import cuda_occupancy
 
 SCHEDULERS = 4
-"""Warp schedulers of a multiprocessor, each issues one instruction a cycle (sm_70 and later, CUDA C++ Programming Guide,
-"Compute Capability": architecture)."""
+"""Warp schedulers of a multiprocessor, each issues one instruction a cycle (sm_70 and later, CUDA C++ Programming
+Guide, "Compute Capability": architecture)."""
 
 LATENCY_CYCLES = 700
 """Of a load from DRAM: about 480 to 600 cycles unloaded on A100 and H100 (Luo et al., "Benchmarking and Dissecting the
@@ -42,7 +42,8 @@ DRAM_BYTES_PER_CYCLE = {"80": 10.0, "90": 14.0, "100": 30.0}
 (H200: 20), B200 8 TB/s over 148 at 1.85 GHz; datasheets."""
 
 L2_BYTES_PER_CYCLE = 32.0
-"""From L2 to one multiprocessor: half of the 64 that its port takes (NVIDIA A100 whitepaper: 5120 bytes a clock for 108)."""
+"""From L2 to one multiprocessor: half of the 64 that its port takes (NVIDIA A100 whitepaper: 5120 bytes a clock for
+108)."""
 
 MACS_PER_CYCLE = {"80": 1024.0, "90": 2048.0, "100": 4096.0}
 """Dense 16-bit multiply-adds per cycle and multiprocessor: A100 312, H100 989, B200 2250 TFLOP/s; datasheets."""
@@ -53,8 +54,20 @@ WARP_MMA_SHARE = 0.62
 GROUP_MACS = 16 * 8 * 32
 """A tensor core instruction of more multiply-adds than one warp's largest is a warpgroup's, of four warps."""
 
-OVERLAP = 0.35
-"""Share of the smaller terms that isn't hidden behind the largest. Fitted by eye on the first recorded sweeps."""
+ATOMIC_CYCLES = 2000
+"""Of an atomic operation whose result a block waits for: a trip to L2, and often a neighbour's answer. Chosen by the
+sweep of a scan in chained blocks."""
+
+BARRIER_CYCLES = 30
+"""Of a barrier of a block (Luo et al. 2024 give 20 to 40 for up to 32 warps)."""
+
+LOOP_SHARE = 0.3
+"""Of a matrix product's instructions, those in its loop; the rest, which runs once, computes addresses and stores. A
+guess: the recorded order is the same from 0 to 0.3."""
+
+OVERLAP = 0.5
+"""Share of the smaller terms that isn't hidden behind the largest. Chosen on the first recorded sweeps, whose orders
+hardly change between 0.2 and 1; ``benchmarks/resource_model.py`` tells those kernels from others."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -69,9 +82,11 @@ class Candidate(msgspec.Struct, frozen=True):
     instructions: Mapping[str, int]
     spill_bytes: int = 0
     launchable: bool = True
+    stages: int = 0
+    """Of the software pipeline, as the config says; 0 if unknown."""
 
 
-def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int = 1) -> Candidate:
+def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int = 1, stages: int = 0) -> Candidate:
     """A compiled kernel at a grid (without clusters: times ``num_ctas`` blocks)."""
     return Candidate(
         registers=metrics.registers,
@@ -81,6 +96,7 @@ def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int =
         instructions=metrics.instructions,
         spill_bytes=metrics.spill_store_bytes + metrics.spill_load_bytes,
         launchable=not metrics.over_limit,
+        stages=stages,
     )
 
 
@@ -125,33 +141,48 @@ def _resident(candidate: Candidate, spec: DeviceSpec) -> int:
 def _terms(candidate: Candidate, spec: DeviceSpec, resident: int) -> list[float]:
     counts = candidate.instructions
     warps = max(1, candidate.threads // spec.warp_size)
-    moved = _bytes(counts, "global_load") + _bytes(counts, "async_copy") + _bytes(counts, "global_store")
-    macs = _macs_per_warp(counts)
-    unit = macs or float(moved * spec.warp_size) or 1.0
-    issue = counts.get("total", 0) / unit / SCHEDULERS * _unhidden(resident * warps)
-    return [issue, *_tensor(counts, macs, spec), *_memory(candidate, spec, resident, moved, unit)]
+    moved = _moved(candidate)
+    macs = _macs_per_warp(counts) * warps
+    unit = macs or moved or 1.0
+    issue = counts.get("total", 0) * warps / unit / SCHEDULERS * _unhidden(resident * warps)
+    if macs:
+        issue *= LOOP_SHARE
+    local = candidate.spill_bytes * candidate.threads / unit / L2_BYTES_PER_CYCLE
+    return [issue, _tensor(counts, spec) if macs else 0.0, moved / unit / _bandwidth(candidate, spec, resident), local]
 
 
-def _tensor(counts: Mapping[str, int], macs: float, spec: DeviceSpec) -> list[float]:
-    if not macs:
-        return []
+def _tensor(counts: Mapping[str, int], spec: DeviceSpec) -> float:
     whole = _known(MACS_PER_CYCLE, spec)
     alone = spec.target.arch != "80" and not _grouped(counts)
-    return [1 / (whole * WARP_MMA_SHARE if alone else whole)]
+    return 1 / (whole * WARP_MMA_SHARE if alone else whole)
 
 
-def _memory(candidate: Candidate, spec: DeviceSpec, resident: int, moved: int, unit: float) -> list[float]:
-    """Bytes per unit over the bandwidth that what is in flight can use. A block of a matrix product comes through L2,
-    where its neighbours find it; anything else is read once."""
-    reused = "tensor_core" in candidate.instructions
-    bandwidth = L2_BYTES_PER_CYCLE if reused else _known(DRAM_BYTES_PER_CYCLE, spec)
-    loads = _bytes(candidate.instructions, "global_load") * candidate.threads
-    staged = candidate.shared_bytes if _pipelined(candidate.instructions) else 0
+def _moved(candidate: Candidate) -> float:
+    """Bytes that a block moves in one pass. A pipeline's copies stand in the code once a stage: its buffers are what
+    all of them fill, so one pass fills one stage of them."""
+    counts = candidate.instructions
+    plain = _bytes(counts, "global_load") + _bytes(counts, "global_store")
+    if _pipelined(counts) and "tensor_core" in counts:
+        return candidate.shared_bytes / max(1, candidate.stages)
+    return float((plain + _bytes(counts, "async_copy") / max(1, candidate.stages)) * candidate.threads)
+
+
+def _bandwidth(candidate: Candidate, spec: DeviceSpec, resident: int) -> float:
+    """Bytes per cycle that what is in flight can use. A block of a matrix product comes through L2, where its
+    neighbours find it; anything else is read once."""
+    counts = candidate.instructions
+    most = L2_BYTES_PER_CYCLE if "tensor_core" in counts else _known(DRAM_BYTES_PER_CYCLE, spec)
+    loads = _bytes(counts, "global_load") * candidate.threads
+    ahead = (candidate.stages - 1) / candidate.stages if candidate.stages > 1 else 1.0
+    staged = candidate.shared_bytes * ahead if _pipelined(counts) else 0.0
     in_flight = resident * max(loads, staged)
-    needed = bandwidth * LATENCY_CYCLES
-    reached = bandwidth * min(1.0, in_flight / needed) if in_flight else bandwidth
-    local = candidate.spill_bytes * spec.warp_size
-    return [moved * spec.warp_size / unit / reached, local / unit / L2_BYTES_PER_CYCLE]
+    return most * min(1.0, in_flight / (most * _latency(counts))) if in_flight else most
+
+
+def _latency(counts: Mapping[str, int]) -> float:
+    """Cycles between a block's loads and its end that nothing of its own fills: the loads', and what waits in turn."""
+    waits = ATOMIC_CYCLES * counts.get("atomic", 0) + BARRIER_CYCLES * counts.get("barrier", 0)
+    return LATENCY_CYCLES + (0 if "tensor_core" in counts else waits)
 
 
 def _unhidden(warps: int) -> float:
