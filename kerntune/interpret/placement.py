@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,22 @@ class Places:
 
     def __init__(self) -> None:
         self._there: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self.named = False
+        """Whether the test itself has named a device in the call under way. torch's own code names the one that its
+        inputs really are on."""
+
+    @contextlib.contextmanager
+    def naming(self, named: bool) -> Iterator[None]:
+        """Meanwhile :attr:`named` is this."""
+        before, self.named = self.named, named
+        try:
+            yield
+        finally:
+            self.named = before
+
+    def any_on_gpu(self, *values: Any) -> bool:
+        """Whether one of the tensors in nested arguments is."""
+        return any(self.on_gpu(t) for t in tree_leaves(values) if isinstance(t, torch.Tensor))
 
     def on_gpu(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is said to be on the GPU."""
@@ -37,6 +54,19 @@ class Places:
         with torch._C.DisableTorchFunction():
             if tensor.layout is torch.strided:
                 self._there[tensor.untyped_storage()] = True
+
+    def put_new(self, outcome: Any, *inputs: Any) -> list[torch.Tensor]:
+        """Put what an operator has made, not what it was given: ``here.copy_(there)`` returns ``here``."""
+        with torch._C.DisableTorchFunction():
+            given = {t.untyped_storage()._cdata for t in _strided(inputs)}
+            made = [t for t in _strided(outcome) if t.untyped_storage()._cdata not in given]
+        for tensor in made:
+            self.put(tensor)
+        return made
+
+
+def _strided(values: Any) -> list[torch.Tensor]:
+    return [t for t in tree_leaves(values) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
 
 
 class OnCpu(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
@@ -61,25 +91,19 @@ class OnCpu(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipp
         if code is not None:
             return code(*args, **kwargs)
         asked = kwargs.get("device")
-        there = self._any_on_gpu(args, kwargs) if asked is None else torch.device(asked).type == "cuda"
-        if asked is not None and torch.device(asked).type == "cuda":
+        there = asked is not None and torch.device(asked).type == "cuda"
+        if there:
             kwargs["device"] = torch.device("cpu")
+        elif asked is None or not self._places.named:
+            there = self._places.any_on_gpu(args, kwargs)
         kwargs.pop("pin_memory", None)
         _refuse_large(func, args, kwargs)
         outcome = func(*args, **kwargs)
         if there:
-            self._put(func, outcome)
-        return outcome
-
-    def _any_on_gpu(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        return any(self._places.on_gpu(t) for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))
-
-    def _put(self, func: Any, outcome: Any) -> None:
-        for tensor in tree_leaves(outcome):
-            if isinstance(tensor, torch.Tensor):
-                self._places.put(tensor)
+            for tensor in self._places.put_new(outcome, args, kwargs):
                 if _name(func) in UNINITIALIZED:
                     _spoil(tensor)
+        return outcome
 
 
 def _spoil(tensor: torch.Tensor) -> None:
@@ -147,7 +171,12 @@ class SaysGpu(TorchFunctionMode):  # type: ignore[misc]  # torch's types are ski
             kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
         if func in _FROM_DATA and kwargs.get("device") is not None:
             return self._from_data(func, args, kwargs)
-        return func(*args, **kwargs)
+        named = kwargs.get("device") is not None
+        with self._places.naming(named):
+            outcome = func(*args, **kwargs)
+        if not named and self._places.any_on_gpu(args, kwargs):
+            self._places.put_new(outcome, args, kwargs)  # whatever torch has made on its way to them
+        return outcome
 
     def _from_data(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         """torch makes these on the CPU and moves them, which needs a driver."""
@@ -185,7 +214,8 @@ class SaysGpu(TorchFunctionMode):  # type: ignore[misc]  # torch's types are ski
         words = {} if layout is None else {"memory_format": layout}
         if self._places.on_gpu(tensor) == (device.type == "cuda"):
             return tensor.to(dtype=dtype or tensor.dtype, copy=copy, **words)
-        return torch.ops.aten._to_copy(tensor, dtype=dtype or tensor.dtype, device=device, **words)
+        with self._places.naming(True):
+            return torch.ops.aten._to_copy(tensor, dtype=dtype or tensor.dtype, device=device, **words)
 
 
 def _plain(args: Sequence[Any]) -> Iterator[Any]:

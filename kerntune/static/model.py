@@ -34,16 +34,15 @@ SCHEDULERS = 4
 Guide, "Compute Capability": architecture)."""
 
 LATENCY_CYCLES = 700
-"""Of a load from DRAM: about 480 to 600 cycles unloaded on A100 and H100 (Luo et al., "Benchmarking and Dissecting the
-Nvidia Hopper GPU Architecture via Microbenchmarking", 2024), more under load."""
+"""Of a load from DRAM under load; unloaded some 480 on A100 and H100 (Luo et al., "Benchmarking and Dissecting the
+Nvidia Hopper GPU Architecture via Microbenchmarking", 2024)."""
 
 DRAM_BYTES_PER_CYCLE = {"80": 10.0, "90": 14.0, "100": 30.0}
 """Bytes per cycle and multiprocessor from DRAM: A100 1.56 TB/s over 108 at 1.41 GHz, H100 3.35 TB/s over 132 at 1.8 GHz
 (H200: 20), B200 8 TB/s over 148 at 1.85 GHz; datasheets."""
 
 L2_BYTES_PER_CYCLE = 32.0
-"""From L2 to one multiprocessor: half of the 64 that its port takes (NVIDIA A100 whitepaper: 5120 bytes a clock for
-108)."""
+"""From L2 to one multiprocessor: two thirds of A100's 5120 bytes a clock for 108 of them (A100 whitepaper)."""
 
 MACS_PER_CYCLE = {"80": 1024.0, "90": 2048.0, "100": 4096.0}
 """Dense 16-bit multiply-adds per cycle and multiprocessor: A100 312, H100 989, B200 2250 TFLOP/s; datasheets."""
@@ -59,7 +58,7 @@ ATOMIC_CYCLES = 2000
 sweep of a scan in chained blocks."""
 
 BARRIER_CYCLES = 30
-"""Of a barrier of a block (Luo et al. 2024 give 20 to 40 for up to 32 warps)."""
+"""Of a barrier of a block. A guess: the recorded orders are the same from 0 to 100 but for one."""
 
 LOOP_SHARE = 0.3
 """Of a matrix product's instructions, those in its loop; the rest, which runs once, computes addresses and stores. A
@@ -186,7 +185,8 @@ def _latency(counts: Mapping[str, int]) -> float:
 
 
 def _unhidden(warps: int) -> float:
-    """More than 1 with so few warps that schedulers wait for dependent instructions: some 4 cycles each (Volkov)."""
+    """More than 1 with so few warps that schedulers wait for dependent instructions, 4 cycles each (Jia et
+    al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018)."""
     return max(1.0, 4 * SCHEDULERS / warps)
 
 

@@ -43,6 +43,17 @@ def test_moving_there_is_a_copy(move: Any) -> None:
     assert there.cuda().data_ptr() == there.data_ptr()
 
 
+def test_results_are_where_inputs_are_whatever_torch_does_between() -> None:
+    x, weight = torch.ones(2, 8, device="cuda", dtype=torch.float16), torch.ones(8, device="cuda", dtype=torch.float16)
+    assert torch.nn.functional.rms_norm(x, (8,), weight).is_cuda
+    assert torch.stack([x, x]).float().std(0).is_cuda
+    assert not torch.zeros_like(x, device="cpu").is_cuda
+    assert not x.new_zeros(3, device="cpu").is_cuda
+    here = torch.zeros(2, 8)
+    here.copy_(x)
+    assert not here.is_cuda
+
+
 def test_moving_back_is_a_copy_as_well() -> None:
     """Else `before = x.cpu()` would change with x, and a kernel that writes in place would be compared with itself."""
     there = torch.ones(3, device="cuda")
