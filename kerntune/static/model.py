@@ -24,10 +24,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from kerntune.binary.elf import cubin_resources
 from kerntune.device import DeviceSpec
 from kerntune.errors import TargetError
+from kerntune.recording import Binary
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.occupancy import cuda_occupancy
+from kerntune.static.ptx import ptx_classes
 
 SCHEDULERS = 4
 """Warp schedulers of a multiprocessor, each issues one instruction a cycle (sm_70 and later, CUDA C++ Programming
@@ -95,6 +98,24 @@ def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int =
         instructions=metrics.instructions,
         spill_bytes=metrics.spill_store_bytes + metrics.spill_load_bytes,
         launchable=not metrics.over_limit,
+        stages=stages,
+    )
+
+
+def quick_candidate(binary: Binary, data: bytes, ptx: str, grid: Sequence[int], *, stages: int = 0) -> Candidate:
+    """The same from a cubin and its PTX, without a disassembler: a millisecond, what a tuner can afford.
+
+    Instructions are counted in PTX; the whole stack frame counts as spilled, stored and loaded once.
+    :class:`StoreError` for a damaged file, or another than a cubin.
+    """
+    resources = cubin_resources(data, binary.symbol)
+    return Candidate(
+        registers=resources.registers,
+        shared_bytes=binary.shared,
+        threads=binary.num_warps * binary.warp_size,
+        blocks=math.prod(grid) * binary.num_ctas,
+        instructions=ptx_classes(ptx),
+        spill_bytes=2 * resources.frame_bytes,
         stages=stages,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerntune.binary.elf import kernel_symbol
 from kerntune.device import TYPICAL_DEVICES
 from kerntune.errors import TargetError
-from kerntune.static.metrics import StaticMetrics
-from kerntune.static.model import Candidate, candidate_of, cost, keep, rank
+from kerntune.recording import Binary
+from kerntune.static.metrics import StaticMetrics, metrics_of
+from kerntune.static.model import Candidate, candidate_of, cost, keep, quick_candidate, rank
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 
@@ -135,6 +138,22 @@ def test_metrics_of_a_binary_become_a_candidate() -> None:
     assert candidate_of(metrics, (3, 4), num_ctas=2, stages=3) == Candidate(
         40, 1024, 128, 24, {"total": 9}, spill_bytes=24, stages=3
     )
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul"])
+def test_a_quick_look_at_a_binary_agrees_with_the_disassembler(name: str, compiled: Callable[..., Any]) -> None:
+    given, _ = compiled(name, "cuda:90")
+    binary = Binary(
+        kind="cubin", arch=given.arch, symbol=kernel_symbol(given.data), sha256="", ttir_sha256="", code="", text="",
+        triton="", assembler="", options={}, constexprs={}, num_warps=given.num_warps, shared=given.shared_bytes,
+    )  # fmt: skip
+    quick = quick_candidate(binary, given.data, given.asm, (7, 2, 1), stages=3)
+    (metrics,) = metrics_of([given], H100)
+    whole = candidate_of(metrics, (7, 2, 1), stages=3)
+    assert with_(quick, instructions={}) == with_(whole, instructions={})
+    moved = ("global_load_", "global_store_", "async_copy_", "tensor_core_macs")
+    for key in {k for k in (*quick.instructions, *whole.instructions) if k.startswith(moved)}:
+        assert quick.instructions[key] == whole.instructions[key]
 
 
 def test_other_makers_gpus_are_refused() -> None:
