@@ -1,7 +1,7 @@
 """Instructions counted in PTX text: what the resource model needs, for candidates that nobody wants to disassemble.
 
-A millisecond a kernel, where a disassembler takes tens. ptxas still removes, fuses and splits, so totals differ from the
-machine code's; widths of memory accesses, matrix instructions, atomics and barriers are written out in PTX.
+A millisecond a kernel, where a disassembler takes tens. ptxas still removes, fuses and splits, so totals differ from
+the machine code's; widths of memory accesses, matrix instructions, atomics and barriers are written out in PTX.
 """
 
 from __future__ import annotations
