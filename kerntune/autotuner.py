@@ -19,11 +19,10 @@ from kerntune.cache import Winner, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
 from kerntune.errors import BackendError, ConfigError, MeasurementError, UsageError
-from kerntune.launch import Loader
 from kerntune.policy import TuneMode
-from kerntune.recorder import record
 from kerntune.trials import Trials
-from kerntune.tuner import Tuned, tune
+from kerntune.tune_call import tune_call
+from kerntune.tuner import Tuned
 from kerntune.winners import Winners
 
 
@@ -171,13 +170,10 @@ def _tune(
         return _launch(tuner, site.originals[found], named, args, kwargs)
     _refuse_graph_capture(site.kernel)
     with backend.gpu.lock():
-        with capture.active():
-            result = capture.launch(site)
-        backend.gpu.synchronize()
-        _settle(tuner, capture, winners, backend, keep)
+        winner = _settle(tuner, capture, site, winners, keep)
     tuner.bench_time = time.perf_counter() - begin
     _tell(tuner, site, tuner.bench_time, {**named, **kwargs})
-    return result
+    return _launch(tuner, site.originals[winner], named, args, kwargs)
 
 
 def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:
@@ -186,24 +182,16 @@ def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:
         tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
 
 
-def _settle(tuner: Any, capture: Capture, winners: Winners, backend: Backend, keep: bool) -> None:
-    for index, pending in enumerate(capture.launches):
-        site = pending.site
-        if site is None or site.tuner is not tuner:
-            continue
-        assert backend.gpu is not None
-        loader = Loader(backend.gpu)
-        try:
-            with capture.active():
-                recorded = record(capture, backend.targets[0])
-                trials = Trials(winners) if keep else None
-                tuned = tune(capture, recorded, index, loader, incumbent=winners.incumbent(site), trials=trials)
-        finally:
-            loader.close()
-        site.settle(tuned.winner)
-        tuner.configs_timings = timings_of(site, tuned)
-        if keep:
-            winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+def _settle(tuner: Any, capture: Capture, site: Site, winners: Winners, keep: bool) -> int:
+    """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
+    trials = Trials(winners) if keep else None
+    incumbent, verify = winners.incumbent(site), getattr(tuner, "verify", None)
+    tuned = tune_call(capture, site, incumbent=incumbent, trials=trials, verify=verify)
+    site.settle(tuned.winner)
+    tuner.configs_timings = timings_of(site, tuned)
+    if keep:
+        winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+    return tuned.winner
 
 
 def tune_mode() -> TuneMode:

@@ -99,6 +99,19 @@ def source_of(jit: Any, signature: Any, constexprs: Any, attrs: Any) -> Any:
     return ASTSource(jit, signature, constexprs, attrs)
 
 
+def prepare_launcher(jit: Any, signature: Any, constexprs: Any, attrs: Any, metadata: dict[str, Any]) -> None:
+    """Build the C modules that Triton's driver needs for launches of this signature; they stay in Triton's cache.
+
+    A help, no need: whatever goes wrong will be said by the launch itself.
+    """
+    from types import SimpleNamespace
+
+    from triton.runtime.driver import driver
+
+    with contextlib.suppress(Exception):
+        driver.active.launcher_cls(source_of(jit, signature, constexprs, attrs), SimpleNamespace(**metadata))
+
+
 _DESCRIPTOR = re.compile(r"tensordesc(?:_im2col)?<([^[>]*)\[([^\]]*)\]")
 
 

@@ -49,6 +49,7 @@ class Program:
         self.functions = [loader.load(b, artifacts) for b in recording.binaries]
         self.written = written_storages(recording)
         self.in_place = in_place_storages(recording)
+        memory.will_write(self.written)
         self._scratch: list[Buffer] = []
         self._calls: dict[int, list[Callable[[], None]]] = {}
 
