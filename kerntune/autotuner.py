@@ -23,6 +23,7 @@ from kerntune.policy import TuneMode
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.tuner import Tuned
+from kerntune.verify import Verify, verify_mode
 from kerntune.winners import Winners
 
 
@@ -39,6 +40,7 @@ def autotune(
     use_cuda_graph: bool = False,
     do_bench: Callable[..., Any] | None = None,
     cache_results: bool = True,
+    verify: str | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
 
@@ -46,24 +48,34 @@ def autotune(
     kernel alone (``warmup``, ``rep``, ``use_cuda_graph`` and ``do_bench`` are accepted and not needed); what the kernel
     writes is found from its code, saved and restored, so ``restore_value`` is not needed; winners are kept on disk
     unless ``cache_results`` is False. Hooks run outside every timed window.
+
+    ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
+    ``finalists`` or ``all``. A config that writes something else than the first has failed.
     """
 
     if not configs:
         raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
 
+    mode = verify_mode(verify) if verify else None
+
     def decorate(fn: Any) -> Autotuner:
         names = fn.arg_names
-        return Autotuner(
+        tuner = Autotuner(
             fn, names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
             prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
+        tuner.verify = mode
+        return tuner
 
     return decorate
 
 
 class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types here
     """Triton's autotuner with another engine: same attributes, same calls, from any thread."""
+
+    verify: Verify | None = None
+    """Whose results are compared; None leaves it to ``KERNTUNE_VERIFY``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._named = threading.local()
@@ -173,7 +185,9 @@ def _tune(
         winner = _settle(tuner, capture, site, winners, keep)
     tuner.bench_time = time.perf_counter() - begin
     _tell(tuner, site, tuner.bench_time, {**named, **kwargs})
-    return _launch(tuner, site.originals[winner], named, args, kwargs)
+    config = site.originals[winner]
+    tuner.pre_hook({**named, **kwargs, **config.all_kwargs()}, reset_only=True)  # as Triton's does after it has tuned
+    return _launch(tuner, config, named, args, kwargs)
 
 
 def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:

@@ -39,7 +39,7 @@ DROP_SECOND = SCREENS[-1][1]
 MIN_FINAL_ROUNDS, MAX_FINAL_ROUNDS = 4, 12
 """Rounds of the finals: until each candidate is surely slower than the best by more than a tie, or surely within it."""
 
-SURE = 3.0
+SURE = 4.0
 """Standard errors that make sure."""
 
 LEAST_ERROR = 0.0005
