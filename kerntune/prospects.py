@@ -36,7 +36,7 @@ class Prospects:
 
     def __post_init__(self) -> None:
         self._pulled: list[Result] = []
-        self._stream: Generator[Result, None, None] | None = None
+        self._begun: tuple[list[int], Generator[Result, None, None]] | None = None
 
     def stages(self) -> Iterator[list[int]]:
         """Candidates to try together; the next stage only if nothing of the one before can be used."""
@@ -49,20 +49,23 @@ class Prospects:
     def first_compiled(self, indices: Sequence[int]) -> Iterator[Result]:
         """As :meth:`compiled`, for a caller who stops early; the next :meth:`compiled` of the same candidates has
         these results again and goes on."""
-        self._stream = self._compiling(indices)
-        for result in self._stream:
+        self.close()
+        self._begun = (list(indices), self._compiling(indices))
+        for result in self._begun[1]:
             self._pulled.append(result)
             yield result
-        self._stream = None
 
     def compiled(self, indices: Sequence[int]) -> Generator[Result, None, None]:
         """Candidates as they are compiled, equal ones one after the other."""
-        stream, self._stream = self._stream, None
-        pulled, self._pulled = self._pulled, []
-        yield from (result for result in pulled if result[0] in indices)
-        pulled_already = {i for i, _ in pulled}
-        rest = [i for i in indices if i not in pulled_already]
-        yield from stream if stream is not None else self._compiling(rest)
+        begun, self._begun = self._begun, None
+        pulled = [result for result in self._pulled if result[0] in indices]
+        self._pulled = [result for result in self._pulled if result[0] not in indices]
+        yield from pulled
+        if begun is not None and begun[0] == list(indices):
+            yield from begun[1]
+        else:
+            had = {i for i, _ in pulled}
+            yield from self._compiling([i for i in indices if i not in had])
 
     def _compiling(self, indices: Sequence[int]) -> Generator[Result, None, None]:
         by_launch = {id(self.probes[i].specialized): i for i in indices}
@@ -71,9 +74,9 @@ class Prospects:
 
     def close(self) -> None:
         """Cancel what is still compiled for nobody."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun[1].close()
 
 
 def prospects_of(capture: Capture, site: Site, stored: SiteTrials | None = None) -> Prospects:
