@@ -67,11 +67,16 @@ class Memory:
     ) -> None:
         self.gpu = gpu
         self.storages = tuple(storages)
-        self.sources = list(sources)
+        self._sources = list(sources)
         self._copies: list[dict[int, Buffer]] = []
         self._frugal, self._held = frugal, 0
         self._moved: dict[int, Buffer] = {}
         self.ensure(1)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Per storage, its first content."""
+        return tuple(self._sources)
 
     @property
     def inputs(self) -> int:
@@ -91,7 +96,7 @@ class Memory:
         return copy[storage]
 
     def _make(self, storage: int, shareable: bool) -> Buffer:
-        source = self.sources[storage]
+        source = self._sources[storage]
         if source.shared and shareable:
             return source.pristine
         nbytes = source.pristine.nbytes
@@ -103,17 +108,17 @@ class Memory:
         return buffer
 
     def _move_out(self, storage: int) -> Buffer:
-        home = self.sources[storage].pristine
+        home = self._sources[storage].pristine
         kept = self.gpu.allocate_host(home.nbytes)
         self.gpu.copy(kept, home)
-        self.sources[storage] = Source(kept, shared=False)
+        self._sources[storage] = Source(kept, shared=False)
         self._moved[storage] = home
         return home
 
     def give_back(self) -> None:
         """Put the first content back where a frugal memory has worked in the pristine buffers; it can't be used on."""
         for storage, home in self._moved.items():
-            self.gpu.copy(home, self.sources[storage].pristine)
+            self.gpu.copy(home, self._sources[storage].pristine)
         self.gpu.synchronize()
         self._moved.clear()
         self._copies.clear()
@@ -128,9 +133,9 @@ class Memory:
         Another config may write what the recorded one only read.
         """
         for index in storages:
-            source = self.sources[index]
+            source = self._sources[index]
             if source.shared:
-                self.sources[index] = Source(source.pristine, shared=False)
+                self._sources[index] = Source(source.pristine, shared=False)
                 self._copies[0].pop(index, None)
 
     def ensure(self, replicas: int) -> None:
@@ -140,7 +145,7 @@ class Memory:
     def restore(self, replica: int, storages: Sequence[int]) -> None:
         """Enqueue the first content back into some storages of one copy."""
         for index in storages:
-            source = self.sources[index]
+            source = self._sources[index]
             buffer = self.buffer(replica, index)
             if buffer is not source.pristine:
                 self.gpu.copy(buffer, source.pristine)

@@ -154,8 +154,6 @@ class _Tuning:
         best = None
         while alive and best is None:
             best = self._winner(alive)
-            self.times.update({t.index: t.time_ns for t in alive})
-            self.slots.update({t.index: tuple(t.times) for t in alive if t.times})
         for trial in alive:
             self._keep(trial)
         return best
@@ -171,6 +169,8 @@ class _Tuning:
         return None if self._drop_wrong(alive, [best]) else best
 
     def _drop_wrong(self, alive: list[Trial], suspects: Sequence[Trial]) -> bool:
+        self.times.update({t.index: t.time_ns for t in alive})
+        self.slots.update({t.index: tuple(t.times) for t in alive if t.times})
         wrong = {trial.index: why for trial in suspects if (why := self._disagreement(trial, alive)) is not None}
         for trial in [t for t in alive if t.index in wrong]:
             alive.remove(trial)

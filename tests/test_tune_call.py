@@ -72,7 +72,7 @@ def test_the_fastest_wins_and_nothing_was_launched_for_real(
 def test_losing_modules_are_unloaded(backend: FakeBackend) -> None:
     capture, site, _ = scaled(backend)
     tune_call(capture, site)
-    assert backend.gpu.loaded == 0
+    assert backend.gpu.modules == 0
 
 
 def test_candidates_race_while_others_are_compiled(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:

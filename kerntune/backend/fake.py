@@ -126,7 +126,7 @@ class FakeGpu:
         self.host_bytes = 0
         """Pinned host memory held now."""
 
-        self.loaded = 0
+        self.modules = 0
         """Kernels that are loaded now."""
 
         self._buffers: weakref.WeakValueDictionary[int, FakeBuffer] = weakref.WeakValueDictionary()
@@ -218,12 +218,12 @@ class FakeGpu:
             raise OutOfResourcesError(
                 f"needs {binary.shared} B shared memory a block, the device has {self.spec.shared_memory_per_block} B"
             )
-        self.loaded += 1
+        self.modules += 1
         return FakeFunction(binary)
 
     def unload(self, function: Function) -> None:
         """One less."""
-        self.loaded -= 1
+        self.modules -= 1
 
     def prepare(
         self, function: Function, grid: tuple[int, int, int], params: Sequence[Param], addresses: Sequence[int | None]
