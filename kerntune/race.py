@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from kerntune.launch import Program
 from kerntune.measure.base import Slot
 from kerntune.measure.events import EventSlot
-from kerntune.measure.timing import same_kind, slot_for
+from kerntune.measure.graphs import GraphSlot
+from kerntune.measure.timing import rotated_copies, same_kind, slot_for
 from kerntune.recording import Recording
 from kerntune.stats import median
 
@@ -30,6 +31,13 @@ LONG_NS = 2e6
 
 WARM_NS, WARM_BATCHES = 20e6, 40
 """The first candidate runs for about 20 ms before any is looked at: an idle device's clocks need that to rise."""
+
+SMALL_GRAPH, MANY = 16, 6
+"""A whole graph of 200 launches takes 10 ms to build, more than it ever runs. Where more than six are hopeful, one of
+16 launches says first who is worth it."""
+
+DROP_SMALL = 1.3
+"""After the small graph: its few copies may stay in the L2 cache, which favours some."""
 
 SCREENS = ((1, 1.15), (2, 1.05))
 """Rounds that the hopeful take in turn, and how far behind the best a candidate may be after them."""
@@ -121,13 +129,31 @@ def hopeful(trials: Sequence[Trial]) -> list[Trial]:
 
 def screened(trials: Sequence[Trial]) -> list[Trial]:
     """The finalists among the hopeful: few slots each, in turn."""
-    alive = list(trials)
+    alive = _by_small_graphs(trials)
     _prepare(alive)
     for rounds, drop in SCREENS:
         if len(alive) > 1:
             _rounds(alive, rounds)
             alive = _near_best(alive, drop)
     return alive
+
+
+def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials, or where graphs of them are many and costly, those that small graphs don't rule out."""
+    fastest = min((t.estimate for t in trials), default=0.0)
+    copies = rotated_copies(trials[0].program, fastest) if len(trials) > MANY else 0
+    if not copies:
+        return list(trials)
+    few = min(copies, SMALL_GRAPH)
+    times = [_small_graph(t.program, few) for t in trials]
+    return [t for t, ns in zip(trials, times, strict=True) if ns <= min(times) * DROP_SMALL]
+
+
+def _small_graph(program: Program, copies: int) -> float:
+    runs = copies if program.in_place else max(1, SMALL_GRAPH // copies) * copies
+    slot = GraphSlot(program, copies, runs)
+    slot.enqueue()()
+    return min(slot.enqueue()() for _ in range(2))
 
 
 def decided(finalists: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:

@@ -186,6 +186,24 @@ def test_screening_drops_what_is_behind(backend: FakeBackend) -> None:
     assert len({t.slot.protocol for t in trials if t.slot}) == 1, "one kind of slot for all"
 
 
+def test_many_short_ones_are_screened_by_small_graphs_first(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = tuple(16 << i for i in range(8))
+    times = (3000.0, 2100.0, 2000.0, 2900.0, 2800.0, 2010.0, 2700.0, 2750.0)
+    script(backend, *(block(b, t) for b, t in zip(sizes, times, strict=True)))
+    graphs: list[int] = []
+    graph = backend.gpu.graph
+    monkeypatch.setattr(backend.gpu, "graph", lambda work: (graphs.append(1), graph(work))[1])
+    trials = []
+    for i, size in enumerate(sizes):
+        program = program_of(backend, recorded(backend, lambda size=size: scale(scale_kernel, BLOCK=size)))
+        trials.append(Trial(i, program.recording, program, [i], estimate=4000.0))
+    assert {t.index for t in screened(trials)} == {2, 5}
+    assert len(graphs) == 8 + 3
+    assert [len(t.times) for t in trials] == [0, 3, 3, 0, 0, 3, 0, 0]
+
+
 def test_a_single_candidate_is_not_timed_further(backend: FakeBackend) -> None:
     one = trial(backend, 1000.0)
     one.estimate = 1000.0
