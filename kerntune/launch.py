@@ -60,7 +60,7 @@ class Program:
 
     def restore(self, replica: int = 0) -> None:
         """Enqueue the first content back into what the launches change and depend on."""
-        self.memory.restore(replica, self.in_place)
+        self.memory.restore(replica, self.in_place, timing=True)
 
     def reset(self, replica: int = 0) -> None:
         """Enqueue the first content back into everything the launches write."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerntune.backend.base import Buffer, Executor
-from kerntune.backend.compare import FLOATS, SENSIBLE, decode_floats
+from kerntune.backend.compare import FLOATS, SENSIBLE, decode_floats, is_float
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.recording import Content, Normal, Recording, Storage, Stored, Uniform, Zeros
 
@@ -51,6 +51,24 @@ def keep_content(gpu: Executor, buffer: Buffer, inputs: int, held: int = 0) -> B
     copy = gpu.allocate(buffer.nbytes) if room else gpu.allocate_host(buffer.nbytes)
     gpu.copy(copy, buffer)
     return copy
+
+
+PIECES = 64
+LEAST_KEPT = 64 << 20
+"""Of what is too large to keep, this many pieces are kept, of so many bytes together at least."""
+
+PIECE_ALIGN = 512
+
+
+def pieces(nbytes: int, limit: int) -> list[tuple[int, int]]:
+    """Offsets and sizes: one piece of ``nbytes`` if that is within ``limit``, else evenly spread ones, the first at the
+    start and the last at the end."""
+    if nbytes <= limit:
+        return [(0, nbytes)] if nbytes else []
+    size = max(limit // PIECES // PIECE_ALIGN, 1) * PIECE_ALIGN
+    step = (nbytes - size) / (PIECES - 1)
+    starts = [int(i * step) // PIECE_ALIGN * PIECE_ALIGN for i in range(PIECES)]
+    return [(start, size) for start in starts[:-1]] + [(starts[-1], nbytes - starts[-1])]
 
 
 class Memory:
@@ -123,9 +141,17 @@ class Memory:
         self._moved.clear()
         self._copies.clear()
 
-    def keep(self, storage: int) -> Buffer:
-        """What copy 0 of a storage holds now, kept on the device or the host."""
-        return keep_content(self.gpu, self.buffer(0, storage), self.inputs, self._held)
+    def keep(self, storage: int) -> list[tuple[int, Buffer]]:
+        """What copy 0 of a storage holds now, in pieces with their offsets: all of it, or where there is no room for
+        that, evenly spread ones."""
+        buffer = self.buffer(0, storage)
+        allowed = copies_allowed(self.gpu, self.inputs, self._held)
+        kept = []
+        for offset, nbytes in pieces(buffer.nbytes, max(allowed // 2, LEAST_KEPT)):
+            piece = self.gpu.part(buffer, offset, nbytes)
+            kept.append((offset, keep_content(self.gpu, piece, self.inputs, self._held)))
+            self._held += nbytes
+        return kept
 
     def will_write(self, storages: Sequence[int]) -> None:
         """Nobody's own memory may be shared from now on where these storages are.
@@ -142,9 +168,15 @@ class Memory:
         """Let there be ``replicas`` copies at least."""
         self._copies += [{} for _ in range(replicas - len(self._copies))]
 
-    def restore(self, replica: int, storages: Sequence[int]) -> None:
-        """Enqueue the first content back into some storages of one copy."""
+    def restore(self, replica: int, storages: Sequence[int], timing: bool = False) -> None:
+        """Enqueue the first content back into some storages of one copy.
+
+        For ``timing``, numbers whose first content has moved to the host stay: a card's worth takes seconds to come
+        back, and a kernel takes as long for other numbers. Integers, which may be indices, do come back.
+        """
         for index in storages:
+            if timing and index in self._moved and is_float(self.storages[index].dtype):
+                continue
             source = self._sources[index]
             buffer = self.buffer(replica, index)
             if buffer is not source.pristine:

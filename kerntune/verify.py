@@ -50,6 +50,10 @@ def run_poisoned(program: Program, poison: int, only_written: frozenset[int]) ->
     gpu.synchronize()
 
 
+Outputs = dict[int, list[tuple[int, Buffer]]]
+"""Of each written storage, pieces with their offsets (all of it, unless it is too large to keep)."""
+
+
 @dataclass
 class Verifier:
     """What one program writes, once for each pattern of poison, and others held against it.
@@ -58,7 +62,7 @@ class Verifier:
     """
 
     reference: Program
-    _kept: dict[tuple[int, frozenset[int]], dict[int, Buffer]] = field(default_factory=dict)
+    _kept: dict[tuple[int, frozenset[int]], Outputs] = field(default_factory=dict)
 
     def disagreement(self, program: Program) -> str | None:
         """Where and by how much ``program`` writes something else; None if it agrees."""
@@ -74,7 +78,7 @@ class Verifier:
                 return text
         return None
 
-    def _expected(self, poison: int, only_written: frozenset[int], written: list[int]) -> dict[int, Buffer]:
+    def _expected(self, poison: int, only_written: frozenset[int], written: list[int]) -> Outputs:
         key = (poison, only_written)
         if key not in self._kept or set(self._kept[key]) != set(written):
             memory = self.reference.memory
@@ -83,15 +87,16 @@ class Verifier:
             memory.restore(0, written)
         return self._kept[key]
 
-    def _difference(self, program: Program, expected: dict[int, Buffer]) -> str | None:
-        memory = program.memory
-        for index, before in expected.items():
+    def _difference(self, program: Program, expected: Outputs) -> str | None:
+        gpu, memory = program.gpu, program.memory
+        for index, offset, before in ((i, *piece) for i, kept in expected.items() for piece in kept):
             dtype = memory.storages[index].dtype
-            allowed = tolerance(program.recording, dtype)
-            found = program.gpu.compare(before, memory.buffer(0, index), dtype, allowed)
+            after = gpu.part(memory.buffer(0, index), offset, before.nbytes)
+            found = gpu.compare(before, after, dtype, tolerance(program.recording, dtype))
             if found is not None:
+                where = f" from byte {offset} on" if offset else ""
                 values = f"{found}, dtype {dtype}"
-                return f"it wrote other values than the first candidate into storage {index} ({values})"
+                return f"it wrote other values than the first candidate into storage {index}{where} ({values})"
         return None
 
 

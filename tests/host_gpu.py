@@ -57,6 +57,10 @@ class HostGpu:
         self.host.append(HostBuffer((1 << 50) + sum(b.nbytes for b in self.host), nbytes, bytearray(nbytes)))
         return self.host[-1]
 
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> HostBuffer:
+        assert isinstance(buffer, HostBuffer)
+        return HostBuffer(buffer.address + offset, nbytes, buffer.data[offset : offset + nbytes])
+
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         return compare_bytes(self.read(expected), self.read(actual), dtype, tolerance)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from samples import H100, bytes_of, launch, recording, sha
 from samples import binary as binary_of
 
+from kerntune import memory as memory_room
 from kerntune.errors import ReplayError, UsageError
 from kerntune.launch import Loader, Program
 from kerntune.memory import Memory, encode_floats, make_source
@@ -138,6 +140,35 @@ def test_without_room_on_the_device_the_reference_is_kept_on_the_host() -> None:
     gpu: Any = first.gpu
     assert gpu.host
     assert sum(b.nbytes for b in gpu.buffers) <= gpu.memory_bytes
+
+
+def test_of_what_is_too_large_pieces_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the first 8 and the last 8 bytes of 64."""
+    monkeypatch.setattr(memory_room, "copies_allowed", lambda *args: 0)
+    for name, value in (("PIECES", 2), ("LEAST_KEPT", 16), ("PIECE_ALIGN", 4)):
+        monkeypatch.setattr(memory_room, name, value)
+
+    def off_at(element: int) -> Kernel:
+        def kernel(pointers: list[bytearray]) -> None:
+            double(pointers)
+            pointers[1][4 * element : 4 * element + 4] = bytes([9]) * 4
+
+        return kernel
+
+    assert disagreement(double, off_at(1)) is not None
+    assert "from byte 56 on" in str(disagreement(double, off_at(15)))
+    assert disagreement(double, off_at(8)) is None
+
+
+@given(st.integers(0, 1 << 40), st.integers(1 << 15, 1 << 34))
+def test_pieces_lie_within_are_apart_and_reach_both_ends(nbytes: int, limit: int) -> None:
+    found = memory_room.pieces(nbytes, limit)
+    assert sum(size for _, size in found) <= limit + memory_room.PIECE_ALIGN
+    assert all(0 <= start < start + size <= nbytes for start, size in found)
+    assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(found))
+    if nbytes:
+        assert found[0][0] == 0
+        assert sum(found[-1]) == nbytes
 
 
 def test_a_candidate_that_writes_what_the_reference_only_reads_is_found() -> None:

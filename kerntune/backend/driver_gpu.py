@@ -180,6 +180,10 @@ class DriverGpu:
                 "content of what a kernel writes; use smaller inputs"
             ) from exc
 
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
+        """The same memory."""
+        return borrowed(buffer.address + offset, nbytes, buffer)
+
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         """On the host."""
         data = ctypes.string_at(expected.address, expected.nbytes) if isinstance(expected, HostBuffer) else None

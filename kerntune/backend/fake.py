@@ -177,6 +177,11 @@ class FakeGpu:
         address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
         return self._buffer(address, nbytes)
 
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
+        """As it is now."""
+        assert isinstance(buffer, FakeBuffer)
+        return FakeBuffer(buffer.address + offset, nbytes, buffer.byte)
+
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         """Of the start, which is like the rest."""
         return compare_bytes(self.read(expected, COMPARED), self.read(actual, COMPARED), dtype, tolerance)
