@@ -44,6 +44,7 @@ def tune_call(
         stack.enter_context(capture.active())
         prospects = prospects_of(capture, site, trials.at(site) if trials is not None else None)
         stack.callback(prospects.close)
+        _prepare_launch(capture, prospects)
         _stage_first(capture, site, prospects)
         recorded = record(capture, capture.backend.targets[0])
         index = len(capture.launches) - 1
@@ -56,7 +57,6 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
     for stage in prospects.stages():
         for i, found in prospects.first_compiled(stage):
             if isinstance(found, Compiled):
-                _prepare_launcher(capture, prospects, i, found)
                 capture.stage(site, i, prospects.probes[i])
                 return
             failures.append(FailedTrial(site.kernel, site.candidates[i].config, str(found)))
@@ -64,9 +64,11 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
     raise nothing_left(site, [*refused, *failures])
 
 
-def _prepare_launcher(capture: Capture, prospects: Prospects, i: int, found: Compiled) -> None:
-    """Have Triton build what it launches the winner with (0.6 s of a C compiler, once a signature) while we race."""
-    if capture.backend.name == "cuda":
-        launch = prospects.probes[i].specialized
-        work = (launch.jit, launch.signature, launch.constexprs, launch.attrs, dict(found.metadata))
-        threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher", daemon=True).start()
+def _prepare_launch(capture: Capture, prospects: Prospects) -> None:
+    """Have Triton build what it launches the winner with (0.6 s of a C compiler at worst) while we race."""
+    if capture.backend.name != "cuda" or not prospects.probes:
+        return
+    launch = next(iter(prospects.probes.values())).specialized
+    work = (launch.jit, launch.signature, launch.constexprs, launch.attrs)
+    threading.Thread(target=compat.prepare_driver, name="kerntune-driver", daemon=True).start()
+    threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher", daemon=True).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import triton
 from fake_runs import COMPILER, N, active, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
 from triton import knobs
 
+from kerntune import compat
 from kerntune.backend.fake import FakeBackend, FakeGpu, Rule
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.capture import Capture, Site
@@ -207,6 +209,28 @@ def test_results_that_were_pulled_early_come_again(backend: FakeBackend) -> None
     assert results[0] == first
     assert sorted(i for i, _ in results) == [0, 1, 2, 3]
     assert all(isinstance(found, Compiled) for _, found in results)
+
+
+def test_what_tritons_launch_needs_is_built_meanwhile(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[tuple[Any, ...]] = []
+    for name in ("prepare_driver", "prepare_launcher"):
+        monkeypatch.setattr(compat, name, lambda *args: built.append(args))
+    monkeypatch.setattr(backend, "name", "cuda")
+    capture, site, _ = scaled(backend)
+    tune_call(capture, site)
+    for thread in threading.enumerate():
+        if thread.name in ("kerntune-driver", "kerntune-launcher"):
+            thread.join()
+    driver, (jit, signature, constexprs, _) = sorted(built, key=len)
+    assert driver == ()
+    assert (jit, list(signature), constexprs[4,]) == (scale_kernel, ["x_ptr", "y_ptr", "n", "factor", "BLOCK"], 32)
+
+
+def test_preparing_a_launch_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither without a driver nor for arguments that mean nothing."""
+    compat.prepare_driver()
+    compat.prepare_launcher(None, {"x": "*fp32"}, {}, {})
+    compat.prepare_launcher(None, {"x": "tensordesc<fp32[64]>"}, {}, {})
 
 
 # hooks
