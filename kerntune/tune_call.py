@@ -36,13 +36,14 @@ def tune_call(
     """
     gpu = capture.backend.gpu
     assert gpu is not None
-    if len(site.candidates) >= WORTH_WARMING:
+    stored = trials.at(site) if trials is not None else None
+    if len(site.candidates) >= WORTH_WARMING and (stored is None or not stored.any()):
         capture.compiler.warm(len(site.candidates))
     loader = Loader(gpu)
     with contextlib.ExitStack() as stack:
         stack.callback(loader.close)
         stack.enter_context(capture.active())
-        prospects = prospects_of(capture, site, trials.at(site) if trials is not None else None)
+        prospects = prospects_of(capture, site, stored)
         stack.callback(prospects.close)
         _prepare_launch(capture, prospects)
         _stage_first(capture, site, prospects)
