@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Union
 
 from kerntune.errors import CompileError
 from kerntune.farm.farm import Farm, NotStarted, Outcome
+from kerntune.farm.forks import Crashed, Fronted, fork_count, lower_in_forks
 from kerntune.farm.frontend import (
     Lowered,
     Request,
@@ -97,20 +99,43 @@ class Compilations:
         return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
 
     def _submit(self, requests: Sequence[Request], run: _Run) -> None:
-        """Run the front end and hand each distinct job to the farm at once.
+        """Run the front end and hand each distinct job to the farm as it is made.
 
         While Triton's cache can't be asked yet (:func:`prepare_hashes`), jobs go to the farm unasked; those that it
         turns out to hold are taken back.
         """
         prepare_hashes()
+        asked = len(requests) <= FEW or hashes_are_ready()
+        if asked:
+            requests = [r for r in requests if not self._is_known(r, run)]
         unasked: list[tuple[Request, Future[Outcome] | None]] = []
-        for request in requests:
-            if len(requests) <= FEW or hashes_are_ready():
+        for request, fronted in self._fronted(requests):
+            if not asked and fronted is None and hashes_are_ready():
                 self._take_back(unasked, run)
-                self._guarded(self._admit, request, run)
-            else:
-                unasked.append((request, self._guarded(self._lower, request, run)))
+                if self._is_known(request, run):
+                    continue
+            future = self._guarded(partial(self._lower, fronted=fronted), request, run)
+            unasked += [] if asked else [(request, future)]
         self._take_back(unasked, run)
+
+    @staticmethod
+    def _fronted(requests: Sequence[Request]) -> Iterator[tuple[Request, Fronted]]:
+        """Requests with what forked copies made of them, or to be lowered here."""
+        forks = fork_count(len(requests))
+        if forks < 2 or any(why_in_process(r.launch) for r in requests):
+            return ((r, None) for r in requests)
+        return lower_in_forks(requests, forks)
+
+    def _is_known(self, request: Request, run: _Run) -> bool:
+        """Whether a request's result needs no compiler, and is finished now."""
+        try:
+            if is_stored(request):
+                self._from_cache(request, run)
+                return True
+        except Exception as exc:
+            run.finished.append((request.launch, refusal(request.launch, exc)))
+            return True
+        return False
 
     def _take_back(self, unasked: list[tuple[Request, Future[Outcome] | None]], run: _Run) -> None:
         """Cancel what is in Triton's cache after all, unless a process has it already."""
@@ -119,7 +144,7 @@ class Compilations:
             if future is not None and alone and is_stored(request) and future.cancel():
                 (lowered,) = run.futures.pop(future)
                 run.equals.pop(lowered.identity())
-                self._guarded(self._from_cache, request, run)
+                self._is_known(request, run)
         unasked.clear()
 
     def _guarded(self, step: _Step, request: Request, run: _Run) -> Future[Outcome] | None:
@@ -130,24 +155,18 @@ class Compilations:
             run.finished.append((request.launch, refusal(request.launch, exc)))
             return None
 
-    def _admit(self, request: Request, run: _Run) -> Future[Outcome] | None:
-        """Compile a request where it belongs: nowhere (it is in the cache), here, or on the farm."""
-        if is_stored(request):
-            self._from_cache(request, run)
-            return None
-        return self._lower(request, run)
-
     def _from_cache(self, request: Request, run: _Run) -> None:
         """By ``triton.compile`` in this process, which looks into its cache first."""
         run.finished.append(self._here(request))
-        return None
 
-    def _lower(self, request: Request, run: _Run) -> Future[Outcome] | None:
+    def _lower(self, request: Request, run: _Run, fronted: Fronted = None) -> Future[Outcome] | None:
         """Through the front end and to the farm; None if that is not needed."""
+        if isinstance(fronted, Crashed):
+            raise CompileError(fronted.reason)
         if why_in_process(request.launch):
             self._from_cache(request, run)
             return None
-        lowered = lower(request)
+        lowered = fronted or lower(request)
         identity = lowered.identity()
         again = self._again(lowered, identity)
         if again is not None:
