@@ -77,6 +77,7 @@ class Compiler:
     def compile(self, launch: Specialized) -> Compiled:
         """The compiled kernel of a launch. Raises :class:`CompileError`, with the same text each time."""
         ((_, found),) = self.compile_stream([launch])
+        self.flush()
         if isinstance(found, TrialError):
             raise type(found)(str(found))  # a new one: a raised error holds the frames it went through
         return found
@@ -85,12 +86,18 @@ class Compiler:
         """Compile ahead, several at a time; failures wait for :meth:`compile`."""
         for _ in self.compile_stream(launches):
             pass
+        self.flush()
+
+    def flush(self) -> None:
+        """Wait until all that streams have given is in Triton's own cache too."""
+        self._compilations.flush()
 
     def compile_stream(self, launches: Iterable[Specialized]) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
         """Each launch once, with what came of it, in the order in which they are done: what is known comes first.
 
         The front end of all launches runs before the first result; from then on the processes are never short of work,
-        however long the caller takes between results. Closing the iterator cancels what has not begun.
+        however long the caller takes between results. Closing the iterator cancels what has not begun. Kernels are
+        written to Triton's cache meanwhile; :meth:`flush` waits for that.
         """
         by_key: dict[str, list[Specialized]] = {}
         for launch in launches:

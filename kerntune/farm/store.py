@@ -17,6 +17,10 @@ Group = dict[str, str]
 """Paths of a kernel's files in Triton's cache, by their names."""
 
 
+THREADS = 4
+"""On a slow file system a new file takes 10 ms, most of it waiting."""
+
+
 @dataclass(frozen=True)
 class Made:
     """What the farm made of a request, with the words of Triton's ``CompiledKernel`` for what both have."""
@@ -41,7 +45,7 @@ class Made:
 class Store:
     """Writes kernels to Triton's cache behind the caller's back: eight small files each take longer than to race one.
 
-    One thread, started when there is something to write; :meth:`flush` waits for it.
+    In a few threads, started when there is something to write; :meth:`flush` waits for them.
     """
 
     def __init__(self) -> None:
@@ -51,12 +55,12 @@ class Store:
     def put(self, lowered: Lowered, done: Done) -> Future[Group]:
         """Write a kernel's files soon."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "kerntune-store")
+            self._pool = ThreadPoolExecutor(THREADS, "kerntune-store")
         self._open.append(self._pool.submit(store, lowered, done))
         return self._open[-1]
 
     def flush(self) -> None:
-        """Wait until everything is written, and end the thread. Raises what writing raised."""
+        """Wait until everything is written, and end the threads. Raises what writing raised."""
         pool, self._pool = self._pool, None
         done, self._open = self._open, []
         wait(done)

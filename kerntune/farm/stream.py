@@ -75,7 +75,7 @@ class Compilations:
     def stream(self, launches: Sequence[Specialized]) -> Iterator[Result]:
         """Each launch's result as it comes, cached ones first. The front end runs here, before the first result.
 
-        When it ends, or is closed, what came of it is in Triton's cache.
+        What came of it is in Triton's cache after :meth:`flush`.
         """
         run = _Run()
         try:
@@ -86,7 +86,10 @@ class Compilations:
         finally:
             for future in run.futures:
                 future.cancel()
-            self._store.flush()
+
+    def flush(self) -> None:
+        """Wait until all kernels so far are in Triton's cache."""
+        self._store.flush()
 
     def _requests(self, launches: Sequence[Specialized], run: _Run) -> list[Request]:
         """Launches in Triton's words, longest-expected first."""
