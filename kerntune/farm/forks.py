@@ -134,8 +134,7 @@ def _end(copy: _Copy) -> None:
 
 def _fork(requests: Sequence[Request], indices: list[int]) -> _Copy:
     read, write = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of threads; see the module's docstring
         pid = os.fork()
@@ -155,10 +154,16 @@ def _serve(write: int, requests: Sequence[Request], indices: list[int]) -> NoRet
         os.closerange(PIPE + 1, os.sysconf("SC_OPEN_MAX"))
         for index in indices:
             _write(frame(_front(index, requests[index])))
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
     finally:
         os._exit(0)
+
+
+def _flush() -> None:
+    """What waits to be printed is printed once; what a kernel prints while it is compiled, too."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, or none
+            stream.flush()
 
 
 def _front(index: int, request: Request) -> Front:

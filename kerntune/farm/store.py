@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -49,20 +50,23 @@ class Store:
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._open: list[Future[Group]] = []
 
     def put(self, lowered: Lowered, done: Done) -> Future[Group]:
         """Write a kernel's files soon."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, "kerntune-store")
-        self._open.append(self._pool.submit(store, lowered, done))
-        return self._open[-1]
+        with self._lock:
+            self._pool = self._pool or ThreadPoolExecutor(THREADS, "kerntune-store")
+            future = self._pool.submit(store, lowered, done)
+            self._open.append(future)
+        return future
 
     def flush(self) -> None:
         """Wait until everything is written, and end the threads. Raises what writing raised."""
-        pool, self._pool = self._pool, None
-        done, self._open = self._open, []
+        with self._lock:
+            pool, self._pool = self._pool, None
+            done, self._open = self._open, []
         wait(done)
         if pool is not None:
             pool.shutdown()
