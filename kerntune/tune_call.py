@@ -16,10 +16,6 @@ from kerntune.trials import Trials
 from kerntune.tuner import Tuned, nothing_left, tune
 from kerntune.verify import Verify
 
-WORTH_WARMING = 4
-"""With fewer candidates, processes start one by one as there is work for them."""
-
-
 def tune_call(
     capture: Capture,
     site: Site,
@@ -37,8 +33,7 @@ def tune_call(
     gpu = capture.backend.gpu
     assert gpu is not None
     stored = trials.at(site) if trials is not None else None
-    if len(site.candidates) >= WORTH_WARMING and (stored is None or not stored.any()):
-        capture.compiler.warm(len(site.candidates))
+    capture.compiler.warm(1 if stored is not None and stored.any() else len(site.candidates))
     loader = Loader(gpu)
     with contextlib.ExitStack() as stack:
         stack.callback(loader.close)
