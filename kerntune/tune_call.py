@@ -16,6 +16,7 @@ from kerntune.trials import Trials
 from kerntune.tuner import Tuned, nothing_left, tune
 from kerntune.verify import Verify
 
+
 def tune_call(
     capture: Capture,
     site: Site,
