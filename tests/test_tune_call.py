@@ -83,8 +83,8 @@ def test_candidates_race_while_others_are_compiled(backend: FakeBackend, monkeyp
     events: list[str] = []
     stream = Compiler.compile_stream
 
-    def told(compiler: Compiler, launches: Any) -> Any:
-        for launch, found in stream(compiler, launches):
+    def told(compiler: Compiler, *args: Any) -> Any:
+        for launch, found in stream(compiler, *args):
             events.append("compiled")
             yield launch, found
 
@@ -173,8 +173,8 @@ class World:
         compiler = Compiler(COMPILER.farm)
         stream = compiler.compile_stream
 
-        def told(launches: Any) -> Any:
-            for launch, found in stream(launches):
+        def told(*args: Any) -> Any:
+            for launch, found in stream(*args):
                 self.compiled.add(int(launch.constexpr_texts()["BLOCK"]))
                 yield launch, found
 

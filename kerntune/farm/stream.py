@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
 from functools import partial
@@ -72,14 +72,18 @@ class Compilations:
         prepare_hashes()
         self.farm.warm(jobs)
 
-    def stream(self, launches: Sequence[Specialized]) -> Iterator[Result]:
+    def stream(self, launches: Sequence[Specialized], made_before: Collection[int] = ()) -> Iterator[Result]:
         """Each launch's result as it comes, cached ones first. The front end runs here, before the first result.
 
-        What came of it is in Triton's cache after :meth:`flush`.
+        What came of it is in Triton's cache after :meth:`flush`. Launches whose ``id`` is in ``made_before`` are
+        probably there already: they wait until it can be asked.
         """
         run = _Run()
         try:
-            self._submit(self._requests(launches, run), run)
+            requests = self._requests(launches, run)
+            new = [r for r in requests if id(r.launch) not in made_before]
+            self._submit(new, run, patient=not made_before and len(new) <= FEW)
+            self._submit([r for r in requests if id(r.launch) in made_before], run, patient=True)
             yield from run.finished
             for future in as_completed(list(run.futures)):
                 yield from self._finish(future.result(), run.futures.pop(future))
@@ -101,14 +105,14 @@ class Compilations:
                 run.finished.append((launch, refusal(launch, exc)))
         return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
 
-    def _submit(self, requests: Sequence[Request], run: _Run) -> None:
+    def _submit(self, requests: Sequence[Request], run: _Run, patient: bool = False) -> None:
         """Run the front end and hand each distinct job to the farm as it is made.
 
         While Triton's cache can't be asked yet (:func:`prepare_hashes`), jobs go to the farm unasked; those that it
-        turns out to hold are taken back.
+        turns out to hold are taken back. ``patient`` ones wait.
         """
         prepare_hashes()
-        asked = len(requests) <= FEW or hashes_are_ready()
+        asked = patient or hashes_are_ready()
         if asked:
             requests = [r for r in requests if not self._is_known(r, run)]
         unasked: list[tuple[Request, Future[Outcome] | None]] = []
@@ -144,11 +148,19 @@ class Compilations:
         """Cancel what is in Triton's cache after all, unless a process has it already."""
         for request, future in unasked:
             alone = future is not None and len(run.futures.get(future, ())) == 1
-            if future is not None and alone and is_stored(request) and future.cancel():
+            if future is not None and alone and self._needs_no_compiler(request) and future.cancel():
                 (lowered,) = run.futures.pop(future)
                 run.equals.pop(lowered.identity())
                 self._is_known(request, run)
         unasked.clear()
+
+    @staticmethod
+    def _needs_no_compiler(request: Request) -> bool:
+        """Whether a request is in Triton's cache, or can't even be asked for."""
+        try:
+            return is_stored(request)
+        except Exception:
+            return True
 
     def _guarded(self, step: _Step, request: Request, run: _Run) -> Future[Outcome] | None:
         """A step for one request, whose error is its result."""
