@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -53,6 +54,7 @@ class Store:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._open: list[Future[Group]] = []
+        self._told = False
 
     def put(self, lowered: Lowered, done: Done) -> Future[Group]:
         """Write a kernel's files soon."""
@@ -63,15 +65,18 @@ class Store:
         return future
 
     def flush(self) -> None:
-        """Wait until everything is written, and end the threads. Raises what writing raised."""
+        """Wait until everything is written, and end the threads. What can't be written is told once, and not fatal."""
         with self._lock:
             pool, self._pool = self._pool, None
             done, self._open = self._open, []
         wait(done)
         if pool is not None:
             pool.shutdown()
-        for future in done:
-            future.result()
+        errors = [error for future in done if (error := future.exception()) is not None]
+        if errors and not self._told:
+            self._told = True
+            text = f"compiled kernels can't be kept in Triton's cache: {errors[0]}"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def is_stored(request: Request) -> bool:

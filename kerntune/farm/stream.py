@@ -212,7 +212,7 @@ class Compilations:
             sys.stderr.write(outcome.output)  # dumps and remarks that were asked for by environment variables
             identity = equal[0].identity()
             for lowered in equal:
-                yield self._keep(lowered, outcome.answer, identity)
+                yield self._kept(lowered, outcome.answer, identity)
         else:
             died = isinstance(outcome.answer, Died)
             why = self._made[equal[0].identity()] = with_words(outcome.answer.reason, outcome.output, last=died)
@@ -228,6 +228,12 @@ class Compilations:
                 yield self._here(lowered.request)
             except Exception as exc:
                 yield lowered.request.launch, refusal(lowered.request.launch, exc)
+
+    def _kept(self, lowered: Lowered, done: Done, identity: str) -> Result:
+        try:
+            return self._keep(lowered, done, identity)
+        except Exception as exc:  # Triton refuses to hash some kernels: what they name may change
+            return lowered.request.launch, refusal(lowered.request.launch, exc)
 
     def _keep(self, lowered: Lowered, done: Done, identity: str) -> Result:
         if done.times:
