@@ -18,13 +18,14 @@ from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_name
 NAME = "autotune"
 
 SIGNATURE = (
-    "autotune(tolerance, floor, strict, missing, candidates, scope, name, static): tune and compare this test's "
-    "kernels under --kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a "
-    "smaller slowdown never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a "
-    "baseline. candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. scope='kernels'|'op': "
-    "what is timed. name='forward': name of the test's one call. static={'registers': 0.1, 'spills': 'warn', 'all': "
-    "True}: rules of the static gate, each a share, fail, warn or off, and whether every candidate config is "
-    "compiled. A marker closer to the test overrides."
+    "autotune(tolerance, floor, strict, missing, candidates, scope, name, static, interpret): tune and compare this "
+    "test's kernels under --kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or "
+    "'0.5us': a smaller slowdown never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': "
+    "without a baseline. candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. "
+    "scope='kernels'|'op': what is timed. name='forward': name of the test's one call. static={'registers': 0.1, "
+    "'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or off, and whether every "
+    "candidate config is compiled. interpret={'rows': 64}: the test's parameters under --kerntune-interpret. A marker "
+    "closer to the test overrides."
 )
 
 
@@ -37,6 +38,8 @@ class Marker:
     candidates: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     scope: str | None = None
     name: str | None = None
+    interpret: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the test's parameters while kernels are interpreted."""
 
     def over(self, defaults: Policy) -> Policy:
         """``defaults`` with the marker's fields instead; static rules one by one."""
@@ -56,7 +59,14 @@ def read_marker(item: pytest.Item) -> Marker:
             said["static"] = said["static"].over(values["static"])
         values.update(said)
     policy = {field: values[key] for key, field in _POLICY_FIELD.items() if key in values}
-    return Marker(bool(marks), policy, values.get("candidates", {}), values.get("scope"), values.get("name"))
+    return Marker(
+        bool(marks),
+        policy,
+        values.get("candidates", {}),
+        values.get("scope"),
+        values.get("name"),
+        values.get("interpret", {}),
+    )
 
 
 def _values(mark: pytest.Mark, nodeid: str) -> dict[str, Any]:
@@ -82,6 +92,12 @@ def _missing(value: object, where: str) -> Missing:
 
 def _scope(value: object, where: str) -> str:
     return parse_choice(value, SCOPES, where)
+
+
+def _small(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+        raise UsageError(f"{where}: {value!r} is no mapping from the test's parameters to small values: {{'rows': 64}}")
+    return dict(value)
 
 
 def _candidates(value: object, where: str) -> dict[str, tuple[Config, ...]]:
@@ -135,6 +151,7 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "scope": _scope,
     "name": parse_name,
     "static": parse_static,
+    "interpret": _small,
 }
 
 _POLICY_FIELD = {
