@@ -13,7 +13,7 @@ from kerntune.launch import Program
 from kerntune.measure.base import Slot
 from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import GraphSlot
-from kerntune.measure.timing import rotated_copies, same_kind, slot_for
+from kerntune.measure.timing import same_kind, slot_for
 from kerntune.recording import Recording
 from kerntune.stats import median
 
@@ -143,8 +143,8 @@ def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
     """The trials, or where graphs of them are many and costly, those that small graphs don't rule out."""
     fastest = min((t.estimate for t in trials), default=0.0)
     worth_it = len(trials) > MANY and fastest < SHORT_NS
-    copies = rotated_copies(trials[0].program, fastest) if worth_it else 0
-    if not copies:
+    copies = trials[0].program.memory.rotation(trials[0].recording) if worth_it else 1
+    if copies < 2:
         return list(trials)
     few = min(copies, SMALL_GRAPH)
     times = [_small_graph(t.program, few) for t in trials]
