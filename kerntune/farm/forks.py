@@ -32,6 +32,9 @@ EACH = 3
 SILENCE_SECONDS = 20.0
 """A copy that says nothing for so long hangs (a lock that another thread held when it was forked)."""
 
+SWITCH = "KERNTUNE_FORKS"
+"""Environment variable for processes that can't be forked safely: ``0`` runs the front end in this process."""
+
 PIPE = 3
 """The descriptor that a copy writes to; all above are closed, so that it holds nobody's pipe open."""
 
@@ -67,9 +70,10 @@ class _Copy:
 
 
 def fork_count(requests: int) -> int:
-    """Copies that so many requests are worth on this machine: none where cores are few."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "fork") else 0
-    return min(MAX_FORKS, cores // 2, requests // EACH)
+    """Copies that so many requests are worth on this machine: none where cores are few, or ``KERNTUNE_FORKS`` is 0."""
+    if os.environ.get(SWITCH) == "0" or not hasattr(os, "fork"):
+        return 0
+    return min(MAX_FORKS, len(os.sched_getaffinity(0)) // 2, requests // EACH)
 
 
 def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Request, Fronted]]:

@@ -119,3 +119,5 @@ def test_a_whole_stream_through_copies(farm, two, monkeypatch):
 def test_copies_are_few_where_they_would_not_pay(monkeypatch, cores, launches, copies):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(cores))
     assert fork_count(launches) == copies
+    monkeypatch.setenv("KERNTUNE_FORKS", "0")
+    assert fork_count(launches) == 0
