@@ -114,6 +114,12 @@ class Compiler:
             found = self._remember(launch, result)
             yield from ((same, found) for same in by_key[launch.key()])
 
+    def missing(self, launches: Iterable[Specialized]) -> int:
+        """How many of them this process has not compiled yet."""
+        keys = {launch.key() for launch in launches}
+        with self._lock:
+            return len(keys - self._done.keys())
+
     def warm(self, jobs: int) -> None:
         """Start what compiling ``jobs`` launches will need, and don't wait for it."""
         self._compilations.warm(jobs)

@@ -46,6 +46,11 @@ class Prospects:
         yield sorted(slower)
         yield sorted(failed)
 
+    def to_compile(self) -> int:
+        """How many candidates a compiler will probably be asked for: not those of earlier runs, nor of this process."""
+        new = [p.specialized for i, p in self.probes.items() if i not in {*self.known.ran, *self.known.failed}]
+        return self.capture.compiler.missing(new)
+
     def first_compiled(self, indices: Sequence[int]) -> Iterator[Result]:
         """As :meth:`compiled`, for a caller who stops early; the next :meth:`compiled` of the same candidates has
         these results again and goes on."""

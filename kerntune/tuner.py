@@ -73,7 +73,9 @@ def tune(
     site = capture.launches[index].site
     assert site is not None
     stored = trials.at(site) if trials is not None else None
-    prospects = prospects or prospects_of(capture, site, stored)
+    if prospects is None:
+        prospects = prospects_of(capture, site, stored)
+        capture.compiler.warm(prospects.to_compile())
     with contextlib.closing(_Tuning(capture, recorded, index, loader, incumbent, prospects, verify_mode(verify))) as it:
         it.progress = progress
         it.look_up()

@@ -201,6 +201,25 @@ def test_one_config_more_compiles_and_runs_it_and_its_contenders(backend: FakeBa
     assert len(TrialCache(tmp_path).entries()) == 5
 
 
+def test_processes_are_started_for_what_is_new_alone(backend: FakeBackend, tmp_path: Path) -> None:
+    trials = Trials(Winners(WinnerCache(tmp_path), TuneMode.AUTO, backend.gpu))
+    compiler = Compiler(COMPILER.farm)
+
+    def left(*blocks: int) -> int:
+        x = torch.empty(N, device="cuda")
+        kernel = triton.autotune(configs(*blocks), key=["n"])(scale_kernel)
+        capture, site = site_of(backend, kernel, x, x, N, 2.0, compiler=compiler)
+        with capture.active():
+            return prospects_of(capture, site, trials.at(site)).to_compile()
+
+    assert left(*BLOCKS) == 4
+    x = torch.empty(N, device="cuda")
+    capture, site = site_of(backend, triton.autotune(configs(64, 128), key=["n"])(scale_kernel), x, x, N, 2.0,
+                            compiler=compiler)  # fmt: skip
+    tune_call(capture, site)
+    assert left(*BLOCKS) == 2
+
+
 def test_results_that_were_pulled_early_come_again(backend: FakeBackend) -> None:
     capture, site, _ = scaled(backend)
     with capture.active():
