@@ -92,6 +92,7 @@ def test_it_ends_when_nobody_is_there_to_ask(nursery):
     with tempfile.TemporaryFile() as output:
         child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
         assert child is not None
+        assert child.stdout.read(4), "it has said hello"
         child.stdin.close()
         child.stdout.close()
         assert child.wait(20) in (0, -signal.SIGKILL), "at the end of its input, or by itself with its group"
