@@ -17,7 +17,7 @@ from kerntune.measure.base import PROTOCOL_VERSION, TimingProtocol
 from kerntune.policy import TuneMode
 from kerntune.winners import Winners, exact_arguments, text_of
 
-RACE_VERSION = 1
+RACE_VERSION = 2
 """Raised whenever a change of the race makes its times incomparable with stored ones."""
 
 PROTOCOL = f"race/{RACE_VERSION}, timing/{PROTOCOL_VERSION}"
@@ -76,6 +76,10 @@ class SiteTrials:
     key: TrialKey
     environment: Environment
     blind: bool = False
+
+    def any(self) -> bool:
+        """Whether earlier runs have left anything for this question, under whatever environment."""
+        return not self.blind and bool(self.cache.of(self.key))
 
     def known(self, probes: Mapping[int, Probe]) -> Known:
         """What is known of the probed candidates, under an environment like today's."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, BinaryIO, Union
+from collections.abc import Iterator
+from typing import Any, BinaryIO, TypeVar, Union
 
 import msgspec
+
+from kerntune.kernels.writes import Access
 
 MAX_FRAME = 1 << 30
 """Bytes of one frame. The stages of a large kernel are a few MB together; more than this is a damaged stream."""
@@ -38,6 +41,17 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="job"):
     metadata: bytes
 
 
+class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What takes milliseconds to find out of a compiled kernel, and needs nothing of the parent's process.
+
+    ``ttir`` is without source locations; ``bare`` the assembly text as a code identity sees it.
+    """
+
+    ttir: str
+    bare: str
+    access: Access
+
+
 class Done(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
     """A compiled kernel: what each stage made (text as UTF-8), the grown metadata, microseconds by stage.
 
@@ -48,6 +62,7 @@ class Done(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
     metadata: bytes
     times: list[tuple[str, int]]
     address_space: int = 0
+    facts: Facts | None = None
 
     @property
     def seconds(self) -> float:
@@ -69,7 +84,10 @@ _answers = msgspec.msgpack.Decoder(Answer)
 _jobs = msgspec.msgpack.Decoder(Job)
 
 
-def frame(message: Answer | Job) -> bytes:
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
+
+
+def frame(message: msgspec.Struct) -> bytes:
     """A message with its length before it. Raises TypeError for an option that is not plain data."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
@@ -84,6 +102,20 @@ def answer_in(buffer: bytes | bytearray) -> Answer | None:
         raise ValueError(f"a frame of {size} bytes")
     end = _LENGTH.size + size
     return None if len(buffer) < end else _answers.decode(memoryview(buffer)[_LENGTH.size : end])
+
+
+def frames_in(buffer: bytearray, kind: type[_Kind]) -> Iterator[_Kind]:
+    """The complete messages at the start of ``buffer``, taken out of it. ValueError if one is damaged."""
+    while len(buffer) >= _LENGTH.size:
+        (size,) = _LENGTH.unpack_from(buffer)
+        if size > MAX_FRAME:
+            raise ValueError(f"a frame of {size} bytes")
+        end = _LENGTH.size + size
+        if len(buffer) < end:
+            return
+        body = bytes(buffer[_LENGTH.size : end])
+        del buffer[:end]
+        yield msgspec.msgpack.decode(body, type=kind)
 
 
 def read_job(stream: BinaryIO) -> Job | None:

@@ -17,10 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from kerntune.device import Target
+from kerntune.farm.facts import facts_of
 from kerntune.farm.protocol import Answer, Done, Failed, Hello, Job, frame, read_job
 
 MESSAGE = 4000
 """Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
+
+NICE = 3
+"""Whoever asks comes first: it has the front end to run, and results to look at while others are compiled."""
 
 LONE_CHECK_MS = 2000
 """How often a busy worker looks whether the process that asked is still there."""
@@ -55,7 +60,9 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _limit(memory: int) -> None:
-    """Bound the address space of this process and of each ptxas; no core dumps; first choice of the OOM killer."""
+    """Bound the address space of this process and of each ptxas; no core dumps; first choice of the OOM killer, last of
+    the scheduler."""
+    os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -109,7 +116,12 @@ def _compile(job: Job) -> Answer:
         times.append((name, int((time.perf_counter() - start) * 1e6)))
         made[name] = module if isinstance(module, bytes) else str(module).encode()
     del context  # lives as long as the modules do
-    return Done(made, json.dumps(metadata, default=vars).encode(), times, _address_space())
+    facts = facts_of(_target(job), {"ttir": job.ir.encode(), **made}) if job.ext == "ttir" or "ttir" in made else None
+    return Done(made, json.dumps(metadata, default=vars).encode(), times, _address_space(), facts)
+
+
+def _target(job: Job) -> Target:
+    return Target(job.backend, str(job.arch), job.warp_size)
 
 
 def options_from(backend: Any, fields: dict[str, Any]) -> Any:
