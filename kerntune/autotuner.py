@@ -19,11 +19,11 @@ from kerntune.cache import Winner, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
 from kerntune.errors import BackendError, ConfigError, MeasurementError, UsageError
-from kerntune.launch import Loader
 from kerntune.policy import TuneMode
-from kerntune.recorder import record
 from kerntune.trials import Trials
-from kerntune.tuner import Tuned, tune
+from kerntune.tune_call import tune_call
+from kerntune.tuner import Tuned
+from kerntune.verify import Verify, verify_mode
 from kerntune.winners import Winners
 
 
@@ -40,6 +40,7 @@ def autotune(
     use_cuda_graph: bool = False,
     do_bench: Callable[..., Any] | None = None,
     cache_results: bool = True,
+    verify: str | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
 
@@ -47,24 +48,34 @@ def autotune(
     kernel alone (``warmup``, ``rep``, ``use_cuda_graph`` and ``do_bench`` are accepted and not needed); what the kernel
     writes is found from its code, saved and restored, so ``restore_value`` is not needed; winners are kept on disk
     unless ``cache_results`` is False. Hooks run outside every timed window.
+
+    ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
+    ``finalists`` or ``all``. A config that writes something else than the first has failed.
     """
 
     if not configs:
         raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
 
+    mode = verify_mode(verify) if verify else None
+
     def decorate(fn: Any) -> Autotuner:
         names = fn.arg_names
-        return Autotuner(
+        tuner = Autotuner(
             fn, names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
             prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
+        tuner.verify = mode
+        return tuner
 
     return decorate
 
 
 class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types here
     """Triton's autotuner with another engine: same attributes, same calls, from any thread."""
+
+    verify: Verify | None = None
+    """Whose results are compared; None leaves it to ``KERNTUNE_VERIFY``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._named = threading.local()
@@ -171,13 +182,12 @@ def _tune(
         return _launch(tuner, site.originals[found], named, args, kwargs)
     _refuse_graph_capture(site.kernel)
     with backend.gpu.lock():
-        with capture.active():
-            result = capture.launch(site)
-        backend.gpu.synchronize()
-        _settle(tuner, capture, winners, backend, keep)
+        winner = _settle(tuner, capture, site, winners, keep)
     tuner.bench_time = time.perf_counter() - begin
     _tell(tuner, site, tuner.bench_time, {**named, **kwargs})
-    return result
+    config = site.originals[winner]
+    tuner.pre_hook({**named, **kwargs, **config.all_kwargs()}, reset_only=True)  # as Triton's does after it has tuned
+    return _launch(tuner, config, named, args, kwargs)
 
 
 def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:
@@ -186,24 +196,16 @@ def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:
         tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
 
 
-def _settle(tuner: Any, capture: Capture, winners: Winners, backend: Backend, keep: bool) -> None:
-    for index, pending in enumerate(capture.launches):
-        site = pending.site
-        if site is None or site.tuner is not tuner:
-            continue
-        assert backend.gpu is not None
-        loader = Loader(backend.gpu)
-        try:
-            with capture.active():
-                recorded = record(capture, backend.targets[0])
-                trials = Trials(winners) if keep else None
-                tuned = tune(capture, recorded, index, loader, incumbent=winners.incumbent(site), trials=trials)
-        finally:
-            loader.close()
-        site.settle(tuned.winner)
-        tuner.configs_timings = timings_of(site, tuned)
-        if keep:
-            winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+def _settle(tuner: Any, capture: Capture, site: Site, winners: Winners, keep: bool) -> int:
+    """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
+    trials = Trials(winners) if keep else None
+    incumbent, verify = winners.incumbent(site), getattr(tuner, "verify", None)
+    tuned = tune_call(capture, site, incumbent=incumbent, trials=trials, verify=verify)
+    site.settle(tuned.winner)
+    tuner.configs_timings = timings_of(site, tuned)
+    if keep:
+        winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+    return tuned.winner
 
 
 def tune_mode() -> TuneMode:

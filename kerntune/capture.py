@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kerntune import compat
@@ -46,7 +47,7 @@ class Site:
     """Tells the user's tuner which candidate won."""
 
     tuner: Any = None
-    originals: Sequence[Any] = ()
+    originals: list[Any] = field(default_factory=list)
     """The user's tuner object and its configs, candidate by candidate; nothing for candidates from a marker."""
 
     writes_arguments: bool = False
@@ -63,6 +64,8 @@ class Pending:
     specialized: dict[Target, Specialized | TrialError]
     grid: tuple[int, int, int]
     site: Site | None = None
+    ran: bool = True
+    """Whether it was launched, on the user's own tensors."""
 
     @property
     def kernel(self) -> str:
@@ -329,24 +332,65 @@ class Capture:
         finally:
             JITFunction.run = original
 
+    def stage(self, site: Site, index: int, probe: Probe) -> None:
+        """Note a site's launch with candidate ``index`` as :meth:`launch` does, but launch nothing.
+
+        First content is what the candidate's hooks leave, which they do on a copy: the user's tensors stay as they are.
+        """
+        site.chosen = index
+        launch = probe.specialized
+        hooked = site.writes_arguments or site.candidates[index].hook is not None
+        if self.backend.gpu is not None and hooked:
+            with self._undoing(site, [site.candidates[index]]):
+                self._probe(site, site.candidates[index], launch.target)
+                self.plan.observe(self.compiler.compile(launch), launch)
+        self.launches.append(Pending(launch.jit, {launch.target: launch}, probe.grid, site, ran=False))
+
     def probe(self, site: Site, index: int, target: Target | None = None) -> Probe:
         """What candidate ``index`` of a site would launch; nothing runs but its hook, whose writes are undone.
 
         For ``target``, else for the backend's first. Only inside :meth:`active`. Raises what specializing raises.
         """
-        candidate = site.candidates[index]
+        with self._undoing(site, [site.candidates[index]]):
+            return self._probe(site, site.candidates[index], target or self.backend.targets[0])
+
+    def probe_all(self, site: Site) -> dict[int, Probe | Exception]:
+        """:meth:`probe` of each candidate, or why it can't be specialized. What hooks write is undone at the end."""
+        found: dict[int, Probe | Exception] = {}
+        with self._undoing(site, site.candidates):
+            for i, candidate in enumerate(site.candidates):
+                try:
+                    found[i] = self._probe(site, candidate, self.backend.targets[0])
+                except (TrialError, ConfigError) as exc:
+                    found[i] = exc
+        return found
+
+    def _undoing(self, site: Site, candidates: Sequence[Candidate]) -> contextlib.AbstractContextManager[None]:
+        hooked = site.writes_arguments or any(c.hook is not None for c in candidates)
+        return self.plan.preserving(site.arguments.values() if hooked else ())
+
+    def _probe(self, site: Site, candidate: Candidate, target: Target) -> Probe:
         seen: list[tuple[Any, Sequence[Any], dict[str, Any]]] = []
         self._local.probe = seen
         try:
-            with self.plan.preserving(site.arguments.values() if candidate.hook or site.writes_arguments else ()):
-                if candidate.hook is not None:
-                    candidate.hook({**site.arguments, **candidate.config.all_kwargs()})
-                site.run(candidate.config.all_kwargs())
+            if candidate.hook is not None:
+                candidate.hook({**site.arguments, **candidate.config.all_kwargs()})
+            site.run(candidate.config.all_kwargs())
         finally:
             self._local.probe = None
         jit, args, kwargs = seen[-1]
-        launch = self._specialize(jit, args, kwargs, target or self.backend.targets[0])
+        launch = self._specialize(jit, args, kwargs, target)
         return Probe(launch, self._grid(jit, kwargs.get("grid"), launch.bound, kwargs, launch.options.num_warps))
+
+    @staticmethod
+    def add_candidate(site: Site, like: int, config: Config) -> int:
+        """One candidate more, which differs from ``like`` in options alone; its index."""
+        site.candidates += (replace(site.candidates[like], config=config),)
+        if site.originals:
+            original = copy.copy(site.originals[like])
+            original.num_stages = config.num_stages
+            site.originals.append(original)
+        return len(site.candidates) - 1
 
 
 _ACTIVE = threading.Lock()

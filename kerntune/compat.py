@@ -106,6 +106,34 @@ def source_of(jit: Any, signature: Any, constexprs: Any, attrs: Any) -> Any:
     return ASTSource(jit, signature, constexprs, attrs)
 
 
+def prepare_driver() -> None:
+    """Have Triton's driver ready: it builds a C module (0.4 s) where Triton's cache has none.
+
+    A help, no need: whatever goes wrong will be said by the first launch. The same goes for :func:`prepare_launcher`.
+    """
+    from triton.runtime.driver import driver
+
+    with contextlib.suppress(Exception):
+        _ = driver.active
+
+
+def prepare_launcher(jit: Any, signature: Any, constexprs: Any, attrs: Any) -> None:
+    """Have the C module built that Triton 3.6 needs for launches of a signature (0.2 s, then it is in Triton's cache).
+
+    Later ones need none. Not for tensor descriptors, whose launcher depends on what the compiler makes of them.
+    """
+    from types import SimpleNamespace
+
+    from triton.backends.nvidia import driver
+
+    if not hasattr(driver, "make_launcher") or "tensordesc" in str(signature):
+        return
+    unused = dict.fromkeys(("global_scratch_size", "global_scratch_align", "profile_scratch_size"), 0)
+    unused |= dict.fromkeys(("profile_scratch_align", "launch_cooperative_grid", "launch_pdl"), 0)
+    with contextlib.suppress(Exception):
+        driver.CudaLauncher(source_of(jit, signature, constexprs, attrs), SimpleNamespace(**unused))
+
+
 _DESCRIPTOR = re.compile(r"tensordesc(?:_im2col)?<([^[>]*)\[([^\]]*)\]")
 
 

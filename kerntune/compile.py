@@ -5,26 +5,24 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from kerntune import compat
-from kerntune.binary.identity import code_identity, text_identity
-from kerntune.binary.stages import stage_hashes, strip_locations
+from kerntune.binary.identity import identity_of, text_identity
+from kerntune.binary.stages import STAGES, stage_hashes
 from kerntune.device import Target
 from kerntune.errors import TrialError
+from kerntune.farm.facts import ASSEMBLY, facts_of
 from kerntune.farm.farm import Farm
+from kerntune.farm.store import Made
 from kerntune.farm.stream import Compilations
 from kerntune.kernels.specialize import Specialized
-from kerntune.kernels.writes import Access, access_of
+from kerntune.kernels.writes import Access
 from kerntune.recording import Binary, Scratch
-
-ASSEMBLY: dict[str, tuple[Literal["ptx", "amdgcn"], Literal["cubin", "hsaco"]]] = {
-    "cuda": ("ptx", "cubin"),
-    "hip": ("amdgcn", "hsaco"),
-}
-"""Per backend: the last text stage and the binary stage of Triton's pipeline."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +35,30 @@ class Compiled:
     asm: str
     access: Access
     metadata: Mapping[str, Any]
-    stages: Mapping[str, str]
-    """A hash of each compiler stage's text, in their order (:func:`kerntune.binary.stages.stage_hashes`)."""
-
     compiled_for: Mapping[str, str]
     """What the launch was specialized for, by argument, constant and option, for people."""
 
     seconds: float | None = None
     """What the compiler took; None where its cache answered."""
+
+    files: Callable[[], Mapping[str, str]] = field(default=dict, compare=False, repr=False)
+    """Paths of the kernel's files in Triton's cache, by their names."""
+
+    @cached_property
+    def stages(self) -> Mapping[str, str]:
+        """A hash of each compiler stage's text, in their order (:func:`kerntune.binary.stages.stage_hashes`).
+
+        Read from Triton's cache when it is asked for, which is for winners only: it takes 20 ms. Empty if that is gone.
+        """
+        try:
+            return stage_hashes(_texts(self.files()), ASSEMBLY[self._backend][0])
+        except OSError:
+            return {}
+
+    @property
+    def _backend(self) -> str:
+        """``cuda`` or ``hip``."""
+        return "cuda" if self.binary.kind == "cubin" else "hip"
 
 
 class Compiler:
@@ -89,6 +103,10 @@ class Compiler:
             found = self._remember(launch, result)
             yield from ((same, found) for same in by_key[launch.key()])
 
+    def warm(self, jobs: int) -> None:
+        """Start what compiling ``jobs`` launches will need, and don't wait for it."""
+        self._compilations.warm(jobs)
+
     @property
     def farm(self) -> Farm:
         """The processes that compile."""
@@ -111,10 +129,11 @@ class Compiler:
 
 
 def describe(launch: Specialized, kernel: Any) -> Compiled:
-    """What is kept of Triton's ``CompiledKernel``."""
+    """What is kept of Triton's ``CompiledKernel``, or of what the farm made."""
     asm_stage, binary_stage = ASSEMBLY[launch.target.backend]
-    asm, data, ttir = kernel.asm[asm_stage], kernel.asm[binary_stage], strip_locations(kernel.asm["ttir"])
-    metadata = kernel.metadata._asdict()
+    asm, data = kernel.asm[asm_stage], kernel.asm[binary_stage]
+    facts = getattr(kernel, "facts", None) or facts_of(launch.target, kernel.asm)
+    metadata = dict(kernel.metadata) if isinstance(kernel.metadata, Mapping) else kernel.metadata._asdict()
     options = _options(launch.options)
     assembler = compat.assembler_version(launch.target.backend, launch.target.triton_arch)
     binary = Binary(
@@ -122,8 +141,8 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         arch=arch_of(launch.target, asm),
         symbol=metadata["name"],
         sha256=hashlib.sha256(data).hexdigest(),
-        ttir_sha256=hashlib.sha256(ttir.encode()).hexdigest(),
-        code=code_identity(asm, kind=asm_stage, options=options, assembler=assembler),
+        ttir_sha256=hashlib.sha256(facts.ttir.encode()).hexdigest(),
+        code=identity_of(facts.bare, kind=asm_stage, options=options, assembler=assembler),
         text=text_identity(data),
         triton=compat.triton_version(),
         assembler=assembler,
@@ -139,9 +158,21 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         global_scratch=scratch_of(metadata, "global"),
         profile_scratch=scratch_of(metadata, "profile"),
     )
-    access = access_of(ttir, launch.target)
-    stages = stage_hashes(kernel.asm, asm_stage)
-    return Compiled(binary, data, ttir, asm, access, metadata, stages, launch.compiled_for())
+    files = _files_of(kernel)
+    return Compiled(binary, data, facts.ttir, asm, facts.access, metadata, launch.compiled_for(), files=files)
+
+
+def _files_of(kernel: Any) -> Callable[[], Mapping[str, str]]:
+    """Holds neither the kernel nor its launch: what is kept for ever must not keep the user's tensors."""
+    if isinstance(kernel, Made):
+        return kernel.stored.result
+    group = dict(kernel.metadata_group)
+    return lambda: group
+
+
+def _texts(files: Mapping[str, str]) -> dict[str, str]:
+    by_stage = {name.rpartition(".")[2]: path for name, path in files.items()}
+    return {stage: Path(by_stage[stage]).read_text() for stage in STAGES if stage in by_stage}
 
 
 def arch_of(target: Target, asm: str) -> str:

@@ -49,6 +49,7 @@ class Program:
         self.functions = [loader.load(b, artifacts) for b in recording.binaries]
         self.written = written_storages(recording)
         self.in_place = in_place_storages(recording)
+        memory.will_write(self.written)
         self._scratch: list[Buffer] = []
         self._calls: dict[int, list[Callable[[], None]]] = {}
 
@@ -59,7 +60,7 @@ class Program:
 
     def restore(self, replica: int = 0) -> None:
         """Enqueue the first content back into what the launches change and depend on."""
-        self.memory.restore(replica, self.in_place)
+        self.memory.restore(replica, self.in_place, timing=True)
 
     def reset(self, replica: int = 0) -> None:
         """Enqueue the first content back into everything the launches write."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerntune.backend.base import Buffer, Executor
+from kerntune.backend.compare import FLOATS, SENSIBLE, decode_floats, is_float
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.recording import Content, Normal, Recording, Storage, Stored, Uniform, Zeros
 
@@ -17,7 +18,10 @@ ROTATION_FACTOR = 2.0
 """Rotated copies hold this many times the L2 cache, so that none is still cached when its turn comes."""
 
 MEMORY_SHARE = 0.25
-"""Of the free device memory, at most this much goes into rotated copies."""
+"""Of the free device memory, at most this much goes into copies."""
+
+COPY_SHARE, FREE_SHARE = 0.09, 1 / 16
+"""A call that fills the card must not take more than a tenth on top; what is small beside the free memory may."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +35,71 @@ class Source:
     shared: bool
 
 
+def copies_allowed(gpu: Executor, inputs: int, held: int = 0) -> int:
+    """Bytes of device memory that copies of a call's storages may take; the call itself holds ``inputs`` bytes.
+
+    A tenth of what the call holds, or a sixteenth of what is free where that is more; never more than a quarter of
+    what is free. ``held`` are the bytes that such copies take already.
+    """
+    free = gpu.free_bytes() + held
+    return int(min(free * MEMORY_SHARE, max(inputs * COPY_SHARE, free * FREE_SHARE))) - held
+
+
+def keep_content(gpu: Executor, buffer: Buffer, inputs: int, held: int = 0) -> Buffer:
+    """A copy of a buffer: on the device if it may be there, else in pinned memory of the host."""
+    room = buffer.nbytes <= copies_allowed(gpu, inputs, held)
+    copy = gpu.allocate(buffer.nbytes) if room else gpu.allocate_host(buffer.nbytes)
+    gpu.copy(copy, buffer)
+    return copy
+
+
+PIECES = 64
+LEAST_KEPT = 64 << 20
+"""Of what is too large to keep, this many pieces are kept, of so many bytes together at least."""
+
+PIECE_ALIGN = 512
+
+
+def pieces(nbytes: int, limit: int) -> list[tuple[int, int]]:
+    """Offsets and sizes: one piece of ``nbytes`` if that is within ``limit``, else evenly spread ones, the first at the
+    start and the last at the end."""
+    if nbytes <= limit:
+        return [(0, nbytes)] if nbytes else []
+    size = max(limit // PIECES // PIECE_ALIGN, 1) * PIECE_ALIGN
+    step = (nbytes - size) / (PIECES - 1)
+    starts = [int(i * step) // PIECE_ALIGN * PIECE_ALIGN for i in range(PIECES)]
+    return [(start, size) for start in starts[:-1]] + [(starts[-1], nbytes - starts[-1])]
+
+
 class Memory:
     """Buffers for one memory plan. Copy ``r`` of storage ``s`` is ``buffer(r, s)``.
 
     A buffer is made when it is first asked for: a small kernel's many copies don't copy what only its neighbours use.
+
+    A ``frugal`` memory makes no copy that would raise the device's peak much (:func:`copies_allowed`): it keeps the
+    first content in the host's memory, works in the pristine buffer itself, and must be told to :meth:`give_back`.
     """
 
-    def __init__(self, gpu: Executor, storages: Sequence[Storage], sources: Sequence[Source]) -> None:
+    def __init__(
+        self, gpu: Executor, storages: Sequence[Storage], sources: Sequence[Source], frugal: bool = False
+    ) -> None:
         self.gpu = gpu
         self.storages = tuple(storages)
-        self.sources = tuple(sources)
+        self._sources = list(sources)
         self._copies: list[dict[int, Buffer]] = []
+        self._frugal, self._held = frugal, 0
+        self._moved: dict[int, Buffer] = {}
         self.ensure(1)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Per storage, its first content."""
+        return tuple(self._sources)
+
+    @property
+    def inputs(self) -> int:
+        """Bytes that the call itself holds."""
+        return sum(s.nbytes for s in self.storages)
 
     @property
     def replicas(self) -> int:
@@ -57,28 +114,77 @@ class Memory:
         return copy[storage]
 
     def _make(self, storage: int, shareable: bool) -> Buffer:
-        source = self.sources[storage]
+        source = self._sources[storage]
         if source.shared and shareable:
             return source.pristine
-        buffer = self.gpu.allocate(source.pristine.nbytes)
+        nbytes = source.pristine.nbytes
+        if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held):
+            return self._move_out(storage)
+        buffer = self.gpu.allocate(nbytes)
+        self._held += nbytes
         self.gpu.copy(buffer, source.pristine)
         return buffer
+
+    def _move_out(self, storage: int) -> Buffer:
+        home = self._sources[storage].pristine
+        kept = self.gpu.allocate_host(home.nbytes)
+        self.gpu.copy(kept, home)
+        self._sources[storage] = Source(kept, shared=False)
+        self._moved[storage] = home
+        return home
+
+    def give_back(self) -> None:
+        """Put the first content back where a frugal memory has worked in the pristine buffers; it can't be used on."""
+        for storage, home in self._moved.items():
+            self.gpu.copy(home, self._sources[storage].pristine)
+        self.gpu.synchronize()
+        self._moved.clear()
+        self._copies.clear()
+
+    def keep(self, storage: int) -> list[tuple[int, Buffer]]:
+        """What copy 0 of a storage holds now, in pieces with their offsets: all of it, or where there is no room for
+        that, evenly spread ones."""
+        buffer = self.buffer(0, storage)
+        allowed = copies_allowed(self.gpu, self.inputs, self._held)
+        kept = []
+        for offset, nbytes in pieces(buffer.nbytes, max(allowed // 2, LEAST_KEPT)):
+            piece = self.gpu.part(buffer, offset, nbytes)
+            kept.append((offset, keep_content(self.gpu, piece, self.inputs, self._held)))
+            self._held += nbytes
+        return kept
+
+    def will_write(self, storages: Sequence[int]) -> None:
+        """Nobody's own memory may be shared from now on where these storages are.
+
+        Another config may write what the recorded one only read.
+        """
+        for index in storages:
+            source = self._sources[index]
+            if source.shared:
+                self._sources[index] = Source(source.pristine, shared=False)
+                self._copies[0].pop(index, None)
 
     def ensure(self, replicas: int) -> None:
         """Let there be ``replicas`` copies at least."""
         self._copies += [{} for _ in range(replicas - len(self._copies))]
 
-    def restore(self, replica: int, storages: Sequence[int]) -> None:
-        """Enqueue the first content back into some storages of one copy."""
+    def restore(self, replica: int, storages: Sequence[int], timing: bool = False) -> None:
+        """Enqueue the first content back into some storages of one copy.
+
+        For ``timing``, numbers whose first content has moved to the host stay: a card's worth takes seconds to come
+        back, and a kernel takes as long for other numbers. Integers, which may be indices, do come back.
+        """
         for index in storages:
-            source = self.sources[index]
+            if timing and index in self._moved and is_float(self.storages[index].dtype):
+                continue
+            source = self._sources[index]
             buffer = self.buffer(replica, index)
             if buffer is not source.pristine:
                 self.gpu.copy(buffer, source.pristine)
 
     def rotation(self, recording: Recording) -> int:
         """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
-        if recording.hidden_pointers:
+        if recording.hidden_pointers or any(i in self._moved for i in used_storages(recording)):
             return 1
         used = sum(max(self.storages[i].nbytes, 256) for i in used_storages(recording))
         if not used:
@@ -132,7 +238,6 @@ def content_bytes(storage: Storage, stored: bytes | None = None) -> bytes | None
     return _uniform(storage, content)
 
 
-FLOATS = {"float64": "<f8", "float32": "<f4", "float16": "<f2"}
 INTEGERS = {"int64": "<i8", "int32": "<i4", "int16": "<i2", "int8": "i1", "uint8": "u1", "bool": "u1",
             "uint16": "<u2", "uint32": "<u4", "uint64": "<u8"}  # fmt: skip
 
@@ -153,16 +258,6 @@ def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:
     if dtype == "bfloat16":
         return (numbers.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
     return bytes(((np.abs(numbers) * 16).astype("u1") % 48 + 32).tobytes())
-
-
-def decode_floats(data: bytes, dtype: str, wide: bool = True) -> np.ndarray:
-    """The inverse of :func:`encode_floats` for the dtypes that numpy or a shift can read, as float64 or float32."""
-    kind = "<f8" if wide else "<f4"
-    with np.errstate(all="ignore"):
-        if dtype == "bfloat16":
-            return (np.frombuffer(_whole(data, 2), "<u2").astype("<u4") << 16).view("<f4").astype(kind, copy=False)
-        stored = np.dtype(FLOATS[dtype])
-        return np.frombuffer(_whole(data, stored.itemsize), stored).astype(kind, copy=False)
 
 
 def _uniform(storage: Storage, content: Uniform) -> bytes:
@@ -194,10 +289,6 @@ def describe_content(
         return Stored(hashlib.sha256(data).hexdigest()), data
     numbers = np.frombuffer(_whole(data, np.dtype(INTEGERS[dtype]).itemsize), INTEGERS[dtype])
     return Uniform(int(numbers.min()), int(numbers.max())), None
-
-
-SENSIBLE = 1e30
-"""Larger numbers are leftovers of other work in uninitialised memory, not data."""
 
 
 def _distribution(numbers: np.ndarray) -> Normal:

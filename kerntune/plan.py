@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from kerntune.backend.base import Backend, Buffer
+from kerntune.backend.base import Backend, Buffer, Gpu
 from kerntune.compile import Compiled
 from kerntune.errors import CaptureError
 from kerntune.kernels.abi import flatten, pointer_views
 from kerntune.kernels.specialize import Specialized
-from kerntune.memory import INTEGERS, STORE_LIMIT, Source, describe_content, require_memory
+from kerntune.memory import INTEGERS, STORE_LIMIT, Source, describe_content, keep_content, require_memory
 from kerntune.recording import LOWEST_ADDRESS, Normal, Param, Storage, Stored, Uniform, View, Zeros
 
 TABLE_LIMIT = 1 << 20
@@ -114,13 +114,22 @@ class Plan:
         """Undo what happens to the tensors among ``values`` meanwhile."""
         gpu = self._backend.gpu
         tensors = [] if gpu is None else [v for v in values if self._backend.tensors.is_tensor(v)]
-        kept = [(t, self._clone(t)) for t in tensors]
+        kept = [] if gpu is None else self._kept_content(gpu, tensors)
         try:
             yield
         finally:
             for tensor, copy in kept:
                 assert gpu is not None
                 gpu.copy(gpu.borrow(tensor), copy)
+
+    def _kept_content(self, gpu: Gpu, tensors: list[Any]) -> list[tuple[Any, Buffer]]:
+        """Tensors with copies of their storages, in the host's memory where those would fill the device's."""
+        inputs, held, kept = sum(gpu.borrow(t).nbytes for t in tensors), 0, []
+        for tensor in tensors:
+            original = gpu.borrow(tensor)
+            kept.append((tensor, keep_content(gpu, original, inputs, held)))
+            held += original.nbytes
+        return kept
 
     def sources(self) -> list[Source]:
         """Per storage, its first content: a snapshot where a launch wrote, the user's memory where none did."""

@@ -10,9 +10,10 @@ import msgspec
 
 from kerntune import compat
 from kerntune.binary.identity import code_identity, text_identity
-from kerntune.compile import ASSEMBLY, arch_of, scratch_of
+from kerntune.compile import arch_of, scratch_of
 from kerntune.errors import ReplayError
 from kerntune.farm.expect import Shape
+from kerntune.farm.facts import ASSEMBLY
 from kerntune.farm.farm import Farm, NotStarted
 from kerntune.farm.protocol import Done, Failed, Job
 from kerntune.launch import Artifacts

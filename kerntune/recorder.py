@@ -72,14 +72,16 @@ def record(capture: Capture, target: Target) -> Recorded:
     return out
 
 
-def make_launch(plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple[int, int, int]) -> Launch:
-    """One launch as data; its ``binary`` index is for the caller to set."""
+def make_launch(
+    plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple[int, int, int], source: str = ""
+) -> Launch:
+    """One launch as data; its ``binary`` index is for the caller to set. ``source`` is the kernel's hash, if known."""
     params = flatten(launch, compiled.metadata, plan.view_of)
     views = pointer_views(params)
     access = compiled.access
     return Launch(
         kernel=launch.name,
-        source=source_hash(launch.jit),
+        source=source or source_hash(launch.jit),
         binary=0,
         grid=grid,
         params=params,
@@ -90,14 +92,15 @@ def make_launch(plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple
 
 
 def with_candidate(
-    recorded: Recorded, capture: Capture, index: int, probe: Probe, candidate: int
-) -> tuple[Recording, Compiled]:
-    """The recording with launch ``index`` as candidate ``candidate`` would run it."""
-    compiled = capture.compiler.compile(probe.specialized)
+    recorded: Recorded, capture: Capture, index: int, probe: Probe, candidate: int, compiled: Compiled
+) -> Recording:
+    """The recording with launch ``index`` as candidate ``candidate``, compiled, would run it."""
     keep(recorded, compiled)
-    site = capture.launches[index].site
+    pending = capture.launches[index]
+    site = pending.site
     assert site is not None
-    launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid)
+    known = recorded.recording.launches[index].source if pending.jit is probe.specialized.jit else ""
+    launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid, known)
     launch = _replace(launch, config=site.candidates[candidate].config)
     views = capture.plan.views
     if any(p.view is not None and views[p.view].storage >= len(recorded.recording.storages) for p in launch.params):
@@ -105,7 +108,7 @@ def with_candidate(
             "it is launched on a tensor that the recorded run did not have, so it can't be timed beside it"
         )
     recording = _replace(recorded.recording, views=views)  # a candidate may look at the same memory in another way
-    return recording.with_launch(index, launch, compiled.binary), compiled
+    return recording.with_launch(index, launch, compiled.binary)
 
 
 def keep(recorded: Recorded, compiled: Compiled) -> None:

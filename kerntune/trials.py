@@ -17,7 +17,7 @@ from kerntune.measure.base import PROTOCOL_VERSION, TimingProtocol
 from kerntune.policy import TuneMode
 from kerntune.winners import Winners, exact_arguments, text_of
 
-RACE_VERSION = 1
+RACE_VERSION = 2
 """Raised whenever a change of the race makes its times incomparable with stored ones."""
 
 PROTOCOL = f"race/{RACE_VERSION}, timing/{PROTOCOL_VERSION}"

@@ -2,69 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 
-from kerntune.cache import StoredTrial
-from kerntune.capture import Capture, Probe, Site
-from kerntune.errors import (
-    BackendError,
-    CompileError,
-    ConfigError,
-    OutOfResourcesError,
-    TrialError,
-    TuningError,
-)
+from kerntune.capture import Capture, Site
+from kerntune.compile import Compiled
+from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError, TuningError
+from kerntune.fits import misfit
 from kerntune.launch import Loader, Program
-from kerntune.measure.base import Slot
-from kerntune.measure.timing import estimate_ns, same_kind, slot_for
 from kerntune.memory import Memory, Source, written_storages
+from kerntune.prospects import Prospects, prospects_of
+from kerntune.race import Looks, Trial, decided, hopeful, screened
 from kerntune.recorder import Recorded, with_candidate
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
-from kerntune.stats import median
-from kerntune.trials import NOTHING, Known, SiteTrials, Trials
-from kerntune.verify import Outputs, disagreement, outputs_of
-
-DROP_FIRST = 1.5
-"""After a first look (three executions), candidates slower than this times the best are hopeless."""
-
-DROP_SECOND = 1.05
-FIRST_ROUNDS, FINAL_ROUNDS = 3, 9
-"""Slots a candidate gets in turn with the others, before and after the second drop."""
-
-TIE = 0.005
-"""Candidates within 0.5 % of the best tie; the incumbent wins a tie, so that winners don't flip from run to run."""
-
-
-MARGIN = 1.05
-"""How much more a stored time must be above the limits to be believed: medians of one kernel differ by 2 to 4 % from
-process to process (4096^3 matmul, H200), so stored times choose who is timed again, never who wins."""
-
+from kerntune.trials import NOTHING, Trials
+from kerntune.verify import Verifier, Verify, verify_mode
 
 PASSING = (OSError, MemoryError)
 """Causes of a failed compilation that say nothing of the candidate: a full disk, a full memory. Not remembered."""
 
-
-@dataclass
-class Trial:
-    """A candidate that runs: the recording it makes, its program, its times. ``same`` are all candidates with this very
-    code and grid."""
-
-    index: int
-    recording: Recording
-    program: Program
-    same: list[int] = field(default_factory=list)
-    estimate: float = 0.0
-    slot: Slot | None = None
-    times: list[float] = field(default_factory=list)
-
-    @property
-    def time_ns(self) -> float:
-        """Median over its slots, or the first look's estimate."""
-        return median(self.times) if self.times else self.estimate
+Work = tuple[str, tuple[int, int, int]]
+"""What makes two candidates one: code identity and grid."""
 
 
 @dataclass(frozen=True)
@@ -92,25 +54,36 @@ def tune(
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
+    verify: str | Verify | None = None,
+    prospects: Prospects | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Tuned:
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
 
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
-    always timed side by side. Remembered failures are tried again only if nothing else is left.
+    always timed side by side. Remembered failures are tried again only if nothing else is left. ``verify`` says who has
+    to write what the captured run writes (:func:`kerntune.verify.verify_mode`). ``prospects`` are the site's, if they
+    were looked up already.
     Raises :class:`TuningError`, listing every reason, if none is left.
     """
     site = capture.launches[index].site
     assert site is not None
     stored = trials.at(site) if trials is not None else None
-    tuning = _Tuning(capture, recorded, index, site, loader, incumbent, stored, progress)
-    tuning.look_up()
-    for candidates in tuning.stages():
-        winner = tuning.best_of(candidates)
-        if winner is not None:
-            return tuning.outcome(winner)
-    lines = "\n".join(f"  {f.config}: {f.reason}" for f in tuning.failures.values())
-    raise TuningError(f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used\n{lines}")
+    prospects = prospects or prospects_of(capture, site, stored)
+    with contextlib.closing(_Tuning(capture, recorded, index, loader, incumbent, prospects, verify_mode(verify))) as it:
+        it.progress = progress
+        it.look_up()
+        for candidates in it.stages():
+            winner = it.best_of(candidates)
+            if winner is not None:
+                return it.outcome(winner)
+    raise nothing_left(site, list(it.failures.values()))
+
+
+def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:
+    """The error of a site none of whose candidates can be used."""
+    lines = "\n".join(f"  {f.config}: {f.reason}" for f in failures)
+    return TuningError(f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used\n{lines}")
 
 
 @dataclass
@@ -120,90 +93,107 @@ class _Tuning:
     capture: Capture
     recorded: Recorded
     index: int
-    site: Site
     loader: Loader
     incumbent: int | None
-    stored: SiteTrials | None
-    progress: Callable[[str], None]
-    probes: dict[int, Probe] = field(default_factory=dict)
-    known: Known = NOTHING
+    prospects: Prospects
+    verify: Verify
+    progress: Callable[[str], None] = lambda text: None
     times: dict[int, float] = field(default_factory=dict)
     slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
     failures: dict[int, FailedTrial] = field(default_factory=dict)
     tried: set[int] = field(default_factory=set)
-    reference: Outputs | None = None
+    recordings: dict[int, Recording] = field(default_factory=dict)
+    verifier: Verifier | None = None
+    misfits: set[int] = field(default_factory=set)
+    right: set[Work] = field(default_factory=set)
+    """What has been verified."""
 
     def __post_init__(self) -> None:
+        self.site, self.stored, self.known = self.prospects.site, self.prospects.stored, self.prospects.known
         self.memory = memory_before(self.recorded, self.index, self.loader)
+        self.captured = self.recorded.recording.only(self.index).pruned()
+
+    def close(self) -> None:
+        """Leave memory that isn't ours as it was."""
+        self.memory.give_back()
 
     def look_up(self) -> None:
-        """Find what each candidate would launch, and what earlier runs know of it."""
-        for i in range(len(self.site.candidates)):
-            try:
-                self.probes[i] = self.capture.probe(self.site, i)
-            except (TrialError, ConfigError) as exc:
-                self._fail(i, str(exc))
-        if self.stored is not None:
-            self.known = self.stored.known(self.probes)
+        """Take over what is known before anything is compiled."""
+        for i, why in self.prospects.refused.items():
+            self._fail(i, why)
         for i, trial in self.known.failed.items():
             self._fail(i, trial.failure)
         self.times = {i: t.time_ns or t.estimate_ns or 0.0 for i, t in self.known.ran.items()}
 
     def stages(self) -> Iterator[list[int]]:
         """Candidates to try together; the next stage only if nothing of the one before can be used."""
-        hopeful = contenders(self.known.ran)
-        slower = set(self.known.ran) - hopeful
-        failed = set(self.known.failed)
-        yield [i for i in self.probes if i not in slower | failed]
-        yield sorted(slower)
+        first, slower, failed = self.prospects.stages()
+        yield first
+        yield slower
         self.known = NOTHING
-        yield sorted(failed)
+        yield failed
+        if last := self._with_one_stage():
+            yield [last]
+
+    def _with_one_stage(self) -> int | None:
+        """If all lack resources, mostly shared memory: the last once more without pipelining."""
+        last = len(self.site.candidates) - 1
+        config = self.site.candidates[last].config
+        if not self.misfits or self.misfits != set(self.failures) or config.num_stages == 1:
+            return None
+        new = self.capture.add_candidate(self.site, last, config.replace(num_stages=1))
+        again = prospects_of(self.capture, self.site, None)
+        self.prospects.probes.update({i: p for i, p in again.probes.items() if i == new})
+        return new if new in self.prospects.probes else None
 
     def best_of(self, candidates: Sequence[int]) -> Trial | None:
-        """The best that writes what the first candidate writes; None if none can be used."""
-        alive = self._launchable(self._programs(candidates))
+        """The best that writes what the reference writes; None if none can be used."""
+        alive = self._looked_at(candidates)
         if alive:
             self.progress(f"{self.site.kernel}: timing {len(alive)} of {len(self.site.candidates)} configs")
-        found: Trial | None = None
-        while alive and found is None:
-            best = race(alive, self.incumbent)[0]
-            self.times.update({t.index: t.time_ns for t in alive})
-            self.slots.update({t.index: tuple(t.times) for t in alive if t.times})
-            why = self._disagreement(best, alive)
-            if why is None:
-                found = best
-            else:
-                alive.remove(best)
-                self._wrong(best, why)
+        best = None
+        while alive and best is None:
+            best = self._winner(alive)
         for trial in alive:
             self._keep(trial)
-        return found
+        return best
 
-    def _launchable(self, trials: Sequence[Trial]) -> list[Trial]:
-        """A few executions of what isn't known yet; what can't be launched after all is a failed trial."""
-        alive = []
-        for trial in trials:
-            try:
-                trial.estimate = trial.estimate or estimate_ns(trial.program)
-            except (TrialError, BackendError) as exc:
-                self._fail(trial.index, str(exc))
-            else:
-                alive.append(trial)
-        return alive
-
-    def _disagreement(self, best: Trial, alive: Sequence[Trial]) -> str | None:
-        """How ``best`` differs from the captured run, whose result the user's reference has been compared with; if that
-        can't be loaded, from the first in config order."""
-        captured = self.recorded.recording.only(self.index).pruned()
-        if _work(best.recording) == _work(captured):
+    def _winner(self, alive: list[Trial]) -> Trial | None:
+        """The best of a race; None, and those that are wrong no longer among ``alive``, if one was wrong."""
+        if self.verify is Verify.ALL and self._drop_wrong(alive, list(alive)):
             return None
-        if self.reference is None:
-            try:
-                program = Program(self.loader, captured, self.memory, self.recorded.artifacts)
-            except (TrialError, BackendError):
-                program = min(alive, key=lambda t: t.index).program
-            self.reference = outputs_of(program)
-        return disagreement(best.recording, self.reference, outputs_of(best.program))
+        finalists = screened(hopeful(alive))
+        if self.verify is Verify.FINALISTS and self._drop_wrong(alive, finalists):
+            return None
+        best = decided(finalists, self.incumbent)[0]
+        return None if self._drop_wrong(alive, [best]) else best
+
+    def _drop_wrong(self, alive: list[Trial], suspects: Sequence[Trial]) -> bool:
+        self.times.update({t.index: t.time_ns for t in alive})
+        self.slots.update({t.index: tuple(t.times) for t in alive if t.times})
+        wrong = {trial.index: why for trial in suspects if (why := self._disagreement(trial, alive)) is not None}
+        for trial in [t for t in alive if t.index in wrong]:
+            alive.remove(trial)
+            self._wrong(trial, wrong[trial.index])
+        return bool(wrong)
+
+    def _disagreement(self, trial: Trial, alive: Sequence[Trial]) -> str | None:
+        """How a trial differs from the reference."""
+        self.verifier = self.verifier or Verifier(self._reference(alive))
+        work = _work(trial.recording)
+        if work == _work(self.verifier.reference.recording) or work in self.right:
+            return None
+        why = self.verifier.disagreement(trial.program)
+        self.right |= {work} if why is None else set()
+        return why
+
+    def _reference(self, alive: Sequence[Trial]) -> Program:
+        """The captured run, whose result the user's reference has been compared with; if nothing ran, or it can't be
+        loaded, the first in config order."""
+        if self.capture.launches[self.index].ran:
+            with contextlib.suppress(TrialError, BackendError):
+                return Program(self.loader, self.captured, self.memory, self.recorded.artifacts)
+        return min(alive, key=lambda t: t.index).program
 
     def outcome(self, best: Trial) -> Tuned:
         """What :func:`tune` returns."""
@@ -213,48 +203,74 @@ class _Tuning:
         failures = tuple(self.failures.values())
         return Tuned(best.index, recording, self.times, failures, frozenset(remembered), self.slots)
 
-    def _programs(self, candidates: Sequence[int]) -> list[Trial]:
+    # candidates one by one
+
+    def _looked_at(self, candidates: Sequence[int]) -> list[Trial]:
+        """Compile, load and look at each candidate, while others are still compiled."""
         self.tried.update(candidates)
         if candidates:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
-        self.capture.compiler.compile_all([self.probes[i].specialized for i in candidates])
-        found: dict[tuple[str, tuple[int, int, int]], Trial] = {}
+        found: dict[Work, Trial] = {}
+        looks = Looks()
         for i in candidates:
             self.failures.pop(i, None)
             self.times.pop(i, None)
-            try:
-                self._program(i, found)
-            except (CompileError, OutOfResourcesError) as exc:
-                self._fail(i, str(exc), remember=not isinstance(exc.__cause__, PASSING))
-            except (TrialError, BackendError) as exc:
-                self._fail(i, str(exc))
-        return list(found.values())
+        with contextlib.closing(self.prospects.compiled(candidates)) as stream:
+            for i, compiled in stream:
+                self._admit(i, compiled, found, looks)
+        for trial in found.values():
+            self._name(trial)
+        return sorted((t for t in found.values() if t.looked), key=lambda t: t.index)
 
-    def _program(self, i: int, found: dict[tuple[str, tuple[int, int, int]], Trial]) -> None:
-        recording, compiled = with_candidate(self.recorded, self.capture, self.index, self.probes[i], i)
-        single = recording.only(self.index).pruned()
-        same = (compiled.binary.code, self.probes[i].grid)
-        if same in self.known.bad:
-            self._fail(i, self.known.bad[same], remember=True, code=same[0])
-        elif same in found:
-            found[same].same.append(i)
-            found[same].index = i if i == self.incumbent else found[same].index
-            if i == self.incumbent:
-                found[same].recording = single
+    def _admit(self, i: int, compiled: Compiled | TrialError, found: dict[Work, Trial], looks: Looks) -> None:
+        try:
+            if isinstance(compiled, TrialError):
+                raise compiled
+            if (trial := self._trial(i, compiled, found)) is not None:
+                looks.take(trial)
+        except (CompileError, OutOfResourcesError) as exc:
+            code = compiled.binary.code if isinstance(compiled, Compiled) else ""
+            self._fail(i, str(exc), remember=not isinstance(exc.__cause__, PASSING), code=code)
+            self.misfits |= {i} if isinstance(exc, OutOfResourcesError) else set()
+        except (TrialError, BackendError) as exc:
+            self._fail(i, str(exc))
+
+    def _trial(self, i: int, compiled: Compiled, found: dict[Work, Trial]) -> Trial | None:
+        """A trial of its own; None for a candidate that is the same as another one."""
+        probe = self.prospects.probes[i]
+        recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
+        single = self.recordings[i] = recording.only(self.index).pruned()
+        work = (compiled.binary.code, probe.grid)
+        if work in self.known.bad:
+            self._fail(i, self.known.bad[work], remember=True, code=work[0])
+        elif work in found:
+            found[work].same.append(i)
+            self._fail_like(found[work], i)
         else:
-            try:
-                program = Program(self.loader, single, self.memory, self.recorded.artifacts)
-            except OutOfResourcesError as exc:
-                self._fail(i, str(exc), remember=True, code=same[0])
-                return
-            before = self.known.ran.get(i)
-            estimate = (before.estimate_ns if before is not None else None) or 0.0
-            found[same] = Trial(i, single, program, [i], estimate)
+            self._refuse_misfit(compiled)
+            found[work] = Trial(i, single, Program(self.loader, single, self.memory, self.recorded.artifacts), [i])
+            return found[work]
+        return None
+
+    def _refuse_misfit(self, compiled: Compiled) -> None:
+        why = misfit(compiled.binary, compiled.data, self.loader.gpu.spec)
+        if why:
+            raise OutOfResourcesError(why)
+
+    def _fail_like(self, trial: Trial, i: int) -> None:
+        """The same code as one that could not be launched fails the same."""
+        if not trial.looked and trial.index in self.failures:
+            self._fail(i, self.failures[trial.index].reason)
+
+    def _name(self, trial: Trial) -> None:
+        """A trial goes by the incumbent if that is the same, else by the first in config order."""
+        trial.index = self.incumbent if self.incumbent in trial.same else min(trial.same)
+        trial.recording = self.recordings[trial.index]
 
     def _fail(self, i: int, why: str, *, remember: bool = False, code: str = "") -> None:
         self.failures[i] = FailedTrial(self.site.kernel, self.site.candidates[i].config, why)
         if remember and self.stored is not None:
-            self.stored.keep(i, self.probes[i], failure=why, code=code)
+            self.stored.keep(i, self.prospects.probes[i], failure=why, code=code)
 
     def _wrong(self, trial: Trial, why: str) -> None:
         for i in trial.same:
@@ -267,7 +283,7 @@ class _Tuning:
         for i in trial.same:
             self.stored.keep(
                 i,
-                self.probes[i],
+                self.prospects.probes[i],
                 estimate_ns=trial.estimate,
                 time_ns=trial.time_ns if timing else None,
                 timing=timing,
@@ -275,27 +291,8 @@ class _Tuning:
             )
 
 
-def _work(single: Recording) -> tuple[str, tuple[int, int, int]]:
+def _work(single: Recording) -> Work:
     return single.binaries[0].code, single.launches[0].grid
-
-
-def contenders(known: Mapping[int, StoredTrial]) -> set[int]:
-    """Those of the known trials that may win: within the race's limits, and :data:`MARGIN` for other processes."""
-    looks = {i: t.estimate_ns for i, t in known.items() if t.estimate_ns is not None}
-    limit = DROP_FIRST * MARGIN * min(looks.values(), default=0.0)
-    near = {i for i in known if i not in looks or looks[i] <= limit}
-    best: dict[tuple[str, int], float] = {}
-    for t in known.values():
-        if t.time_ns is not None and t.timing is not None:
-            kind = (t.timing.timer, t.timing.version)
-            best[kind] = min(best.get(kind, t.time_ns), t.time_ns)
-    return {i for i in near if not _left_behind(known[i], best)}
-
-
-def _left_behind(trial: StoredTrial, best: Mapping[tuple[str, int], float]) -> bool:
-    if trial.time_ns is None or trial.timing is None:
-        return False
-    return trial.time_ns > best[trial.timing.timer, trial.timing.version] * DROP_SECOND * MARGIN
 
 
 def memory_before(recorded: Recorded, index: int, loader: Loader) -> Memory:
@@ -303,50 +300,11 @@ def memory_before(recorded: Recorded, index: int, loader: Loader) -> Memory:
     gpu, recording = loader.gpu, recorded.recording
     sources = recorded.sources
     if index == 0:
-        return Memory(gpu, recording.storages, sources)
+        return Memory(gpu, recording.storages, sources, frugal=True)
     before = Memory(gpu, recording.storages, sources)
     prefix = msgspec.structs.replace(recording, launches=recording.launches[:index]).pruned()
     Program(loader, prefix, before, recorded.artifacts).enqueue()
     changed = set(written_storages(prefix))
     later = [Source(before.buffer(0, i), shared=False) if i in changed else s for i, s in enumerate(sources)]
     gpu.synchronize()
-    return Memory(gpu, recording.storages, later)
-
-
-def race(trials: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:
-    """The trials, best first: few runs for all, more in turn for the hopeful.
-
-    Ties go to the incumbent, then to config order.
-    """
-    for trial in trials:
-        trial.estimate, trial.times = trial.estimate or estimate_ns(trial.program), []
-    alive = _near_best(trials, DROP_FIRST)
-    first: Slot | None = None
-    for trial in alive if len(alive) > 1 else []:
-        trial.slot = (
-            slot_for(trial.program, min(t.estimate for t in alive))
-            if first is None
-            else same_kind(trial.program, first)
-        )
-        first = first or trial.slot
-    for rounds, drop in ((FIRST_ROUNDS, DROP_SECOND), (FINAL_ROUNDS, None)):
-        if len(alive) > 1:
-            _rounds(alive, rounds)
-        alive = _near_best(alive, drop) if drop else alive
-    best = min((t.time_ns for t in alive), default=0.0)
-    tied = [t for t in alive if t.time_ns <= best * (1 + TIE)]
-    tied.sort(key=lambda t: (t.index != incumbent, t.index))
-    head = tied[:1]
-    return head + sorted((t for t in trials if t not in head), key=lambda t: (t not in alive, t.time_ns))
-
-
-def _near_best(trials: Sequence[Trial], factor: float) -> list[Trial]:
-    best = min((t.time_ns for t in trials), default=0.0)
-    return [t for t in trials if t.time_ns <= best * factor]
-
-
-def _rounds(trials: Sequence[Trial], rounds: int) -> None:
-    for _ in range(rounds):
-        for trial in trials:
-            assert trial.slot is not None
-            trial.times.append(trial.slot.enqueue()())
+    return Memory(gpu, recording.storages, later, frugal=True)

@@ -1,16 +1,20 @@
-"""Holds what one candidate wrote against what another did."""
+"""Holds what candidates write against what one of them, or the captured run, has written."""
 
 from __future__ import annotations
 
-import numpy as np
+import os
+from dataclasses import dataclass, field
+from enum import Enum
 
-from kerntune.backend.base import Executor
+from kerntune.backend.base import Buffer
+from kerntune.backend.compare import is_float
+from kerntune.errors import UsageError
 from kerntune.launch import Program
-from kerntune.memory import FLOATS, decode_floats
 from kerntune.recording import Recording
 
-POISON = 0x7F
-"""Fills memory that is only written: 0x7F7F... is huge or NaN in every float format, so a missed element shows."""
+POISONS = (0x7F, 0x7B)
+"""Fill memory that is only written, so that a missed element shows. 0x7F7F... and 0x7B7B... are huge or NaN in every
+float format; two, because a kernel may rightly write one of them."""
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2}
 """Relative to the largest element: another block size sums in another order. Wrong kernels are off by far more."""
@@ -18,54 +22,85 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2
 ATOMIC_FACTOR = 10.0
 """Float atomics add in any order, in the output's own precision."""
 
-Outputs = dict[int, bytes]
-"""Bytes of each written storage."""
+
+class Verify(str, Enum):
+    """Which candidates have to write what the reference writes: the winner, those of the last rounds, or all."""
+
+    WINNER = "winner"
+    FINALISTS = "finalists"
+    ALL = "all"
 
 
-def outputs_of(program: Program) -> Outputs:
-    """Run once on copy 0, with memory that is only written poisoned first; leaves copy 0 restored."""
-    gpu: Executor = program.gpu
+def verify_mode(given: str | Verify | None = None) -> Verify:
+    """What an argument says, else ``KERNTUNE_VERIFY``, else ``winner``. :class:`UsageError` for anything else."""
+    text = given or os.environ.get("KERNTUNE_VERIFY") or Verify.WINNER
+    try:
+        return Verify(text)
+    except ValueError:
+        raise UsageError(f"verify is {text!r}; it can be winner, finalists or all") from None
+
+
+def run_poisoned(program: Program, poison: int, only_written: frozenset[int]) -> None:
+    """Run once on copy 0 from its first content, with ``only_written`` storages filled with ``poison``."""
+    gpu = program.gpu
     program.reset()
-    for index in program.written:
-        if index not in program.in_place:
-            gpu.fill(program.memory.buffer(0, index), POISON)
+    for index in sorted(only_written):
+        gpu.fill(program.memory.buffer(0, index), poison)
     program.enqueue()
     gpu.synchronize()
-    found = {i: gpu.read(program.memory.buffer(0, i)) for i in program.written}
-    program.reset()
-    return found
 
 
-def disagreement(recording: Recording, expected: Outputs, actual: Outputs) -> str | None:
-    """Where and by how much two runs of the same work differ; None if they agree."""
+Outputs = dict[int, list[tuple[int, Buffer]]]
+"""Of each written storage, pieces with their offsets (all of it, unless it is too large to keep)."""
+
+
+@dataclass
+class Verifier:
+    """What one program writes, once for each pattern of poison, and others held against it.
+
+    The reference's own programs run on the same memory; copy 0 is as before after each call.
+    """
+
+    reference: Program
+    _kept: dict[tuple[int, frozenset[int]], Outputs] = field(default_factory=dict)
+
+    def disagreement(self, program: Program) -> str | None:
+        """Where and by how much ``program`` writes something else; None if it agrees."""
+        written = sorted({*self.reference.written, *program.written})
+        program.memory.will_write(written)
+        only_written = frozenset(written) - {*self.reference.in_place, *program.in_place}
+        for poison in POISONS if only_written else POISONS[:1]:
+            expected = self._expected(poison, only_written, written)
+            run_poisoned(program, poison, only_written)
+            text = self._difference(program, expected)
+            program.memory.restore(0, written)
+            if text is not None:
+                return text
+        return None
+
+    def _expected(self, poison: int, only_written: frozenset[int], written: list[int]) -> Outputs:
+        key = (poison, only_written)
+        if key not in self._kept or set(self._kept[key]) != set(written):
+            memory = self.reference.memory
+            run_poisoned(self.reference, poison, only_written)
+            self._kept[key] = {i: memory.keep(i) for i in written}
+            memory.restore(0, written)
+        return self._kept[key]
+
+    def _difference(self, program: Program, expected: Outputs) -> str | None:
+        gpu, memory = program.gpu, program.memory
+        for index, offset, before in ((i, *piece) for i, kept in expected.items() for piece in kept):
+            dtype = memory.storages[index].dtype
+            after = gpu.part(memory.buffer(0, index), offset, before.nbytes)
+            found = gpu.compare(before, after, dtype, tolerance(program.recording, dtype))
+            if found is not None:
+                where = f" from byte {offset} on" if offset else ""
+                values = f"{found}, dtype {dtype}"
+                return f"it wrote other values than the first candidate into storage {index}{where} ({values})"
+        return None
+
+
+def tolerance(recording: Recording, dtype: str) -> float:
+    """How far numbers may be off, relative to the largest; 0 for what has to agree to the bit."""
     atomics = any(launch.float_atomics for launch in recording.launches)
-    for index, before in expected.items():
-        after = actual.get(index, b"")
-        if before != after:
-            text = _difference(before, after, recording.storages[index].dtype, atomics)
-            if text:
-                return f"it wrote other values than the first candidate into storage {index} ({text})"
-    return None
-
-
-def _difference(before: bytes, after: bytes, dtype: str, atomics: bool) -> str | None:
-    if len(before) != len(after):
-        return f"{len(after)} bytes instead of {len(before)}"
-    if dtype not in FLOATS and dtype != "bfloat16":
-        wrong = int(np.count_nonzero(np.frombuffer(before, "u1") != np.frombuffer(after, "u1")))
-        return f"{wrong} of {len(before)} bytes, dtype {dtype}"
-    a, b = (decode_floats(x, dtype, wide=dtype == "float64") for x in (before, after))
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    if same.all():
-        return None
-    finite = np.isfinite(a)
-    scale = float(np.abs(a[finite & (np.abs(a) < 1e30)]).max(initial=0.0)) or 1.0
-    limit = TOLERANCE[dtype] * scale * (ATOMIC_FACTOR if atomics else 1.0)
-    with np.errstate(invalid="ignore", over="ignore"):
-        off = ~same & ~(np.abs(a - b) <= limit)
-    if not off.any():
-        return None
-    worst = int(np.argmax(off))
-    return (
-        f"{int(off.sum())} of {off.size} elements, first at {worst}: {b[worst]:.6g}, not {a[worst]:.6g}, dtype {dtype}"
-    )
+    return TOLERANCE[dtype] * (ATOMIC_FACTOR if atomics else 1.0) if is_float(dtype) else 0.0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kerntune.backend.base import Buffer
+from kerntune.backend.compare import Difference, compare_bytes
 from kerntune.device import DeviceSpec
 from kerntune.errors import MeasurementError
 from kerntune.recording import Binary, Param
@@ -39,6 +40,7 @@ class HostGpu:
     memory_bytes: int = 1 << 30
     kernels: dict[str, Kernel] = field(default_factory=dict)
     buffers: list[HostBuffer] = field(default_factory=list)
+    host: list[HostBuffer] = field(default_factory=list)
     copies: int = 0
 
     def free_bytes(self) -> int:
@@ -50,6 +52,17 @@ class HostGpu:
         address = sum(-(-max(b.nbytes, 1) // 256) * 256 for b in self.buffers) + (1 << 40)
         self.buffers.append(HostBuffer(address, nbytes, bytearray(b"\xcd" * nbytes)))
         return self.buffers[-1]
+
+    def allocate_host(self, nbytes: int) -> HostBuffer:
+        self.host.append(HostBuffer((1 << 50) + sum(b.nbytes for b in self.host), nbytes, bytearray(nbytes)))
+        return self.host[-1]
+
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> HostBuffer:
+        assert isinstance(buffer, HostBuffer)
+        return HostBuffer(buffer.address + offset, nbytes, buffer.data[offset : offset + nbytes])
+
+    def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
+        return compare_bytes(self.read(expected), self.read(actual), dtype, tolerance)
 
     def copy(self, target: Buffer, source: Buffer) -> None:
         assert isinstance(target, HostBuffer)

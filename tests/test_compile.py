@@ -25,8 +25,9 @@ import kerntune.compile
 from kerntune import compat
 from kerntune.backend.fake import FakeBackend
 from kerntune.backend.standin.driver import StandInDriver
+from kerntune.binary.stages import strip_locations
 from kerntune.capture import Capture
-from kerntune.compile import Compiler, strip_locations
+from kerntune.compile import Compiler
 from kerntune.device import Target, typical_device
 from kerntune.errors import CompileError, TrialError
 from kerntune.kernels.specialize import Specialized, specialize

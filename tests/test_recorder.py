@@ -108,7 +108,8 @@ def test_another_candidate_replaces_one_launch(backend: FakeBackend) -> None:
     before = found.recording
     with capture.active():
         probe = capture.probe(capture.launches[1].site, 1)
-    after, compiled = with_candidate(found, capture, 1, probe, 1)
+    compiled = capture.compiler.compile(probe.specialized)
+    after = with_candidate(found, capture, 1, probe, 1, compiled)
     assert found.recording is before
     assert after.launches[0] == before.launches[0]
     assert after.launches[1].config == Config({"BLOCK": 128})

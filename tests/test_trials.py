@@ -23,9 +23,11 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.launch import Loader
 from kerntune.measure.base import TimingProtocol
 from kerntune.policy import TuneMode
+from kerntune.prospects import contenders
+from kerntune.race import Trial, hopeful
 from kerntune.recorder import record
 from kerntune.trials import PROTOCOL, Trials, specialization_of
-from kerntune.tuner import Trial, Tuned, contenders, race, tune
+from kerntune.tuner import Tuned, tune
 from kerntune.winners import Winners
 
 BLOCKS = (32, 64, 128, 256, 512)
@@ -72,14 +74,14 @@ class Run:
         self.trials = None if folder is None else Trials(Winners(WinnerCache(folder), mode, gpu))
         loader = Loader(gpu)
         with self.capture.active(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tuner, "race", self._race)
+            patch.setattr(tuner, "hopeful", self._hopeful)
             recorded = record(self.capture, backend.targets[0])
             self.found: Tuned = tune(self.capture, recorded, 0, loader, incumbent=incumbent, trials=self.trials)
         self.gpu = gpu
 
-    def _race(self, trials: Sequence[Trial], incumbent: int | None) -> list[Trial]:
+    def _hopeful(self, trials: Sequence[Trial]) -> list[Trial]:
         self.timed |= {int(t.recording.binaries[0].constexprs["BLOCK"]) for t in trials}
-        return race(trials, incumbent)
+        return hopeful(trials)
 
     @property
     def winner(self) -> int:
@@ -166,10 +168,10 @@ def test_a_full_disk_is_not_remembered(backend: FakeBackend, folder: Path, monke
     """It says nothing of the candidate."""
     with_candidate = tuner.with_candidate
 
-    def full(recorded: Any, capture: Any, index: int, probe: Probe, candidate: int) -> Any:
+    def full(recorded: Any, capture: Any, index: int, probe: Probe, candidate: int, compiled: Any) -> Any:
         if candidate == 1:
             raise CompileError("no space left on device") from OSError("no space left on device")
-        return with_candidate(recorded, capture, index, probe, candidate)
+        return with_candidate(recorded, capture, index, probe, candidate, compiled)
 
     monkeypatch.setattr(tuner, "with_candidate", full)
     first = Run(backend, folder, *RULES)
@@ -221,7 +223,8 @@ def test_remembered_failures_are_tried_again_if_nothing_else_is_left(backend: Fa
     healed = Run(backend, folder, *RULES)
     assert healed.winner == 64
     assert healed.found.failures == ()
-    assert not any(t.failure for t in stored(folder).values())
+    failed = [t.config for t in TrialCache(folder).entries() if t.failure]
+    assert failed == [Config({"BLOCK": 512}, num_stages=1)], "the last was tried without pipelining too"
 
 
 def test_slower_known_candidates_are_the_next_best_when_the_fast_turn_out_wrong(

@@ -32,8 +32,9 @@ from kerntune.capture import Capture
 from kerntune.config import Config
 from kerntune.errors import TuningError
 from kerntune.launch import Loader, Program
+from kerntune.race import DROP_FIRST, TIE
 from kerntune.recorder import Recorded, record
-from kerntune.tuner import DROP_FIRST, TIE, Tuned, memory_before, tune
+from kerntune.tuner import Tuned, memory_before, tune
 
 BLOCKS = (32, 64, 128, 256, 512)
 MANY = settings(max_examples=12, deadline=None)
@@ -276,9 +277,10 @@ def test_if_all_fail_every_reason_is_listed(backend: FakeBackend) -> None:
     with pytest.raises(TuningError) as caught:
         race(backend, *(block(b, fails=f"refused {b}") for b in BLOCKS))
     text = str(caught.value)
-    assert "scale_kernel: none of its 5 configs can be used" in text
+    assert "scale_kernel: none of its 6 configs can be used" in text
     for b in BLOCKS:
         assert f"BLOCK={b} num_warps=4 num_stages=3: refused {b}" in text
+    assert "BLOCK=512 num_warps=4 num_stages=1: refused 512" in text, "the last is tried once more without pipelining"
 
 
 def test_the_captured_candidate_failing_alone_is_survived(backend: FakeBackend) -> None:

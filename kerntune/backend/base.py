@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from kerntune.backend.compare import Difference
 from kerntune.device import DeviceSpec, Environment, Target
 from kerntune.recording import Binary, Param
 
@@ -60,8 +61,20 @@ class Executor(Protocol):
     def allocate(self, nbytes: int) -> Buffer:
         """At least 256-byte aligned memory, contents undefined."""
 
+    def allocate_host(self, nbytes: int) -> Buffer:
+        """Pinned memory of the host, to copy to and from; a launch must not be given its address."""
+
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
+        """A piece of a device buffer as it is now, to copy or compare; the buffer is kept alive."""
+
     def copy(self, target: Buffer, source: Buffer) -> None:
         """Enqueue a copy of ``source.nbytes`` bytes."""
+
+    def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
+        """How two buffers differ, after all enqueued work (:func:`kerntune.backend.compare.compare_bytes`).
+
+        ``expected`` may be the host's.
+        """
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """The buffer's bytes, or the first ``limit`` of them, after all enqueued work."""

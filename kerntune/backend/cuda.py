@@ -10,7 +10,9 @@ from typing import Any
 import kerntune
 from kerntune import compat
 from kerntune.backend.base import Buffer, Graph
-from kerntune.backend.driver_gpu import DriverGpu, borrowed
+from kerntune.backend.compare import Difference
+from kerntune.backend.driver_gpu import DriverGpu, HostBuffer, borrowed
+from kerntune.backend.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.device import Environment
 from kerntune.errors import MeasurementError
 
@@ -89,6 +91,26 @@ class CudaGpu(DriverGpu):
         except MeasurementError:
             self._torch.cuda.empty_cache()
             return super().allocate(nbytes)
+
+    def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
+        """On the device, by torch, in chunks."""
+        if not expected.nbytes:
+            return None
+        self.synchronize()
+        return compare_pieces(self._piece(expected), self._piece(actual), expected.nbytes, dtype, tolerance)
+
+    def _piece(self, buffer: Buffer) -> Piece:
+        torch, device = self._torch, f"cuda:{self.ordinal}"
+        scratch = self.allocate(min(CHUNK, buffer.nbytes)) if isinstance(buffer, HostBuffer) else None
+
+        def piece(offset: int, size: int) -> Any:
+            address = buffer.address + offset
+            if scratch is not None:
+                self.copy(borrowed(scratch.address, size, scratch), borrowed(address, size, buffer))
+                address = scratch.address
+            return torch.as_tensor(DeviceBytes(address, size), device=device)
+
+        return piece
 
     def borrow(self, tensor: Any) -> Buffer:
         """The bytes of a tensor's whole storage."""

@@ -17,6 +17,7 @@ from typing import Any
 import filelock
 
 from kerntune.backend.base import Buffer, Event, Function, Graph
+from kerntune.backend.compare import Difference, compare_bytes
 from kerntune.backend.cuda_driver import CudaFunction, check, library, prepare_launch
 from kerntune.device import DeviceSpec, Target
 from kerntune.errors import BackendError, MeasurementError
@@ -53,6 +54,20 @@ class DriverBuffer:
     def __del__(self) -> None:
         if getattr(self, "address", 0):
             library().cuMemFree_v2(ctypes.c_uint64(self.address))
+
+
+class HostBuffer:
+    """Pinned memory of the host, under its address; with unified addressing copies take it like the device's."""
+
+    def __init__(self, nbytes: int) -> None:
+        pointer = ctypes.c_void_p()
+        code = library().cuMemHostAlloc(ctypes.byref(pointer), ctypes.c_size_t(max(nbytes, 1)), ctypes.c_uint(0))
+        check(code, "allocating pinned memory of the host")
+        self.address, self.nbytes = pointer.value or 0, nbytes
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):
+            library().cuMemFreeHost(ctypes.c_void_p(self.address))
 
 
 class BorrowedBuffer:
@@ -155,9 +170,28 @@ class DriverGpu:
                 "of what a kernel writes and a working copy; use smaller inputs"
             ) from exc
 
+    def allocate_host(self, nbytes: int) -> Buffer:
+        """Pinned, so that copies run at the bus's speed."""
+        try:
+            return HostBuffer(nbytes)
+        except BackendError as exc:
+            raise MeasurementError(
+                f"no room for {nbytes / 2**20:.0f} MiB of pinned host memory, where kerntune would keep the first "
+                "content of what a kernel writes; use smaller inputs"
+            ) from exc
+
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
+        """The same memory."""
+        return borrowed(buffer.address + offset, nbytes, buffer)
+
+    def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
+        """On the host."""
+        data = ctypes.string_at(expected.address, expected.nbytes) if isinstance(expected, HostBuffer) else None
+        return compare_bytes(self.read(expected) if data is None else data, self.read(actual), dtype, tolerance)
+
     def copy(self, target: Buffer, source: Buffer) -> None:
-        """On the current stream."""
-        code = library().cuMemcpyDtoDAsync_v2(
+        """On the current stream, from or to the host too."""
+        code = library().cuMemcpyAsync(
             ctypes.c_uint64(target.address), ctypes.c_uint64(source.address), ctypes.c_size_t(source.nbytes),
             ctypes.c_void_p(self._stream()),
         )  # fmt: skip

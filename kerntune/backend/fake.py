@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 
 from kerntune import __version__, compat
 from kerntune.backend.base import Buffer, Event, Function, Graph
+from kerntune.backend.compare import Difference, compare_bytes
 from kerntune.backend.standin import StandIns, static_reason
 from kerntune.backend.tensors import StandInTensors
 from kerntune.device import DeviceSpec, Environment, Target, typical_device
@@ -66,7 +68,11 @@ class Script:
         return next((r for r in self.rules if r.matches(binary)), Rule())
 
 
-@dataclass
+COMPARED = 1 << 12
+"""Bytes of a buffer that a comparison looks at: they are all alike."""
+
+
+@dataclass(eq=False)
 class FakeBuffer:
     """Memory that is one byte value all over."""
 
@@ -114,9 +120,18 @@ class FakeGpu:
         self._clock = 0.0
         self._next = 1 << 44
         self._allocated = 0
-        self._buffers: dict[int, FakeBuffer] = {}
-        self._users: set[int] = set()
-        """Addresses of users' own memory, which timing never writes."""
+        self.peak_bytes = 0
+        """The most device memory of our own that was held at once; users' tensors don't count."""
+
+        self.host_bytes = 0
+        """Pinned host memory held now."""
+
+        self.modules = 0
+        """Kernels that are loaded now."""
+
+        self._buffers: weakref.WeakValueDictionary[int, FakeBuffer] = weakref.WeakValueDictionary()
+        self._users: dict[int, FakeBuffer] = {}
+        """Users' own memory."""
 
         self._recording: list[Callable[[], None]] | None = None
         self.launches = 0
@@ -139,15 +154,42 @@ class FakeGpu:
         """Addresses are never used twice."""
         if nbytes > self.free_bytes():
             raise MeasurementError(f"no room on {self.spec.name} for {nbytes} bytes")
-        address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
+        buffer = self._at_new_address(nbytes)
         self._allocated += nbytes
+        self.peak_bytes = max(self.peak_bytes, self._allocated)
+        weakref.finalize(buffer, self._free, nbytes).atexit = False
+        return buffer
+
+    def _free(self, nbytes: int) -> None:
+        self._allocated -= nbytes
+
+    def allocate_host(self, nbytes: int) -> Buffer:
+        """Counted by itself."""
+        buffer = self._at_new_address(nbytes)
+        self.host_bytes += nbytes
+        weakref.finalize(buffer, self._free_host, nbytes).atexit = False
+        return buffer
+
+    def _free_host(self, nbytes: int) -> None:
+        self.host_bytes -= nbytes
+
+    def _at_new_address(self, nbytes: int) -> FakeBuffer:
+        address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
         return self._buffer(address, nbytes)
+
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
+        """As it is now."""
+        assert isinstance(buffer, FakeBuffer)
+        return FakeBuffer(buffer.address + offset, nbytes, buffer.byte)
+
+    def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
+        """Of the start, which is like the rest."""
+        return compare_bytes(self.read(expected, COMPARED), self.read(actual, COMPARED), dtype, tolerance)
 
     def borrow(self, tensor: Any) -> Buffer:
         """The stand-in's synthetic address."""
         buffer = self._buffer(self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes()))
-        self._users.add(buffer.address)
-        return buffer
+        return self._users.setdefault(buffer.address, buffer)
 
     def _buffer(self, address: int, nbytes: int) -> FakeBuffer:
         return self._buffers.setdefault(address, FakeBuffer(address, nbytes))
@@ -181,17 +223,19 @@ class FakeGpu:
             raise OutOfResourcesError(
                 f"needs {binary.shared} B shared memory a block, the device has {self.spec.shared_memory_per_block} B"
             )
+        self.modules += 1
         return FakeFunction(binary)
 
     def unload(self, function: Function) -> None:
-        """Nothing to free."""
+        """One less."""
+        self.modules -= 1
 
     def prepare(
         self, function: Function, grid: tuple[int, int, int], params: Sequence[Param], addresses: Sequence[int | None]
     ) -> Callable[[], None]:
         """A launch takes its scripted time and marks the buffers it points to."""
         rule = self.script.rule(function.binary)
-        touched = [b for a in addresses if a and (b := self._containing(a))]
+        touched = [b for a in addresses if a and (b := self._containing(a))]  # kept alive by the call
 
         def run() -> None:
             self.launches += 1

@@ -49,11 +49,21 @@ def code_identity(asm_text: str, *, kind: AsmKind, options: Mapping[str, Any], a
     Comments, local names, the names of the kernel and of functions that it calls, paths and line numbers of the source
     don't change it. Not covered: a ``tl.device_assert`` that is compiled in carries its file and line as data.
     """
+    return identity_of(bare_text(asm_text, kind), kind=kind, options=options, assembler=assembler)
+
+
+def bare_text(asm_text: str, kind: AsmKind) -> str:
+    """Assembly text as an identity sees it: only what assembles to machine code, functions named by their order."""
+    return anonymous(strip_debug(asm_text, kind=kind), kind)
+
+
+def identity_of(bare: str, *, kind: AsmKind, options: Mapping[str, Any], assembler: str) -> str:
+    """:func:`code_identity` of a text that :func:`bare_text` has made (in another process, say)."""
     parts = {
         "kind": kind,
         "assembler": assembler.strip(),
         "options": _canonical_options(options),
-        "code": anonymous(strip_debug(asm_text, kind=kind), kind),
+        "code": bare,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

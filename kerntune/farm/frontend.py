@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from kerntune import compat
@@ -18,7 +20,7 @@ FILE_NAME = 150
 
 @dataclass(frozen=True)
 class Request:
-    """A launch as ``triton.compile`` sees it: source, target, options and the hash that its cache goes by."""
+    """A launch as ``triton.compile`` sees it: source, target and options."""
 
     launch: Specialized
     source: Any
@@ -26,7 +28,16 @@ class Request:
     backend: Any
     options: Any
     env: dict[str, str]
-    hash: str
+
+    @cached_property
+    def hash(self) -> str:
+        """What Triton's cache goes by, made as ``triton.compile`` makes it for an ``ASTSource``, so that each finds
+        what the other has stored. The first of a process waits for :func:`prepare_hashes`."""
+        from triton.runtime.cache import get_cache_key
+
+        prepare_hashes().join()
+        key = get_cache_key(self.source, self.backend, self.options, env_vars=self.env)
+        return hashlib.sha256(key.encode()).hexdigest()
 
     @property
     def file_name(self) -> str:
@@ -60,18 +71,39 @@ def shape_of(launch: Specialized, length: int = 1) -> Shape:
     return Shape(length, tile_of(values), getattr(launch.options, "num_stages", 1) or 1)
 
 
+_hashing: threading.Thread | None = None
+_hashing_lock = threading.Lock()
+
+
+def prepare_hashes() -> threading.Thread:
+    """Have Triton read its own files, which are in every hash: 0.3 to 0.8 s, once a process, in a thread.
+
+    The thread mostly reads and hashes without Python's lock, so the front end can run meanwhile.
+    """
+    from triton.runtime.cache import triton_key
+
+    global _hashing
+    with _hashing_lock:
+        if _hashing is None:
+            _hashing = threading.Thread(target=triton_key, name="kerntune-hash", daemon=True)
+            _hashing.start()
+        return _hashing
+
+
+def hashes_are_ready() -> bool:
+    """Whether :attr:`Request.hash` can be had without waiting."""
+    return not prepare_hashes().is_alive()
+
+
 def request_of(launch: Specialized) -> Request:
-    """The hash is made as ``triton.compile`` makes it for an ``ASTSource``, so each finds what the other has stored."""
+    """A launch in Triton's own words."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
-    from triton.runtime.cache import get_cache_key
 
     target = compat.gpu_target(launch.target.backend, launch.target.triton_arch, launch.target.warp_size)
     backend = compat.make_backend(target)
     source = compat.source_of(launch.jit, launch.signature, launch.constexprs, launch.attrs)
     options = backend.parse_options(dict(vars(launch.options)))
-    env = get_cache_invalidating_env_vars()
-    key = get_cache_key(source, backend, options, env_vars=env)
-    return Request(launch, source, target, backend, options, env, hashlib.sha256(key.encode()).hexdigest())
+    return Request(launch, source, target, backend, options, get_cache_invalidating_env_vars())
 
 
 def lower(request: Request) -> Lowered:
@@ -93,11 +125,11 @@ def lower(request: Request) -> Lowered:
 
 
 def first_metadata(request: Request) -> dict[str, Any]:
-    """What ``triton.compile`` knows of a kernel before its stages have run."""
+    """What ``triton.compile`` knows of a kernel before its stages have run; its hash, which no stage reads, comes when
+    the kernel is stored."""
     import triton
 
     return {
-        "hash": request.hash,
         "target": request.target,
         **vars(request.options),
         **request.env,

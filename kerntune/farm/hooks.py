@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import inspect
-import json
 from typing import Any
 
 from kerntune.farm.frontend import Request
 from kerntune.farm.protocol import Done
-from kerntune.farm.store import Stored
+from kerntune.farm.store import Made
 
 
-def tell(request: Request, done: Done, stored: Stored) -> None:
+def tell(made: Made, done: Done) -> None:
     """Call ``knobs.compilation.listener`` and ``knobs.runtime.jit_post_compile_hook`` as a plain compilation would."""
     from triton import knobs
 
     if knobs.compilation.listener:
         times = knobs.CompileTimes(ir_initialization=0, lowering_stages=list(done.times), store_results=0)
-        metadata = {**json.loads(done.metadata), "hash": request.hash, "target": request.target}
+        metadata, source = dict(made.metadata), made.request.source
         knobs.compilation.listener(
-            src=request.source, metadata=metadata, metadata_group=stored.group, times=times, cache_hit=False
+            src=source, metadata=metadata, metadata_group=made.metadata_group, times=times, cache_hit=False
         )
-    tell_post_compile(request)
+    tell_post_compile(made.request)
 
 
 def tell_post_compile(request: Request) -> None:

@@ -7,6 +7,8 @@ from typing import Any, BinaryIO, Union
 
 import msgspec
 
+from kerntune.kernels.writes import Access
+
 MAX_FRAME = 1 << 30
 """Bytes of one frame. The stages of a large kernel are a few MB together; more than this is a damaged stream."""
 
@@ -38,6 +40,17 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="job"):
     metadata: bytes
 
 
+class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What takes milliseconds to find out of a compiled kernel, and needs nothing of the parent's process.
+
+    ``ttir`` is without source locations; ``bare`` the assembly text as a code identity sees it.
+    """
+
+    ttir: str
+    bare: str
+    access: Access
+
+
 class Done(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
     """A compiled kernel: what each stage made (text as UTF-8), the grown metadata, microseconds by stage.
 
@@ -48,6 +61,7 @@ class Done(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
     metadata: bytes
     times: list[tuple[str, int]]
     address_space: int = 0
+    facts: Facts | None = None
 
     @property
     def seconds(self) -> float:

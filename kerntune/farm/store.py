@@ -3,20 +3,67 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from kerntune.farm.frontend import Lowered, Request
-from kerntune.farm.protocol import Done
+from kerntune.farm.protocol import Done, Facts
+
+Group = dict[str, str]
+"""Paths of a kernel's files in Triton's cache, by their names."""
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A kernel in Triton's cache: ``triton``'s ``CompiledKernel`` and the paths of its files by name."""
+class Made:
+    """What the farm made of a request, with the words of Triton's ``CompiledKernel`` for what both have."""
 
-    kernel: Any
-    group: dict[str, str]
+    request: Request
+    asm: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    facts: Facts | None
+    stored: Future[Group]
+
+    @property
+    def hash(self) -> str:
+        """What Triton's cache goes by."""
+        return self.request.hash
+
+    @cached_property
+    def metadata_group(self) -> Group:
+        """Where its files are; waits until they are written."""
+        return self.stored.result()
+
+
+class Store:
+    """Writes kernels to Triton's cache behind the caller's back: eight small files each take longer than to race one.
+
+    One thread, started when there is something to write; :meth:`flush` waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._open: list[Future[Group]] = []
+
+    def put(self, lowered: Lowered, done: Done) -> Future[Group]:
+        """Write a kernel's files soon."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "kerntune-store")
+        self._open.append(self._pool.submit(store, lowered, done))
+        return self._open[-1]
+
+    def flush(self) -> None:
+        """Wait until everything is written, and end the thread. Raises what writing raised."""
+        pool, self._pool = self._pool, None
+        done, self._open = self._open, []
+        wait(done)
+        if pool is not None:
+            pool.shutdown()
+        for future in done:
+            future.result()
 
 
 def is_stored(request: Request) -> bool:
@@ -26,35 +73,48 @@ def is_stored(request: Request) -> bool:
     return not knobs.compilation.always_compile and bool(_manager(request).get_group(f"{request.file_name}.json"))
 
 
-def store(lowered: Lowered, done: Done) -> Stored:
+def store(lowered: Lowered, done: Done) -> Group:
     """Put a kernel where ``triton.compile`` looks for it, file by file as ``triton.compile`` does."""
-    from triton.compiler import CompiledKernel
-
     request, manager = lowered.request, _manager(lowered.request)
     name = request.file_name
     files: dict[str, Any] = {f"{name}.source": lowered.source_text, f"{name}.{request.source.ext}": lowered.job.ir}
     for stage, data in done.stages.items():
         files[f"{name}.{stage}"] = data if stage == request.backend.binary_ext else data.decode()
-    metadata = {**json.loads(done.metadata), "hash": request.hash}
-    files[f"{name}.json"] = json.dumps(metadata)
+    files[f"{name}.json"] = json.dumps(metadata_of(request, done))
     group = {file: manager.put(data, file, binary=isinstance(data, bytes)) for file, data in files.items()}
     manager.put_group(f"{name}.json", group)
-    return Stored(CompiledKernel(request.source, group, request.hash), group)
+    return group
 
 
-def done_again(stored: dict[str, str], lowered: Lowered) -> Done | None:
+def metadata_of(request: Request, done: Done) -> dict[str, Any]:
+    """A kernel's metadata as Triton's cache keeps it."""
+    return {"hash": request.hash, **json.loads(done.metadata)}
+
+
+def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:
+    """A kernel as ``CompiledKernel`` would have it, without a look at the disk."""
+    request = lowered.request
+    binary = request.backend.binary_ext
+    stages = {stage: data if stage == binary else data.decode() for stage, data in done.stages.items()}
+    asm = {"source": lowered.source_text, request.source.ext: lowered.job.ir, **stages}
+    metadata = {**metadata_of(request, done), "target": request.target}
+    return Made(request, asm, metadata, done.facts, stored)
+
+
+def done_again(stored: Group, lowered: Lowered) -> Done | None:
     """The answer that the files of an equal job amount to; None if they are gone."""
-    name, stages, metadata = lowered.request.file_name, {}, b""
+    name, stages, metadata = lowered.request.file_name, {}, {}
     try:
         for file, path in stored.items():
             stage = file[len(name) + 1 :]
             if stage == "json":
-                metadata = Path(path).read_bytes()
+                metadata = json.loads(Path(path).read_bytes())
             elif stage not in ("source", lowered.job.ext):
                 stages[stage] = Path(path).read_bytes()
     except OSError:
         return None
-    return Done(stages, metadata, [])
+    metadata.pop("hash", None)
+    return Done(stages, json.dumps(metadata).encode(), [])
 
 
 def _manager(request: Request) -> Any:

@@ -5,25 +5,50 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, as_completed
+from dataclasses import dataclass, field
 from typing import Any, Union
 
 from kerntune.errors import CompileError
 from kerntune.farm.farm import Farm, NotStarted, Outcome
-from kerntune.farm.frontend import Lowered, Request, lower, request_of, shape_of, why_in_process
+from kerntune.farm.frontend import (
+    Lowered,
+    Request,
+    hashes_are_ready,
+    lower,
+    prepare_hashes,
+    request_of,
+    shape_of,
+    why_in_process,
+)
 from kerntune.farm.hooks import tell, tell_post_compile
 from kerntune.farm.process import Died, with_words
 from kerntune.farm.protocol import Done, Failed
-from kerntune.farm.store import done_again, is_stored, store
+from kerntune.farm.store import Group, Store, done_again, is_stored, made_of
 from kerntune.kernels.source import kernel_file
 from kerntune.kernels.specialize import Specialized
+
+FEW = 2
+"""So few launches wait until Triton's cache can be asked: a front end and a process for nothing cost more."""
 
 _IN_PROCESS = threading.Lock()
 """One compilation at a time in this process: Triton 3.6 makes wrong code when threads compile for several targets."""
 
 Result = tuple[Specialized, Union[Any, CompileError]]
-"""A launch with Triton's ``CompiledKernel``, or with why there is none."""
+"""A launch with :class:`kerntune.farm.store.Made` or Triton's ``CompiledKernel``, or with why there is none."""
+
+
+@dataclass
+class _Run:
+    """One stream under way: what is done, what the farm has, and the jobs by their identity."""
+
+    finished: list[Result] = field(default_factory=list)
+    futures: dict[Future[Outcome], list[Lowered]] = field(default_factory=dict)
+    equals: dict[str, list[Lowered]] = field(default_factory=dict)
+
+
+_Step = Callable[[Request, _Run], Union["Future[Outcome]", None]]
 
 
 class Compilations:
@@ -31,70 +56,118 @@ class Compilations:
 
     def __init__(self, farm: Farm) -> None:
         self.farm = farm
-        self._made: dict[str, dict[str, str] | str] = {}
+        self._made: dict[str, Future[Group] | str] = {}
         """By a job's identity: the files of its kernel, or why there is none."""
 
         self.seconds: dict[str, float] = {}
         """What the stages of a kernel took, by the hash that Triton's cache goes by; nothing for what it answered."""
 
         self._said: set[str] = set()
+        self._store = Store()
+
+    def warm(self, jobs: int) -> None:
+        """Start what ``jobs`` launches will need, and don't wait for it."""
+        prepare_hashes()
+        self.farm.warm(jobs)
 
     def stream(self, launches: Sequence[Specialized]) -> Iterator[Result]:
-        """Each launch's result as it comes, cached ones first. The front end runs here, before the first result."""
-        finished: list[Result] = []
-        requests: list[Request] = []
-        for launch in launches:
-            self._admit(launch, finished, requests)
-        futures: dict[Future[Outcome], list[Lowered]] = {}
+        """Each launch's result as it comes, cached ones first. The front end runs here, before the first result.
+
+        When it ends, or is closed, what came of it is in Triton's cache.
+        """
+        run = _Run()
         try:
-            self._submit(requests, finished, futures)
-            yield from finished
-            for future in as_completed(list(futures)):
-                yield from self._finish(future.result(), futures.pop(future))
+            self._submit(self._requests(launches, run), run)
+            yield from run.finished
+            for future in as_completed(list(run.futures)):
+                yield from self._finish(future.result(), run.futures.pop(future))
         finally:
-            for future in futures:
+            for future in run.futures:
                 future.cancel()
+            self._store.flush()
 
-    def _admit(self, launch: Specialized, finished: list[Result], requests: list[Request]) -> None:
-        """Sort a launch by where it is compiled: nowhere (it is in the cache), here, or on the farm."""
-        try:
-            request = request_of(launch)
-            if is_stored(request) or why_in_process(launch):
-                finished.append(self._here(request))
-            else:
-                requests.append(request)
-        except Exception as exc:
-            finished.append((launch, refusal(launch, exc)))
-
-    def _submit(
-        self, requests: list[Request], finished: list[Result], futures: dict[Future[Outcome], list[Lowered]]
-    ) -> None:
-        """Run the front end, longest-expected first, and hand each distinct job to the farm at once."""
-        equals: dict[str, list[Lowered]] = {}
-        self.farm.warm(len(requests))
-        requests.sort(key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
-        for request in requests:
+    def _requests(self, launches: Sequence[Specialized], run: _Run) -> list[Request]:
+        """Launches in Triton's words, longest-expected first."""
+        requests = []
+        for launch in launches:
             try:
-                lowered = lower(request)
-                again = self._again(lowered)
-                identity = lowered.identity()
-                if again is not None:
-                    finished.append(again)
-                elif identity in equals:
-                    equals[identity].append(lowered)
-                else:
-                    equals[identity] = [lowered]
-                    futures[self.farm.submit(lowered.job, lowered.shape)] = equals[identity]
+                requests.append(request_of(launch))
             except Exception as exc:
-                finished.append((request.launch, refusal(request.launch, exc)))
+                run.finished.append((launch, refusal(launch, exc)))
+        return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
 
-    def _again(self, lowered: Lowered) -> Result | None:
+    def _submit(self, requests: Sequence[Request], run: _Run) -> None:
+        """Run the front end and hand each distinct job to the farm at once.
+
+        While Triton's cache can't be asked yet (:func:`prepare_hashes`), jobs go to the farm unasked; those that it
+        turns out to hold are taken back.
+        """
+        prepare_hashes()
+        unasked: list[tuple[Request, Future[Outcome] | None]] = []
+        for request in requests:
+            if len(requests) <= FEW or hashes_are_ready():
+                self._take_back(unasked, run)
+                self._guarded(self._admit, request, run)
+            else:
+                unasked.append((request, self._guarded(self._lower, request, run)))
+        self._take_back(unasked, run)
+
+    def _take_back(self, unasked: list[tuple[Request, Future[Outcome] | None]], run: _Run) -> None:
+        """Cancel what is in Triton's cache after all, unless a process has it already."""
+        for request, future in unasked:
+            alone = future is not None and len(run.futures.get(future, ())) == 1
+            if future is not None and alone and is_stored(request) and future.cancel():
+                (lowered,) = run.futures.pop(future)
+                run.equals.pop(lowered.identity())
+                self._guarded(self._from_cache, request, run)
+        unasked.clear()
+
+    def _guarded(self, step: _Step, request: Request, run: _Run) -> Future[Outcome] | None:
+        """A step for one request, whose error is its result."""
+        try:
+            return step(request, run)
+        except Exception as exc:
+            run.finished.append((request.launch, refusal(request.launch, exc)))
+            return None
+
+    def _admit(self, request: Request, run: _Run) -> Future[Outcome] | None:
+        """Compile a request where it belongs: nowhere (it is in the cache), here, or on the farm."""
+        if is_stored(request):
+            self._from_cache(request, run)
+            return None
+        return self._lower(request, run)
+
+    def _from_cache(self, request: Request, run: _Run) -> None:
+        """By ``triton.compile`` in this process, which looks into its cache first."""
+        run.finished.append(self._here(request))
+        return None
+
+    def _lower(self, request: Request, run: _Run) -> Future[Outcome] | None:
+        """Through the front end and to the farm; None if that is not needed."""
+        if why_in_process(request.launch):
+            self._from_cache(request, run)
+            return None
+        lowered = lower(request)
+        identity = lowered.identity()
+        again = self._again(lowered, identity)
+        if again is not None:
+            run.finished.append(again)
+        elif identity in run.equals:
+            run.equals[identity].append(lowered)
+        else:
+            run.equals[identity] = [lowered]
+            future = self.farm.submit(lowered.job, lowered.shape)
+            run.futures[future] = run.equals[identity]
+            return future
+        return None
+
+    def _again(self, lowered: Lowered, identity: str) -> Result | None:
         """What an equal job of an earlier stream came to, if there was one."""
-        made = self._made.get(lowered.identity())
+        made = self._made.get(identity)
         if isinstance(made, str):
             return lowered.request.launch, refusal(lowered.request.launch, made)
-        done = done_again(made, lowered) if made else None
-        return None if done is None else self._keep(lowered, done)
+        done = done_again(made.result(), lowered) if made else None
+        return None if done is None else self._keep(lowered, done, identity)
 
     def _finish(self, outcome: Outcome, equal: list[Lowered]) -> Iterator[Result]:
         if isinstance(outcome, NotStarted):
@@ -103,8 +176,9 @@ class Compilations:
             yield from self._instead(outcome.answer.reason, equal)
         elif isinstance(outcome.answer, Done):
             sys.stderr.write(outcome.output)  # dumps and remarks that were asked for by environment variables
+            identity = equal[0].identity()
             for lowered in equal:
-                yield self._keep(lowered, outcome.answer)
+                yield self._keep(lowered, outcome.answer, identity)
         else:
             died = isinstance(outcome.answer, Died)
             why = self._made[equal[0].identity()] = with_words(outcome.answer.reason, outcome.output, last=died)
@@ -121,13 +195,13 @@ class Compilations:
             except Exception as exc:
                 yield lowered.request.launch, refusal(lowered.request.launch, exc)
 
-    def _keep(self, lowered: Lowered, done: Done) -> Result:
-        stored = store(lowered, done)
+    def _keep(self, lowered: Lowered, done: Done, identity: str) -> Result:
         if done.times:
             self.seconds[lowered.request.hash] = done.seconds
-        self._made[lowered.identity()] = stored.group
-        tell(lowered.request, done, stored)
-        return lowered.request.launch, stored.kernel
+        stored = self._made[identity] = self._store.put(lowered, done)
+        made = made_of(lowered, done, stored)
+        tell(made, done)
+        return lowered.request.launch, made
 
     def _here(self, request: Request) -> Result:
         import triton

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from kerntune.device import Target
+from kerntune.farm.facts import facts_of
 from kerntune.farm.protocol import Answer, Done, Failed, Hello, Job, frame, read_job
 
 MESSAGE = 4000
@@ -109,7 +111,12 @@ def _compile(job: Job) -> Answer:
         times.append((name, int((time.perf_counter() - start) * 1e6)))
         made[name] = module if isinstance(module, bytes) else str(module).encode()
     del context  # lives as long as the modules do
-    return Done(made, json.dumps(metadata, default=vars).encode(), times, _address_space())
+    facts = facts_of(_target(job), {"ttir": job.ir.encode(), **made}) if job.ext == "ttir" or "ttir" in made else None
+    return Done(made, json.dumps(metadata, default=vars).encode(), times, _address_space(), facts)
+
+
+def _target(job: Job) -> Target:
+    return Target(job.backend, str(job.arch), job.warp_size)
 
 
 def options_from(backend: Any, fields: dict[str, Any]) -> Any:

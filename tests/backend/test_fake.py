@@ -124,9 +124,12 @@ def test_allocations_never_overlap(backend: FakeBackend, sizes: list[int]) -> No
 
 def test_memory_can_run_out(backend: FakeBackend) -> None:
     gpu = script(backend, memory_bytes=1000)
-    gpu.allocate(600)
+    kept = gpu.allocate(600)
     with pytest.raises(MeasurementError, match="no room on Fake GPU for 600 bytes"):
         gpu.allocate(600)
+    assert gpu.free_bytes() == 400
+    del kept
+    assert gpu.free_bytes() == 1000
 
 
 def test_borrowed_memory_is_the_tensors_own(backend: FakeBackend) -> None:

@@ -31,3 +31,5 @@ def test_code_and_metadata_are_those_of_a_plain_compilation(compiler, monkeypatc
         assert here.asm == there.asm, launch.name
         assert here.data == there.data, launch.name
         assert here == dataclasses.replace(there, seconds=None), launch.name
+        assert here.stages == there.stages, launch.name
+        assert here.stages, launch.name

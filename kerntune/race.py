@@ -1,0 +1,218 @@
+"""Candidates against each other: a first look at each as it comes, then the hopeful in turn until their order is clear.
+
+Every step only drops what is slower than the best by far more than the step's noise; ties are never broken by noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kerntune.launch import Program
+from kerntune.measure.base import Slot
+from kerntune.measure.events import EventSlot
+from kerntune.measure.graphs import GraphSlot
+from kerntune.measure.timing import rotated_copies, same_kind, slot_for
+from kerntune.recording import Recording
+from kerntune.stats import median
+
+DROP_FIRST = 1.5
+"""After a first look (the shortest of a few executions), candidates slower than this times the best are hopeless. For
+kernels of a few microseconds an event pair adds about 2 us to both, so even fewer are dropped."""
+
+LOOKS = 3
+"""Executions of a first look beside the one that loads the code. Their minimum: a host that is busy compiling may pause
+between an event and its launch, which only ever adds time."""
+
+HOPELESS = 3.0
+LONG_NS = 2e6
+"""A first execution longer than 2 ms and three times the best look is believed at once."""
+
+WARM_NS, WARM_BATCHES = 20e6, 40
+"""The first candidate runs for about 20 ms before any is looked at: an idle device's clocks need that to rise."""
+
+SMALL_GRAPH, MANY = 16, 6
+"""A whole graph of 200 launches takes 10 ms to build, more than it ever runs. Where more than six are hopeful, one of
+16 launches says first who is worth it."""
+
+DROP_SMALL = 1.3
+"""After the small graph: its few copies may stay in the L2 cache, which favours some."""
+
+SCREENS = ((1, 1.15), (2, 1.05))
+"""Rounds that the hopeful take in turn, and how far behind the best a candidate may be after them."""
+
+DROP_SECOND = SCREENS[-1][1]
+
+MIN_FINAL_ROUNDS, MAX_FINAL_ROUNDS = 4, 12
+"""Rounds of the finals: until each candidate is surely slower than the best by more than a tie, or surely within it."""
+
+SURE = 4.0
+"""Standard errors that make sure."""
+
+LEAST_ERROR = 0.0005
+"""Of a mean of paired log ratios: few rounds may agree better by chance than slots do."""
+
+TIE = 0.005
+"""Candidates within 0.5 % of the best tie; the incumbent wins a tie, so that winners don't flip from run to run."""
+
+SLOT_NS, MOST_RUNS = 1.5e6, 8
+"""An event slot of a race takes about this long: many short slots in turn tell more than few long ones."""
+
+
+@dataclass
+class Trial:
+    """A candidate that runs: the recording it makes, its program, its times. ``same`` are all candidates with this very
+    code and grid."""
+
+    index: int
+    recording: Recording
+    program: Program
+    same: list[int] = field(default_factory=list)
+    estimate: float = 0.0
+    looked: bool = False
+    """Whether it has been run, and ``estimate`` is its first look's."""
+
+    slot: Slot | None = None
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def time_ns(self) -> float:
+        """Median over its slots, or the first look's estimate."""
+        return median(self.times) if self.times else self.estimate
+
+
+class Looks:
+    """First looks at candidates, in any order, while others are still compiled."""
+
+    def __init__(self) -> None:
+        self.best = math.inf
+
+    def take(self, trial: Trial) -> None:
+        """Set the trial's ``estimate``. Raises what launching raises."""
+        if math.isinf(self.best):
+            _warm_up(trial.program)
+        trial.estimate, trial.looked = self._look(trial.program), True
+        self.best = min(self.best, trial.estimate)
+
+    def _look(self, program: Program) -> float:
+        (first,) = executions(program, 1)
+        if first > max(LONG_NS, HOPELESS * self.best):
+            return first
+        return min(executions(program, LOOKS))
+
+
+def executions(program: Program, runs: int) -> list[float]:
+    """Nanoseconds of single executions on copy 0, the L2 cache flushed and memory restored before each."""
+    gpu, pairs = program.gpu, []
+    for _ in range(runs):
+        program.restore()
+        gpu.flush_l2()
+        start = gpu.event()
+        program.enqueue()
+        pairs.append((start, gpu.event()))
+    return [gpu.elapsed_ns(start, end) for start, end in pairs]
+
+
+def _warm_up(program: Program) -> None:
+    spent = 0.0
+    for _ in range(WARM_BATCHES):
+        spent += sum(executions(program, LOOKS))
+        if spent >= WARM_NS:
+            return
+
+
+def hopeful(trials: Sequence[Trial]) -> list[Trial]:
+    """Those whose first look is near the best."""
+    return _near_best(trials, DROP_FIRST)
+
+
+def screened(trials: Sequence[Trial]) -> list[Trial]:
+    """The finalists among the hopeful: few slots each, in turn."""
+    alive = _by_small_graphs(trials)
+    _prepare(alive)
+    for rounds, drop in SCREENS:
+        if len(alive) > 1:
+            _rounds(alive, rounds)
+            alive = _near_best(alive, drop)
+    return alive
+
+
+def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials, or where graphs of them are many and costly, those that small graphs don't rule out."""
+    fastest = min((t.estimate for t in trials), default=0.0)
+    copies = rotated_copies(trials[0].program, fastest) if len(trials) > MANY else 0
+    if not copies:
+        return list(trials)
+    few = min(copies, SMALL_GRAPH)
+    times = [_small_graph(t.program, few) for t in trials]
+    return [t for t, ns in zip(trials, times, strict=True) if ns <= min(times) * DROP_SMALL]
+
+
+def _small_graph(program: Program, copies: int) -> float:
+    runs = copies if program.in_place else max(1, SMALL_GRAPH // copies) * copies
+    slot = GraphSlot(program, copies, runs)
+    slot.enqueue()()
+    return min(slot.enqueue()() for _ in range(2))
+
+
+def decided(finalists: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:
+    """The finalists, best first, after as many rounds as their order needs.
+
+    Ties go to the incumbent, then to config order.
+    """
+    alive = list(finalists)
+    for done in range(1, MAX_FINAL_ROUNDS + 1):
+        if len(alive) < 2:
+            break
+        _rounds(alive, 1, backwards=bool(done % 2))
+        if done >= MIN_FINAL_ROUNDS:
+            best = min(alive, key=lambda t: t.time_ns)
+            behind = {id(t): _behind(t, best) for t in alive if t is not best}
+            alive = [t for t in alive if t is best or behind[id(t)][0] <= TIE]
+            if all(high <= TIE for low, high in behind.values() if low <= TIE):
+                break
+    fastest = min((t.time_ns for t in finalists), default=0.0)
+    tied = [t for t in alive if t.time_ns <= fastest * (1 + TIE)]
+    tied.sort(key=lambda t: (t.index != incumbent, t.index))
+    head = tied[:1]
+    return head + sorted((t for t in finalists if t not in head), key=lambda t: t.time_ns)
+
+
+def _behind(trial: Trial, best: Trial) -> tuple[float, float]:
+    """Between what shares ``trial`` is surely slower than ``best``, from the rounds that both took."""
+    ratios = [math.log(a / b) for a, b in zip(trial.times, best.times, strict=False) if a > 0 < b] or [0.0]
+    mean = sum(ratios) / len(ratios)
+    variance = sum((r - mean) ** 2 for r in ratios) / max(len(ratios) - 1, 1)
+    error = SURE * max(math.sqrt(variance / len(ratios)), LEAST_ERROR)
+    return mean - error, mean + error
+
+
+def _prepare(trials: Sequence[Trial]) -> None:
+    """Slots of one kind for all, and no times."""
+    fastest = min((t.estimate for t in trials), default=0.0)
+    first: Slot | None = None
+    for trial in trials:
+        trial.times, trial.slot = [], None
+        if len(trials) > 1:
+            trial.slot = _slot(trial.program, fastest) if first is None else same_kind(trial.program, first)
+            first = first or trial.slot
+
+
+def _slot(program: Program, fastest: float) -> Slot:
+    slot = slot_for(program, fastest)
+    if slot.protocol.timer != "events":
+        return slot
+    return EventSlot(program, int(min(MOST_RUNS, max(2, SLOT_NS / max(fastest, 1.0)))))
+
+
+def _near_best(trials: Sequence[Trial], factor: float) -> list[Trial]:
+    best = min((t.time_ns for t in trials), default=0.0)
+    return [t for t in trials if t.time_ns <= best * factor]
+
+
+def _rounds(trials: Sequence[Trial], rounds: int, backwards: bool = False) -> None:
+    for _ in range(rounds):
+        for trial in reversed(trials) if backwards else trials:
+            assert trial.slot is not None
+            trial.times.append(trial.slot.enqueue()())

@@ -1,0 +1,211 @@
+"""Who is dropped, who wins and after how many rounds, on scripted slots with noise."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from fake_runs import active, block, program_of, recorded, scale, scale_kernel, script
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.backend.fake import FakeBackend
+from kerntune.measure.base import TimingProtocol
+from kerntune.race import (
+    DROP_FIRST,
+    LOOKS,
+    MAX_FINAL_ROUNDS,
+    MIN_FINAL_ROUNDS,
+    TIE,
+    Looks,
+    Trial,
+    decided,
+    executions,
+    hopeful,
+    screened,
+)
+
+BLOCKS = (32, 64, 128, 256)
+
+
+class NoisySlot:
+    """Gives a time with relative noise of its own, and a drift that all slots of a round share."""
+
+    protocol = TimingProtocol("events", 8, 1)
+
+    def __init__(self, time_ns: float, noise: float, random_: random.Random) -> None:
+        self.time_ns, self._noise, self._random, self.taken = time_ns, noise, random_, 0
+
+    def enqueue(self) -> Callable[[], float]:
+        self.taken += 1
+        return lambda: self.time_ns * (1 + self._random.gauss(0, self._noise))
+
+
+def finalists(times: Sequence[float], noise: float = 0.001, seed: int = 0) -> list[Trial]:
+    """Trials with slots, as they come out of the screening."""
+    source = random.Random(seed)
+    unused: Any = None
+    trials = [Trial(i, unused, unused, [i], t, slot=NoisySlot(t, noise, source)) for i, t in enumerate(times)]
+    for trial in trials:
+        trial.times = [trial.slot.enqueue()() for _ in range(3)]
+    return trials
+
+
+@given(st.lists(st.floats(1.0, 1.05), min_size=1, max_size=8), st.integers(0, 10_000))
+def test_the_winner_is_within_a_tie_of_the_best(shares: list[float], seed: int) -> None:
+    times = [200_000 * s for s in shares]
+    best = decided(finalists(times, seed=seed))[0]
+    assert times[best.index] <= min(times) * (1 + TIE + 0.003)
+
+
+@given(st.lists(st.floats(1.0, 1.05), min_size=2, max_size=8), st.integers(0, 1000))
+def test_ten_races_choose_the_same_or_one_within_half_a_percent(shares: list[float], seed: int) -> None:
+    times = [200_000 * s for s in shares]
+    winners = {decided(finalists(times, noise=0.0005, seed=seed + i))[0].index for i in range(10)}
+    chosen = [times[i] for i in winners]
+    assert max(chosen) <= min(chosen) * (1 + TIE + 0.002)
+
+
+@given(st.integers(0, 10_000), st.integers(0, 4))
+def test_true_ties_go_to_the_incumbent_whatever_the_noise(seed: int, incumbent: int) -> None:
+    assert decided(finalists([1e5] * 5, seed=seed), incumbent)[0].index == incumbent
+    assert decided(finalists([1e5] * 5, seed=seed))[0].index == 0
+
+
+def rounds_of(trials: list[Trial]) -> int:
+    return max(len(t.times) for t in decided(trials)) - 3
+
+
+def test_a_clear_order_takes_few_rounds() -> None:
+    assert rounds_of(finalists([1e5, 1.03e5, 1.04e5])) == MIN_FINAL_ROUNDS
+
+
+def test_a_clear_tie_takes_few_rounds() -> None:
+    assert rounds_of(finalists([1e5, 1.0001e5], noise=0.0002)) == MIN_FINAL_ROUNDS
+
+
+def test_an_open_order_takes_more_but_ends() -> None:
+    rounds = [rounds_of(finalists([1e5, 1.005e5], noise=0.004, seed=seed)) for seed in range(5)]
+    assert set(rounds) == {MAX_FINAL_ROUNDS}
+
+
+def test_one_finalist_needs_no_round() -> None:
+    (only,) = finalists([1e5])
+    assert decided([only]) == [only]
+    assert len(only.times) == 3
+
+
+def test_all_finalists_are_in_the_order_fastest_first() -> None:
+    order = decided(finalists([1.2e5, 1e5, 1.1e5]))
+    assert [t.index for t in order] == [1, 2, 0]
+
+
+def test_work_that_takes_no_time_can_be_decided() -> None:
+    assert decided(finalists([0.0, 0.0], noise=0.0))[0].index == 0
+
+
+@given(st.lists(st.floats(1.0, 1e6), min_size=1, max_size=20))
+def test_hopeful_are_those_near_the_best_look(looks: list[float]) -> None:
+    unused: Any = None
+    trials = [Trial(i, unused, unused, [i], t) for i, t in enumerate(looks)]
+    kept = {t.index for t in hopeful(trials)}
+    assert kept == {i for i, t in enumerate(looks) if t <= min(looks) * DROP_FIRST}
+    assert kept
+
+
+# on the scripted GPU
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[FakeBackend]:
+    with active() as backend:
+        yield backend
+
+
+def trial(backend: FakeBackend, time_ns: float, index: int = 0, **options: Any) -> Trial:
+    """A candidate on a device of its own."""
+    script(backend, block(64, time_ns), **options)
+    program = program_of(backend, recorded(backend, lambda: scale(scale_kernel, BLOCK=64)))
+    return Trial(index, program.recording, program, [index])
+
+
+@given(st.floats(1000.0, 1e7), st.integers(0, 100))
+def test_a_look_is_near_the_truth(backend: FakeBackend, time_ns: float, seed: int) -> None:
+    one, looks = trial(backend, time_ns, seed=seed), Looks()
+    looks.take(one)
+    assert one.looked
+    assert one.estimate == pytest.approx(time_ns, rel=0.01)
+    assert looks.best == one.estimate
+
+
+def test_a_look_is_a_few_executions(backend: FakeBackend) -> None:
+    looks = Looks()
+    looks.take(trial(backend, 1000.0))
+    later = trial(backend, 1000.0, index=1)
+    before = backend.gpu.launches
+    looks.take(later)
+    assert backend.gpu.launches - before == 1 + LOOKS
+
+
+def test_the_hopeless_and_long_run_once(backend: FakeBackend) -> None:
+    looks = Looks()
+    looks.take(trial(backend, 1e6))
+    slow = trial(backend, 5e6, index=1)
+    before = backend.gpu.launches
+    looks.take(slow)
+    assert backend.gpu.launches - before == 1
+    assert slow.estimate == pytest.approx(5e6, rel=0.01)
+
+
+def test_a_pause_of_the_host_does_not_spoil_a_look(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, looks = trial(backend, 1000.0), Looks()
+    looks.take(one)
+    gpu, pauses = backend.gpu, iter([0.0, 50_000.0, 0.0, 70_000.0])
+    elapsed = gpu.elapsed_ns
+    monkeypatch.setattr(gpu, "elapsed_ns", lambda start, end: elapsed(start, end) + next(pauses))
+    looks.take(one)
+    assert one.estimate == pytest.approx(1000.0, rel=0.01)
+
+
+def test_executions_are_restored_and_flushed(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, flushes = trial(backend, 1000.0), []
+    monkeypatch.setattr(backend.gpu, "flush_l2", lambda: flushes.append(1))
+    assert len(executions(one.program, 5)) == len(flushes) == 5
+
+
+def test_screening_drops_what_is_behind(backend: FakeBackend) -> None:
+    script(backend, *(block(b, 1000.0 * f) for b, f in zip(BLOCKS, (1.0, 1.03, 1.1, 1.3), strict=False)))
+    trials = []
+    for i, size in enumerate(BLOCKS):
+        program = program_of(backend, recorded(backend, lambda size=size: scale(scale_kernel, BLOCK=size)))
+        trials.append(Trial(i, program.recording, program, [i], estimate=1000.0))
+    assert [t.index for t in screened(trials)] == [0, 1]
+    assert [len(t.times) for t in trials] == [3, 3, 3, 1]
+    assert len({t.slot.protocol for t in trials if t.slot}) == 1, "one kind of slot for all"
+
+
+def test_many_short_ones_are_screened_by_small_graphs_first(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = tuple(16 << i for i in range(8))
+    times = (3000.0, 2100.0, 2000.0, 2900.0, 2800.0, 2010.0, 2700.0, 2750.0)
+    script(backend, *(block(b, t) for b, t in zip(sizes, times, strict=True)))
+    graphs: list[int] = []
+    graph = backend.gpu.graph
+    monkeypatch.setattr(backend.gpu, "graph", lambda work: (graphs.append(1), graph(work))[1])
+    trials = []
+    for i, size in enumerate(sizes):
+        program = program_of(backend, recorded(backend, lambda size=size: scale(scale_kernel, BLOCK=size)))
+        trials.append(Trial(i, program.recording, program, [i], estimate=4000.0))
+    assert {t.index for t in screened(trials)} == {2, 5}
+    assert len(graphs) == 8 + 3
+    assert [len(t.times) for t in trials] == [0, 3, 3, 0, 0, 3, 0, 0]
+
+
+def test_a_single_candidate_is_not_timed_further(backend: FakeBackend) -> None:
+    one = trial(backend, 1000.0)
+    one.estimate = 1000.0
+    assert decided(screened([one]))[0].time_ns == 1000.0
+    assert one.slot is None

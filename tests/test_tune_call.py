@@ -1,0 +1,331 @@
+"""A call is tuned before it is launched: nothing of the user's changes, and little of the device is taken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+from fake_runs import COMPILER, N, active, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
+from triton import knobs
+
+from kerntune import compat
+from kerntune.backend.fake import FakeBackend, FakeGpu, Rule
+from kerntune.cache import TrialCache, WinnerCache
+from kerntune.capture import Capture, Site
+from kerntune.compile import Compiled, Compiler
+from kerntune.errors import TuningError
+from kerntune.policy import TuneMode
+from kerntune.prospects import prospects_of
+from kerntune.trials import Trials
+from kerntune.tune_call import tune_call
+from kerntune.tuner import Tuned
+from kerntune.verify import Verify
+from kerntune.winners import Winners
+
+BLOCKS = (32, 64, 128, 256)
+RULES = tuple(block(b, t) for b, t in zip(BLOCKS, (4000.0, 1000.0, 1020.0, 9000.0), strict=True))
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[FakeBackend]:
+    with active() as backend:
+        yield backend
+
+
+@pytest.fixture
+def backend(shared: FakeBackend) -> FakeBackend:
+    script(shared, *RULES)
+    return shared
+
+
+def site_of(backend: FakeBackend, kernel: Any, *args: Any, compiler: Compiler = COMPILER) -> tuple[Capture, Site]:
+    capture = Capture(backend, compiler)
+    return capture, capture.site_of(kernel, args, {"grid": by_block, "warmup": False})
+
+
+def scaled(backend: FakeBackend, *blocks: int, **options: Any) -> tuple[Capture, Site, torch.Tensor]:
+    x, y = torch.empty(N, device="cuda"), torch.empty(N, device="cuda")
+    kernel = triton.autotune(configs(*(blocks or BLOCKS)), key=["n"], **options)(scale_kernel)
+    return (*site_of(backend, kernel, x, y, N, 2.0), y)
+
+
+def blocks_of(site: Site, indices: Any) -> set[int]:
+    return {int(site.candidates[i].config.kwargs["BLOCK"]) for i in indices}  # type: ignore[arg-type]
+
+
+def test_the_fastest_wins_and_nothing_was_launched_for_real(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture, site, y = scaled(backend)
+    backend.gpu.fill(backend.gpu.borrow(y), 9)
+    monkeypatch.setattr(Capture, "launch", None)
+    found = tune_call(capture, site)
+    assert site.candidates[found.winner].config.kwargs == {"BLOCK": 64}
+    assert set(found.times_ns) == {0, 1, 2, 3}
+    assert not capture.launches[0].ran
+    assert backend.gpu.read(backend.gpu.borrow(y), 1) == b"\x09"
+
+
+def test_losing_modules_are_unloaded(backend: FakeBackend) -> None:
+    capture, site, _ = scaled(backend)
+    tune_call(capture, site)
+    assert backend.gpu.modules == 0
+
+
+def test_candidates_race_while_others_are_compiled(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each result is looked at before the next one is asked for."""
+    capture, site, _ = scaled(backend)
+    events: list[str] = []
+    stream = Compiler.compile_stream
+
+    def told(compiler: Compiler, launches: Any) -> Any:
+        for launch, found in stream(compiler, launches):
+            events.append("compiled")
+            yield launch, found
+
+    monkeypatch.setattr(Compiler, "compile_stream", told)
+    flush = FakeGpu.flush_l2
+    monkeypatch.setattr(FakeGpu, "flush_l2", lambda gpu: (events.append("ran"), flush(gpu))[1])
+    tune_call(capture, site)
+    compiled = [i for i, e in enumerate(events) if e == "compiled"]
+    assert len(compiled) >= 4
+    assert "ran" in events[: compiled[-1]]
+
+
+# failures and wrong results
+
+
+@pytest.mark.parametrize("mode", list(Verify))
+def test_a_wrong_candidate_never_wins(backend: FakeBackend, mode: Verify) -> None:
+    script(backend, block(64, 1000.0, wrong=True), *RULES)
+    capture, site, _ = scaled(backend)
+    found = tune_call(capture, site, verify=mode)
+    assert blocks_of(site, [found.winner]) == {128}
+    assert [f.config.kwargs["BLOCK"] for f in found.failures] == [64]
+    assert "wrote other values than the first candidate" in found.failures[0].reason
+
+
+def test_only_all_looks_at_those_that_would_not_win(backend: FakeBackend) -> None:
+    wrong = [block(128, 1020.0, wrong=True), block(256, 9000.0, wrong=True)]
+    named = {}
+    for mode in Verify:
+        script(backend, *wrong, *RULES)
+        capture, site, _ = scaled(backend)
+        found = tune_call(capture, site, verify=mode)
+        assert blocks_of(site, [found.winner]) == {64}
+        named[mode] = {f.config.kwargs["BLOCK"] for f in found.failures}
+    assert named == {Verify.WINNER: set(), Verify.FINALISTS: {128}, Verify.ALL: {128, 256}}
+
+
+def test_the_environment_chooses_who_is_verified(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_VERIFY", "all")
+    script(backend, block(256, 9000.0, wrong=True), *RULES)
+    capture, site, _ = scaled(backend)
+    assert [f.config.kwargs["BLOCK"] for f in tune_call(capture, site).failures] == [256]
+
+
+def test_if_none_compiles_every_reason_is_listed(backend: FakeBackend) -> None:
+    capture, site, _ = scaled(backend, 100, 200)
+    with pytest.raises(TuningError, match="none of its 2 configs can be used") as caught:
+        tune_call(capture, site)
+    assert "BLOCK=100" in str(caught.value)
+    assert "BLOCK=200" in str(caught.value)
+    assert str(caught.value).count("power of 2") == 2
+
+
+def without_pipelining(time_ns: float) -> list[Rule]:
+    """Everything lacks resources, but for binaries that were made with one stage."""
+
+    class OneStage(Rule):
+        def matches(self, binary: Any) -> bool:
+            return binary.options.get("num_stages") == 1
+
+    return [OneStage(time_ns=time_ns), Rule(fails="needs more shared memory")]
+
+
+def test_if_all_lack_resources_the_last_is_tried_without_pipelining(backend: FakeBackend) -> None:
+    script(backend, *without_pipelining(500.0))
+    capture, site, _ = scaled(backend)
+    found = tune_call(capture, site)
+    assert found.winner == 4
+    assert site.candidates[4].config == site.candidates[3].config.replace(num_stages=1)
+    assert (site.originals[4].num_stages, site.originals[4].kwargs) == (1, {"BLOCK": 256})
+    site.settle(found.winner)
+    assert site.tuner.best_config.num_stages == 1
+    assert len(found.failures) == 4
+
+
+# what is known
+
+
+class World:
+    """A cache folder, and runs over it as new processes would make them."""
+
+    def __init__(self, backend: FakeBackend, folder: Path) -> None:
+        self.backend, self.folder, self.compiled = backend, folder, set[int]()
+
+    def run(self, *blocks: int) -> tuple[Tuned, Site]:
+        compiler = Compiler(COMPILER.farm)
+        stream = compiler.compile_stream
+
+        def told(launches: Any) -> Any:
+            for launch, found in stream(launches):
+                self.compiled.add(int(launch.constexpr_texts()["BLOCK"]))
+                yield launch, found
+
+        compiler.compile_stream = told  # type: ignore[method-assign]
+        x = torch.empty(N, device="cuda")
+        kernel = triton.autotune(configs(*blocks), key=["n"])(scale_kernel)
+        capture, site = site_of(self.backend, kernel, x, x, N, 2.0, compiler=compiler)
+        trials = Trials(Winners(WinnerCache(self.folder), TuneMode.AUTO, self.backend.gpu))
+        self.compiled.clear()
+        return tune_call(capture, site, trials=trials), site
+
+
+def test_one_config_more_compiles_and_runs_it_and_its_contenders(backend: FakeBackend, tmp_path: Path) -> None:
+    world = World(backend, tmp_path)
+    world.run(*BLOCKS)
+    assert world.compiled == set(BLOCKS)
+    script(backend, block(512, 990.0), *RULES)
+    found, site = world.run(*BLOCKS, 512)
+    assert world.compiled == {64, 128, 512}
+    assert blocks_of(site, [found.winner]) <= {64, 512}
+    assert set(found.times_ns) == {0, 1, 2, 3, 4}
+    assert len(TrialCache(tmp_path).entries()) == 5
+
+
+def test_results_that_were_pulled_early_come_again(backend: FakeBackend) -> None:
+    capture, site, _ = scaled(backend)
+    with capture.active():
+        prospects = prospects_of(capture, site)
+        (indices, *_) = prospects.stages()
+        first = next(prospects.first_compiled(indices))
+        results = list(prospects.compiled(indices))
+    assert results[0] == first
+    assert sorted(i for i, _ in results) == [0, 1, 2, 3]
+    assert all(isinstance(found, Compiled) for _, found in results)
+
+
+def test_what_tritons_launch_needs_is_built_meanwhile(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[tuple[Any, ...]] = []
+    for name in ("prepare_driver", "prepare_launcher"):
+        monkeypatch.setattr(compat, name, lambda *args: built.append(args))
+    monkeypatch.setattr(backend, "name", "cuda")
+    capture, site, _ = scaled(backend)
+    tune_call(capture, site)
+    for thread in threading.enumerate():
+        if thread.name in ("kerntune-driver", "kerntune-launcher"):
+            thread.join()
+    driver, (jit, signature, constexprs, _) = sorted(built, key=len)
+    assert driver == ()
+    assert (jit, list(signature), constexprs[4,]) == (scale_kernel, ["x_ptr", "y_ptr", "n", "factor", "BLOCK"], 32)
+
+
+def test_preparing_a_launch_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither without a driver nor for arguments that mean nothing."""
+    compat.prepare_driver()
+    compat.prepare_launcher(None, {"x": "*fp32"}, {}, {})
+    compat.prepare_launcher(None, {"x": "tensordesc<fp32[64]>"}, {}, {})
+
+
+# hooks
+
+
+def test_what_hooks_write_is_undone_and_is_first_content_meanwhile(backend: FakeBackend) -> None:
+    total, gpu = torch.empty(1, device="cuda"), backend.gpu
+    gpu.fill(gpu.borrow(total), 9)
+    contents: list[bytes] = []
+    kernel = triton.autotune(
+        [
+            triton.Config({"BLOCK": b}, pre_hook=lambda named: gpu.fill(gpu.borrow(named["total_ptr"]), 0))
+            for b in (64, 128)
+        ],
+        key=["n"],
+    )(sum_kernel)
+    capture, site = site_of(backend, kernel, torch.empty(N, device="cuda"), total, N)
+    copy = gpu.copy
+
+    def watched(target: Any, source: Any) -> None:
+        contents.append(gpu.read(source, 1))
+        copy(target, source)
+
+    gpu.copy = watched  # type: ignore[method-assign]
+    tune_call(capture, site)
+    assert gpu.read(gpu.borrow(total), 1) == b"\x09"
+    assert b"\0" in contents, "the race starts from what the hook leaves"
+
+
+def test_the_post_compile_hook_hears_of_each_candidate(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    heard: list[int] = []
+    monkeypatch.setattr(
+        knobs.runtime, "jit_post_compile_hook", lambda **told: heard.append(told["compile"]["constants"][(4,)])
+    )
+    compiler = Compiler(COMPILER.farm)
+    x = torch.empty(N, device="cuda")
+    kernel = triton.autotune(configs(64, 128), key=["n"])(scale_kernel)
+    capture, site = site_of(backend, kernel, x, x, N, 2.0, compiler=compiler)
+    tune_call(capture, site)
+    assert sorted(heard) == [64, 128]
+
+
+# memory
+
+
+CARD = 128 << 30
+
+
+def in_place(backend: FakeBackend, share: float) -> tuple[FakeGpu, Callable[[], Tuned], torch.Tensor, int]:
+    """An in-place kernel whose argument holds a share of the card."""
+    held = int(CARD * share)
+    gpu = script(backend, *RULES, memory_bytes=CARD - held)
+    x = torch.empty(held // 4, device="cuda")
+    gpu.fill(gpu.borrow(x), 7)
+    kernel = triton.autotune(configs(*BLOCKS), key=["n"])(increment_kernel)
+    capture, site = site_of(backend, kernel, x, N)
+    return gpu, lambda: tune_call(capture, site), x, held
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7, 0.95])
+def test_what_holds_half_the_card_is_tuned_with_a_tenth_on_top(backend: FakeBackend, share: float) -> None:
+    gpu, tune, x, held = in_place(backend, share)
+    found = tune()
+    assert found.failures == ()
+    assert gpu.peak_bytes <= held * 0.1
+    assert gpu.read(gpu.borrow(x), 1) == b"\x07"
+    assert gpu.host_bytes == 0, "what was kept on the host is free again"
+
+
+def test_what_is_small_is_copied_on_the_device(backend: FakeBackend) -> None:
+    gpu, tune, _, held = in_place(backend, 0.01)
+    hosted: list[int] = []
+    host = gpu.allocate_host
+    gpu.allocate_host = lambda nbytes: (hosted.append(nbytes), host(nbytes))[1]  # type: ignore[method-assign]
+    tune()
+    assert hosted == []
+    assert gpu.peak_bytes >= held
+
+
+def test_the_users_memory_is_given_back_also_after_an_error(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, tune, x, _ = in_place(backend, 0.5)
+    home = gpu.borrow(x)
+    prepare = gpu.prepare
+
+    def writing(*args: Any) -> Any:
+        call = prepare(*args)
+        return lambda: (call(), gpu.fill(home, 1))
+
+    gpu.prepare = writing  # type: ignore[method-assign]
+    monkeypatch.setattr("kerntune.tuner.screened", lambda trials: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        tune()
+    assert gpu.read(home, 1) == b"\x07"
