@@ -26,9 +26,9 @@ SIGNATURE = (
     "...]}: configs to try. verify='winner'|'finalists'|'all': which of them have to write what the captured run "
     "writes. scope='kernels'|'op': what is timed. name='forward': name of the test's one call. static={'registers': "
     "0.1, 'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or off, and whether every "
-    "candidate config is compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of time, registers, spills, shared_memory, "
-    "binary_size. outcomes={'DRIFTED': 'fail'}: what a verdict does, pass, warn or fail. anchor_tolerance=0.05: slower "
-    "by more since the anchor fails. A marker closer to the test overrides."
+    "candidate config is compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of time, registers, "
+    "spills, shared_memory, binary_size. outcomes={'DRIFTED': 'fail'}: what a verdict does, pass, warn or fail. "
+    "anchor_tolerance=0.05: slower by more since the anchor fails. A marker closer to the test overrides."
 )
 
 
