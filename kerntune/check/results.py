@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kerntune.baseline import TimeBaseline
 from kerntune.check.call import Pending
 from kerntune.check.causes import causes
+from kerntune.check.judgement import Judgement
 from kerntune.check.rungs import RECOMPILED, STORED, Standing
 from kerntune.device import Environment
 from kerntune.errors import BaselineError
@@ -19,9 +20,6 @@ from kerntune.recording import Recording
 from kerntune.result import LaunchReport
 from kerntune.static.launches import LaunchStatic
 from kerntune.stats import median
-
-if TYPE_CHECKING:
-    from kerntune.check.judgement import Judgement  # which loads Triton; commands need the rest of this room
 
 
 def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
