@@ -101,7 +101,7 @@ def gradients(function, grad, *inputs):
     return out.detach(), *torch.autograd.grad(out, inputs, grad)
 
 
-@pytest.mark.autotune
+@pytest.mark.autotune(interpret={"tokens": 16})
 @pytest.mark.parametrize("tokens", [4096])
 def test_feed_forward(autotune, tokens):
     torch.manual_seed(0)

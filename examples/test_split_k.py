@@ -50,7 +50,7 @@ def split_k_matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return out
 
 
-@pytest.mark.autotune(tolerance=0.03)  # atomics arrive in another order every time
+@pytest.mark.autotune(tolerance=0.03, interpret={"n": 100, "k": 1000})  # atomics arrive in another order every time
 @pytest.mark.parametrize(("n", "k"), [(1024, 16384), (4096, 14336)])
 def test_split_k(autotune, n, k):
     torch.manual_seed(0)

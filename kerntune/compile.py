@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -77,6 +77,7 @@ class Compiler:
     def compile(self, launch: Specialized) -> Compiled:
         """The compiled kernel of a launch. Raises :class:`CompileError`, with the same text each time."""
         ((_, found),) = self.compile_stream([launch])
+        self.flush()
         if isinstance(found, TrialError):
             raise type(found)(str(found))  # a new one: a raised error holds the frames it went through
         return found
@@ -85,12 +86,21 @@ class Compiler:
         """Compile ahead, several at a time; failures wait for :meth:`compile`."""
         for _ in self.compile_stream(launches):
             pass
+        self.flush()
 
-    def compile_stream(self, launches: Iterable[Specialized]) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
+    def flush(self) -> None:
+        """Wait until all that streams have given is in Triton's own cache too."""
+        self._compilations.flush()
+
+    def compile_stream(
+        self, launches: Iterable[Specialized], made_before: Collection[int] = ()
+    ) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
         """Each launch once, with what came of it, in the order in which they are done: what is known comes first.
 
         The front end of all launches runs before the first result; from then on the processes are never short of work,
-        however long the caller takes between results. Closing the iterator cancels what has not begun.
+        however long the caller takes between results. Closing the iterator cancels what has not begun. Kernels are
+        written to Triton's cache meanwhile; :meth:`flush` waits for that. ``made_before`` has the ``id`` of each launch
+        that is probably in that cache.
         """
         by_key: dict[str, list[Specialized]] = {}
         for launch in launches:
@@ -99,7 +109,8 @@ class Compiler:
             known = {key: self._done[key] for key in by_key if key in self._done}
         for key, found in known.items():
             yield from ((same, found) for same in by_key[key])
-        for launch, result in self._compilations.stream([x[0] for key, x in by_key.items() if key not in known]):
+        unknown = [x[0] for key, x in by_key.items() if key not in known]
+        for launch, result in self._compilations.stream(unknown, made_before):
             found = self._remember(launch, result)
             yield from ((same, found) for same in by_key[launch.key()])
 

@@ -18,6 +18,8 @@
     ├── BackendError              the driver refused a call
     ├── ReplayError               a stored recording can't be run here; says why
     ├── ReferenceMismatch         a result disagrees with its reference (also an AssertionError)
+    ├── InterpreterLimit          Triton's interpreter can't run this faithfully, or not in time; says what to do
+    ├── KernelFault               an interpreted kernel touches memory outside of its tensors
     └── StoreError                something on disk is damaged, of another schema, or can't be written
         ├── BaselineError
         └── CacheError
@@ -88,6 +90,14 @@ class ReplayError(KerntuneError):
 
 class ReferenceMismatch(KerntuneError, AssertionError):
     """A result disagrees with its reference; the message says where and by how much."""
+
+
+class InterpreterLimit(KerntuneError):
+    """Triton's interpreter can't run a kernel faithfully, or not in time: its numbers are not checked."""
+
+
+class KernelFault(KerntuneError):
+    """An interpreted kernel touches memory outside of its tensors; a GPU may not notice, or crash."""
 
 
 class StoreError(KerntuneError):

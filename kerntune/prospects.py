@@ -69,7 +69,9 @@ class Prospects:
 
     def _compiling(self, indices: Sequence[int]) -> Generator[Result, None, None]:
         by_launch = {id(self.probes[i].specialized): i for i in indices}
-        for launch, found in self.capture.compiler.compile_stream([self.probes[i].specialized for i in indices]):
+        launches = [self.probes[i].specialized for i in indices]
+        made_before = {id(self.probes[i].specialized) for i in indices if i in self.known.ran}
+        for launch, found in self.capture.compiler.compile_stream(launches, made_before):
             yield by_launch[id(launch)], found
 
     def close(self) -> None:

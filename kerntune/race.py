@@ -13,7 +13,7 @@ from kerntune.launch import Program
 from kerntune.measure.base import Slot
 from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import GraphSlot
-from kerntune.measure.timing import rotated_copies, same_kind, slot_for
+from kerntune.measure.timing import same_kind, slot_for
 from kerntune.recording import Recording
 from kerntune.stats import median
 
@@ -32,9 +32,9 @@ LONG_NS = 2e6
 WARM_NS, WARM_BATCHES = 20e6, 40
 """The first candidate runs for about 20 ms before any is looked at: an idle device's clocks need that to rise."""
 
-SMALL_GRAPH, MANY = 16, 6
-"""A whole graph of 200 launches takes 10 ms to build, more than it ever runs. Where more than six are hopeful, one of
-16 launches says first who is worth it."""
+SMALL_GRAPH, MANY, SHORT_NS = 16, 6, 40e3
+"""A whole graph of 200 launches takes 10 ms to build, more than it ever runs for kernels shorter than 40 us. Where more
+than six such are hopeful, one of 16 launches says first who is worth it."""
 
 DROP_SMALL = 1.3
 """After the small graph: its few copies may stay in the L2 cache, which favours some."""
@@ -75,11 +75,12 @@ class Trial:
 
     slot: Slot | None = None
     times: list[float] = field(default_factory=list)
+    settled: float = 0.0
 
     @property
     def time_ns(self) -> float:
-        """Median over its slots, or the first look's estimate."""
-        return median(self.times) if self.times else self.estimate
+        """Median over its slots, or the first look's estimate; after the race, as it compares with the winner's."""
+        return self.settled or (median(self.times) if self.times else self.estimate)
 
 
 class Looks:
@@ -141,8 +142,9 @@ def screened(trials: Sequence[Trial]) -> list[Trial]:
 def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
     """The trials, or where graphs of them are many and costly, those that small graphs don't rule out."""
     fastest = min((t.estimate for t in trials), default=0.0)
-    copies = rotated_copies(trials[0].program, fastest) if len(trials) > MANY else 0
-    if not copies:
+    worth_it = len(trials) > MANY and fastest < SHORT_NS
+    copies = trials[0].program.memory.rotation(trials[0].recording) if worth_it else 1
+    if copies < 2:
         return list(trials)
     few = min(copies, SMALL_GRAPH)
     times = [_small_graph(t.program, few) for t in trials]
@@ -172,16 +174,32 @@ def decided(finalists: Sequence[Trial], incumbent: int | None = None) -> list[Tr
             alive = [t for t in alive if t is best or behind[id(t)][0] <= TIE]
             if all(high <= TIE for low, high in behind.values() if low <= TIE):
                 break
-    fastest = min((t.time_ns for t in finalists), default=0.0)
-    tied = [t for t in alive if t.time_ns <= fastest * (1 + TIE)]
-    tied.sort(key=lambda t: (t.index != incumbent, t.index))
-    head = tied[:1]
-    return head + sorted((t for t in finalists if t not in head), key=lambda t: t.time_ns)
+    best = min(alive, key=lambda t: t.time_ns)
+    tied = sorted((t for t in alive if _ratio(t, best) <= TIE), key=lambda t: (t.index != incumbent, t.index))
+    _settle_times(finalists, best)
+    return tied[:1] + sorted((t for t in finalists if t is not tied[0]), key=lambda t: t.time_ns)
+
+
+def _settle_times(trials: Sequence[Trial], best: Trial) -> None:
+    """Bring times of different rounds to those of the best: a device that gets warm slows down all alike."""
+    reference = best.time_ns
+    for trial in trials:
+        if trial.times and trial is not best:
+            trial.settled = reference * math.exp(_ratio(trial, best))
+
+
+def _ratios(trial: Trial, best: Trial) -> list[float]:
+    """Logarithms of how much slower a trial was, in the rounds that both took."""
+    return [math.log(a / b) for a, b in zip(trial.times, best.times, strict=False) if a > 0 < b] or [0.0]
+
+
+def _ratio(trial: Trial, best: Trial) -> float:
+    return median(_ratios(trial, best))
 
 
 def _behind(trial: Trial, best: Trial) -> tuple[float, float]:
     """Between what shares ``trial`` is surely slower than ``best``, from the rounds that both took."""
-    ratios = [math.log(a / b) for a, b in zip(trial.times, best.times, strict=False) if a > 0 < b] or [0.0]
+    ratios = _ratios(trial, best)
     mean = sum(ratios) / len(ratios)
     variance = sum((r - mean) ** 2 for r in ratios) / max(len(ratios) - 1, 1)
     error = SURE * max(math.sqrt(variance / len(ratios)), LEAST_ERROR)
@@ -193,7 +211,7 @@ def _prepare(trials: Sequence[Trial]) -> None:
     fastest = min((t.estimate for t in trials), default=0.0)
     first: Slot | None = None
     for trial in trials:
-        trial.times, trial.slot = [], None
+        trial.times, trial.slot, trial.settled = [], None, 0.0
         if len(trials) > 1:
             trial.slot = _slot(trial.program, fastest) if first is None else same_kind(trial.program, first)
             first = first or trial.slot

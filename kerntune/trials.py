@@ -77,6 +77,10 @@ class SiteTrials:
     environment: Environment
     blind: bool = False
 
+    def any(self) -> bool:
+        """Whether earlier runs have left anything for this question, under whatever environment."""
+        return not self.blind and bool(self.cache.of(self.key))
+
     def known(self, probes: Mapping[int, Probe]) -> Known:
         """What is known of the probed candidates, under an environment like today's."""
         if self.blind:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
+from collections.abc import Iterator
 
 from kerntune import compat
 from kerntune.capture import Capture, Site
@@ -15,9 +17,6 @@ from kerntune.result import FailedTrial
 from kerntune.trials import Trials
 from kerntune.tuner import Tuned, nothing_left, tune
 from kerntune.verify import Verify
-
-WORTH_WARMING = 4
-"""With fewer candidates, processes start one by one as there is work for them."""
 
 
 def tune_call(
@@ -36,19 +35,36 @@ def tune_call(
     """
     gpu = capture.backend.gpu
     assert gpu is not None
-    if len(site.candidates) >= WORTH_WARMING:
-        capture.compiler.warm(len(site.candidates))
+    capture.compiler.warm(0)
+    stored = trials.at(site) if trials is not None else None
+    capture.compiler.warm(1 if stored is not None and stored.any() else len(site.candidates))
     loader = Loader(gpu)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_quick_switches())
         stack.callback(loader.close)
         stack.enter_context(capture.active())
-        prospects = prospects_of(capture, site, trials.at(site) if trials is not None else None)
+        prospects = prospects_of(capture, site, stored)
         stack.callback(prospects.close)
         _prepare_launch(capture, prospects)
         _stage_first(capture, site, prospects)
         recorded = record(capture, capture.backend.targets[0])
         index = len(capture.launches) - 1
         return tune(capture, recorded, index, loader, incumbent=incumbent, verify=verify, prospects=prospects)
+
+
+SWITCH_SECONDS = 0.0005
+"""Python's threads wait 5 ms for each other by default, and there are hundreds of short turns to be had."""
+
+
+@contextlib.contextmanager
+def _quick_switches() -> Iterator[None]:
+    """Let threads that start processes, read answers and hash files have their turns sooner meanwhile."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import msgspec
@@ -24,6 +25,9 @@ from kerntune.verify import Verifier, Verify, verify_mode
 
 PASSING = (OSError, MemoryError)
 """Causes of a failed compilation that say nothing of the candidate: a full disk, a full memory. Not remembered."""
+
+WRITERS = 8
+"""Threads that store trials, a small file each: on a slow file system that is 10 ms of waiting."""
 
 Work = tuple[str, tuple[int, int, int]]
 """What makes two candidates one: code identity and grid."""
@@ -114,8 +118,9 @@ class _Tuning:
         self.captured = self.recorded.recording.only(self.index).pruned()
 
     def close(self) -> None:
-        """Leave memory that isn't ours as it was."""
+        """Leave memory that isn't ours as it was, and what was compiled where Triton finds it."""
         self.memory.give_back()
+        self.capture.compiler.flush()
 
     def look_up(self) -> None:
         """Take over what is known before anything is compiled."""
@@ -154,8 +159,8 @@ class _Tuning:
         best = None
         while alive and best is None:
             best = self._winner(alive)
-        for trial in alive:
-            self._keep(trial)
+        with ThreadPoolExecutor(WRITERS, "kerntune-trials") as writers:
+            list(writers.map(self._keep, alive))
         return best
 
     def _winner(self, alive: list[Trial]) -> Trial | None:

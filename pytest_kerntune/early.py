@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kerntune.errors import KerntuneError
-from pytest_kerntune import options
+from pytest_kerntune import interpret, options
 
 if TYPE_CHECKING:
     from kerntune.check import Session
@@ -27,7 +27,12 @@ def begin(config: pytest.Config) -> None:
     What can't be opened is left for the session's start, which says why: a conftest may give another backend by then.
     """
     given = config.known_args_namespace
-    if given.help or given.version or not options.enabled(config, given):
+    if given.help or given.version:
+        return
+    if options.interprets(config, given):
+        interpret.begin(config)
+        return
+    if not options.enabled(config, given):
         return
     resolved = options.resolve(config, given)
     if not _without_gpu(resolved):

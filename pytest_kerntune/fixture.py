@@ -42,6 +42,9 @@ class Request:
 class Autotune:
     """What the fixture gives to a test. Subclasses say what running a call means."""
 
+    interpreted = False
+    """Whether kernels run in Triton's interpreter (``--kerntune-interpret``): then choose small shapes."""
+
     def __init__(self, nodeid: str, marker: Marker) -> None:
         self.nodeid = nodeid
         self.marker = marker

@@ -20,15 +20,16 @@ NAME = "autotune"
 
 SIGNATURE = (
     "autotune(tolerance, floor, strict, missing, candidates, verify, scope, name, static, metrics, outcomes, "
-    "anchor_tolerance): tune and compare this test's kernels under --kerntune. tolerance=0.02 or '2%': slower by more "
-    "fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown never fails. strict=True: INCONCLUSIVE fails. "
-    "missing='record'|'warn'|'fail': without a baseline. candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, "
-    "...]}: configs to try. verify='winner'|'finalists'|'all': which of them have to write what the captured run "
-    "writes. scope='kernels'|'op': what is timed. name='forward': name of the test's one call. static={'registers': "
-    "0.1, 'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or off, and whether every "
-    "candidate config is compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of time, registers, "
-    "spills, shared_memory, binary_size. outcomes={'DRIFTED': 'fail'}: what a verdict does, pass, warn or fail. "
-    "anchor_tolerance=0.05: slower by more since the anchor fails. A marker closer to the test overrides."
+    "anchor_tolerance, interpret): tune and compare this test's kernels under --kerntune. tolerance=0.02 or '2%': "
+    "slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown never fails. strict=True: "
+    "INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. candidates={'kernel': [{'BLOCK': 128, "
+    "'num_warps': 4}, ...]}: configs to try. verify='winner'|'finalists'|'all': which of them have to write what the "
+    "captured run writes. scope='kernels'|'op': what is timed. name='forward': name of the test's one call. "
+    "static={'registers': 0.1, 'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or "
+    "off, and whether every candidate config is compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of "
+    "time, registers, spills, shared_memory, binary_size. outcomes={'DRIFTED': 'fail'}: what a verdict does, pass, "
+    "warn or fail. anchor_tolerance=0.05: slower by more since the anchor fails. interpret={'rows': 64}: the test's "
+    "parameters under --kerntune-interpret. A marker closer to the test overrides."
 )
 
 
@@ -41,6 +42,8 @@ class Marker:
     candidates: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
     scope: str | None = None
     name: str | None = None
+    interpret: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the test's parameters while kernels are interpreted."""
 
     def over(self, defaults: Policy) -> Policy:
         """``defaults`` with the marker's fields instead; static rules and outcomes one by one."""
@@ -64,7 +67,14 @@ def read_marker(item: pytest.Item) -> Marker:
             said["outcomes"] = {**values.get("outcomes", {}), **said["outcomes"]}
         values.update(said)
     policy = {field: values[key] for key, field in _POLICY_FIELD.items() if key in values}
-    return Marker(bool(marks), policy, values.get("candidates", {}), values.get("scope"), values.get("name"))
+    return Marker(
+        bool(marks),
+        policy,
+        values.get("candidates", {}),
+        values.get("scope"),
+        values.get("name"),
+        values.get("interpret", {}),
+    )
 
 
 def _values(mark: pytest.Mark, nodeid: str) -> dict[str, Any]:
@@ -94,6 +104,12 @@ def _scope(value: object, where: str) -> str:
 
 def _verify(value: object, where: str) -> str:
     return parse_choice(value, VERIFY, where)
+
+
+def _small(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
+        raise UsageError(f"{where}: {value!r} is no mapping from the test's parameters to small values: {{'rows': 64}}")
+    return dict(value)
 
 
 def _candidates(value: object, where: str) -> dict[str, tuple[Config, ...]]:
@@ -151,6 +167,7 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "metrics": parse_metrics,
     "outcomes": parse_outcomes,
     "anchor_tolerance": parse_tolerance,
+    "interpret": _small,
 }
 
 _POLICY_FIELD = {

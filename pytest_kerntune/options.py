@@ -90,6 +90,11 @@ OPTIONS = (
         "baselines are meant, or off.",
         "DIR|REF|off",
     ),
+    Option(
+        "--kerntune-interpret",
+        "kerntune_interpret",
+        "Without a GPU: run the kernels in Triton's interpreter at small shapes, and check their numbers only.",
+    ),
     Option("--kerntune-export", "", "", "DIR"),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
     Option(
@@ -187,12 +192,30 @@ def add_options(parser: pytest.Parser) -> None:
 
 def enabled(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
     """Whether this run tunes and compares. ``given`` is what pytest has parsed so far, if it hasn't parsed all."""
+    if interprets(config, given):
+        return False
     return bool((config.option if given is None else given).kerntune or config.getini("kerntune"))
+
+
+def interprets(config: pytest.Config, given: argparse.Namespace | None = None) -> bool:
+    """Whether this run only interprets; the command line's ``--kerntune`` rules out the ini file's choice."""
+    option = config.option if given is None else given
+    if option.kerntune and option.kerntune_interpret:
+        raise pytest.UsageError(
+            "--kerntune times and compiles, --kerntune-interpret only computes, at small shapes: run pytest once with "
+            "each"
+        )
+    return bool(option.kerntune_interpret or (config.getini("kerntune_interpret") and not option.kerntune))
+
+
+ALSO_INTERPRETED = ("--kerntune-target",)
+"""Options that mean something without ``--kerntune`` if kernels are interpreted."""
 
 
 def refuse_without_kerntune(config: pytest.Config) -> None:
     """A usage error for an option that would silently do nothing."""
-    given = [o.flag for o in OPTIONS[1:] if o.flag and config.getoption(o.dest)]
+    known = ("--kerntune-interpret", *ALSO_INTERPRETED) if interprets(config) else ()
+    given = [o.flag for o in OPTIONS[1:] if o.flag and config.getoption(o.dest) and o.flag not in known]
     if given:
         raise pytest.UsageError(
             f"{', '.join(given)}: does nothing without --kerntune; add --kerntune, or set "

@@ -9,12 +9,16 @@ import pytest
 from kerntune.errors import UsageError
 from pytest_kerntune import early, hookspecs, marker, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune
+from pytest_kerntune.interpret import Numerics
 from pytest_kerntune.stash import GATE, MARKER, NODEID
 
 if TYPE_CHECKING:
     from kerntune.backend.base import Backend
 
 GATE_NAME = "kerntune_gate"
+NUMERICS_NAME = "kerntune_numerics"
+NUMERICS = pytest.StashKey[Numerics]()
+"""On the config, under ``--kerntune-interpret`` only."""
 USAGE = "kerntune_usage"
 
 
@@ -36,6 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", marker.SIGNATURE)
     if not options.enabled(config):
         options.refuse_without_kerntune(config)
+        if options.interprets(config):
+            config.stash[NUMERICS] = Numerics(config)
+            config.pluginmanager.register(config.stash[NUMERICS], NUMERICS_NAME)
         return
     from pytest_kerntune.session import Gate  # heavier: numpy and the report
 
@@ -44,6 +51,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    if NUMERICS in config.stash:
+        config.pluginmanager.unregister(config.stash[NUMERICS])
+        del config.stash[NUMERICS]
     if GATE in config.stash:
         config.pluginmanager.unregister(config.stash[GATE])
         del config.stash[GATE]
@@ -82,6 +92,9 @@ def autotune(request: pytest.FixtureRequest) -> Autotune:
     the Triton kernels that ``fn`` launches, and fails the test if they got slower. ``autotune.device`` is the device
     to make tensors on."""
     item: Any = request.node
+    numerics = request.config.stash.get(NUMERICS, None)
+    if numerics is not None:
+        return numerics.fixture(item)
     gate = request.config.stash.get(GATE, None)
     return PlainAutotune(item.nodeid, item.stash[MARKER]) if gate is None else gate.fixture(item)
 

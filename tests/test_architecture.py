@@ -27,6 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "kernels",
         "memory",
         "farm",
+        "interpret",
         "compile",
         "plan",
         "capture",
@@ -63,6 +64,7 @@ HEAVY = frozenset({"torch", "triton"})
 MAY_IMPORT_HEAVY = (
     "kerntune.backend",
     "kerntune.kernels",
+    "kerntune.interpret",  # runs kernels in Triton's interpreter
     "kerntune.farm",  # compiles, in processes of its own
     "kerntune.compile",
     "kerntune.capture",
@@ -105,6 +107,7 @@ EXPORTS = {
     },
     "kerntune.farm": {"Died", "Farm", "NotStarted"},
     "kerntune.check": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
+    "kerntune.interpret": {"Interpreter", "limit_of"},
     "kerntune.kernels": set(),
     "kerntune.measure": set(),
     "kerntune.search": {

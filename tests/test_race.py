@@ -34,13 +34,15 @@ class NoisySlot:
     """Gives a time with relative noise of its own, and a drift that all slots of a round share."""
 
     protocol = TimingProtocol("events", 8, 1)
+    slowing = 0.0
 
     def __init__(self, time_ns: float, noise: float, random_: random.Random) -> None:
         self.time_ns, self._noise, self._random, self.taken = time_ns, noise, random_, 0
 
     def enqueue(self) -> Callable[[], float]:
         self.taken += 1
-        return lambda: self.time_ns * (1 + self._random.gauss(0, self._noise))
+        drift = (1 + self.slowing) ** self.taken
+        return lambda: self.time_ns * drift * (1 + self._random.gauss(0, self._noise))
 
 
 def finalists(times: Sequence[float], noise: float = 0.001, seed: int = 0) -> list[Trial]:
@@ -89,6 +91,17 @@ def test_a_clear_tie_takes_few_rounds() -> None:
 def test_an_open_order_takes_more_but_ends() -> None:
     rounds = [rounds_of(finalists([1e5, 1.005e5], noise=0.004, seed=seed)) for seed in range(5)]
     assert set(rounds) == {MAX_FINAL_ROUNDS}
+
+
+@given(st.integers(0, 1000), st.floats(0.01, 0.05))
+def test_a_device_that_slows_down_does_not_favour_who_was_dropped_early(seed: int, step: float) -> None:
+    """All slow down by a share each round: medians of fewer rounds look faster."""
+    trials = finalists([1.02e5, 1e5, 1.03e5], seed=seed)
+    for trial in trials:
+        trial.slot.slowing = step
+    order = decided(trials)
+    assert [t.index for t in order] == [1, 0, 2]
+    assert order[1].time_ns / order[0].time_ns == pytest.approx(1.02, rel=0.01)
 
 
 def test_one_finalist_needs_no_round() -> None:
@@ -202,6 +215,14 @@ def test_many_short_ones_are_screened_by_small_graphs_first(
     assert {t.index for t in screened(trials)} == {2, 5}
     assert len(graphs) == 8 + 3
     assert [len(t.times) for t in trials] == [0, 3, 3, 0, 0, 3, 0, 0]
+
+
+def test_long_ones_are_not(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kerntune.race._small_graph", None)
+    trials = [trial(backend, 50_000.0, index=i) for i in range(8)]
+    for one in trials:
+        one.estimate = 50_000.0
+    assert len(screened(trials)) == 8
 
 
 def test_a_single_candidate_is_not_timed_further(backend: FakeBackend) -> None:

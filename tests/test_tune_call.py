@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from fake_runs import COMPILER, N, active, block, by_block, configs, increment_k
 from triton import knobs
 
 from kerntune import compat
+from kerntune import tune_call as module
 from kerntune.backend.fake import FakeBackend, FakeGpu, Rule
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.capture import Capture, Site
@@ -83,8 +85,8 @@ def test_candidates_race_while_others_are_compiled(backend: FakeBackend, monkeyp
     events: list[str] = []
     stream = Compiler.compile_stream
 
-    def told(compiler: Compiler, launches: Any) -> Any:
-        for launch, found in stream(compiler, launches):
+    def told(compiler: Compiler, *args: Any) -> Any:
+        for launch, found in stream(compiler, *args):
             events.append("compiled")
             yield launch, found
 
@@ -173,8 +175,8 @@ class World:
         compiler = Compiler(COMPILER.farm)
         stream = compiler.compile_stream
 
-        def told(launches: Any) -> Any:
-            for launch, found in stream(launches):
+        def told(*args: Any) -> Any:
+            for launch, found in stream(*args):
                 self.compiled.add(int(launch.constexpr_texts()["BLOCK"]))
                 yield launch, found
 
@@ -224,6 +226,17 @@ def test_what_tritons_launch_needs_is_built_meanwhile(backend: FakeBackend, monk
     driver, (jit, signature, constexprs, _) = sorted(built, key=len)
     assert driver == ()
     assert (jit, list(signature), constexprs[4,]) == (scale_kernel, ["x_ptr", "y_ptr", "n", "factor", "BLOCK"], 32)
+
+
+def test_threads_take_quick_turns_only_meanwhile(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    tune = module.tune
+    monkeypatch.setattr(module, "tune", lambda *a, **k: (seen.append(sys.getswitchinterval()), tune(*a, **k))[1])
+    capture, site, _ = scaled(backend)
+    before = sys.getswitchinterval()
+    tune_call(capture, site)
+    assert seen == [pytest.approx(module.SWITCH_SECONDS)]
+    assert sys.getswitchinterval() == before
 
 
 def test_preparing_a_launch_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import os
 import queue
@@ -16,6 +17,7 @@ from typing import Union
 
 from kerntune.farm.deadline import Deadline
 from kerntune.farm.expect import Expectation, Shape
+from kerntune.farm.nursery import Nursery
 from kerntune.farm.process import Died, Process, Told, says_error
 from kerntune.farm.protocol import Done, Failed, Job
 from kerntune.farm.surroundings import Surroundings, here_and_now
@@ -25,6 +27,9 @@ MAX_WORKERS = 16
 
 IDLE_SECONDS = 60.0
 """A worker without work gives its 100 MB back after this long; starting another takes 0.15 to 0.45 s."""
+
+WORTH_A_NEST = 3
+"""So many processes start sooner as forks of one that has imported Triton than each by itself."""
 
 GIB = 1 << 30
 MIN_MEMORY, MAX_MEMORY = 4 * GIB, 16 * GIB
@@ -84,6 +89,7 @@ class Farm:
         self._lock = threading.Lock()
         self._orders: queue.PriorityQueue[_Order] = queue.PriorityQueue()
         self._threads: dict[threading.Thread, Process | None] = {}
+        self._nursery: Nursery | None = None
         self._open = 0
         self._closed = False
         self._unavailable = ""
@@ -98,6 +104,10 @@ class Farm:
         """Start the processes that ``jobs`` jobs will need, and don't wait for them."""
         self._own()
         with self._lock:
+            missing = min(jobs, self.workers) - len(self._threads)
+            if missing >= WORTH_A_NEST and self._nursery is None and not self._closed:
+                with contextlib.suppress(OSError):
+                    self._nursery = Nursery(here_and_now())
             while len(self._threads) < min(jobs, self.workers) and not (self._closed or self._unavailable):
                 self._hire()
 
@@ -132,6 +142,7 @@ class Farm:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
+        self._end_nursery()
 
     @property
     def pids(self) -> list[int]:
@@ -169,9 +180,11 @@ class Farm:
             if process is not None:
                 process.kill()
             self._leave(reason)
+            if not self._threads:
+                self._end_nursery()
 
     def _start(self, surroundings: Surroundings) -> tuple[Process | None, str]:
-        process = Process(surroundings, self.memory)
+        process = Process(surroundings, self.memory, self._nursery)
         with self._lock:
             if self._closed:
                 return None, ""
@@ -229,6 +242,12 @@ class Farm:
         if isinstance(answer, Done) and says_error(told.output):
             return Told(Failed("the compiler reported an error and went on"), told.output)
         return told
+
+    def _end_nursery(self) -> None:
+        with self._lock:
+            nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery.close()
 
     def _finished(self) -> None:
         with self._lock:

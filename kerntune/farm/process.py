@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from kerntune.farm.nursery import Child, Nursery
 from kerntune.farm.protocol import Answer, Done, Failed, Hello, Job, answer_in, frame
 from kerntune.farm.surroundings import Surroundings
 
@@ -51,9 +52,9 @@ class Told:
 class Process:
     """One worker, used by one thread; only :meth:`interrupt` may come from another."""
 
-    def __init__(self, surroundings: Surroundings, memory_limit: int) -> None:
-        self.surroundings, self._memory_limit = surroundings, memory_limit
-        self._popen: subprocess.Popen[bytes] | None = None
+    def __init__(self, surroundings: Surroundings, memory_limit: int, nursery: Nursery | None = None) -> None:
+        self.surroundings, self._memory_limit, self._nursery = surroundings, memory_limit, nursery
+        self._popen: subprocess.Popen[bytes] | Child | None = None
         self._output: BinaryIO | None = None
         self._folder = ""
 
@@ -79,12 +80,18 @@ class Process:
     def _spawn(self) -> None:
         self._folder = tempfile.mkdtemp(prefix="kerntune-compile-")
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
+        if self._nursery is not None:
+            self._popen = self._nursery.fork(self.surroundings, self._memory_limit, self._folder, self._output)
+        if self._popen is None:
+            self._popen = self._plain(self._output)
+
+    def _plain(self, output: BinaryIO) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", _COMMAND, str(self._memory_limit), self.surroundings.knobs, *sys.path]
-        self._popen = subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._output,
+            stderr=output,
             start_new_session=True,  # its own process group: killpg takes ptxas along, Ctrl-C stays here
             env={**os.environ, **dict(self.surroundings.env), "TMPDIR": self._folder},
         )

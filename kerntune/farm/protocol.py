@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, BinaryIO, Union
+from collections.abc import Iterator
+from typing import Any, BinaryIO, TypeVar, Union
 
 import msgspec
 
@@ -83,7 +84,10 @@ _answers = msgspec.msgpack.Decoder(Answer)
 _jobs = msgspec.msgpack.Decoder(Job)
 
 
-def frame(message: Answer | Job) -> bytes:
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
+
+
+def frame(message: msgspec.Struct) -> bytes:
     """A message with its length before it. Raises TypeError for an option that is not plain data."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
@@ -98,6 +102,20 @@ def answer_in(buffer: bytes | bytearray) -> Answer | None:
         raise ValueError(f"a frame of {size} bytes")
     end = _LENGTH.size + size
     return None if len(buffer) < end else _answers.decode(memoryview(buffer)[_LENGTH.size : end])
+
+
+def frames_in(buffer: bytearray, kind: type[_Kind]) -> Iterator[_Kind]:
+    """The complete messages at the start of ``buffer``, taken out of it. ValueError if one is damaged."""
+    while len(buffer) >= _LENGTH.size:
+        (size,) = _LENGTH.unpack_from(buffer)
+        if size > MAX_FRAME:
+            raise ValueError(f"a frame of {size} bytes")
+        end = _LENGTH.size + size
+        if len(buffer) < end:
+            return
+        body = bytes(buffer[_LENGTH.size : end])
+        del buffer[:end]
+        yield msgspec.msgpack.decode(body, type=kind)
 
 
 def read_job(stream: BinaryIO) -> Job | None:

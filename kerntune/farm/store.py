@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -15,6 +17,10 @@ from kerntune.farm.protocol import Done, Facts
 
 Group = dict[str, str]
 """Paths of a kernel's files in Triton's cache, by their names."""
+
+
+THREADS = 4
+"""On a slow file system a new file takes 10 ms, most of it waiting."""
 
 
 @dataclass(frozen=True)
@@ -41,29 +47,36 @@ class Made:
 class Store:
     """Writes kernels to Triton's cache behind the caller's back: eight small files each take longer than to race one.
 
-    One thread, started when there is something to write; :meth:`flush` waits for it.
+    In a few threads, started when there is something to write; :meth:`flush` waits for them.
     """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._open: list[Future[Group]] = []
+        self._told = False
 
     def put(self, lowered: Lowered, done: Done) -> Future[Group]:
         """Write a kernel's files soon."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "kerntune-store")
-        self._open.append(self._pool.submit(store, lowered, done))
-        return self._open[-1]
+        with self._lock:
+            self._pool = self._pool or ThreadPoolExecutor(THREADS, "kerntune-store")
+            future = self._pool.submit(store, lowered, done)
+            self._open.append(future)
+        return future
 
     def flush(self) -> None:
-        """Wait until everything is written, and end the thread. Raises what writing raised."""
-        pool, self._pool = self._pool, None
-        done, self._open = self._open, []
+        """Wait until everything is written, and end the threads. What can't be written is told once, and not fatal."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+            done, self._open = self._open, []
         wait(done)
         if pool is not None:
             pool.shutdown()
-        for future in done:
-            future.result()
+        errors = [error for future in done if (error := future.exception()) is not None]
+        if errors and not self._told:
+            self._told = True
+            text = f"compiled kernels can't be kept in Triton's cache: {errors[0]}"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def is_stored(request: Request) -> bool:

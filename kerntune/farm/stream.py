@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Union
 
 from kerntune.errors import CompileError
 from kerntune.farm.farm import Farm, NotStarted, Outcome
+from kerntune.farm.forks import Crashed, Fronted, fork_count, lower_in_forks
 from kerntune.farm.frontend import (
     Lowered,
     Request,
@@ -70,21 +72,28 @@ class Compilations:
         prepare_hashes()
         self.farm.warm(jobs)
 
-    def stream(self, launches: Sequence[Specialized]) -> Iterator[Result]:
+    def stream(self, launches: Sequence[Specialized], made_before: Collection[int] = ()) -> Iterator[Result]:
         """Each launch's result as it comes, cached ones first. The front end runs here, before the first result.
 
-        When it ends, or is closed, what came of it is in Triton's cache.
+        What came of it is in Triton's cache after :meth:`flush`. Launches whose ``id`` is in ``made_before`` are
+        probably there already: they wait until it can be asked.
         """
         run = _Run()
         try:
-            self._submit(self._requests(launches, run), run)
+            requests = self._requests(launches, run)
+            new = [r for r in requests if id(r.launch) not in made_before]
+            self._submit(new, run, patient=not made_before and len(new) <= FEW)
+            self._submit([r for r in requests if id(r.launch) in made_before], run, patient=True)
             yield from run.finished
             for future in as_completed(list(run.futures)):
                 yield from self._finish(future.result(), run.futures.pop(future))
         finally:
             for future in run.futures:
                 future.cancel()
-            self._store.flush()
+
+    def flush(self) -> None:
+        """Wait until all kernels so far are in Triton's cache."""
+        self._store.flush()
 
     def _requests(self, launches: Sequence[Specialized], run: _Run) -> list[Request]:
         """Launches in Triton's words, longest-expected first."""
@@ -96,31 +105,62 @@ class Compilations:
                 run.finished.append((launch, refusal(launch, exc)))
         return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
 
-    def _submit(self, requests: Sequence[Request], run: _Run) -> None:
-        """Run the front end and hand each distinct job to the farm at once.
+    def _submit(self, requests: Sequence[Request], run: _Run, patient: bool = False) -> None:
+        """Run the front end and hand each distinct job to the farm as it is made.
 
         While Triton's cache can't be asked yet (:func:`prepare_hashes`), jobs go to the farm unasked; those that it
-        turns out to hold are taken back.
+        turns out to hold are taken back. ``patient`` ones wait.
         """
         prepare_hashes()
+        asked = patient or hashes_are_ready()
+        if asked:
+            requests = [r for r in requests if not self._is_known(r, run)]
         unasked: list[tuple[Request, Future[Outcome] | None]] = []
-        for request in requests:
-            if len(requests) <= FEW or hashes_are_ready():
+        for request, fronted in self._fronted(requests):
+            if not asked and fronted is None and hashes_are_ready():
                 self._take_back(unasked, run)
-                self._guarded(self._admit, request, run)
-            else:
-                unasked.append((request, self._guarded(self._lower, request, run)))
+                if self._is_known(request, run):
+                    continue
+            future = self._guarded(partial(self._lower, fronted=fronted), request, run)
+            unasked += [] if asked else [(request, future)]
         self._take_back(unasked, run)
+
+    @staticmethod
+    def _fronted(requests: Sequence[Request]) -> Iterator[tuple[Request, Fronted]]:
+        """Requests with what forked copies made of them, or to be lowered here."""
+        forks = fork_count(len(requests))
+        if forks < 2 or any(why_in_process(r.launch) for r in requests):
+            return ((r, None) for r in requests)
+        return lower_in_forks(requests, forks)
+
+    def _is_known(self, request: Request, run: _Run) -> bool:
+        """Whether a request's result needs no compiler, and is finished now."""
+        try:
+            if is_stored(request):
+                self._from_cache(request, run)
+                return True
+        except Exception as exc:
+            run.finished.append((request.launch, refusal(request.launch, exc)))
+            return True
+        return False
 
     def _take_back(self, unasked: list[tuple[Request, Future[Outcome] | None]], run: _Run) -> None:
         """Cancel what is in Triton's cache after all, unless a process has it already."""
         for request, future in unasked:
             alone = future is not None and len(run.futures.get(future, ())) == 1
-            if future is not None and alone and is_stored(request) and future.cancel():
+            if future is not None and alone and self._needs_no_compiler(request) and future.cancel():
                 (lowered,) = run.futures.pop(future)
                 run.equals.pop(lowered.identity())
-                self._guarded(self._from_cache, request, run)
+                self._is_known(request, run)
         unasked.clear()
+
+    @staticmethod
+    def _needs_no_compiler(request: Request) -> bool:
+        """Whether a request is in Triton's cache, or can't even be asked for."""
+        try:
+            return is_stored(request)
+        except Exception:
+            return True
 
     def _guarded(self, step: _Step, request: Request, run: _Run) -> Future[Outcome] | None:
         """A step for one request, whose error is its result."""
@@ -130,24 +170,18 @@ class Compilations:
             run.finished.append((request.launch, refusal(request.launch, exc)))
             return None
 
-    def _admit(self, request: Request, run: _Run) -> Future[Outcome] | None:
-        """Compile a request where it belongs: nowhere (it is in the cache), here, or on the farm."""
-        if is_stored(request):
-            self._from_cache(request, run)
-            return None
-        return self._lower(request, run)
-
     def _from_cache(self, request: Request, run: _Run) -> None:
         """By ``triton.compile`` in this process, which looks into its cache first."""
         run.finished.append(self._here(request))
-        return None
 
-    def _lower(self, request: Request, run: _Run) -> Future[Outcome] | None:
+    def _lower(self, request: Request, run: _Run, fronted: Fronted = None) -> Future[Outcome] | None:
         """Through the front end and to the farm; None if that is not needed."""
+        if isinstance(fronted, Crashed):
+            raise CompileError(fronted.reason)
         if why_in_process(request.launch):
             self._from_cache(request, run)
             return None
-        lowered = lower(request)
+        lowered = fronted or lower(request)
         identity = lowered.identity()
         again = self._again(lowered, identity)
         if again is not None:
@@ -178,7 +212,7 @@ class Compilations:
             sys.stderr.write(outcome.output)  # dumps and remarks that were asked for by environment variables
             identity = equal[0].identity()
             for lowered in equal:
-                yield self._keep(lowered, outcome.answer, identity)
+                yield self._kept(lowered, outcome.answer, identity)
         else:
             died = isinstance(outcome.answer, Died)
             why = self._made[equal[0].identity()] = with_words(outcome.answer.reason, outcome.output, last=died)
@@ -194,6 +228,12 @@ class Compilations:
                 yield self._here(lowered.request)
             except Exception as exc:
                 yield lowered.request.launch, refusal(lowered.request.launch, exc)
+
+    def _kept(self, lowered: Lowered, done: Done, identity: str) -> Result:
+        try:
+            return self._keep(lowered, done, identity)
+        except Exception as exc:  # Triton refuses to hash some kernels: what they name may change
+            return lowered.request.launch, refusal(lowered.request.launch, exc)
 
     def _keep(self, lowered: Lowered, done: Done, identity: str) -> Result:
         if done.times:

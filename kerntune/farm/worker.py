@@ -24,6 +24,9 @@ from kerntune.farm.protocol import Answer, Done, Failed, Hello, Job, frame, read
 MESSAGE = 4000
 """Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
 
+NICE = 3
+"""Whoever asks comes first: it has the front end to run, and results to look at while others are compiled."""
+
 LONE_CHECK_MS = 2000
 """How often a busy worker looks whether the process that asked is still there."""
 
@@ -57,7 +60,9 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _limit(memory: int) -> None:
-    """Bound the address space of this process and of each ptxas; no core dumps; first choice of the OOM killer."""
+    """Bound the address space of this process and of each ptxas; no core dumps; first choice of the OOM killer, last of
+    the scheduler."""
+    os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)

@@ -22,16 +22,10 @@ def estimate_ns(program: Program) -> float:
     return slot.enqueue()()
 
 
-def rotated_copies(program: Program, estimate: float) -> int:
-    """Copies that a graph of a short recording visits; 0 for what is timed by event pairs."""
-    replicas = program.memory.rotation(program.recording)
-    return 0 if estimate >= GRAPH_BELOW_NS or replicas < 2 else replicas
-
-
 def slot_for(program: Program, estimate: float) -> Slot:
     """A graph of rotated copies for what is short and may be rotated, else event pairs."""
-    replicas = rotated_copies(program, estimate)
-    if not replicas:
+    replicas = program.memory.rotation(program.recording)
+    if estimate >= GRAPH_BELOW_NS or replicas < 2:
         return EventSlot(program, _event_runs(estimate))
     runs = unrolled_runs(replicas, len(program.recording.launches), estimate, bool(program.in_place))
     try:

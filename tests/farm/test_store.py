@@ -10,7 +10,7 @@ import pytest
 import triton
 from triton import knobs
 
-from kerntune.compile import Compiler
+from kerntune.compile import Compiled, Compiler
 from kerntune.errors import CompileError
 from kerntune.farm.frontend import request_of
 from kerntune.farm.store import is_stored
@@ -82,6 +82,20 @@ def test_always_compile_is_obeyed(farm, monkeypatch):
     with listening(monkeypatch) as heard:
         Compiler(farm()).compile(launch)
     assert heard == [False]
+
+
+def test_what_cannot_be_written_is_told_and_compiled_all_the_same(farm, monkeypatch):
+    compiler = Compiler(farm())
+    stream = compiler.compile_stream([kernels.add_launch(block=b) for b in (64, 128)])
+    monkeypatch.setattr("kerntune.farm.store.store", _no_room)
+    assert {type(found) for _, found in stream} == {Compiled}
+    with pytest.warns(RuntimeWarning, match="can't be kept in Triton's cache: no space"):
+        compiler.flush()
+    compiler.flush()
+
+
+def _no_room(lowered, done):
+    raise OSError("no space")
 
 
 def test_a_failure_leaves_nothing_in_the_cache(farm):

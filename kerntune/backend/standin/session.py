@@ -35,8 +35,19 @@ _only_one = threading.Lock()
 
 
 def are_active() -> bool:
-    """Whether the GPU that torch sees in this process is a stand-in."""
+    """Whether the GPU that torch sees in this process is not there."""
     return _only_one.locked()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Held while this process answers for a GPU that isn't there. :class:`UsageError` if it does already."""
+    if not _only_one.acquire(blocking=False):
+        raise UsageError("stand-ins are active already in this process: leave them before activating others")
+    try:
+        yield
+    finally:
+        _only_one.release()
 
 
 class StandIns:
@@ -64,10 +75,7 @@ class StandIns:
         :class:`UsageError` if stand-ins are active already; :class:`BackendError` if this torch can't carry them.
         Activate before users' modules are imported: ``skipif(not torch.cuda.is_available())`` is decided then.
         """
-        if not _only_one.acquire(blocking=False):
-            raise UsageError("stand-ins are active already in this process: leave them before activating others")
-        with contextlib.ExitStack() as stack:
-            stack.callback(_only_one.release)
+        with alone(), contextlib.ExitStack() as stack:
             ensure_guard()
             self._install(stack)
             yield

@@ -1,0 +1,182 @@
+"""Holds what kerntune's heuristics propose against everything they could have proposed, on one NVIDIA GPU.
+
+    python benchmarks/heuristic_sweep.py OUT.json [--kernels gelu_1d,matmul] [--seconds 420]
+
+Fourteen kernels of the generated families; per kernel 230 to 340 configs (blocks, warps, limits on registers, pipeline
+stages) compiled in parallel, looked at once, and those near the best timed in turn with all proposals. OUT.json has
+every config with its time and static figures, so that a preset can be judged without a GPU; kernels that an earlier run
+has measured are replaced, the others stay. Without a GPU: ``--dry`` compiles for sm_90, and
+``OUT.json --judge --preset NAME`` looks up what a preset proposes among the stored times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+import triton
+
+from benchmarks.suite import sweep
+from benchmarks.suite.case import config_text
+from benchmarks.suite.proposed import Proposed
+from benchmarks.suite.proposed_cases import PROPOSED
+from benchmarks.suite.results import environment, merge
+from benchmarks.suite.tables import report
+from kerntune import compat
+from kerntune.backend.base import Backend
+from kerntune.compile import Compiler
+from kerntune.device import Target
+
+ROUNDS = 12
+LOOK, NEAR = 1.6, 1.15
+"""Configs within the first of the best by a first look are timed in turn, those within the second again and again."""
+
+START = time.perf_counter()
+
+
+def swept(backend: Backend, compiler: Compiler, case: Proposed, every: int = 1) -> tuple[sweep.Sweep, dict[str, Any]]:
+    """A kernel's proposals and space, compiled; each n-th of the space only if ``every`` says so."""
+    call = case.call(case.shape, "cuda")
+    configs, sets = case.configs(call)
+    keep = [i for i in range(len(configs)) if i % every == 0 or any(i in found for found in sets.values())]
+    place = {i: n for n, i in enumerate(keep)}
+    listed = [compat.triton_config(configs[i]) for i in keep]
+    tuner = triton.autotune(listed, key=[], **case.options)(case.kernel)
+    head = {
+        "kernel": case.name,
+        "family": case.family,
+        "shape": dict(case.shape),
+        "proposals": {name: [place[i] for i in found] for name, found in sets.items()},
+    }
+    if backend.gpu is None:
+        return sweep.prepare(backend, compiler, tuner, call), head
+    expected = call.expected()
+    one = sweep.prepare(backend, compiler, tuner, call)
+    return one, {**head, "off": call.off(expected, case.tolerance)}
+
+
+def run(options: argparse.Namespace, backend: Backend) -> Iterator[dict[str, Any]]:
+    """All kernels; those that the budget of seconds leaves out are told."""
+    compiler = Compiler()
+    for name in options.kernels:
+        if time.perf_counter() - START > options.seconds:
+            print(f"{name}: no time left", flush=True)
+            continue
+        one, head = swept(backend, compiler, PROPOSED[name], options.every)
+        compiled = time.perf_counter() - START
+        if backend.gpu is not None:
+            always = {i for found in head["proposals"].values() for i in found}
+            with backend.gpu.lock():
+                sweep.measure(one, rounds=ROUNDS, near=NEAR, look=LOOK, always=always)
+        sweep.add_metrics([one], backend.spec, len(os.sched_getaffinity(0)))
+        yield {**head, "timing": one.timing, "configs": one.rows()}
+        failed = sum(bool(s.failure) for s in one.swept)
+        print(
+            f"[{time.perf_counter() - START:6.1f} s] {name}: {len(one.swept)} configs, {len(one.running)} distinct, "
+            f"{failed} failed, off {head.get('off')}, compiled at {compiled:.1f} s, {one.timing}",
+            flush=True,
+        )
+    compiler.close()
+
+
+def judged(result: dict[str, Any], preset: str, max_autotune: bool) -> list[dict[str, Any]]:
+    """Stored kernels with a preset's proposals in place of the stored ones. What the sweep didn't have is told."""
+    rows = []
+    for row in result["kernels"]:
+        case = PROPOSED[row["kernel"]]
+        found = case.proposals(case.call(case.shape, "cuda"), preset=preset, max_autotune=max_autotune)
+        place = {words(c["config"]): i for i, c in enumerate(row["configs"])}
+        texts = [config_text(compat.triton_config(c)) for c in found]
+        for text in texts:
+            if words(text) not in place:
+                print(f"{case.name}: {text} is proposed, but was not swept")
+        rows.append({**row, "proposals": {preset: [place[words(t)] for t in texts if words(t) in place]}})
+    return rows
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--kernels", default=",".join(PROPOSED), help="of these only (default: all)")
+    parser.add_argument("--seconds", type=float, default=420.0, help="no further kernel is begun after this")
+    parser.add_argument("--every", type=int, default=1, help="every n-th config of the space only")
+    parser.add_argument("--judge", action="store_true", help="judge --preset by the times in OUT.json, no GPU needed")
+    parser.add_argument("--preset", default="inductor-2.13")
+    parser.add_argument("--max-autotune", action="store_true", help="with --judge: the preset's larger set")
+    parser.add_argument("--dry", action="store_true", help="compile for sm_90, no GPU needed, nothing is timed")
+    options = parser.parse_args()
+    options.kernels = options.kernels.split(",")
+    if not options.dry and options.out is None:
+        parser.error("give the result file")
+    return options
+
+
+def words(text: str) -> frozenset[str]:
+    """A config's text without its order: proposals name a kernel's blocks in another one than the space does."""
+    return frozenset(text.split())
+
+
+def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Put measured kernels into the result file, in the order of the suite."""
+    before = json.loads(options.out.read_text()).get("kernels", []) if options.out.exists() else []
+    new = {row["kernel"] for row in rows}
+    order = {name: n for n, name in enumerate(PROPOSED)}
+    together = [*(row for row in before if row["kernel"] not in new), *rows]
+    together.sort(key=lambda row: order.get(row["kernel"], len(order)))
+    seconds = round(time.perf_counter() - START, 1)
+    return merge(options.out, environment=environment(), seconds=seconds, kernels=together)
+
+
+def without_gpu(options: argparse.Namespace) -> int:
+    """``--dry`` or ``--judge``, on stand-ins for an H100 (the same multiprocessors as an H200)."""
+    from kerntune.backend.static import StaticBackend
+
+    backend = StaticBackend((Target.parse("cuda:90"),))
+    with backend.activate():
+        if options.judge:
+            result = json.loads(options.out.read_text())
+            rows = judged(result, options.preset, options.max_autotune)
+            print(report({"kernels": rows}))
+            return 0
+        for row in run(options, backend):
+            for c in row["configs"]:
+                if "failure" in c:
+                    print(f"{row['kernel']} {c['config']}: {c['failure']}")
+    return 0
+
+
+def on_gpu(options: argparse.Namespace) -> int:
+    """Sweep, write, print."""
+    from kerntune.backend.cuda import CudaBackend
+
+    torch.manual_seed(0)
+    found: dict[str, Any] = {}
+    for row in run(options, CudaBackend()):
+        found = write(options, [row])
+    print(report(found))
+    return 0
+
+
+def main() -> int:
+    """With Triton's cache in a new folder: every run compiles everything."""
+    options = arguments()
+    os.environ["TRITON_CACHE_DIR"] = folder = tempfile.mkdtemp(prefix="heuristic-sweep-")
+    try:
+        return (without_gpu if options.dry or options.judge else on_gpu)(options)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Kernels as their users write and tune them, and what measures how tuners do on them."""

@@ -1,0 +1,111 @@
+"""One fresh process: makes a call's inputs, waits for its turn, tunes, and says how long the first call took.
+
+Started by :mod:`benchmarks.suite.children`. Everything before ``ready`` (imports, the CUDA context, inputs, the
+decorator) is outside the time that is taken; from the first call on, nothing is.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from typing import Any
+
+MARK = "@@"
+"""Starts the lines that are meant for the parent; kernels and tuners may print others."""
+
+
+def say(word: str, **values: Any) -> None:
+    """A line for the parent."""
+    print(MARK + json.dumps({"word": word, **values}), flush=True)
+
+
+def main(job: dict[str, Any]) -> None:
+    """Prepare, and tune at each line of stdin: ``job["lists"]`` has the config list of each step."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    say("context")
+    if not sys.stdin.readline():
+        return
+    call, case = prepare(job)
+    decorate = decorator(job["engine"])
+    configs = [case.configs(job["shape"]) + (extra_configs() if more else []) for more in job["lists"]]
+    tuners = [case.tuned(decorate, one) for one in configs]
+    torch.cuda.synchronize()
+    say("ready")
+    for tuner, listed in zip(tuners, configs, strict=True):
+        if not sys.stdin.readline():
+            return
+        say("done", **timed(tuner, call, listed))
+    sys.stdin.readline()  # its context stays until all of its batch are done
+
+
+def prepare(job: dict[str, Any]) -> tuple[Any, Any]:
+    """The call and its case; ``memory`` is no case of the suite, since its size follows from the GPU's."""
+    import torch
+
+    torch.manual_seed(0)
+    if job["case"] == "memory":
+        from benchmarks.suite.memory_case import memory_case
+
+        case = memory_case(job["restore"])
+    else:
+        from benchmarks.suite.cases import CASES
+
+        case = CASES[job["case"]]
+    return case.call(job["shape"], "cuda"), case
+
+
+def decorator(engine: str) -> Any:
+    """``triton.autotune`` or ``kerntune.autotune``."""
+    if engine == "triton":
+        import triton
+
+        return triton.autotune
+    import kerntune
+
+    return kerntune.autotune
+
+
+def extra_configs() -> list[Any]:
+    """The config that a user adds to a list of 48."""
+    from benchmarks.suite.matrix_kernels import tile
+
+    return [tile(128, 128, 128, 8, 3)]
+
+
+def timed(tuner: Any, call: Any, configs: list[Any]) -> dict[str, Any]:
+    """The first call, until its launch is done: its seconds, and what won."""
+    import torch
+
+    from benchmarks.suite.case import config_text
+
+    begin = time.perf_counter()
+    try:
+        tuner[call.grid](*call.arguments)
+        torch.cuda.synchronize()
+    except Exception as exc:
+        return {"seconds": round(time.perf_counter() - begin, 4), "error": f"{type(exc).__name__}: {exc}"[:500]}
+    seconds = time.perf_counter() - begin
+    best = config_text(tuner.best_config)
+    timings = getattr(tuner, "configs_timings", None) or {}
+    return {
+        "seconds": round(seconds, 4),
+        "winner": best,
+        "index": [config_text(c) for c in configs].index(best),
+        "timed": sum(1 for t in timings.values() if _first(t) not in (None, float("inf"))),
+        "configs": len(configs),
+        "host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "kept": bool(call.check()) if hasattr(call, "check") else None,
+    }
+
+
+def _first(timing: Any) -> Any:
+    return timing[0] if isinstance(timing, (list, tuple)) else timing
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,186 @@
+"""What result files say, as tables. Sees numbers only: no GPU, no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+Row = Mapping[str, Any]
+
+SAME = 0.005
+"""Winners whose times are this near are as good as the same (issue 4)."""
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """NaN for nothing."""
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def times_of(result: Row) -> dict[str, dict[str, float]]:
+    """Per case of ``quality``, each config's time in nanoseconds; those that failed have none."""
+    return {
+        case["case"]: {c["config"]: c["time_ns"] for c in case["configs"] if "time_ns" in c}
+        for case in result.get("quality", ())
+    }
+
+
+def efficiency(times: Mapping[str, Mapping[str, float]], case: str, winner: str | None) -> float | None:
+    """The best config's time over the winner's: 1 is the best. None if either wasn't timed."""
+    known = times.get(case, {})
+    return min(known.values()) / known[winner] if winner in known else None
+
+
+def seconds_of(rows: Iterable[Row], case: str, engine: str) -> float | None:
+    """The median of a case's cold runs that went well."""
+    found = sorted(r["seconds"] for r in rows if r["case"] == case and r["engine"] == engine and "error" not in r)
+    return found[len(found) // 2] if found else None
+
+
+def winners_of(rows: Iterable[Row], case: str, engine: str) -> list[str]:
+    """What won a case's runs."""
+    return [r["winner"] for r in rows if r["case"] == case and r["engine"] == engine and "winner" in r]
+
+
+def cold_rows(result: Row) -> list[dict[str, Any]]:
+    """Per case: both tuners' seconds, their ratio, how good their winners are."""
+    cold, times, found = result.get("cold", []), times_of(result), []
+    for case in dict.fromkeys(r["case"] for r in cold):
+        row: dict[str, Any] = {"case": case, "configs": max(r.get("configs", 0) for r in cold if r["case"] == case)}
+        for engine in ("triton", "kerntune"):
+            row[f"{engine} s"] = seconds_of(cold, case, engine)
+            ranked = [efficiency(times, case, w) for w in winners_of(cold, case, engine)]
+            row[f"{engine} winner"] = min((e for e in ranked if e is not None), default=None)
+        if row["triton s"] and row["kerntune s"]:
+            row["faster"] = row["triton s"] / row["kerntune s"]
+        found.append(row)
+    return found
+
+
+def stability_rows(result: Row) -> list[dict[str, Any]]:
+    """Per case and tuner: runs, different winners, and the worst winner's time over the best winner's."""
+    rows, times, found = result.get("stability", []), times_of(result), []
+    for case, engine in dict.fromkeys((r["case"], r["engine"]) for r in rows):
+        winners = winners_of(rows, case, engine)
+        known = [times.get(case, {}).get(w) for w in winners]
+        spread = max(known) / min(known) - 1 if known and None not in known else None
+        most = max(set(winners), key=winners.count, default="")
+        found.append(
+            {
+                "case": case,
+                "tuner": engine,
+                "runs": sum(r["case"] == case and r["engine"] == engine for r in rows),
+                "finished": len(winners),
+                "different winners": len(set(winners)),
+                "apart": spread,
+                "as good": _as_good(times.get(case, {}), winners, most),
+                "seconds": seconds_of(rows, case, engine),
+            }
+        )
+    return found
+
+
+def _as_good(times: Mapping[str, float], winners: Sequence[str], most: str) -> int:
+    """Runs whose winner is the most frequent one, or within :data:`SAME` of it."""
+    near = [w for w in winners if w in times and most in times and abs(times[w] / times[most] - 1) <= SAME]
+    return len([w for w in winners if w == most or w in near])
+
+
+def proposal_rows(result: Row) -> list[dict[str, Any]]:
+    """Per kernel of the heuristics' sweep and set of proposals: the sweep's best over the best proposal."""
+    found = []
+    for case in result.get("kernels", ()):
+        times = [c.get("time_ns") for c in case["configs"]]
+        best = min(t for t in times if t is not None)
+        row = {
+            "kernel": case["kernel"],
+            "family": case["family"],
+            "swept": len(times),
+            "ran": sum(t is not None for t in times),
+            "best": case["configs"][times.index(best)]["config"],
+            "best us": best / 1e3,
+        }
+        for name, indices in case["proposals"].items():
+            proposed = [times[i] for i in indices if times[i] is not None]
+            row[name] = best / min(proposed) if proposed else None
+            row[f"{name} tried"] = len(indices)
+        found.append(row)
+    return found
+
+
+def figures(result: Row) -> list[tuple[str, Any, str]]:
+    """Issue 4's figures that this result has: what, measured, required."""
+    found: list[tuple[str, Any, str]] = []
+    cold = cold_rows(result)
+    ratios = [r["faster"] for r in cold if "faster" in r]
+    if ratios:
+        found.append(("cold, geometric mean over the suite", f"{geometric_mean(ratios):.2f}x", ">= 8x"))
+        found += [(f"cold, {r['case']}", f"{r['faster']:.2f}x", ">= 10x") for r in cold if r["configs"] >= 48]
+    good = [r["kerntune winner"] for r in cold if r["kerntune winner"] is not None]
+    if good:
+        found.append(("winner against the sweep, geometric mean", f"{geometric_mean(good):.4f}", ">= 0.99"))
+        found.append(("winner against the sweep, worst", f"{min(good):.4f}", ">= 0.97"))
+    stable = [r for r in stability_rows(result) if r["tuner"] == "kerntune"]
+    found += [(f"same winner, {r['case']}", f"{r['as good']} of {r['runs']}", "all") for r in stable]
+    return [*found, *_added_figures(result.get("added", ())), *_memory_figures(result), *_proposal_figures(result)]
+
+
+def _added_figures(rows: Iterable[Row]) -> list[tuple[str, Any, str]]:
+    seconds = {(r["engine"], r["step"]): r["seconds"] for r in rows if "error" not in r}
+    cold, peer, found = seconds.get(("kerntune", "cold")), seconds.get(("triton", "cold")), []
+    for step in ("new process", "same process"):
+        took = seconds.get(("kerntune", step))
+        if took and cold:
+            text = f"{took:.3f} s, 1/{cold / took:.1f} of kerntune's cold run"
+            text += f", 1/{peer / took:.1f} of triton's" if peer else ""
+            found.append((f"one config added, {step}", text, "<= 1/20"))
+    return found
+
+
+def _memory_figures(result: Row) -> list[tuple[str, Any, str]]:
+    found = []
+    for row in result.get("memory", ()):
+        what = f"memory in place, {row['engine']}{', restore_value' if row['restore_value'] else ''}"
+        end = row["error"].split("\n")[0][:60] if "error" in row else f"kept: {row.get('kept')}"
+        found.append(
+            (what, f"{row['ratio']:.3f} of the tensor, {end}", "<= 1.1" if row["engine"] == "kerntune" else "")
+        )
+    return found
+
+
+def _proposal_figures(result: Row) -> list[tuple[str, Any, str]]:
+    found, rows = [], proposal_rows(result)
+    for name in sorted({n for case in result.get("kernels", ()) for n in case["proposals"]}):
+        values = [r[name] for r in rows if r.get(name)]
+        if values:
+            found.append((f"proposals ({name}), geometric mean", f"{geometric_mean(values):.4f}", ">= 0.97"))
+            found.append((f"proposals ({name}), worst", f"{min(values):.4f}", ">= 0.90"))
+    return found
+
+
+def report(result: Row) -> str:
+    """All that a result file has, as text."""
+    parts = [_table(rows) for rows in (cold_rows(result), stability_rows(result), proposal_rows(result)) if rows]
+    parts += [_errors(result)] if _errors(result) else []
+    summary = figures(result)
+    if summary:
+        parts.append(tabulate(summary, headers=("figure", "measured", "required"), tablefmt="github"))
+    return "\n\n".join(parts)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    names = list(dict.fromkeys(n for row in rows for n in row))
+    return tabulate([[row.get(n) for n in names] for row in rows], headers=names, tablefmt="github", floatfmt=".4g")
+
+
+def _errors(result: Row) -> str:
+    lines = [
+        f"{part}: {row['case']} {row['engine']}: {row['error'][:300]}"
+        for part in ("cold", "stability", "added")
+        for row in result.get(part, ())
+        if "error" in row
+    ]
+    return "\n".join(lines)

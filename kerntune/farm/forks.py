@@ -1,0 +1,179 @@
+"""Triton's front end in forked copies of this process, which alone has the kernels' Python: several at a time.
+
+A copy never touches the GPU, writes what it made to a pipe and is gone after some tenths of a second. What it does not
+answer, this process does itself; a front end that crashes costs its request and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, Union
+
+import msgspec
+
+from kerntune.farm.frontend import Lowered, Request, lower
+from kerntune.farm.protocol import Job, frame, frames_in
+
+MAX_FORKS = 6
+"""Copies at once. A fork of a process with torch and a CUDA context takes 5 to 10 ms, so few pay."""
+
+EACH = 3
+"""Requests that a copy is worth: a front end takes 15 to 40 ms."""
+
+SILENCE_SECONDS = 20.0
+"""A copy that says nothing for so long hangs (a lock that another thread held when it was forked)."""
+
+PIPE = 3
+"""The descriptor that a copy writes to; all above are closed, so that it holds nobody's pipe open."""
+
+
+class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a copy made of request ``index``; no ``job`` if the front end raised."""
+
+    index: int
+    source_text: str
+    job: Job | None
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """The front end took its process down."""
+
+    reason: str
+
+
+Fronted = Union[Lowered, Crashed, None]
+"""None: nobody has tried, or the front end raised what it will raise again."""
+
+
+@dataclass
+class _Copy:
+    """A forked process and the requests it was given, in order."""
+
+    pid: int
+    pipe: int
+    indices: list[int]
+    heard: float = field(default_factory=time.monotonic)
+    buffer: bytearray = field(default_factory=bytearray)
+
+
+def fork_count(requests: int) -> int:
+    """Copies that so many requests are worth on this machine: none where cores are few."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "fork") else 0
+    return min(MAX_FORKS, cores // 2, requests // EACH)
+
+
+def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Request, Fronted]]:
+    """Each request once, as it is done; those that no copy has answered come last, as None."""
+    copies = [_fork(requests, list(range(k, len(requests), forks))) for k in range(forks)]
+    open_ = {copy.pipe: copy for copy in copies}
+    try:
+        while open_:
+            yield from _heard(requests, open_)
+        for copy in copies:
+            crashed = _ended(copy)
+            for index in copy.indices:
+                yield requests[index], crashed
+                crashed = None
+    finally:
+        for copy in copies:
+            _end(copy)
+
+
+def _heard(requests: Sequence[Request], open_: dict[int, _Copy]) -> Iterator[tuple[Request, Fronted]]:
+    """What came through the pipes; one that is closed or silent for too long leaves ``open_``."""
+    ready, _, _ = select.select(list(open_), [], [], 1.0)
+    for pipe in ready:
+        copy, data = open_[pipe], os.read(pipe, 1 << 20)
+        copy.heard = time.monotonic()
+        copy.buffer += data
+        if not data:
+            del open_[pipe]
+        for front in frames_in(copy.buffer, Front):
+            copy.indices.remove(front.index)
+            request = requests[front.index]
+            yield request, None if front.job is None else Lowered(request, front.source_text, front.job)
+    for pipe, copy in list(open_.items()):
+        if time.monotonic() - copy.heard > SILENCE_SECONDS:
+            del open_[pipe]
+
+
+def _ended(copy: _Copy) -> Crashed | None:
+    """Reap a copy, ending it if need be; its crash, if it was no end of ours."""
+    deadline = time.monotonic() + 1.0
+    with contextlib.suppress(ChildProcessError):  # somebody else has reaped it
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(copy.pid, os.WNOHANG)
+            if pid:
+                copy.pid = 0
+                return Crashed(_death(status)) if os.WIFSIGNALED(status) else None
+            time.sleep(0.001)
+    return None
+
+
+def _death(status: int) -> str:
+    return f"Triton's front end died ({signal.Signals(os.WTERMSIG(status)).name})"
+
+
+def _end(copy: _Copy) -> None:
+    os.close(copy.pipe)
+    if copy.pid:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(copy.pid, signal.SIGKILL)
+            os.waitpid(copy.pid, 0)
+
+
+def _fork(requests: Sequence[Request], indices: list[int]) -> _Copy:
+    read, write = os.pipe()
+    _flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of threads; see the module's docstring
+        pid = os.fork()
+    if pid:
+        os.close(write)
+        return _Copy(pid, read, indices)
+    _serve(write, requests, indices)
+
+
+def _serve(write: int, requests: Sequence[Request], indices: list[int]) -> NoReturn:
+    """In the copy: never returns, runs nobody's exit handlers, and leaves by a signal only if it is killed by one."""
+    try:
+        gc.disable()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if write != PIPE:
+            os.dup2(write, PIPE)
+        os.closerange(PIPE + 1, os.sysconf("SC_OPEN_MAX"))
+        for index in indices:
+            _write(frame(_front(index, requests[index])))
+        _flush()
+    finally:
+        os._exit(0)
+
+
+def _flush() -> None:
+    """What waits to be printed is printed once; what a kernel prints while it is compiled, too."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, or none
+            stream.flush()
+
+
+def _front(index: int, request: Request) -> Front:
+    try:
+        lowered = lower(request)
+    except Exception:
+        return Front(index, "", None)
+    return Front(index, lowered.source_text, lowered.job)
+
+
+def _write(data: bytes) -> None:
+    while data:
+        data = data[os.write(PIPE, data) :]

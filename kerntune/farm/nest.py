@@ -1,0 +1,95 @@
+"""A process that has imported Triton and forks compiling processes of itself: 16 imports at once take twice as long.
+
+It has one thread, has compiled nothing and knows no user code. It tells each child's end to whoever asked for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import tempfile
+from typing import NoReturn
+
+STATUS = struct.Struct("<i")
+"""On a child's status pipe: its process id first, its exit status (a signal is negative) at its end."""
+
+MAX_MESSAGE = 1 << 16
+PIPES = 4
+"""Descriptors that come with a request: standard input, output and error of the child, and its status pipe."""
+
+
+def main(descriptor: int) -> None:
+    """Serve requests from a socket until it closes."""
+    import triton  # noqa: F401 - what children are to have
+    from triton.compiler.compiler import make_backend  # noqa: F401
+
+    from kerntune.farm import worker  # noqa: F401
+
+    asked, wake = socket.socket(fileno=descriptor), _wake_on_ends()
+    children: dict[int, int] = {}
+    asked.send(b"ready")
+    poll = select.poll()
+    for one in (asked.fileno(), wake):
+        poll.register(one, select.POLLIN)
+    while True:
+        ready = [fd for fd, _ in poll.poll()]
+        if wake in ready:
+            os.read(wake, 4096)
+            _tell_ends(children)
+        if asked.fileno() in ready:
+            message, descriptors, _, _ = socket.recv_fds(asked, MAX_MESSAGE, PIPES)
+            if not message:
+                os._exit(0)  # children see the end of their own pipes
+            pid = os.fork()
+            if not pid:
+                _be_worker(json.loads(message), descriptors)
+            *standard, status = descriptors
+            for one in standard:
+                os.close(one)
+            children[pid] = status
+            _tell(status, pid)
+
+
+def _wake_on_ends() -> int:
+    """A pipe that says when a child has ended."""
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return read
+
+
+def _tell_ends(children: dict[int, int]) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = found
+            _tell(children[pid], os.waitstatus_to_exitcode(status))
+            os.close(children.pop(pid))
+
+
+def _tell(pipe: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(pipe, STATUS.pack(number))
+
+
+def _be_worker(wanted: dict[str, str], descriptors: list[int]) -> NoReturn:
+    """In a child: a process group of its own, the given pipes for standard ones, nothing else of its parent's."""
+    from kerntune.farm.worker import main as work
+
+    code = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number, one in enumerate(descriptors[:3]):
+            os.dup2(one, number)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.environ["TMPDIR"], tempfile.tempdir = wanted["folder"], None
+        work(int(wanted["memory"]), wanted["knobs"])
+        code = 0
+    finally:
+        os._exit(code)

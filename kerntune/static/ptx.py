@@ -1,0 +1,60 @@
+"""Instructions counted in PTX text: what the resource model needs, for candidates that nobody wants to disassemble.
+
+A millisecond a kernel, where a disassembler takes tens. ptxas still removes, fuses and splits, so totals differ from
+the machine code's; widths of memory accesses, matrix instructions, atomics and barriers are written out in PTX.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+_INSTRUCTION = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z][\w.:]*)[^;]*;", re.MULTILINE)
+"""An opcode with its modifiers, its predicate left out; directives begin with a dot, labels end without a semicolon."""
+
+_WIDTH = re.compile(r"(?:\.v(\d))?\.[busf](\d+)$")
+_COPY = re.compile(r"^\s*(?:@!?%\w+\s+)?cp\.async\.c[ag][^;]*?,\s*(0x[0-9a-fA-F]+|\d+)", re.MULTILINE)
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
+
+_CLASSES = (
+    ("global_load", "ld.global"),
+    ("global_store", "st.global"),
+    ("tma", "cp.async.bulk"),
+    ("tensor_core", "wgmma.mma_async"),
+    ("tensor_core", "mma.sync"),
+    ("tensor_core", "tcgen05.mma"),
+    ("atomic", "atom."),
+    ("atomic", "red.global"),
+    ("barrier", "bar."),
+    ("barrier", "barrier."),
+)
+"""Class, by what an opcode begins with (PTX ISA, "Instruction Set"); names as in
+:func:`kerntune.static.instructions.nvidia_classes`."""
+
+
+def ptx_classes(text: str) -> dict[str, int]:
+    """Counts by class from a kernel's PTX, loops once: keys as of :func:`nvidia_classes`, those that PTX shows."""
+    found: Counter[str] = Counter()
+    for opcode in _INSTRUCTION.findall(text):
+        found["total"] += 1
+        kind = next((name for name, start in _CLASSES if opcode.startswith(start)), "")
+        if kind:
+            found[kind] += 1
+        if kind in ("global_load", "global_store"):
+            found[f"{kind}_{_bits(opcode)}"] += 1
+        elif kind == "tensor_core":
+            found["tensor_core_macs"] += _macs(opcode)
+    for size in _COPY.findall(text):
+        found["async_copy"] += 1
+        found[f"async_copy_{int(size, 0) * 8}"] += 1
+    return {name: count for name, count in sorted(found.items()) if count}
+
+
+def _bits(opcode: str) -> int:
+    match = _WIDTH.search(opcode)
+    return 32 if match is None else int(match[1] or 1) * int(match[2])
+
+
+def _macs(opcode: str) -> int:
+    shape = _SHAPE.search(opcode)
+    return int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else 0

@@ -1,0 +1,181 @@
+"""A run under ``--kerntune-interpret``: numerics without a GPU, nothing compiled, timed or written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kerntune.errors import UsageError
+from pytest_kerntune import options
+from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
+from pytest_kerntune.marker import Marker
+from pytest_kerntune.stash import MARKER, NODEID
+
+if TYPE_CHECKING:
+    from kerntune.interpret import Interpreter
+
+WITHOUT_TARGET = "cuda:90"
+"""What device queries answer for if ``--kerntune-target`` names nothing."""
+
+CHECKED = pytest.StashKey[int]()
+"""On a test: its ``autotune`` calls that were interpreted to the end."""
+
+CHECKED_PROPERTY = "kerntune_interpreted"
+LIMIT_PROPERTY = "kerntune_interpreter_limit"
+"""What a report carries to xdist's controller."""
+
+INTERPRETER: pytest.StashKey[Interpreter] = pytest.StashKey()
+"""On the config, from initial conftests on."""
+
+
+def begin(config: pytest.Config) -> None:
+    """Start interpreting before users' conftests are imported: they ask whether there is a GPU."""
+    from kerntune import compat
+    from kerntune.device import Target, typical_device
+    from kerntune.interpret import Interpreter
+
+    targets = options.resolve(config, config.known_args_namespace).targets
+    interpreter = Interpreter(typical_device(Target.parse(targets[0] if targets else WITHOUT_TARGET)))
+    compat.take_announcements()
+    stack = contextlib.ExitStack()
+    stack.enter_context(interpreter.activate())
+    config.add_cleanup(stack.close)
+    config.stash[INTERPRETER] = interpreter
+
+
+class Numerics:
+    """The plugin that ``--kerntune-interpret`` registers."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._calls = 0
+        self._tests = 0
+        self._limits: dict[str, str] = {}
+
+    def fixture(self, item: pytest.Item) -> Autotune:
+        """What the fixture ``autotune`` is in this test."""
+        item.stash[CHECKED] = 0
+        nodeid, marker = item.stash.get(NODEID, item.nodeid), item.stash[MARKER]
+        return InterpretedAutotune(nodeid, marker, self._config.stash[INTERPRETER], item)
+
+    def pytest_report_header(self) -> str:
+        from kerntune import compat
+
+        return f"kerntune: numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed"
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Parameters become the small ones that markers give; tests that are equal then run once."""
+        seen: set[str] = set()
+        gone: list[pytest.Item] = []
+        for item in items:
+            small = item.stash.get(MARKER, Marker()).interpret
+            if small and _take(item, small) in seen:
+                gone.append(item)
+            elif small:
+                seen.add(_take(item, small))
+        if gone:
+            items[:] = [i for i in items if i not in gone]
+            config.hook.pytest_deselected(items=gone)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
+        return (yield from _skipping(item))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        value = yield from _skipping(item)
+        marker = item.stash.get(MARKER, None)
+        if marker is not None and marker.marked and not item.stash.get(CHECKED, 0):
+            pytest.fail(f"{item.nodeid}: marked autotune, but it never called the autotune fixture", pytrace=False)
+        if item.stash.get(CHECKED, 0):
+            item.user_properties.append((CHECKED_PROPERTY, item.stash[CHECKED]))
+        return value
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        found: dict[str, Any] = dict(report.user_properties)
+        if report.when == "call" and report.passed and CHECKED_PROPERTY in found:
+            self._calls += found[CHECKED_PROPERTY]
+            self._tests += 1
+        if report.skipped and LIMIT_PROPERTY in found:
+            self._limits[report.nodeid] = found[LIMIT_PROPERTY]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._config.option.collectonly:
+            return
+        terminalreporter.write_sep("=", "kerntune: numerics only")
+        for nodeid, why in self._limits.items():
+            terminalreporter.write_line(f"not checked: {nodeid}: {why}", yellow=True)
+        terminalreporter.write_line(
+            f"{_plural(self._calls, 'call')} of {_plural(self._tests, 'test')} computed in Triton's interpreter, "
+            f"{_plural(len(self._limits), 'test')} not checked; nothing was compiled or timed",
+            green=bool(self._tests) and not self._limits,
+        )
+
+
+class InterpretedAutotune(PlainAutotune):
+    """Under ``--kerntune-interpret``: runs the call, counts its launches, checks the reference."""
+
+    interpreted = True
+
+    def __init__(self, nodeid: str, marker: Marker, interpreter: Interpreter, item: pytest.Item) -> None:
+        super().__init__(nodeid, marker)
+        self._interpreter = interpreter
+        self._item = item
+
+    @property
+    def device(self) -> str:
+        return "cuda"
+
+    def _run(self, request: Request) -> Any:
+        __tracebackhide__ = True
+        before = self._interpreter.launched
+        try:
+            with self._interpreter.given(self.marker.candidates):
+                value = super()._run(request)
+        except Exception as exc:
+            _skip_at_limit(self._item, exc)
+            raise
+        if self._interpreter.launched == before:
+            raise UsageError("no Triton kernel was launched in this call, so nothing was checked")
+        self._item.stash[CHECKED] += 1
+        return value
+
+
+def _take(item: pytest.Item, small: Mapping[str, Any]) -> str:
+    """Put the small parameters in a test; what it is then."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    unknown = sorted(set(small) - set(params))
+    if unknown:
+        known = f"they are {', '.join(params)}" if params else "it has none"
+        raise pytest.UsageError(
+            f"{item.nodeid}: marker autotune, interpret: the test has no parameter {', '.join(unknown)}; {known}"
+        )
+    params.update(small)
+    return f"{item.nodeid.partition('[')[0]}[{sorted((k, repr(v)) for k, v in params.items())}]"
+
+
+def _skipping(item: pytest.Item) -> Generator[None, object, object]:
+    """What the interpreter can't do is no failure of the test."""
+    try:
+        return (yield)
+    except Exception as exc:
+        _skip_at_limit(item, exc)
+        raise
+
+
+def _skip_at_limit(item: pytest.Item, error: Exception) -> None:
+    """Skip a test that came to what the interpreter can't do, and have the summary say so."""
+    from kerntune.interpret import limit_of
+
+    limit = None if isinstance(error, AssertionError) else limit_of(error)
+    if limit is not None:
+        item.user_properties.append((LIMIT_PROPERTY, str(limit)))
+        pytest.skip(f"numerics not checked: {limit}")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,82 @@
+"""What a fresh process says of its first call, and the huge in-place call it may be about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import triton
+
+import kerntune
+from benchmarks.suite.case import Call, config_text
+from benchmarks.suite.cases import CASES
+from benchmarks.suite.child import decorator, extra_configs, timed
+from benchmarks.suite.memory_case import memory_call, memory_case
+
+CONFIGS = [triton.Config({"BLOCK": b}) for b in (64, 128, 256)]
+
+
+class Tuner:
+    """Takes the second config; ``work`` is what its launch does."""
+
+    def __init__(self, work: Callable[[], None] = lambda: None) -> None:
+        self.work = work
+        self.best_config = CONFIGS[1]
+        self.configs_timings = {
+            CONFIGS[0]: [2.0, 2.0, 2.0],
+            CONFIGS[1]: [1.0, 1.0, 1.0],
+            CONFIGS[2]: [float("inf")] * 3,
+        }
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        return lambda *args: self.work()
+
+
+@pytest.fixture(autouse=True)
+def _without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+
+def test_the_winner_is_told_with_its_place() -> None:
+    found = timed(Tuner(), Call(lambda meta: (1,), (), dict), CONFIGS)
+    assert (found["winner"], found["index"]) == (config_text(CONFIGS[1]), 1)
+    assert (found["timed"], found["configs"]) == (2, 3)
+    assert found["seconds"] >= 0
+    assert "error" not in found
+
+
+def test_an_error_is_a_result() -> None:
+    def fail() -> None:
+        raise torch.OutOfMemoryError("Tried to allocate 70 GiB")
+
+    found = timed(Tuner(fail), Call(lambda meta: (1,), (), dict), CONFIGS)
+    assert found["error"] == "OutOfMemoryError: Tried to allocate 70 GiB"
+    assert "winner" not in found
+
+
+@pytest.mark.parametrize(("times", "kept"), [(0, False), (1, True), (2, False)])
+def test_a_huge_call_must_have_been_made_exactly_once(times: int, kept: bool) -> None:
+    call = memory_call({"n": 5000}, "cpu")
+    for _ in range(times):
+        call.arguments[0].mul_(0.5).add_(1)
+    assert call.check() is kept
+    assert timed(Tuner(), call, CONFIGS)["kept"] is kept
+
+
+def test_only_the_peer_needs_to_be_told_what_to_restore() -> None:
+    assert memory_case(restore=True).options == {"restore_value": ["x_ptr"]}
+    assert memory_case(restore=False).options == {}
+
+
+def test_engines_are_the_decorators_of_both() -> None:
+    assert decorator("triton") is triton.autotune
+    assert decorator("kerntune") is kerntune.autotune
+
+
+def test_the_added_config_is_new() -> None:
+    case = CASES["matmul"]
+    listed = [config_text(c) for c in case.configs(case.shapes[0])]
+    assert len(listed) == 48
+    assert [config_text(c) in listed for c in extra_configs()] == [False]

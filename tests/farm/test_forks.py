@@ -1,0 +1,121 @@
+"""The front end in forked copies: the same text, and what a copy can't do costs only that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from kerntune.compile import Compiled, Compiler
+from kerntune.errors import CompileError
+from kerntune.farm import forks, stream
+from kerntune.farm.forks import Crashed, fork_count, lower_in_forks
+from kerntune.farm.frontend import Lowered, lower, request_of
+from kerntune.farm.protocol import frame
+
+from . import kernels
+from .kernels import CUDA90, FLOATS
+
+
+@pytest.fixture
+def deadly(monkeypatch):
+    """A front end that dies of B=64, in copies alone."""
+
+    def dies(request):
+        if request.launch.constexpr_texts()["B"] == "64":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return lower(request)
+
+    monkeypatch.setattr(forks, "lower", dies)
+
+
+def requests(count=6):
+    return [request_of(kernels.add_launch(block=32 << i)) for i in range(count)]
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """Two copies, however few the cores and the launches."""
+    monkeypatch.setattr(stream, "fork_count", lambda requests: 2 if requests > 1 else 0)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 4])
+def test_copies_make_what_this_process_makes(copies):
+    wanted = requests()
+    found = list(lower_in_forks(wanted, copies))
+    assert sorted(id(r) for r, _ in found) == sorted(map(id, wanted))
+    for request, fronted in found:
+        assert isinstance(fronted, Lowered)
+        here = lower(request)
+        assert fronted.source_text == here.source_text
+        assert frame(fronted.job) == frame(here.job)
+        assert fronted.identity() == here.identity()
+
+
+@pytest.fixture
+def pids(monkeypatch):
+    """Process ids of the copies that were made."""
+    made: list[int] = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: made.append(pid) or pid if (pid := fork()) else 0)
+    return made
+
+
+def test_copies_are_gone_afterwards(pids):
+    list(lower_in_forks(requests(), 3))
+    assert len(pids) == 3
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_copies_are_ended_when_nobody_listens(pids):
+    some = lower_in_forks(requests(), 2)
+    next(some)
+    some.close()
+    assert len(pids) == 2
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_what_raises_is_left_to_this_process_and_its_words():
+    bad = request_of(kernels.launch(kernels.bad_front, FLOATS, CUDA90, B=100))
+    found = {id(r): f for r, f in lower_in_forks([bad, *requests(2)], 1)}
+    assert found.pop(id(bad)) is None
+    assert all(isinstance(f, Lowered) for f in found.values())
+
+
+def test_a_crash_costs_its_request_and_the_rest_is_lowered_here(farm, two, deadly):
+    launches = [kernels.add_launch(block=b) for b in (256, 128, 64, 32)]
+    results = {launch.constexpr_texts()["B"]: found for launch, found in Compiler(farm()).compile_stream(launches)}
+    assert isinstance(results.pop("64"), CompileError)
+    assert set(results) == {"256", "128", "32"}
+    assert [found for found in results.values() if not isinstance(found, Compiled)] == []
+
+
+def test_a_crash_is_told(deadly):
+    found = [fronted for _, fronted in lower_in_forks([request_of(kernels.add_launch(block=64)), *requests(1)], 2)]
+    assert Crashed("Triton's front end died (SIGSEGV)") in found
+
+
+def test_a_copy_that_hangs_is_ended_and_its_work_left(monkeypatch):
+    monkeypatch.setattr(forks, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(forks, "lower", lambda request: time.sleep(60))
+    wanted = requests(2)
+    assert list(lower_in_forks(wanted, 1)) == [(request, None) for request in wanted]
+
+
+def test_a_whole_stream_through_copies(farm, two, monkeypatch):
+    here: list[object] = []
+    monkeypatch.setattr(stream, "lower", here.append)
+    launches = [kernels.add_launch(block=32 << i) for i in range(5)]
+    results = [found for _, found in Compiler(farm()).compile_stream(launches)]
+    assert all(isinstance(found, Compiled) for found in results)
+    assert here == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "launches", "copies"), [(16, 48, 6), (16, 12, 4), (16, 3, 1), (2, 48, 1), (1, 48, 0)]
+)
+def test_copies_are_few_where_they_would_not_pay(monkeypatch, cores, launches, copies):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(cores))
+    assert fork_count(launches) == copies

@@ -1,0 +1,163 @@
+"""Worker processes as forks of one that has imported Triton: they answer, end and are told of like others."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from kerntune.farm.farm import Farm
+from kerntune.farm.frontend import lower, request_of
+from kerntune.farm.nursery import Child, Nursery
+from kerntune.farm.process import Died, Process
+from kerntune.farm.protocol import Done
+from kerntune.farm.surroundings import here_and_now
+
+from . import kernels
+from .kernels import CUDA90, FLOATS
+
+HERE = here_and_now
+
+
+@pytest.fixture
+def nursery():
+    one = Nursery(HERE())
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def process(nursery):
+    one = Process(HERE(), 0, nursery)
+    assert one.start() == ""
+    assert isinstance(one._popen, Child)
+    yield one
+    one.kill()
+
+
+def until(true, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return true()
+
+
+def job(launch=None):
+    return lower(request_of(launch or kernels.add_launch())).job
+
+
+def test_a_fork_compiles_what_a_plain_process_does(process):
+    plain = Process(HERE(), 0)
+    assert plain.start() == ""
+    mine, theirs = (one.ask(job(), 60, "").answer for one in (process, plain))
+    plain.kill()
+    assert isinstance(mine, Done)
+    assert mine.stages == theirs.stages
+
+
+def test_it_is_a_process_group_of_its_own(process):
+    assert os.getpgid(process.pid) == process.pid
+    assert process.alive
+
+
+def test_several_are_told_apart(nursery):
+    several = [Process(HERE(), 0, nursery) for _ in range(3)]
+    assert [one.start() for one in several] == ["", "", ""]
+    assert len({one.pid for one in several}) == 3
+    several[1].kill()
+    assert [one.alive for one in several] == [True, False, True]
+    for one in several:
+        one.kill()
+
+
+def test_a_crash_is_told_with_its_signal(process):
+    answer = process.ask(job(kernels.launch(kernels.abort, FLOATS, CUDA90, B=128)), 60, "").answer
+    assert answer == Died("the compiler process died (SIGABRT)")
+    assert not process.alive
+
+
+def test_a_killed_one_is_noticed(process):
+    os.kill(process.pid, signal.SIGKILL)
+    assert until(lambda: not process.alive)
+
+
+def test_it_ends_when_nobody_is_there_to_ask(nursery):
+    with tempfile.TemporaryFile() as output:
+        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        assert child is not None
+        child.stdin.close()
+        child.stdout.close()
+        assert child.wait(20) in (0, -signal.SIGKILL), "at the end of its input, or by itself with its group"
+
+
+def test_waiting_has_an_end(nursery):
+    with tempfile.TemporaryFile() as output:
+        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        assert child is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.01)
+        os.kill(child.pid, signal.SIGTERM)
+        assert child.wait(20) == -signal.SIGTERM
+        child.stdin.close()
+        child.stdout.close()
+
+
+def test_children_outlive_their_nest_and_nobody_knows_how_they_end(nursery):
+    one = Process(HERE(), 0, nursery)
+    assert one.start() == ""
+    nursery.close()
+    assert isinstance(one.ask(job(), 60, "").answer, Done)
+    one.kill()
+    assert not one.alive
+
+
+def test_other_surroundings_need_another_process(nursery):
+    other = dataclasses.replace(HERE(), env=(("TRITON_X", "1"),))
+    with tempfile.TemporaryFile() as output:
+        assert nursery.fork(other, 0, tempfile.gettempdir(), output) is None
+
+
+def test_without_a_nest_plain_processes_are_started(monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [str(tmp_path)])
+        barren = Nursery(HERE())
+    one = Process(HERE(), 0, barren)
+    assert one.start() == ""
+    assert isinstance(one._popen, subprocess.Popen)
+    one.kill()
+    barren.close()
+
+
+def test_a_farm_that_is_warmed_forks(farm):
+    one = farm(workers=4)
+    one.warm(8)
+    assert until(lambda: len(one.pids) == 4)
+    nest = one._nursery._popen.pid
+    stats = [Path(f"/proc/{pid}/stat").read_text() for pid in one.pids]
+    assert {int(stat.rpartition(")")[2].split()[1]) for stat in stats} == {nest}
+    one.close()
+    assert one._nursery is None
+    assert not os.path.exists(f"/proc/{nest}")
+
+
+def test_a_farm_that_has_little_to_do_does_not(farm):
+    one = farm(workers=4)
+    one.warm(2)
+    assert until(lambda: len(one.pids) == 2)
+    assert one._nursery is None
+
+
+def test_an_idle_farm_gives_its_nest_back():
+    one = Farm(workers=3, idle_seconds=0.2)
+    one.warm(3)
+    assert until(lambda: len(one.pids) == 3)
+    assert until(lambda: one._nursery is None)
+    assert until(lambda: one.pids == [])
+    one.close()

@@ -1,0 +1,122 @@
+"""``--kerntune-interpret``, on real kernels in processes of their own."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import QUIET, find_plugin
+
+pytest_plugins = ["pytester"]
+
+KERNELS = """
+import pytest, torch, triton
+import triton.language as tl
+
+HAS_GPU = torch.cuda.is_available()
+
+@triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 64})], key=["cols"])
+@triton.jit
+def scale_kernel(x_ptr, out_ptr, cols, factor, BLOCK: tl.constexpr):
+    for start in range(0, cols, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + tl.program_id(0) * cols + at, mask=at < cols)
+        tl.store(out_ptr + tl.program_id(0) * cols + at, x * factor, mask=at < cols)
+
+def scale(x, factor=2.0):
+    assert x.is_cuda
+    out = torch.empty_like(x)
+    scale_kernel[(x.shape[0],)](x, out, x.shape[1], factor)
+    return out
+"""
+
+TESTS = """
+@pytest.mark.autotune(interpret={"rows": 4})
+@pytest.mark.parametrize("rows", [1 << 15, 1 << 16])
+@pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
+def test_right(autotune, rows):
+    assert autotune.interpreted and rows == 4
+    x = torch.randn(rows, 100, device=autotune.device, dtype=torch.bfloat16)
+    y = autotune(scale, x, reference=lambda: x * 2)
+    assert y.shape == x.shape
+
+def test_wrong(autotune):
+    x = torch.randn(4, 100, device=autotune.device)
+    autotune(scale, x, factor=2.01, reference=lambda: x * 2)
+
+def test_own_assertion(autotune):
+    x = torch.ones(4, 100, device=autotune.device)
+    assert autotune(scale, x).sum().item() == 801
+
+def test_too_large(autotune):
+    autotune(scale, torch.randn(1 << 20, 1 << 10, device=autotune.device))
+
+def test_launches_nothing(autotune):
+    autotune(torch.relu, torch.ones(3, device=autotune.device))
+
+@pytest.mark.autotune
+def test_never_calls():
+    pass
+
+def test_other():
+    assert scale(torch.ones(2, 40, device="cuda")).cpu().tolist() == [[2.0] * 40] * 2
+"""
+
+
+def run(pytester: pytest.Pytester, source: str, *args: str) -> pytest.RunResult:
+    pytester.makepyfile(test_it=source)
+    return pytester.runpytest_subprocess("-p", find_plugin(), *QUIET, *args)
+
+
+def test_numbers_are_checked_and_nothing_else_is(pytester: pytest.Pytester) -> None:
+    result = run(pytester, KERNELS + TESTS, "--kerntune-interpret", "-rs")
+    result.assert_outcomes(passed=2, failed=4, skipped=1, deselected=1)
+    result.stdout.fnmatch_lines(["kerntune: numerics only, in the interpreter of Triton *; nothing is timed"])
+    result.stdout.fnmatch_lines_random(
+        [
+            "*test_wrong*the result disagrees with its reference*",
+            "*assert 800.0 == 801*",
+            "*test_launches_nothing: no Triton kernel was launched in this call, so nothing was checked",
+            "*test_never_calls: marked autotune, but it never called the autotune fixture",
+            "not checked: test_it.py::test_too_large: randn of 1048576 x 1024 elements is too large *smaller shapes",
+            "1 call of 1 test computed in Triton's interpreter, 1 test not checked; nothing was compiled or timed",
+            "SKIPPED*numerics not checked: *",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*PASS *")
+    assert not list(pytester.path.rglob("baselines"))
+
+
+def test_with_xdist(pytester: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    result = run(pytester, KERNELS + TESTS, "--kerntune-interpret", "-n2", "-k", "right or too_large")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["not checked: *test_too_large*", "1 call of 1 test computed *, 1 test not checked*"])
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--kerntune", "--kerntune-interpret"), "*run pytest once with each*"),
+        (("--kerntune-interpret", "--kerntune-update"), "*--kerntune-update*does nothing without --kerntune*"),
+    ],
+)
+def test_options_that_contradict_it(pytester: pytest.Pytester, args: tuple[str, ...], said: str) -> None:
+    result = run(pytester, "def test_it(): pass", *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([said])
+
+
+def test_a_small_value_for_no_parameter(pytester: pytest.Pytester) -> None:
+    source = "import pytest\n@pytest.mark.autotune(interpret={'row': 4})\n@pytest.mark.parametrize('rows', [1])\n"
+    result = run(pytester, source + "def test_it(autotune, rows): pass", "--kerntune-interpret")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_it*interpret: the test has no parameter row; they are rows"])
+
+
+def test_the_ini_key_and_the_marker_without_it(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nkerntune_interpret = true\n")
+    source = "def test_it(autotune): assert autotune.interpreted"
+    run(pytester, source).assert_outcomes(passed=1)
+    pytester.makeini("[pytest]\n")
+    other = "import pytest\n@pytest.mark.autotune(interpret={'rows': 4})\n@pytest.mark.parametrize('rows', [9])\n"
+    other += "def test_it(autotune, rows): assert (rows, autotune.interpreted) == (9, False)"
+    run(pytester, other).assert_outcomes(passed=1)
