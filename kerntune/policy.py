@@ -158,6 +158,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     floor_ns: float = 0.0
     level: float = DEFAULT_LEVEL
     cases: int = 1
+    verify: str = ""
+    """Which candidates have to write what the captured run writes: ``winner``, ``finalists`` or ``all``; empty as
+    ``KERNTUNE_VERIFY`` says (:func:`kerntune.verify.verify_mode`)."""
+
     missing: Missing = Missing.RECORD
     strict: bool = False
     ci: bool = False

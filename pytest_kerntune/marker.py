@@ -14,21 +14,22 @@ from kerntune.errors import ConfigError, UsageError
 from kerntune.policy import Missing, Policy
 from pytest_kerntune.gates import parse_metrics, parse_outcomes
 from pytest_kerntune.static_rules import parse_static
-from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_name, parse_switch, parse_tolerance
+from pytest_kerntune.values import SCOPES, VERIFY, parse_choice, parse_floor, parse_name, parse_switch, parse_tolerance
 
 NAME = "autotune"
 
 SIGNATURE = (
-    "autotune(tolerance, floor, strict, missing, candidates, scope, name, static, metrics, outcomes, "
+    "autotune(tolerance, floor, strict, missing, candidates, verify, scope, name, static, metrics, outcomes, "
     "anchor_tolerance, interpret): tune and compare this test's kernels under --kerntune. tolerance=0.02 or '2%': "
     "slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown never fails. strict=True: "
     "INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. candidates={'kernel': [{'BLOCK': 128, "
-    "'num_warps': 4}, ...]}: configs to try. scope='kernels'|'op': what is timed. name='forward': name of the test's "
-    "one call. static={'registers': 0.1, 'spills': 'warn', 'all': True}: rules of the static gate, each a share, "
-    "fail, warn or off, and whether every candidate config is compiled. metrics={'time': True, 'registers': 0.1}: "
-    "what is gated, of time, registers, spills, shared_memory, binary_size. outcomes={'DRIFTED': 'fail'}: what a "
-    "verdict does, pass, warn or fail. anchor_tolerance=0.05: slower by more since the anchor fails. "
-    "interpret={'rows': 64}: the test's parameters under --kerntune-interpret. A marker closer to the test overrides."
+    "'num_warps': 4}, ...]}: configs to try. verify='winner'|'finalists'|'all': which of them have to write what the "
+    "captured run writes. scope='kernels'|'op': what is timed. name='forward': name of the test's one call. "
+    "static={'registers': 0.1, 'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or "
+    "off, and whether every candidate config is compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of "
+    "time, registers, spills, shared_memory, binary_size. outcomes={'DRIFTED': 'fail'}: what a verdict does, pass, "
+    "warn or fail. anchor_tolerance=0.05: slower by more since the anchor fails. interpret={'rows': 64}: the test's "
+    "parameters under --kerntune-interpret. A marker closer to the test overrides."
 )
 
 
@@ -101,6 +102,10 @@ def _scope(value: object, where: str) -> str:
     return parse_choice(value, SCOPES, where)
 
 
+def _verify(value: object, where: str) -> str:
+    return parse_choice(value, VERIFY, where)
+
+
 def _small(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(k, str) for k in value):
         raise UsageError(f"{where}: {value!r} is no mapping from the test's parameters to small values: {{'rows': 64}}")
@@ -155,6 +160,7 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "strict": parse_switch,
     "missing": _missing,
     "candidates": _candidates,
+    "verify": _verify,
     "scope": _scope,
     "name": parse_name,
     "static": parse_static,
@@ -169,6 +175,7 @@ _POLICY_FIELD = {
     "floor": "floor_ns",
     "strict": "strict",
     "missing": "missing",
+    "verify": "verify",
     "static": "static",
     "metrics": "metrics",
     "outcomes": "outcomes",

@@ -97,6 +97,11 @@ OPTIONS = (
     ),
     Option("--kerntune-export", "", "", "DIR"),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
+    Option(
+        "",
+        "kerntune_verify",
+        "Which candidates have to write what the captured run writes: winner (default), finalists or all.",
+    ),
     Option("", "kerntune_scope", "What is timed: kernels (default: the recorded launches) or op (the whole call)."),
     Option(
         "",

@@ -7,7 +7,7 @@ from kerntune.policy import Missing, Outcome, Policy, Update, Verdict
 from pytest_kerntune.gates import parse_metrics, parse_outcomes
 from pytest_kerntune.source import Source, choice
 from pytest_kerntune.static_rules import parse_static
-from pytest_kerntune.values import parse_floor, parse_tolerance
+from pytest_kerntune.values import VERIFY, parse_choice, parse_floor, parse_tolerance
 
 
 def policy_of(source: Source, update: Update, ci: bool) -> Policy:
@@ -16,6 +16,7 @@ def policy_of(source: Source, update: Update, ci: bool) -> Policy:
     return Policy(
         tolerance=source.read("--kerntune-tolerance", parse_tolerance, plain.tolerance),
         floor_ns=source.read("kerntune_floor", parse_floor, plain.floor_ns),
+        verify=source.read("kerntune_verify", lambda text, where: parse_choice(text, VERIFY, where), plain.verify),
         missing=_missing(source, update, ci),
         strict=source.switch("--kerntune-strict"),
         ci=ci,

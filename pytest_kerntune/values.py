@@ -11,6 +11,9 @@ from kerntune.errors import UsageError
 SCOPES = ("kernels", "op")
 """``kernels``: the recorded Triton launches are timed on the device. ``op``: the whole call is."""
 
+VERIFY = ("winner", "finalists", "all")
+"""Which candidates have to write what the captured run writes; the words of :class:`kerntune.verify.Verify`."""
+
 MAX_TOLERANCE = 1.0
 """A tolerance of 1 lets a kernel take twice its time; a larger number is a percentage without its sign."""
 

@@ -62,7 +62,7 @@ class TimedCheck:
         arguments = arguments or inputs_of(self.recorded.recording)
         self.fingerprint = fingerprint_of(arguments)
         replayer = Replayer(backend, pairs, self.loader, self.recorded)
-        self.tuning = Tuning(capture, self.recorded, self.loader, winners, progress)
+        self.tuning = Tuning(capture, self.recorded, self.loader, winners, call.policy.verify, progress)
         self.comparer = Comparer(self.gpu, call, capture, self.recorded, replayer, next_decision, progress)
         self.keeper = Keeper(backend, pairs, settings, call, self.recorded, arguments, replayer, progress)
 

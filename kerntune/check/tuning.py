@@ -18,12 +18,16 @@ from kerntune.winners import Winners
 
 @dataclass
 class Tuning:
-    """The tuning of one call: changes ``recorded`` to what the winners launch, and keeps what was tried."""
+    """The tuning of one call: changes ``recorded`` to what the winners launch, and keeps what was tried.
+
+    ``verify`` says which candidates are checked (:attr:`kerntune.policy.Policy.verify`).
+    """
 
     capture: Capture
     recorded: Recorded
     loader: Loader
     winners: Winners
+    verify: str
     progress: Callable[[str], None]
     trials: list[TrialReport] = field(default_factory=list)
     failures: list[FailedTrial] = field(default_factory=list)
@@ -50,6 +54,7 @@ class Tuning:
                 self.loader,
                 incumbent=self._incumbent(index, site, baseline) if stored is None else stored,
                 trials=Trials(self.winners),
+                verify=self.verify or None,
                 progress=self.progress,
             )
         self.recorded.recording = tuned.recording

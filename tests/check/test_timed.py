@@ -254,6 +254,15 @@ def test_trials_and_failures_are_reported(project: Project) -> None:
     assert result.tuning_seconds > 0
 
 
+@pytest.mark.parametrize(("verify", "failed"), [("", set()), ("all", {128}), ("winner", set())])
+def test_who_is_verified_is_the_policys(project: Project, verify: str, failed: set[int]) -> None:
+    """A wrong candidate that is too slow to win is found only if all are looked at."""
+    with project.run(block(64, 10_000.0), block(128, 14_000.0, wrong=True)) as run:
+        result = run.judge(tuned_call(64, 128), x_of(), policy=Policy(verify=verify))
+    assert {f.config.kwargs["BLOCK"] for f in result.failed_trials} == failed
+    assert result.launches[0].config == Config({"BLOCK": 64})
+
+
 def test_the_users_tuner_is_told(project: Project) -> None:
     kernel = tuned(128, 64)
     for _ in range(2):

@@ -6,7 +6,9 @@ import pytest
 
 from kerntune.errors import UsageError
 from kerntune.policy import METRIC_TOLERANCES, Metrics, Outcome, Verdict
+from kerntune.verify import Verify
 from pytest_kerntune.gates import parse_metrics, parse_outcomes
+from pytest_kerntune.values import VERIFY
 
 pytest_plugins = ["pytester"]
 
@@ -125,6 +127,18 @@ def test_strict_on_the_command_line_rules_out_the_ini_file(project, one_test):
     project.pytester.makeini("[pytest]\nkerntune_outcomes = inconclusive=pass\n")
     project.run("-W", "error").assert_outcomes(passed=1)
     project.run("--kerntune-strict").assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize(("marker", "verify"), [("", "finalists"), ("verify='all'", "all")])
+def test_who_is_verified_comes_from_the_marker_or_the_ini_file(project, one_test, marker, verify):
+    project.file(one_test(marker=marker))
+    project.pytester.makeini("[pytest]\nkerntune_verify = finalists\n")
+    project.run().assert_outcomes(passed=1)
+    assert f"verify='{verify}'" in next(line for line in project.log.splitlines() if line.startswith("judged "))
+
+
+def test_the_words_of_verify_are_the_engines():
+    assert tuple(v.value for v in Verify) == VERIFY
 
 
 # --kerntune-anchor
