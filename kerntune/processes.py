@@ -73,6 +73,7 @@ def compare(pairs: Pairs, work: Work, level: float, bias: float, settled: Callab
     replies: list[PairReply] = []
 
     def ask(count: int, blocks: int) -> Replay:
+        pairs.expect(len(replies) + count)
         for _ in range(count):
             replies.append(pairs.run(work.request(blocks, seed=len(replies))))
         return combine(replies, level, bias)

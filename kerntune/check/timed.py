@@ -41,7 +41,7 @@ from kerntune.recompile import recompiled
 from kerntune.recorder import record
 from kerntune.recording import Recording, same_work
 from kerntune.result import Attribution, CaseResult, FailedTrial, Share, TrialReport
-from kerntune.static.launches import launch_statics
+from kerntune.static.launches import LaunchStatic, launch_statics
 from kerntune.stats import Estimate, median
 from kerntune.trials import Trials
 from kerntune.tuner import tune
@@ -144,11 +144,13 @@ class TimedCheck:
         slot = self._op_slot() if self.call.scope == "op" else self._kernel_slot(recording)
         if self.trials:
             self.gpu.rest()
-        sample = take_sample(slot)
+        # The same work only asks whether its time is near the stored one, unless that is to be replaced.
+        quick = baseline is not None and self.update is not Update.ALL and same_work(baseline.recording, recording)
+        sample = take_sample(slot, quick)
         for _ in range(SECOND_LOOKS):
             if self._limited() if baseline is None else self._moved(baseline, sample):
                 self.gpu.rest()
-                sample = take_sample(slot)
+                sample = take_sample(slot, quick)
         standing = self._standing(baseline)
         evidence = self._evidence(baseline, sample, standing)
         verdict = decide(evidence, self.call.policy)
@@ -268,7 +270,9 @@ class TimedCheck:
         recording = self.recorded.recording
         storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
         recording = msgspec.structs.replace(recording, storages=storages)
-        found = self._baseline(recording, sample, self._calibration(before, write))
+        known = {x.code: x.metrics for x in before.static} if before and not write else {}
+        static = launch_statics(self.recorded, self.gpu.spec, known)
+        found = self._baseline(recording, sample, static, self._calibration(before, write))
         return Pending(found, {**self.recorded.artifacts, **contents}, write)
 
     def _calibration(self, before: TimeBaseline | None, write: bool) -> Calibration | None:
@@ -285,7 +289,9 @@ class TimedCheck:
         except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
             return None
 
-    def _baseline(self, recording: Recording, sample: Sample, calibration: Calibration | None) -> TimeBaseline:
+    def _baseline(
+        self, recording: Recording, sample: Sample, static: tuple[LaunchStatic, ...], calibration: Calibration | None
+    ) -> TimeBaseline:
         return TimeBaseline(
             schema=TIME_SCHEMA,
             case=self.call.case,
@@ -296,7 +302,7 @@ class TimedCheck:
             recorded=now(),
             recording=recording,
             sample=sample,
-            static=launch_statics(self.recorded, self.gpu.spec),
+            static=static,
             calibration=calibration,
         )
 

@@ -7,7 +7,7 @@ from kerntune.launch import Program
 from kerntune.measure.base import Sample, Slot
 from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import GraphSlot, unrolled_runs
-from kerntune.measure.stopping import enough, warm
+from kerntune.measure.stopping import enough, quickly_enough, quickly_warm, warm
 
 GRAPH_BELOW_NS = 200_000.0
 """Shorter recordings are timed as graphs, longer ones by event pairs (both agree A/A to 0.1 % near the border)."""
@@ -44,13 +44,17 @@ def same_kind(program: Program, like: Slot) -> Slot:
     return EventSlot(program, p.runs_per_slot)
 
 
-def take_sample(slot: Slot) -> Sample:
-    """Warm up until slots stop sloping, then take slots until the rule says enough."""
+def take_sample(slot: Slot, quick: bool = False) -> Sample:
+    """Warm up until slots stop sloping, then take slots until the rule says enough.
+
+    A ``quick`` one is for telling near from far: it has fewer slots.
+    """
+    ready, done = (quickly_warm, quickly_enough) if quick else (warm, enough)
     warming: list[float] = []
-    while not warm(warming):
+    while not ready(warming):
         warming.append(slot.enqueue()())
     times: list[float] = []
-    while not enough(times):
+    while not done(times):
         times.append(slot.enqueue()())
     return Sample(slot.protocol, tuple(round(t, 1) for t in times))
 

@@ -65,10 +65,8 @@ def receive(stream: BinaryIO) -> Message:
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = stream.read(size - len(data))
-        if not part:
-            raise EOFError("the other side closed its pipe")
-        data += part
-    return bytes(data)
+    """A buffered stream reads until it has all or meets the end, in one piece: contents can have 64 MiB."""
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError("the other side closed its pipe")
+    return data
