@@ -70,7 +70,7 @@ def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) 
     sources = [make_source(gpu, s, _stored(s, request)) for s in request.storages]
     memory, sides = Memory(gpu, request.storages, sources), (request.a, request.b)
     a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
-    pair = Pairing(a, b, request.seed).run(request.blocks, 0.99)
+    pair = Pairing(a, b, request.seed, request.timer).run(request.blocks, 0.99)
     return PairReply(pair.a_ns, pair.b_ns)
 
 
