@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "hints", "config", "device", "stats", "policy", "codec", "result"),
+    ("errors", "hints", "config", "device", "stats", "policy", "codec", "result", "figures"),
     ("grids", "heuristics"),
     (
         "compat",

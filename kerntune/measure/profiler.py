@@ -21,7 +21,7 @@ DEFAULT_RUNS = 20
 class ProfilerSlot:
     """``runs`` executions, each restored and flushed; the slot's time is the median of their kernels' summed times.
 
-    The profiler starts and stops with each slot, which takes milliseconds, so the work is done when ``enqueue`` returns.
+    The profiler starts and stops with each slot, which takes milliseconds: all is done when ``enqueue`` returns.
     """
 
     def __init__(self, program: Program, runs: int = DEFAULT_RUNS) -> None:
