@@ -18,9 +18,11 @@ from kerntune.check.results import launch_reports, outcome_of, readable, reasons
 from kerntune.check.rungs import Standing
 from kerntune.check.tuning import Tuning
 from kerntune.check.words import shares_text, since_text, timed_message
+from kerntune.derived import bytes_moved, device_bandwidth, launch_shares
 from kerntune.launch import Loader, Program
 from kerntune.measure.base import Sample, Slot
 from kerntune.measure.calls import CallSlot
+from kerntune.measure.shares import launch_times
 from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
 from kerntune.policy import Update
@@ -57,7 +59,8 @@ class TimedCheck:
         assert backend.gpu is not None
         self.gpu, self.store, self.yard, self.anchor = backend.gpu, store, yard or store, anchor
         self.pairs, self.call, self.capture, self.settings, self.progress = pairs, call, capture, settings, progress
-        self.loader = Loader(self.gpu)
+        self.loader, self.cache = Loader(self.gpu), winners.cache.folder
+        self.alone: tuple[float, ...] = ()
         self.recorded = record(capture, backend.targets[0])
         arguments = arguments or inputs_of(self.recorded.recording)
         self.fingerprint = fingerprint_of(arguments)
@@ -103,6 +106,7 @@ class TimedCheck:
     def _kernel_slot(self, recording: Recording) -> Slot:
         memory = Memory(self.gpu, recording.storages, self.recorded.sources)
         program = Program(self.loader, recording, memory, self.recorded.artifacts)
+        self.alone = launch_times(self.loader, recording, memory, self.recorded.artifacts)
         return slot_for(program, estimate_ns(program))
 
     def _op_slot(self) -> Slot:
@@ -195,7 +199,9 @@ class TimedCheck:
             baseline_path=self.store.shown(self.store.time_path(self.gpu.spec, call.case, self.fingerprint)),
             since=since,
             flops=call.flops,
-            bytes_moved=call.bytes,
+            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(self.recorded.recording),
+            bandwidth=device_bandwidth(self.gpu, self.cache),
+            shares=launch_shares(self.recorded.recording, self.alone),
         )
 
 

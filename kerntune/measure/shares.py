@@ -1,0 +1,40 @@
+"""What each launch of a recording takes, timed by itself: where an operation's time goes."""
+
+from __future__ import annotations
+
+from kerntune.launch import Artifacts, Loader, Program
+from kerntune.measure.stopping import MIN_WARM_UP
+from kerntune.measure.timing import estimate_ns, slot_for
+from kerntune.memory import Memory
+from kerntune.recording import Launch, Recording
+from kerntune.stats import median
+
+MAX_LAUNCHES = 16
+"""Different launches that are looked at; with more, a table of shares wouldn't be read, and would cost a second."""
+
+SLOTS = 3
+"""After as many to warm up. Shares are told in percent, so the median of three is enough."""
+
+
+def launch_times(loader: Loader, recording: Recording, memory: Memory, artifacts: Artifacts) -> tuple[float, ...]:
+    """Nanoseconds of each launch alone, in their order; empty for one launch, and for more than are looked at.
+
+    Each finds its inputs outside the L2 cache, where in the whole it may find what the one before has just written. So
+    the times can come to more than the whole; their shares say where to look. Equal launches are timed once.
+    """
+    launches = [(i, x) for i, x in enumerate(recording.launches) if 0 not in x.grid]
+    kinds = {_kind(x): i for i, x in reversed(launches)}
+    if len(launches) < 2 or len(kinds) > MAX_LAUNCHES:
+        return ()
+    times = {kind: _time(loader, recording.only(i), memory, artifacts) for kind, i in kinds.items()}
+    return tuple(times.get(_kind(x), 0.0) for x in recording.launches)
+
+
+def _kind(launch: Launch) -> tuple[object, ...]:
+    return launch.binary, launch.grid, launch.params
+
+
+def _time(loader: Loader, recording: Recording, memory: Memory, artifacts: Artifacts) -> float:
+    program = Program(loader, recording, memory, artifacts)
+    slot = slot_for(program, estimate_ns(program))
+    return median([slot.enqueue()() for _ in range(MIN_WARM_UP + SLOTS)][MIN_WARM_UP:])
