@@ -59,9 +59,9 @@ class Session:
         self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
         self.yard = Yardstick(folder, self.store, self.settings.read_only, name)
 
-    def anchor_at(self, folder: Path) -> None:
-        """Hold every case against the baselines of ``folder`` too."""
-        self.anchor = BaselineStore(folder)
+    def anchor_at(self, folder: Path, name: str = "") -> None:
+        """Hold every case against the baselines of ``folder``, called ``name``, too."""
+        self.anchor, self._anchor_name = BaselineStore(folder), name or self.store.shown(folder)
 
     @property
     def device(self) -> str:
@@ -80,7 +80,8 @@ class Session:
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
-        return [f"{place}, {versions}", self._measure()]
+        anchored = [] if self.anchor is None or self.static else [f"anchor {self._anchor_name}"]
+        return [f"{place}, {versions}", self._measure(), *anchored]
 
     def _measure(self) -> str:
         """What this run is held against."""
