@@ -17,7 +17,7 @@ from kerntune.result import LaunchShare
 
 SCHEMA = "kerntune.device/1"
 
-BITS = {"bool": 8, "complex32": 32, "complex64": 64, "complex128": 128, "bfloat16": 16}
+BITS = {"bool": 8, "complex32": 32, "complex64": 64, "complex128": 128, "bfloat16": 16, "float4_e2m1fn_x2": 8}
 """Sizes of dtypes whose names don't end in their number of bits."""
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from kerntune.config import Config
 from kerntune.policy import Outcome, Verdict
-from kerntune.stats import Estimate
+from kerntune.stats import Estimate, Modes
 
 
 class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
@@ -155,6 +155,12 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     shares: tuple[LaunchShare, ...] = ()
     """Of several launches, the slowest first."""
+
+    outliers: tuple[int, ...] = ()
+    """Which of ``times_ns`` are far out; they are kept."""
+
+    modes: Modes | None = None
+    """The two groups that ``times_ns`` fall into, if they do."""
 
     @property
     def bytes_per_second(self) -> float | None:

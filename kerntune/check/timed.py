@@ -17,7 +17,7 @@ from kerntune.check.replayer import Replayer
 from kerntune.check.results import launch_reports, outcome_of, readable, reasons_of, times, warnings_of
 from kerntune.check.rungs import Standing
 from kerntune.check.tuning import Tuning
-from kerntune.check.words import shares_text, since_text, timed_message
+from kerntune.check.words import modes_text, shares_text, since_text, timed_message
 from kerntune.derived import bytes_moved, device_bandwidth, launch_shares
 from kerntune.launch import Loader, Program
 from kerntune.measure.base import Sample, Slot
@@ -30,6 +30,7 @@ from kerntune.recorder import record
 from kerntune.recording import Recording, same_work
 from kerntune.result import Attribution, CaseResult, Since
 from kerntune.static.launches import LaunchStatic, launch_statics
+from kerntune.stats import modes, outliers
 from kerntune.winners import Winners
 from kerntune.worker.pool import Pairs
 
@@ -172,6 +173,7 @@ class TimedCheck:
         reasons = reasons_of(baseline, self.recorded.recording, self.gpu.environment(), standing, call.scope, sample)
         remark = self.yard.remark(self.gpu.spec, call.case, self.fingerprint)
         warnings = (*filter(None, [remark]), *warnings_of(judgement, pending, call.policy))
+        warnings = (*warnings, *modes_text(modes(sample.times_ns)))
         change = found.change if found is not None else None
         return CaseResult(
             case=call.case,
@@ -194,6 +196,8 @@ class TimedCheck:
             trials=tuple(self.tuning.trials),
             failed_trials=tuple(self.tuning.failures),
             times_ns=sample.times_ns,
+            outliers=outliers(sample.times_ns),
+            modes=modes(sample.times_ns),
             timer=sample.protocol.timer,
             tuning_seconds=self.tuning.seconds,
             baseline_path=self.store.shown(self.store.time_path(self.gpu.spec, call.case, self.fingerprint)),
