@@ -51,14 +51,18 @@ FAR_OUT = 3.0
 """Values more than three interquartile ranges outside the quartiles are far out (Tukey: Exploratory Data Analysis,
 1977, 2C)."""
 
+FAR_LEAST = 0.01
+"""And a hundredth of the median at least: in a very steady sample, far out is nothing much."""
+
 
 def outliers(values: Sequence[float]) -> tuple[int, ...]:
     """Indices of the values that are far out. They are kept wherever they are: a median bears them."""
     x = np.asarray(values, dtype=float)
     if len(x) < 4:
         return ()
-    q1, q3 = np.percentile(x, [25, 75])
-    return tuple(int(i) for i in np.flatnonzero((x < q1 - FAR_OUT * (q3 - q1)) | (x > q3 + FAR_OUT * (q3 - q1))))
+    q1, q2, q3 = np.percentile(x, [25, 50, 75])
+    off = np.abs(x - np.clip(x, q1, q3))
+    return tuple(int(i) for i in np.flatnonzero((off > FAR_OUT * (q3 - q1)) & (off > FAR_LEAST * abs(q2))))
 
 
 class Modes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

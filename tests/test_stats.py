@@ -271,6 +271,8 @@ def test_what_is_far_out_is_named() -> None:
     assert outliers([*steady, 250.0]) == (7,)
     assert outliers([3.0, *steady]) == (0,)
     assert outliers([1.0, 900.0, 5.0]) == (), "too few to have quartiles"
+    assert outliers([100.0] * 9 + [100.9]) == (), "nothing much"
+    assert outliers([100.0] * 9 + [101.1]) == (9,)
 
 
 @given(st.lists(st.floats(1.0, 1e6), max_size=50))
