@@ -70,6 +70,7 @@ def storable(result: CaseResult) -> CaseResult:
         baseline_ns=_known(result.baseline_ns),
         current_ns=_known(result.current_ns),
         change=_finite(result.change),
+        since=result.since and msgspec.structs.replace(result.since, change=_finite(result.since.change)),
         times_ns=tuple(t for t in result.times_ns if math.isfinite(t)),
     )
 
@@ -165,7 +166,13 @@ def _row(result: CaseResult, several_targets: bool) -> tuple[str, ...]:
 
 
 def _change(result: CaseResult) -> str:
-    return result.findings[0] if result.change is None and result.findings else format_change(result.change)
+    """The change of the time, or what else decided: a rule or metric, the anchor."""
+    lines = [format_change(result.change)] if result.change is not None else []
+    lines += result.findings[:1]
+    since = result.since
+    if since is not None and since.change is not None and since.verdict is result.verdict is not Verdict.PASS:
+        lines.append(f"{format_change(since.change)} since {since.date}")
+    return "\n".join(lines) or NO_FIGURE
 
 
 def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResult]:

@@ -65,7 +65,7 @@ class TimedCheck:
         self.recorded = record(capture, backend.targets[0])
         arguments = arguments or inputs_of(self.recorded.recording)
         self.fingerprint = fingerprint_of(arguments)
-        replayer = Replayer(backend, pairs, self.loader, self.recorded)
+        replayer = Replayer(backend, pairs, self.loader, self.recorded, call.policy.timer)
         self.tuning = Tuning(capture, self.recorded, self.loader, winners, progress)
         self.comparer = Comparer(self.gpu, call, capture, self.recorded, replayer, next_decision, progress)
         self.keeper = Keeper(backend, pairs, settings, call, self.recorded, arguments, replayer, progress)
@@ -108,7 +108,7 @@ class TimedCheck:
         memory = Memory(self.gpu, recording.storages, self.recorded.sources)
         program = Program(self.loader, recording, memory, self.recorded.artifacts)
         self.alone = launch_times(self.loader, recording, memory, self.recorded.artifacts)
-        return slot_for(program, estimate_ns(program))
+        return slot_for(program, estimate_ns(program), self.call.policy.timer)
 
     def _op_slot(self) -> Slot:
         call, plan = self.call, self.capture.plan

@@ -16,8 +16,7 @@ from kerntune.commands.output import complain, fail_with, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.stored import Pattern
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.measure.timing import TIMERS
-from kerntune.policy import DEFAULT_TOLERANCE
+from kerntune.policy import DEFAULT_TOLERANCE, TIMERS
 from kerntune.processes import Work
 from kerntune.stats import median
 from kerntune.worker.pool import Pairs

@@ -36,4 +36,4 @@ def flush_count(host_ns: float, flush_ns: float) -> int:
     """Flushes that last as long as the host takes, with :data:`HEADROOM`; one at least."""
     if flush_ns <= 0:
         return 1
-    return max(1, min(MAX_FLUSHES, math.ceil(HEADROOM * host_ns / flush_ns)))
+    return math.ceil(max(1.0, min(MAX_FLUSHES, HEADROOM * host_ns / flush_ns)))

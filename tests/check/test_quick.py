@@ -10,8 +10,9 @@ from fake_runs import N, block, by_block, increment_kernel, scale_kernel
 
 from check.project import Project
 from kerntune.measure.stopping import MIN_SLOTS, QUICK_SLOTS
-from kerntune.policy import Update, Verdict
+from kerntune.policy import Policy, Update, Verdict
 from kerntune.static import launches
+from kerntune.worker.messages import PairReply, PairRequest
 
 
 def scaled(x: torch.Tensor, size: int = 64) -> torch.Tensor:
@@ -87,3 +88,20 @@ def test_calibration_is_told_the_samples_time(project: Project) -> None:
     with project.run(block(64, 11_200.0)) as run:
         result = run.judge(scaled, torch.randn(N, device="cuda"))
     assert result.verdict is Verdict.PASS, "12 % more than the fastest state, 2 % more than the other: no drift"
+
+
+@pytest.mark.parametrize(("timer", "used"), [("auto", "graph"), ("events", "events")])
+def test_the_timer_is_the_policys(project: Project, timer: str, used: str) -> None:
+    with project.run(block(64, 10_000.0), block(128, 10_000.0)) as run:
+        asked: list[str] = []
+        pairs = run.session._pairs
+        real = pairs.run
+
+        def noting(request: PairRequest) -> PairReply:
+            asked.append(request.timer)
+            return real(request)
+
+        pairs.run = noting  # type: ignore[method-assign]
+        result = run.judge(scaled, torch.randn(N, device="cuda"), policy=Policy(timer=timer))
+    assert result.timer == used
+    assert set(asked) == {timer}, "the calibration's too"
