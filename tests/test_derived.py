@@ -13,12 +13,11 @@ from fake_runs import N, active, block, by_block, increment_kernel, recorded, sc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.backend.fake import FakeBackend, FakeGpu, Rule
+from kerntune.backend.fake import RIGHT, FakeBackend, FakeGpu, Rule
 from kerntune.derived import bits_of, bytes_moved, device_bandwidth, launch_shares
-from kerntune.launch import Loader
+from kerntune.launch import Loader, Program
 from kerntune.measure.bandwidth import measured_bandwidth
 from kerntune.measure.shares import MAX_LAUNCHES, launch_times
-from kerntune.memory import Memory
 from kerntune.recording import Recording, View
 
 replace = msgspec.structs.replace
@@ -115,8 +114,7 @@ def test_sizes_are_torchs(name: str) -> None:
 def shares_of(backend: FakeBackend, call: Any, *rules: Rule) -> tuple[float, ...]:
     script(backend, *rules, noise=0.0)
     found = recorded(backend, call)
-    memory = Memory(backend.gpu, found.recording.storages, found.sources)
-    return launch_times(Loader(backend.gpu), found.recording, memory, found.artifacts)
+    return launch_times(Loader(backend.gpu), found.recording, found.sources, found.artifacts)
 
 
 def test_each_launch_has_its_own_time(backend: FakeBackend) -> None:
@@ -216,3 +214,21 @@ def test_a_damaged_entry_is_measured_over(copying: FakeBackend, tmp_path: Path) 
 def test_without_an_identity_nothing_is_kept(copying: FakeBackend, tmp_path: Path) -> None:
     assert device_bandwidth(copying.gpu, tmp_path) == pytest.approx(2e12)
     assert list(tmp_path.rglob("*.json")) == []
+
+
+def test_a_launch_works_on_what_those_before_it_leave(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index that the first launch makes is the second one's input: what lay there before the call could be any
+    address."""
+    script(backend, noise=0.0)
+    found = recorded(backend, several)
+    asked: list[bytes] = []
+    real = Program.enqueue
+
+    def looking(self: Program, replica: int = 0) -> None:
+        if [x.kernel for x in self.recording.launches] == ["increment_kernel"]:
+            asked.append(self.gpu.read(self.memory.buffer(replica, 1), 1))
+        real(self, replica)
+
+    monkeypatch.setattr(Program, "enqueue", looking)
+    launch_times(Loader(backend.gpu), found.recording, found.sources, found.artifacts)
+    assert set(asked) == {bytes([RIGHT])}

@@ -107,7 +107,7 @@ class TimedCheck:
     def _kernel_slot(self, recording: Recording) -> Slot:
         memory = Memory(self.gpu, recording.storages, self.recorded.sources)
         program = Program(self.loader, recording, memory, self.recorded.artifacts)
-        self.alone = launch_times(self.loader, recording, memory, self.recorded.artifacts)
+        self.alone = launch_times(self.loader, recording, self.recorded.sources, self.recorded.artifacts)
         return slot_for(program, estimate_ns(program), self.call.policy.timer)
 
     def _op_slot(self) -> Slot:

@@ -19,6 +19,7 @@ users too."""
 def flushes_before(gpu: Executor, enqueue: Callable[[], object]) -> int:
     """How many L2 flushes to enqueue before ``enqueue`` (which has run before, so that it loads and compiles nothing):
     one empties the cache, more of them last until the host has enqueued all that belongs between two events."""
+    gpu.flush_l2()  # so that the device is busy while the next one is enqueued
     start = gpu.event()
     gpu.flush_l2()
     flush_ns = gpu.elapsed_ns(start, gpu.event())

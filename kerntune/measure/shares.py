@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from kerntune.launch import Artifacts, Loader, Program
+from collections.abc import Sequence
+
+from kerntune.launch import Artifacts, Loader, Program, memory_at
 from kerntune.measure.stopping import MIN_WARM_UP
 from kerntune.measure.timing import estimate_ns, slot_for
-from kerntune.memory import Memory
+from kerntune.memory import Source
 from kerntune.recording import Launch, Recording
 from kerntune.stats import median
 
@@ -16,17 +18,20 @@ SLOTS = 3
 """After as many to warm up. Shares are told in percent, so the median of three is enough."""
 
 
-def launch_times(loader: Loader, recording: Recording, memory: Memory, artifacts: Artifacts) -> tuple[float, ...]:
+def launch_times(
+    loader: Loader, recording: Recording, sources: Sequence[Source], artifacts: Artifacts
+) -> tuple[float, ...]:
     """Nanoseconds of each launch alone, in their order; empty for one launch, and for more than are looked at.
 
-    Each finds its inputs outside the L2 cache, where in the whole it may find what the one before has just written. So
-    the times can come to more than the whole; their shares say where to look. Equal launches are timed once.
+    Each works on what the launches before it leave behind, but finds it outside the L2 cache, where in the whole it may
+    find what the one before has just written. So the times can come to more than the whole; their shares say where to
+    look. Equal launches are timed once.
     """
     launches = [(i, x) for i, x in enumerate(recording.launches) if 0 not in x.grid]
     kinds = {_kind(x): i for i, x in reversed(launches)}
     if len(launches) < 2 or len(kinds) > MAX_LAUNCHES:
         return ()
-    times = {kind: _time(loader, recording.only(i), memory, artifacts) for kind, i in kinds.items()}
+    times = {kind: _time(loader, recording, sources, artifacts, i) for kind, i in kinds.items()}
     return tuple(times.get(_kind(x), 0.0) for x in recording.launches)
 
 
@@ -34,7 +39,8 @@ def _kind(launch: Launch) -> tuple[object, ...]:
     return launch.binary, launch.grid, launch.params
 
 
-def _time(loader: Loader, recording: Recording, memory: Memory, artifacts: Artifacts) -> float:
-    program = Program(loader, recording, memory, artifacts)
+def _time(loader: Loader, recording: Recording, sources: Sequence[Source], artifacts: Artifacts, index: int) -> float:
+    memory = memory_at(loader, recording, sources, artifacts, index)
+    program = Program(loader, recording.only(index).pruned(), memory, artifacts)
     slot = slot_for(program, estimate_ns(program))
     return median([slot.enqueue()() for _ in range(MIN_WARM_UP + SLOTS)][MIN_WARM_UP:])
