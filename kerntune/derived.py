@@ -10,7 +10,7 @@ import msgspec
 
 from kerntune.backend.base import Executor
 from kerntune.cache.entries import Entries
-from kerntune.errors import CacheError
+from kerntune.errors import CacheError, MeasurementError
 from kerntune.measure.bandwidth import measured_bandwidth
 from kerntune.recording import Recording, View
 from kerntune.result import LaunchShare
@@ -38,7 +38,10 @@ def device_bandwidth(gpu: Executor, cache: Path) -> float | None:
     found = entries.read(path)
     if found is not None and found.name == gpu.spec.name:
         return found.bandwidth
-    measured = measured_bandwidth(gpu)
+    try:
+        measured = measured_bandwidth(gpu)
+    except MeasurementError:  # no room just now
+        return None
     if measured is not None and gpu.spec.uuid:
         try:
             entries.write(path, DeviceFigures(SCHEMA, gpu.spec.name, gpu.spec.uuid, round(measured)))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kerntune.backend.fake import RIGHT, FakeBackend, FakeGpu, Rule
 from kerntune.derived import bits_of, bytes_moved, device_bandwidth, launch_shares
+from kerntune.errors import MeasurementError
 from kerntune.launch import Loader, Program
 from kerntune.measure.bandwidth import measured_bandwidth
 from kerntune.measure.shares import MAX_LAUNCHES, launch_times
@@ -141,6 +142,12 @@ def test_too_many_kinds_of_launches_are_not_taken_apart(backend: FakeBackend) ->
     assert shares_of(backend, many) == ()
 
 
+def test_without_room_there_are_no_shares(backend: FakeBackend) -> None:
+    found = recorded(backend, several)
+    backend.gpu.script.memory_bytes = 0
+    assert launch_times(Loader(backend.gpu), found.recording, found.sources, found.artifacts) == ()
+
+
 def test_equal_launches_are_timed_once(backend: FakeBackend) -> None:
     def again() -> None:
         x, y = torch.randn(N, device="cuda"), torch.empty(N, device="cuda")
@@ -184,6 +191,14 @@ def test_without_memory_or_time_there_is_no_figure(backend: FakeBackend) -> None
     assert measured_bandwidth(backend.gpu) is None
     backend.gpu.script.memory_bytes = 0
     assert measured_bandwidth(backend.gpu) is None
+
+
+def test_a_full_device_is_not_measured(copying: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: FakeGpu, nbytes: int) -> None:
+        raise MeasurementError("no room")
+
+    monkeypatch.setattr(FakeGpu, "allocate", refuse)
+    assert device_bandwidth(copying.gpu, tmp_path) is None
 
 
 def test_a_device_is_measured_once(copying: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kerntune.errors import MeasurementError
 from kerntune.launch import Artifacts, Loader, Program, memory_at
 from kerntune.measure.stopping import MIN_WARM_UP
 from kerntune.measure.timing import estimate_ns, slot_for
@@ -21,7 +22,8 @@ SLOTS = 3
 def launch_times(
     loader: Loader, recording: Recording, sources: Sequence[Source], artifacts: Artifacts
 ) -> tuple[float, ...]:
-    """Nanoseconds of each launch alone, in their order; empty for one launch, and for more than are looked at.
+    """Nanoseconds of each launch alone, in their order; empty for one launch, for more than are looked at, and
+    where the device has no room.
 
     Each works on what the launches before it leave behind, but finds it outside the L2 cache, where in the whole it may
     find what the one before has just written. So the times can come to more than the whole; their shares say where to
@@ -31,7 +33,10 @@ def launch_times(
     kinds = {_kind(x): i for i, x in reversed(launches)}
     if len(launches) < 2 or len(kinds) > MAX_LAUNCHES:
         return ()
-    times = {kind: _time(loader, recording, sources, artifacts, i) for kind, i in kinds.items()}
+    try:
+        times = {kind: _time(loader, recording, sources, artifacts, i) for kind, i in kinds.items()}
+    except MeasurementError:  # no room for another copy: nothing that a verdict needs
+        return ()
     return tuple(times.get(_kind(x), 0.0) for x in recording.launches)
 
 
