@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-import msgspec
-
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError, TuningError
 from kerntune.fits import misfit
-from kerntune.launch import Loader, Program
-from kerntune.memory import Memory, Source, written_storages
+from kerntune.launch import Loader, Program, memory_at
+from kerntune.memory import Memory
 from kerntune.prospects import Prospects, prospects_of
 from kerntune.race import Looks, Trial, decided, hopeful, screened
 from kerntune.recorder import Recorded, with_candidate
@@ -303,15 +301,5 @@ def _work(single: Recording) -> Work:
 
 
 def memory_before(recorded: Recorded, index: int, loader: Loader) -> Memory:
-    """Memory as launch ``index`` found it: the launches before it are run once, their results become first content."""
-    gpu, recording = loader.gpu, recorded.recording
-    sources = recorded.sources
-    if index == 0:
-        return Memory(gpu, recording.storages, sources, frugal=True)
-    before = Memory(gpu, recording.storages, sources)
-    prefix = msgspec.structs.replace(recording, launches=recording.launches[:index]).pruned()
-    Program(loader, prefix, before, recorded.artifacts).enqueue()
-    changed = set(written_storages(prefix))
-    later = [Source(before.buffer(0, i), shared=False) if i in changed else s for i, s in enumerate(sources)]
-    gpu.synchronize()
-    return Memory(gpu, recording.storages, later, frugal=True)
+    """Memory as launch ``index`` found it; large written content may move to the host meanwhile."""
+    return memory_at(loader, recorded.recording, recorded.sources, recorded.artifacts, index, frugal=True)

@@ -43,6 +43,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "fits",
         "race",
         "cache",
+        "derived",
         "winners",
         "trials",
         "prospects",
@@ -70,6 +71,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.capture",
     "kerntune.compat",
     "kerntune.check.reference",
+    "kerntune.measure.profiler",  # torch's own profiler, asked for by name only
     "kerntune.takeover",  # replaces Triton's own decorator
     "kerntune.autotuner",  # subclasses Triton's own Autotuner, so that whoever asks isinstance() finds one
 )

@@ -24,13 +24,14 @@ from kerntune.report import (
     format_change,
     format_configs,
     format_static,
+    format_work,
     properties,
     read_run,
     storable,
     table,
     write_run,
 )
-from kerntune.result import CaseId, CaseResult, LaunchReport, Since
+from kerntune.result import CaseId, CaseResult, LaunchReport, LaunchShare, Since
 from kerntune.stats import Estimate
 
 ADD = LaunchReport("add", Config({"BLOCK": 1024}, num_warps=8), (4, 1, 1), 32, 0, 2048)
@@ -201,3 +202,28 @@ def test_write_keeps_the_old_file_when_it_fails(tmp_path, monkeypatch):
 def test_a_result_without_a_target_is_no_second_target() -> None:
     text = table([result("test_a", target="cuda:90"), result("test_b", Verdict.INCOMPLETE, target="")])
     assert "cuda:90" not in text
+
+
+def test_bytes_are_held_against_the_devices_bandwidth():
+    moved = result(current_ns=1e6, bytes_moved=3_900_000_000, bandwidth=4.2e12)
+    assert format_work(moved) == "3.90 TB/s (93 %)"
+    assert format_work(result(current_ns=1e6, bytes_moved=3_900_000_000)) == "3.90 TB/s"
+    assert dict(properties([moved]))["kerntune_of_bandwidth"] == "0.929"
+    assert "3.90 TB/s (93 %)" in table([moved])
+
+
+def test_operations_come_before_bytes():
+    matmul = result(current_ns=1e6, bytes_moved=1e9, bandwidth=4.2e12, flops=6.12e11)
+    assert format_work(matmul) == "612 TFLOP/s"
+    found = dict(properties([matmul]))
+    assert (found["kerntune_flops_per_second"], found["kerntune_bytes_per_second"]) == ("6.12e+14", "1e+12")
+
+
+@pytest.mark.parametrize("time_ns", [None, 0.0, math.nan, math.inf])
+def test_without_a_time_there_is_no_rate(time_ns):
+    assert format_work(result(current_ns=time_ns, bytes_moved=1e9, bandwidth=1e12, flops=1e9)) == NO_FIGURE
+
+
+def test_shares_are_told_slowest_first():
+    shares = (LaunchShare(1, "softmax", 700.0, 0.7), LaunchShare(0, "add", 300.0, 0.3))
+    assert dict(properties([result(shares=shares)]))["kerntune_shares"] == "softmax 70%, add 30%"
