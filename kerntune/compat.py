@@ -6,7 +6,7 @@ import contextlib
 import importlib.metadata
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -221,3 +221,130 @@ def triton_config(config: Any) -> Any:
         words, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas,
         maxnreg=config.maxnreg,
     )  # fmt: skip
+
+
+# the launch path
+
+UNUSUAL = (
+    "kt_JITFunction.run is not kt_run or kt_runtime.debug or kt_compilation.instrumentation_mode"
+    " or kt_profiler._is_profiler_enabled or kt_jit.pre_run_hooks or kt_runtime.add_stages_inspection_hook"
+    " or kt_runtime.launch_enter_hook is not kt_enter or kt_entering.calls"
+    " or kt_runtime.launch_exit_hook is not kt_exit or kt_leaving.calls"
+)
+"""True while a launch must take Triton's own way: something stands in for it (a capture, a tool), debugging,
+instrumentation or profiling is on, or a hook wants to hear of it. Names are those of :func:`launch_surroundings`."""
+
+DIRECT_NAMES = ("kt_launch", "kt_cooperative", "kt_pdl", "kt_annotations", "kt_types")
+"""What :func:`direct_values` gives, under the names that :func:`direct_call` uses."""
+
+_DIRECT_CALLS = {
+    "3.6": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, None, None, "
+    "kt_packed, None, None, None, {arguments})",
+    "3.9": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
+    "kt_packed, None, None, None, None, None, kt_annotations, kt_types, ({arguments}))",
+}
+"""How Triton's C launcher is called, by series: 3.6 compiles one for each signature, 3.9 has one for all.
+
+Both take grid, stream, function, cooperative and PDL flags, then two scratch pointers and the packed metadata with launch
+metadata and two hooks (3.9 the other way round), then the arguments (``CudaLauncher`` in Triton's nvidia/driver.py).
+"""
+
+
+def direct_call() -> str:
+    """The text of a call of Triton's C launcher; where its order isn't known, nothing ever comes to it."""
+    return _DIRECT_CALLS.get(triton_series(), "pass  # {arguments}")
+
+
+def direct_values(kernel: Any) -> tuple[Any, ...] | None:
+    """A compiled kernel's C launcher and what it takes; None where only ``kernel.run`` can launch.
+
+    That is where it needs scratch memory, takes descriptors, is instrumented, or isn't CUDA's.
+    """
+    from triton.backends.nvidia.driver import CudaLauncher
+
+    launcher = kernel.run
+    if triton_series() not in _DIRECT_CALLS or type(launcher) is not CudaLauncher:
+        return None
+    if launcher.global_scratch_size or launcher.profile_scratch_size or getattr(launcher, "gsan_enabled", False):
+        return None
+    if any("tensordesc" in str(type_) for type_ in kernel.src.signature.values()):
+        return None
+    annotations, types = (getattr(launcher, name, None) for name in ("arg_annotations", "kernel_signature"))
+    return launcher.launch, launcher.launch_cooperative_grid, launcher.launch_pdl, annotations, types
+
+
+def launch_surroundings(jit: Any) -> dict[str, Any] | None:
+    """The names of :data:`UNUSUAL` and of a launch for one kernel; None where nothing can be prepared at all."""
+    import torch.autograd.profiler
+    from triton import knobs
+    from triton.runtime.driver import driver
+    from triton.runtime.jit import JITFunction
+
+    run = JITFunction.run
+    own = getattr(run, "__code__", None)
+    if not isinstance(jit, JITFunction) or type(jit).run is not run or own is None or own.co_filename != _file_of_jit():
+        return None
+    enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    if any(hook is not None and not hasattr(hook, "calls") for hook in (enter, leave)):
+        return None
+    active = driver.active
+    return {
+        "kt_JITFunction": JITFunction,
+        "kt_run": run,
+        "kt_runtime": knobs.runtime,
+        "kt_compilation": knobs.compilation,
+        "kt_profiler": torch.autograd.profiler,
+        "kt_jit": jit,
+        "kt_enter": enter,
+        "kt_entering": enter or _NO_HOOKS,
+        "kt_exit": leave,
+        "kt_leaving": leave or _NO_HOOKS,
+        "kt_current_device": active.get_current_device,
+        "kt_current_stream": active.get_current_stream,
+    }
+
+
+class _NoHooks:
+    calls = ()
+
+
+_NO_HOOKS = _NoHooks()
+
+
+def _file_of_jit() -> str:
+    """The file of Triton's own ``JITFunction``: what was put in its place is from elsewhere."""
+    from triton.runtime.jit import JITFunction
+
+    return str(JITFunction.__init__.__code__.co_filename)
+
+
+def device_text() -> str:
+    """An expression for torch's current device in a prepared launch; asking is dear, and one device is always 0."""
+    import torch
+
+    return "0" if torch.cuda.device_count() == 1 else "kt_current_device()"
+
+
+def is_compiled_kernel(value: Any) -> bool:
+    """Whether a launch gave Triton's own compiled kernel, rather than nothing or one that is still being compiled."""
+    from triton.compiler import CompiledKernel
+
+    return type(value) is CompiledKernel
+
+
+def globals_kept(jit: Any) -> bool:
+    """Whether the globals that a kernel was compiled with have their values still (else Triton refuses to launch)."""
+    return all(scope.get(name, _GONE) == value for (name, _), (value, scope) in jit.used_global_vals.items())
+
+
+_GONE = object()
+
+
+def profiler_range(name: Callable[[], str]) -> contextlib.AbstractContextManager[Any]:
+    """A named range for torch's profiler and NVTX while one of them listens, else nothing."""
+    import torch.autograd.profiler
+
+    if not torch.autograd.profiler._is_profiler_enabled:
+        return contextlib.nullcontext()
+    recorded: contextlib.AbstractContextManager[Any] = torch.profiler.record_function(name())
+    return recorded

@@ -1,0 +1,135 @@
+"""What one argument adds to a prepared launch: what must hold of it, what of it picks the binary, what is passed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+I32 = (-(2**31), 2**31 - 1)
+I64 = (-(2**63), 2**63 - 1)
+"""Triton types an integer by where its value lies: ``i32``, else ``i64``, else ``u64``."""
+
+PLAIN_CONSTANTS = (bool, int, str, type(None))
+"""Classes of constexprs whose equality is all that compilation sees of them, once the class is known."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Python expressions over an argument, to be put into a prepared launch.
+
+    ``kind`` tells arguments apart that need other expressions. ``setup`` are statements, ``tests`` must all be true,
+    ``items`` are equal exactly where Triton would compile the same (and the tuner would choose the same), ``value`` is
+    what the driver's launcher takes. ``pointer`` names the variable that holds an address; ``handle`` marks what only
+    Triton's own launcher can take apart.
+    """
+
+    kind: str
+    setup: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    items: tuple[str, ...] = ()
+    value: str = "None"
+    pointer: str = ""
+    handle: bool = False
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a tuner's choice depends on beyond types: parameters whose exact value counts, and whether the shapes and
+    strides of all tensors do."""
+
+    exact: Collection[str] = ()
+    layouts: bool = False
+
+
+def part_of(value: Any, param: Any, variable: str, needs: Needs) -> Part | None:
+    """The part of an argument given for ``param`` (a Triton ``KernelParam``) in ``variable``; None if there is none.
+
+    Mirrors Triton's specialization, except that more may be told apart than compiles differently.
+    """
+    exact = param.name in needs.exact
+    if param.is_constexpr:
+        return _constexpr(value, variable)
+    if value is None:
+        return Part("none", tests=(f"{variable} is None",))
+    if value.__class__ in (bool, float):
+        return _scalar(value.__class__.__name__, variable, exact)
+    if value.__class__ is int:
+        return _integer(value, variable, exact)
+    if all(hasattr(value, name) for name in ("data_ptr", "dtype", "get_device")):
+        return _tensor(variable, exact, needs.layouts)
+    if all(hasattr(value, name) for name in ("base", "block_shape", "strides")) and not exact:
+        return _descriptor(value, variable)
+    return None
+
+
+def absent_part() -> Part:
+    """The part of a parameter that the call leaves out."""
+    return Part("absent")
+
+
+def _scalar(kind: str, variable: str, exact: bool) -> Part:
+    items = (variable,) if exact else ()
+    return Part(kind, tests=(f"{variable}.__class__ is {kind}",), items=items, value=variable)
+
+
+def _integer(value: int, variable: str, exact: bool) -> Part:
+    """Its type by range, and whether it is 1 (2 stands for it, since 1 equals True) or divisible by 16."""
+    is_int = f"{variable}.__class__ is int"
+    if exact:
+        return Part("int", tests=(is_int,), items=(variable,), value=variable)
+    kind, within = _range_of(value, variable)
+    items = (f"2 if {variable} == 1 else not {variable} & 15",)
+    return Part(kind, tests=(is_int, within), items=items, value=variable)
+
+
+def _range_of(value: int, variable: str) -> tuple[str, str]:
+    if I32[0] <= value <= I32[1]:
+        return "i32", f"{I32[0]} <= {variable} <= {I32[1]}"
+    if I64[0] <= value <= I64[1]:
+        return "i64", f"({I64[0]} <= {variable} < {I32[0]} or {I32[1]} < {variable} <= {I64[1]})"
+    return "u64", f"{variable} > {I64[1]}"
+
+
+def _tensor(variable: str, exact: bool, layouts: bool) -> Part | None:
+    """Its element type and place; alignment is told of all pointers together."""
+    if exact and not layouts:
+        return None
+    pointer = f"{variable}_at"
+    return Part(
+        "tensor",
+        setup=(f"{pointer} = {variable}.data_ptr()",),
+        tests=(f"{variable}.get_device() == kt_device",),
+        items=(f"{variable}.dtype", *((f"{variable}.shape", f"{variable}.stride()") if layouts else ())),
+        value=pointer,
+        pointer=pointer,
+    )
+
+
+DESCRIPTOR_FIELDS = frozenset({"base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32"})
+"""Of a host-side descriptor; a class with more may compile differently for it."""
+
+
+def _descriptor(value: Any, variable: str) -> Part | None:
+    if value.__class__.__name__ != "TensorDescriptor" or not set(vars(value)) <= DESCRIPTOR_FIELDS:
+        return None
+    return Part(
+        "descriptor",
+        tests=(f"{variable}.base.get_device() == kt_device",),
+        items=(f"{variable}.__class__", f"{variable}.base.dtype", f"tuple({variable}.block_shape)"),
+        value=variable,
+        handle=True,
+    )
+
+
+def _constexpr(value: Any, variable: str) -> Part | None:
+    """A constant's class is part of its kind: ``True``, ``1`` and ``1.0`` are equal and compile differently."""
+    kind = value.__class__
+    if kind in PLAIN_CONSTANTS:
+        name = "None.__class__" if value is None else kind.__name__
+        return Part(f"constant {kind.__name__}", tests=(f"{variable}.__class__ is {name}",), items=(variable,))
+    if kind is float:
+        return Part("constant float", tests=(f"{variable}.__class__ is float",), items=(f"{variable}.hex()",))
+    if kind.__module__.partition(".")[0] in ("torch", "triton") and kind.__name__ in ("dtype", "JITFunction"):
+        return Part("constant object", items=(f"{variable}.__class__", variable))
+    return None
