@@ -245,8 +245,9 @@ _DIRECT_CALLS = {
 }
 """How Triton's C launcher is called, by series: 3.6 compiles one for each signature, 3.9 has one for all.
 
-Both take grid, stream, function, cooperative and PDL flags, then two scratch pointers and the packed metadata with launch
-metadata and two hooks (3.9 the other way round), then the arguments (``CudaLauncher`` in Triton's nvidia/driver.py).
+Both take grid, stream, function, cooperative and PDL flags, then two scratch pointers and the packed metadata with
+launch metadata and two hooks (3.9 the other way round), then the arguments (``CudaLauncher`` in Triton's
+``backends/nvidia/driver.py``).
 """
 
 

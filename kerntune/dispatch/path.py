@@ -48,8 +48,8 @@ class Prepared:
 class LaunchPath:
     """How one tuner launches. ``front(grid, *args, **kwargs)`` is the launch; ask for it anew at each call.
 
-    ``slow(args, kwargs)`` is the long way, with ``grid`` and ``warmup`` among the keywords: it finds the config, tunes if
-    it must, and launches through Triton. ``needs`` says what the config depends on beyond the arguments' types.
+    ``slow(args, kwargs)`` is the long way, with ``grid`` and ``warmup`` among the keywords: it finds the config, tunes
+    if it must, and launches through Triton. ``needs`` says what the config depends on beyond the arguments' types.
 
     An entry is made after a launch that took the long way, from what Triton itself launched then, and it is used while
     Triton's and the tuner's caches still say the same. Any thread may call; entries are whole or not there.
@@ -115,10 +115,10 @@ class LaunchPath:
         if len(self._forms) > MAX_FORMS:
             self.drop()
             known = self._forms.setdefault(_classes(args, kwargs), [])
-        prepared = self._write(form)
-        if prepared is not None:
-            known.append(prepared)
-        return prepared
+        written = self._write(form)
+        if written is not None:
+            known.append(written)
+        return written
 
     def _write(self, form: Form) -> Prepared | None:
         jit = self._tuner.fn
