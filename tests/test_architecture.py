@@ -286,7 +286,7 @@ def test_nothing_is_imported_by_text() -> None:
 
 
 WRITES_FUNCTIONS = frozenset({"kerntune.dispatch.source"})
-"""Runs text of its own making (a launch function, as Triton writes its binders), in which only parameters' names vary."""
+"""Runs text of its own making (launch functions, as Triton writes its binders); only parameters' names vary in it."""
 
 
 def test_nothing_is_executed() -> None:
