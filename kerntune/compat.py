@@ -226,22 +226,20 @@ def triton_config(config: Any) -> Any:
 # the launch path
 
 UNUSUAL = (
-    "kt_JITFunction.run is not kt_run or kt_runtime.debug or kt_compilation.instrumentation_mode"
-    " or kt_profiler._is_profiler_enabled or kt_jit.pre_run_hooks or kt_runtime.add_stages_inspection_hook"
-    " or kt_runtime.launch_enter_hook is not kt_enter or kt_entering.calls"
-    " or kt_runtime.launch_exit_hook is not kt_exit or kt_leaving.calls"
+    "kt_JITFunction.run is not kt_run or kt_profiler._is_profiler_enabled or kt_enter.calls or kt_exit.calls"
+    " or kt_jit.pre_run_hooks or kt_runtime != kt_runtime_then or kt_compilation != kt_compilation_then"
 )
-"""True while a launch must take Triton's own way: something stands in for it (a capture, a tool), debugging,
-instrumentation or profiling is on, or a hook wants to hear of it. Names are those of :func:`launch_surroundings`."""
+"""True while a launch must take Triton's own way: something stands in for it (a capture, a tool), a profiler or a hook
+wants to hear of it, or somebody set a knob since. Names are those of :func:`launch_surroundings`."""
 
-DIRECT_NAMES = ("kt_launch", "kt_cooperative", "kt_pdl", "kt_annotations", "kt_types")
-"""What :func:`direct_values` gives, under the names that :func:`direct_call` uses."""
+DIRECT_NAMES = ("kt_launch", "kt_cooperative", "kt_pdl", "kt_annotations", "kt_types", "kt_scratch_size", "kt_align")
+"""What :func:`direct_values` gives, under the names that :func:`direct_call` uses. The size is in bytes a block."""
 
 _DIRECT_CALLS = {
-    "3.6": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, None, None, "
-    "kt_packed, None, None, None, {arguments})",
+    "3.6": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
+    "kt_scratch, None, kt_packed, None, None, None, {arguments})",
     "3.9": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
-    "kt_packed, None, None, None, None, None, kt_annotations, kt_types, ({arguments}))",
+    "kt_packed, None, None, None, kt_scratch, None, kt_annotations, kt_types, ({arguments}))",
 }
 """How Triton's C launcher is called, by series: 3.6 compiles one for each signature, 3.9 has one for all.
 
@@ -259,25 +257,26 @@ def direct_call() -> str:
 def direct_values(kernel: Any) -> tuple[Any, ...] | None:
     """A compiled kernel's C launcher and what it takes; None where only ``kernel.run`` can launch.
 
-    That is where it needs scratch memory, takes descriptors, is instrumented, or isn't CUDA's.
+    That is where it is instrumented, isn't CUDA's, or is of a series whose launcher isn't known.
     """
     from triton.backends.nvidia.driver import CudaLauncher
 
     launcher = kernel.run
     if triton_series() not in _DIRECT_CALLS or type(launcher) is not CudaLauncher:
         return None
-    if launcher.global_scratch_size or launcher.profile_scratch_size or getattr(launcher, "gsan_enabled", False):
-        return None
-    if any("tensordesc" in str(type_) for type_ in kernel.src.signature.values()):
+    if launcher.profile_scratch_size or getattr(launcher, "gsan_enabled", False):
         return None
     annotations, types = (getattr(launcher, name, None) for name in ("arg_annotations", "kernel_signature"))
-    return launcher.launch, launcher.launch_cooperative_grid, launcher.launch_pdl, annotations, types
+    scratch = launcher.global_scratch_size * launcher.num_ctas
+    flags = (launcher.launch_cooperative_grid, launcher.launch_pdl)
+    return launcher.launch, *flags, annotations, types, scratch, launcher.global_scratch_align
 
 
 def launch_surroundings(jit: Any) -> dict[str, Any] | None:
     """The names of :data:`UNUSUAL` and of a launch for one kernel; None where nothing can be prepared at all."""
     import torch.autograd.profiler
     from triton import knobs
+    from triton.runtime import _allocation
     from triton.runtime.driver import driver
     from triton.runtime.jit import JITFunction
 
@@ -286,30 +285,33 @@ def launch_surroundings(jit: Any) -> dict[str, Any] | None:
     if not isinstance(jit, JITFunction) or type(jit).run is not run or own is None or own.co_filename != _file_of_jit():
         return None
     enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
-    if any(hook is not None and not hasattr(hook, "calls") for hook in (enter, leave)):
+    if not (hasattr(enter, "calls") and hasattr(leave, "calls")):
+        return None
+    if knobs.runtime.debug or knobs.runtime.add_stages_inspection_hook or knobs.compilation.instrumentation_mode:
         return None
     active = driver.active
     return {
         "kt_JITFunction": JITFunction,
         "kt_run": run,
-        "kt_runtime": knobs.runtime,
-        "kt_compilation": knobs.compilation,
+        "kt_runtime": vars(knobs.runtime),
+        "kt_runtime_then": dict(vars(knobs.runtime)),
+        "kt_compilation": vars(knobs.compilation),
+        "kt_compilation_then": dict(vars(knobs.compilation)),
         "kt_profiler": torch.autograd.profiler,
         "kt_jit": jit,
         "kt_enter": enter,
-        "kt_entering": enter or _NO_HOOKS,
         "kt_exit": leave,
-        "kt_leaving": leave or _NO_HOOKS,
+        "kt_allocator": _allocation._allocator,
         "kt_current_device": active.get_current_device,
         "kt_current_stream": active.get_current_stream,
     }
 
 
-class _NoHooks:
-    calls = ()
+def launch_settings() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What somebody set of Triton's knobs that a launch depends on."""
+    from triton import knobs
 
-
-_NO_HOOKS = _NoHooks()
+    return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
 
 
 def _file_of_jit() -> str:

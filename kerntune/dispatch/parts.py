@@ -20,8 +20,7 @@ class Part:
 
     ``kind`` tells arguments apart that need other expressions. ``setup`` are statements, ``tests`` must all be true,
     ``items`` are equal exactly where Triton would compile the same (and the tuner would choose the same), ``value`` is
-    what the driver's launcher takes. ``pointer`` names the variable that holds an address; ``handle`` marks what only
-    Triton's own launcher can take apart.
+    what the driver's launcher takes. ``pointer`` names the variable that holds an address.
     """
 
     kind: str
@@ -30,7 +29,6 @@ class Part:
     items: tuple[str, ...] = ()
     value: str = "None"
     pointer: str = ""
-    handle: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,6 @@ def _descriptor(value: Any, variable: str) -> Part | None:
         tests=(f"{variable}.base.get_device() == kt_device",),
         items=(f"{variable}.__class__", f"{variable}.base.dtype", f"tuple({variable}.block_shape)"),
         value=variable,
-        handle=True,
     )
 
 

@@ -40,6 +40,7 @@ class Prepared:
     """A form's functions, and its launches by what decides."""
 
     form: Form
+    settings: Any
     front: FunctionType
     key: FunctionType
     table: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
@@ -109,9 +110,12 @@ class LaunchPath:
         if form is None:
             return None
         known = self._forms.setdefault(_classes(args, kwargs), [])
-        for prepared in known:
-            if prepared.form == form:
+        settings = compat.launch_settings()
+        for prepared in list(known):
+            if prepared.form == form and prepared.settings == settings:
                 return prepared
+            if prepared.form == form:
+                known.remove(prepared)
         if len(self._forms) > MAX_FORMS:
             self.drop()
             known = self._forms.setdefault(_classes(args, kwargs), [])
@@ -135,7 +139,8 @@ class LaunchPath:
             "kt_no_cache": ({},),
             "kt_globals_kept": compat.globals_kept,
         }
-        return Prepared(form, make(front_text(form), "kt_front", names), make(key_text(form), "kt_key", names), table)
+        front, key = make(front_text(form), "kt_front", names), make(key_text(form), "kt_key", names)
+        return Prepared(form, compat.launch_settings(), front, key, table)
 
     def _form(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Form | None:
         jit = self._tuner.fn
@@ -167,8 +172,7 @@ class LaunchPath:
         rest = _rest(form, tuner.fn, ran.config)
         if slot is None or rest is None or not (form.single or tuner.cache.get(choice) is ran.config):
             return None
-        direct = None if form.handles else compat.direct_values(kernel)
-        launcher = direct or (None,) * len(compat.DIRECT_NAMES)
+        launcher = compat.direct_values(kernel) or (None,) * len(compat.DIRECT_NAMES)
         return (kernel, ran.config, choice, slot, rest, kernel.function, kernel.packed_metadata, *launcher)
 
 

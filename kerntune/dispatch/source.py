@@ -58,11 +58,6 @@ class Form:
         """When the call must take the long way, whatever its arguments."""
         return f"kt_more or {compat.UNUSUAL}" + (" or not kt_globals_kept(kt_jit)" if self.globals else "")
 
-    @property
-    def handles(self) -> bool:
-        """Whether only Triton's own launcher can take the arguments apart."""
-        return any(a.part.handle for a in self.arguments)
-
 
 ENTRY = ("kt_kernel", "kt_config", "kt_choice", "kt_slot", "kt_rest", "kt_function", "kt_packed", *compat.DIRECT_NAMES)
 """What an entry of the table holds: Triton's compiled kernel, the tuner's config and the key that it is kept under, the
@@ -180,13 +175,13 @@ def _launch(form: Form, indent: str) -> list[str]:
         + own
         + ")"
     )
-    if form.handles:
-        return [indent + through_triton]
+    scratch = "kt_allocator.get()(kt_x * kt_y * kt_z * kt_scratch_size, kt_align, kt_current_stream(kt_device))"
     direct = compat.direct_call().format(arguments="".join(f"{_passed(a)}, " for a in form.arguments))
     return [
         f"{indent}if kt_launch is None:",
         f"{indent}    {through_triton}",
         f"{indent}else:",
+        f"{indent}    kt_scratch = {scratch} if kt_scratch_size else None",
         f"{indent}    {direct}",
     ]
 

