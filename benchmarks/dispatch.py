@@ -1,10 +1,10 @@
 """Times a tuned kernel's call on the host: kerntune beside ``triton.autotune``, Inductor and plain ``@triton.jit``.
 
-Run ``python benchmarks/dispatch.py benchmarks/results/dispatch_h200.json`` on a machine with a GPU. Kernels are tiny, so
-that the GPU is never waited for; each figure is the median over repeats of the time of a call in a loop of 2000, the
+Run ``python benchmarks/dispatch.py benchmarks/results/dispatch_h200.json`` on a machine with a GPU. Kernels are tiny,
+so that the GPU is never waited for; each figure is the median over repeats of the time of a call in a loop of 2000, the
 sides taking turns within a repeat. ``driver`` is Triton's C launcher alone with arguments made ready: nothing in Python
-that launches through it can be faster. ``inductor`` is ``CachingAutotuner.run`` of a compiled pointwise function with as
-many arguments. A warm start is a fresh process whose first call finds the winner (and its binary) on disk, beyond a
+that launches through it can be faster. ``inductor`` is ``CachingAutotuner.run`` of a compiled pointwise function with
+as many tensors. A warm start is a fresh process whose first call finds the winner (and its binary) on disk, beyond a
 process that launches the same config of the same kernel plainly, its binary cached too; imports are done before.
 """
 
