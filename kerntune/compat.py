@@ -307,6 +307,17 @@ def launch_surroundings(jit: Any) -> dict[str, Any] | None:
     }
 
 
+def heuristic_layers(fn: Any) -> tuple[list[Any], Any]:
+    """``@triton.heuristics`` between a tuner and its kernel, as names and functions, outermost first; the kernel."""
+    from triton.runtime.autotuner import Heuristics
+
+    layers: list[Any] = []
+    while type(fn) is Heuristics and "run" not in vars(fn):
+        layers.append((fn.arg_names, fn.values))
+        fn = fn.fn
+    return layers, fn
+
+
 def launch_settings() -> tuple[dict[str, Any], dict[str, Any]]:
     """What somebody set of Triton's knobs that a launch depends on."""
     from triton import knobs

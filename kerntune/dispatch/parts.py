@@ -33,11 +33,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a tuner's choice depends on beyond types: parameters whose exact value counts, and whether the shapes and
-    strides of all tensors do."""
+    """What is looked up: a tuner's choice depends on types, on parameters whose ``exact`` value counts, and perhaps on
+    the ``layouts`` (shapes and strides) of all tensors; with it the ``binary``, unless that is decided later."""
 
     exact: Collection[str] = ()
     layouts: bool = False
+    binary: bool = True
 
 
 def part_of(value: Any, param: Any, variable: str, needs: Needs) -> Part | None:
@@ -53,11 +54,11 @@ def part_of(value: Any, param: Any, variable: str, needs: Needs) -> Part | None:
     if value.__class__ in (bool, float):
         return _scalar(value.__class__.__name__, variable, exact)
     if value.__class__ is int:
-        return _integer(value, variable, exact)
+        return _integer(value, variable, exact) if needs.binary else _scalar("int", variable, exact)
     if all(hasattr(value, name) for name in ("data_ptr", "dtype", "get_device")):
-        return _tensor(variable, exact, needs.layouts)
+        return _tensor(variable, exact, needs)
     if all(hasattr(value, name) for name in ("base", "block_shape", "strides")) and not exact:
-        return _descriptor(value, variable)
+        return _descriptor(value, variable, needs.binary)
     return None
 
 
@@ -89,34 +90,32 @@ def _range_of(value: int, variable: str) -> tuple[str, str]:
     return "u64", f"{variable} > {I64[1]}"
 
 
-def _tensor(variable: str, exact: bool, layouts: bool) -> Part | None:
+def _tensor(variable: str, exact: bool, needs: Needs) -> Part | None:
     """Its element type and place; alignment is told of all pointers together."""
-    if exact and not layouts:
+    if exact and not needs.layouts:
         return None
+    here = (f"{variable}.get_device() == kt_device",)
+    items = (f"{variable}.dtype", *((f"{variable}.shape", f"{variable}.stride()") if needs.layouts else ()))
+    if not needs.binary:
+        return Part("tensor", tests=here, items=items)
     pointer = f"{variable}_at"
-    return Part(
-        "tensor",
-        setup=(f"{pointer} = {variable}.data_ptr()",),
-        tests=(f"{variable}.get_device() == kt_device",),
-        items=(f"{variable}.dtype", *((f"{variable}.shape", f"{variable}.stride()") if layouts else ())),
-        value=pointer,
-        pointer=pointer,
-    )
+    setup = (f"{pointer} = {variable}.data_ptr()",)
+    return Part("tensor", setup=setup, tests=here, items=items, value=pointer, pointer=pointer)
 
 
 DESCRIPTOR_FIELDS = frozenset({"base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32"})
 """Of a host-side descriptor; a class with more may compile differently for it."""
 
 
-def _descriptor(value: Any, variable: str) -> Part | None:
+def _descriptor(value: Any, variable: str, binary: bool) -> Part | None:
+    """Its class, and for the binary its element type and block; a hook may change the block first."""
     if value.__class__.__name__ != "TensorDescriptor" or not set(vars(value)) <= DESCRIPTOR_FIELDS:
         return None
-    return Part(
-        "descriptor",
-        tests=(f"{variable}.base.get_device() == kt_device",),
-        items=(f"{variable}.__class__", f"{variable}.base.dtype", f"tuple({variable}.block_shape)"),
-        value=variable,
-    )
+    here = (f"{variable}.base.get_device() == kt_device",)
+    items: tuple[str, ...] = (f"{variable}.__class__",)
+    if binary:
+        items += (f"{variable}.base.dtype", f"tuple({variable}.block_shape)")
+    return Part("descriptor", tests=here, items=items, value=variable)
 
 
 def _constexpr(value: Any, variable: str) -> Part | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any, NamedTuple
 
 from kerntune import compat
 from kerntune.dispatch.parts import Needs, absent_part, part_of
 from kerntune.dispatch.source import Argument, Form, front_text, key_text, make, parameters_of
+from kerntune.dispatch.stage import Fixed, Stage
 
 MAX_ENTRIES = 4096
 """Of one form; a key argument with ever new values must not fill the memory. All are dropped, and found again."""
@@ -59,12 +60,14 @@ class LaunchPath:
     def __init__(self, tuner: Any, slow: Slow, needs: Needs) -> None:
         self._tuner, self._slow, self._needs = tuner, slow, needs
         self._forms: dict[Any, list[Prepared]] = {}
+        self._stages: dict[int, Stage] = {}
         self.front: Callable[..., Any] = self._first
 
     def drop(self) -> None:
         """Forget all prepared launches."""
         self.front = self._first
         self._forms.clear()
+        self._stages.clear()
 
     def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self._launch(grid, args, self._in_order(kwargs))
@@ -92,8 +95,6 @@ class LaunchPath:
 
     def _learn(self, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Make the launch that was just done one that is prepared, if it can be."""
-        if ran.config.pre_hook is not None:
-            return
         prepared = self._prepared(args, kwargs)
         key = None if prepared is None else prepared.key(*args, **kwargs)
         entry = None if prepared is None or key is None else self._entry(prepared.form, ran, args, kwargs)
@@ -114,8 +115,7 @@ class LaunchPath:
         for prepared in list(known):
             if prepared.form == form and prepared.settings == settings:
                 return prepared
-            if prepared.form == form:
-                known.remove(prepared)
+        known[:] = [prepared for prepared in known if prepared.form != form]
         if len(self._forms) > MAX_FORMS:
             self.drop()
             known = self._forms.setdefault(_classes(args, kwargs), [])
@@ -125,7 +125,7 @@ class LaunchPath:
         return written
 
     def _write(self, form: Form) -> Prepared | None:
-        jit = self._tuner.fn
+        _, jit = compat.heuristic_layers(self._tuner.fn)
         surroundings = compat.launch_surroundings(jit)
         if surroundings is None:
             return None
@@ -133,6 +133,7 @@ class LaunchPath:
         names = {
             **surroundings,
             "kt_tuner": self._tuner,
+            "kt_fn": self._tuner.fn,
             "kt_table": table,
             "kt_absent": ABSENT,
             "kt_miss": self._miss,
@@ -143,12 +144,13 @@ class LaunchPath:
         return Prepared(form, compat.launch_settings(), front, key, table)
 
     def _form(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Form | None:
-        jit = self._tuner.fn
+        layers, jit = compat.heuristic_layers(self._tuner.fn)
         params = parameters_of(jit) if hasattr(jit, "params") else None
         if params is None or len(args) > len(params) or not set(kwargs) <= {p.name for p in params}:
             return None
         single = len(self._tuner.configs) == 1
-        needs = Needs() if single else self._needs
+        staged = bool(layers) or any(config.pre_hook is not None for config in self._tuner.configs)
+        needs = replace(Needs() if single else self._needs, binary=not staged)
         arguments = []
         for i, param in enumerate(params):
             variable = f"kt_{i}" if i < len(args) else param.name
@@ -159,21 +161,32 @@ class LaunchPath:
             if part is None:
                 return None
             arguments.append(Argument(param.name, variable, part, param.is_constexpr))
-        return Form(
-            len(args), tuple(kwargs), tuple(arguments), single, compat.device_text(), bool(jit.used_global_vals)
-        )
+        device, checks = compat.device_text(), bool(jit.used_global_vals)
+        return Form(len(args), tuple(kwargs), tuple(arguments), single, staged, device, checks)
 
     def _entry(self, form: Form, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """What a launch needs that the call doesn't bring (:data:`~kerntune.dispatch.source.ENTRY`)."""
         tuner, kernel = self._tuner, ran.result
         named = dict(zip(tuner.arg_names, args, strict=False))
         choice = None if form.single else compat.autotuner_key(tuner, named, kwargs)
-        slot = _slot_of(tuner.fn, kernel)
-        rest = _rest(form, tuner.fn, ran.config)
-        if slot is None or rest is None or not (form.single or tuner.cache.get(choice) is ran.config):
+        if not (form.single or tuner.cache.get(choice) is ran.config):
+            return None
+        if form.staged:
+            return (self._stage(ran.config), ran.config, choice)
+        slot, rest = _slot_of(tuner.fn, kernel), _rest(form, tuner.fn, ran.config)
+        if slot is None or rest is None:
             return None
         launcher = compat.direct_values(kernel) or (None,) * len(compat.DIRECT_NAMES)
         return (kernel, ran.config, choice, slot, rest, kernel.function, kernel.packed_metadata, *launcher)
+
+    def _stage(self, config: Any) -> Stage:
+        if id(config) not in self._stages:
+            layers, jit = compat.heuristic_layers(self._tuner.fn)
+            words = config.all_kwargs()
+            fixed = Fixed(jit, words)
+            path = LaunchPath(fixed, lambda args, kwargs: Ran(fixed.run(args, kwargs), fixed.best_config), Needs())
+            self._stages[id(config)] = Stage(config, layers, self._tuner.arg_names, path, words)
+        return self._stages[id(config)]
 
 
 def _classes(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:

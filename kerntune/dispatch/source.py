@@ -49,6 +49,9 @@ class Form:
     keywords: tuple[str, ...]
     arguments: tuple[Argument, ...]
     single: bool = False
+    staged: bool = False
+    """Whether the config's hook or heuristics run first: an entry then is a ``Stage``, and says nothing of a binary."""
+
     device: str = "kt_current_device()"
     globals: bool = False
     """Whether the kernel was compiled with globals whose values Triton checks at every launch."""
@@ -64,6 +67,10 @@ ENTRY = ("kt_kernel", "kt_config", "kt_choice", "kt_slot", "kt_rest", "kt_functi
 kernel's key in Triton's own cache, values of the parameters that calls leave out, and how to launch."""
 
 
+STAGED_ENTRY = ("kt_stage", "kt_config", "kt_choice")
+"""The same of a staged form."""
+
+
 def front_text(form: Form) -> str:
     """The function ``kt_front(grid, *args, **kwargs)``."""
     return "\n".join(
@@ -73,12 +80,10 @@ def front_text(form: Form) -> str:
             f"    if not ({form.unusual}):",
             *_looked_up(form, "        ", "kt_entry = kt_table.get({key})"),
             "    if kt_entry is not None:",
-            f"        {', '.join(ENTRY)} = kt_entry",
+            f"        {', '.join(STAGED_ENTRY if form.staged else ENTRY)} = kt_entry",
             f"        if {_still(form)}:",
             "            kt_tuner.best_config = kt_config",
-            *_grid(form, "            "),
-            *_launch(form, "            "),
-            "            return kt_kernel",
+            *(_handed_on(form, "            ") if form.staged else _launched(form, "            ")),
             "        kt_table.clear()",
             f"    return kt_miss(kt_grid, ({_positional(form)}), {{{_named(form)}**kt_more}})",
             "",
@@ -147,10 +152,19 @@ def _still(form: Form) -> str:
     """Whether an entry is what the long way would come to: nobody emptied or changed the tuner's or Triton's caches."""
     chosen = "len(kt_tuner.configs) == 1 and kt_tuner.configs[0] is kt_config" if form.single else ""
     chosen = chosen or "kt_tuner.cache.get(kt_choice) is kt_config"
-    return (
-        f"{chosen} and kt_tuner.fn is kt_jit"
-        " and kt_jit.device_caches.get(kt_device, kt_no_cache)[0].get(kt_slot) is kt_kernel"
-    )
+    chosen += " and kt_tuner.fn is kt_fn"
+    if form.staged:
+        return chosen
+    return f"{chosen} and kt_jit.device_caches.get(kt_device, kt_no_cache)[0].get(kt_slot) is kt_kernel"
+
+
+def _handed_on(form: Form, indent: str) -> list[str]:
+    args = "".join(f"{PREFIX}{i}, " for i in range(form.positional))
+    return [f"{indent}return kt_stage.launch(kt_grid, ({args}), {{{_named(form)}}})"]
+
+
+def _launched(form: Form, indent: str) -> list[str]:
+    return [*_grid(form, indent), *_launch(form, indent), f"{indent}return kt_kernel"]
 
 
 def _grid(form: Form, indent: str) -> list[str]:

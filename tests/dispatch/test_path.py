@@ -277,6 +277,73 @@ def test_descriptors_are_left_to_tritons_launcher(cuda: FakeCuda, slow: list[Any
     assert len({x.function for x in cuda.launches}) == 2
 
 
+# hooks and heuristics
+
+
+def test_a_configs_hook_sees_what_triton_shows_it(cuda: FakeCuda, slow: list[Any]) -> None:
+    seen: list[dict[str, Any]] = []
+    configs = [triton.Config({"BLOCK": b}, pre_hook=seen.append) for b in BLOCKS]
+    kernel = kerntune.autotune(configs, key=["n"])(make())
+    named = dict(zip(kernel.arg_names, args(), strict=False))
+    for _ in range(4):
+        config = choose(kernel, args(), {"MODE": "a"})
+        kernel[(4,)](*args(), MODE="a")
+        assert kernel.best_config is config
+    assert len(slow) == 2, "one for the tuner, one for the kernel itself"
+    assert seen == [{**named, "grid": (4,), "warmup": False, "MODE": "a", **config.all_kwargs()}] * 4
+    assert len({repr(x) for x in cuda.launches}) == 1
+    assert len(cuda.launches) == 4
+
+
+def test_a_hook_may_change_a_descriptors_block(cuda: FakeCuda, slow: list[Any]) -> None:
+    def hook(named: dict[str, Any]) -> None:
+        named["x"].block_shape = [named["BLOCK"], 64]
+
+    configs = [triton.Config({"BLOCK": b}, pre_hook=hook) for b in (16, 32)]
+    kernel = kerntune.autotune(configs, key=["n"])(make())
+    for _ in range(3):
+        for n in (1, 2, 3, 4):
+            given = args(x=descriptor(64), n=n)
+            call(kernel, *given)
+            block = choose(kernel, given, {}).kwargs["BLOCK"]
+            assert cuda.launches[-1].arguments[0].block_shape == [block, 64]
+    assert all("[64" not in kernel.src.signature["x"] for kernel in cuda.compiled)
+    tuners = [s for s in slow if hasattr(s[0].config, "kwargs")]
+    assert len(tuners) == 4, "one for each value of the key"
+
+
+def test_heuristics_are_asked_at_every_launch(cuda: FakeCuda, slow: list[Any]) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def wide(named: dict[str, Any]) -> bool:
+        seen.append(dict(named))
+        return bool(named["factor"] > 5)
+
+    inner = triton.heuristics({"WIDE": wide})(triton.heuristics({"MODE": lambda named: str(named["WIDE"])})(make()))
+    kernel = kerntune.autotune([triton.Config({"BLOCK": b}) for b in BLOCKS], key=["n"])(inner)
+    for factor in (1.0, 9.0, 2.0, 8.0):
+        given = (X, Y, 64, factor)
+        choose(kernel, given, {})
+        kernel[(4,)](*given)
+    assert [x.function for x in cuda.launches] == [1000, 1001, 1000, 1001]
+    assert len([s for s in slow if hasattr(s[0].config, "kwargs")]) == 1
+    assert all(s == {**seen[0], "factor": s["factor"]} for s in seen)
+    assert len(seen) == 4
+
+
+def test_a_stage_sees_another_winner(cuda: FakeCuda) -> None:
+    configs = [triton.Config({"BLOCK": b}, pre_hook=lambda named: None) for b in BLOCKS]
+    kernel = kerntune.autotune(configs, key=["n"])(make())
+    call(kernel, *args())
+    (key,) = kernel.cache
+    blocks = []
+    for config in configs:
+        kernel.cache[key] = config
+        for _ in range(2):
+            kernel[lambda meta: blocks.append(meta["BLOCK"]) or (1,)](*args())
+    assert blocks == [64, 64, 128, 128, 256, 256]
+
+
 # when the long way must be taken
 
 
