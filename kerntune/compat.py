@@ -332,11 +332,11 @@ def _file_of_jit() -> str:
     return str(JITFunction.__init__.__code__.co_filename)
 
 
-def device_text() -> str:
-    """An expression for torch's current device in a prepared launch; asking is dear, and one device is always 0."""
+def has_one_device() -> bool:
+    """Whether torch sees but one GPU, number 0: then no launch need ask which one is current, which is dear."""
     import torch
 
-    return "0" if torch.cuda.device_count() == 1 else "kt_current_device()"
+    return int(torch.cuda.device_count()) == 1
 
 
 def is_compiled_kernel(value: Any) -> bool:

@@ -39,6 +39,12 @@ class Needs:
     exact: Collection[str] = ()
     layouts: bool = False
     binary: bool = True
+    one_device: bool = False
+    """Whether the machine has but one, so that a tensor on any is on the current one."""
+
+    def here(self, variable: str) -> str:
+        """The test that a tensor is on the current device."""
+        return f"{variable}.is_cuda" if self.one_device else f"{variable}.get_device() == kt_device"
 
 
 def part_of(value: Any, param: Any, variable: str, needs: Needs) -> Part | None:
@@ -58,7 +64,7 @@ def part_of(value: Any, param: Any, variable: str, needs: Needs) -> Part | None:
     if all(hasattr(value, name) for name in ("data_ptr", "dtype", "get_device")):
         return _tensor(variable, exact, needs)
     if all(hasattr(value, name) for name in ("base", "block_shape", "strides")) and not exact:
-        return _descriptor(value, variable, needs.binary)
+        return _descriptor(value, variable, needs)
     return None
 
 
@@ -94,7 +100,7 @@ def _tensor(variable: str, exact: bool, needs: Needs) -> Part | None:
     """Its element type and place; alignment is told of all pointers together."""
     if exact and not needs.layouts:
         return None
-    here = (f"{variable}.get_device() == kt_device",)
+    here = (needs.here(variable),)
     items = (f"{variable}.dtype", *((f"{variable}.shape", f"{variable}.stride()") if needs.layouts else ()))
     if not needs.binary:
         return Part("tensor", tests=here, items=items)
@@ -107,13 +113,13 @@ DESCRIPTOR_FIELDS = frozenset({"base", "shape", "strides", "block_shape", "paddi
 """Of a host-side descriptor; a class with more may compile differently for it."""
 
 
-def _descriptor(value: Any, variable: str, binary: bool) -> Part | None:
+def _descriptor(value: Any, variable: str, needs: Needs) -> Part | None:
     """Its class, and for the binary its element type and block; a hook may change the block first."""
     if value.__class__.__name__ != "TensorDescriptor" or not set(vars(value)) <= DESCRIPTOR_FIELDS:
         return None
-    here = (f"{variable}.base.get_device() == kt_device",)
+    here = (needs.here(f"{variable}.base"),)
     items: tuple[str, ...] = (f"{variable}.__class__",)
-    if binary:
+    if needs.binary:
         items += (f"{variable}.base.dtype", f"tuple({variable}.block_shape)")
     return Part("descriptor", tests=here, items=items, value=variable)
 

@@ -150,7 +150,8 @@ class LaunchPath:
             return None
         single = len(self._tuner.configs) == 1
         staged = bool(layers) or any(config.pre_hook is not None for config in self._tuner.configs)
-        needs = replace(Needs() if single else self._needs, binary=not staged)
+        one = compat.has_one_device()
+        needs = replace(Needs() if single else self._needs, binary=not staged, one_device=one)
         arguments = []
         for i, param in enumerate(params):
             variable = f"kt_{i}" if i < len(args) else param.name
@@ -161,8 +162,7 @@ class LaunchPath:
             if part is None:
                 return None
             arguments.append(Argument(param.name, variable, part, param.is_constexpr))
-        device, checks = compat.device_text(), bool(jit.used_global_vals)
-        return Form(len(args), tuple(kwargs), tuple(arguments), single, staged, device, checks)
+        return Form(len(args), tuple(kwargs), tuple(arguments), single, staged, one, bool(jit.used_global_vals))
 
     def _entry(self, form: Form, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """What a launch needs that the call doesn't bring (:data:`~kerntune.dispatch.source.ENTRY`)."""

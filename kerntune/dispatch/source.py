@@ -41,8 +41,8 @@ class Argument:
 class Form:
     """How a call looks: ``positional`` arguments come by position, ``keywords`` by name, in this order.
 
-    ``arguments`` are all parameters in the kernel's order; ``single`` says that there is but one config; ``device`` is
-    an expression for torch's current device.
+    ``arguments`` are all parameters in the kernel's order; ``single`` says that there is but one config,
+    ``one_device`` that there is but one GPU.
     """
 
     positional: int
@@ -52,7 +52,7 @@ class Form:
     staged: bool = False
     """Whether the config's hook or heuristics run first: an entry then is a ``Stage``, and says nothing of a binary."""
 
-    device: str = "kt_current_device()"
+    one_device: bool = False
     globals: bool = False
     """Whether the kernel was compiled with globals whose values Triton checks at every launch."""
 
@@ -141,9 +141,10 @@ def _looked_up(form: Form, indent: str, then: str) -> list[str]:
         each = "".join(f"{p} & {ALIGNED} == 0, " for p in pointers)
         lines.append(f"if kt_ragged: kt_ragged = ({each})")
         items.append("kt_ragged")
-    lines.insert(0, f"kt_device = {form.device}")
+    lines.insert(0, "kt_device = " + ("0" if form.one_device else "kt_current_device()"))
+    decisive = items if form.one_device else ["kt_device", *items]
     lines.append(f"if {' and '.join(tests) or 'True'}:")
-    lines.append("    " + then.format(key=f"({''.join(f'{i}, ' for i in ('kt_device', *items))})"))
+    lines.append("    " + then.format(key=f"({''.join(f'{i}, ' for i in decisive)})"))
     tried = [f"{indent}try:", *(f"{indent}    {line}" for line in lines), f"{indent}except Exception:"]
     return [*tried, f"{indent}    pass"]
 

@@ -36,6 +36,10 @@ class FakeTensor:
     def get_device(self) -> int:
         return self.device
 
+    @property
+    def is_cuda(self) -> bool:
+        return self.device >= 0
+
     def stride(self) -> tuple[int, ...]:
         return self.strides
 
@@ -108,7 +112,7 @@ def pointer(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def fake_cuda() -> Iterator[FakeCuda]:
+def fake_cuda(devices: int = 2) -> Iterator[FakeCuda]:
     """Triton launches on this meanwhile."""
     cuda, before = FakeCuda(), driver._active
     fake = SimpleNamespace(
@@ -125,6 +129,6 @@ def fake_cuda() -> Iterator[FakeCuda]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "_active", fake)
         patch.setattr(JITFunction, "_do_compile", compile_)
-        patch.setattr(torch.cuda, "device_count", lambda: 0)
+        patch.setattr(torch.cuda, "device_count", lambda: devices)
         yield cuda
     driver._active = before

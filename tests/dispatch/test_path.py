@@ -126,9 +126,9 @@ def calls(draw: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
 
 @settings(max_examples=60)
-@given(st.lists(calls(), min_size=1, max_size=6), st.booleans())
-def test_it_launches_what_triton_would(sequence: Any, single: bool) -> None:
-    with fake_cuda() as cuda:
+@given(st.lists(calls(), min_size=1, max_size=6), st.booleans(), st.integers(1, 2))
+def test_it_launches_what_triton_would(sequence: Any, single: bool, devices: int) -> None:
+    with fake_cuda(devices) as cuda:
         kernel = tuned(blocks=(64,) if single else BLOCKS)
         for grid, values, words in sequence * 2:
             expected = as_triton_does(kernel, grid, values, words)
@@ -222,9 +222,12 @@ def test_each_device_has_its_own_binary(cuda: FakeCuda, slow: list[Any]) -> None
     assert [x.function for x in cuda.launches] == [1000, 1001] * 3
 
 
-@pytest.mark.parametrize("device", [1, -1])
-def test_tensors_that_live_elsewhere_are_tritons_to_judge(cuda: FakeCuda, slow: list[Any], device: int) -> None:
+@pytest.mark.parametrize(("devices", "device"), [(2, 1), (2, -1), (1, -1)])
+def test_tensors_that_live_elsewhere_are_tritons_to_judge(
+    cuda: FakeCuda, slow: list[Any], monkeypatch: pytest.MonkeyPatch, devices: int, device: int
+) -> None:
     """Triton's launcher asks the driver whether the address can be used; we would pass it unasked."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
     kernel = tuned()
     call(kernel, *args())
     for _ in range(2):
