@@ -192,7 +192,7 @@ def _path(tuner: Any, slow: Callable[..., Ran]) -> LaunchPath:
 
 def _drop_paths() -> None:
     for tuner in list(_prepared):
-        tuner.__dict__.pop(PATH).drop()
+        tuner.__dict__.pop(PATH).retire()
     _prepared.clear()
 
 

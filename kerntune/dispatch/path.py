@@ -64,10 +64,18 @@ class LaunchPath:
         self.front: Callable[..., Any] = self._first
 
     def drop(self) -> None:
-        """Forget all prepared launches."""
+        """Forget all prepared launches, also those that somebody holds (``launch = kernel[grid]``)."""
         self.front = self._first
+        for prepared in [p for several in list(self._forms.values()) for p in several]:
+            prepared.table.clear()
         self._forms.clear()
         self._stages.clear()
+
+    def retire(self) -> None:
+        """Forget all, and from now on leave each call to the tuner's ``run``, whatever that is by then."""
+        tuner = self._tuner
+        self._slow = lambda args, kwargs: Ran(tuner.run(*args, **kwargs))
+        self.drop()
 
     def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self._launch(grid, args, self._in_order(kwargs))
