@@ -259,10 +259,8 @@ def direct_values(kernel: Any) -> tuple[Any, ...] | None:
 
     That is where it is instrumented, isn't CUDA's, or is of a series whose launcher isn't known.
     """
-    from triton.backends.nvidia.driver import CudaLauncher
-
     launcher = kernel.run
-    if triton_series() not in _DIRECT_CALLS or type(launcher) is not CudaLauncher:
+    if triton_series() not in _DIRECT_CALLS or type(launcher).__name__ != "CudaLauncher":
         return None
     if launcher.profile_scratch_size or getattr(launcher, "gsan_enabled", False):
         return None
@@ -290,6 +288,8 @@ def launch_surroundings(jit: Any) -> dict[str, Any] | None:
     if knobs.runtime.debug or knobs.runtime.add_stages_inspection_hook or knobs.compilation.instrumentation_mode:
         return None
     active = driver.active
+    if active.get_current_target().backend != "cuda":  # HIP also compiles by the tensors' sizes
+        return None
     return {
         "kt_JITFunction": JITFunction,
         "kt_run": run,

@@ -25,10 +25,10 @@ from tests.dispatch.fake_driver import FakeCuda, FakeTensor, Launched, fake_cuda
 BLOCKS = (64, 128, 256)
 
 
-def make() -> Any:
+def make(**options: Any) -> Any:
     """A new kernel each time, with caches of its own."""
 
-    @triton.jit
+    @triton.jit(**options)
     def kernel(x, y, n, factor, WIDE: tl.constexpr, BLOCK: tl.constexpr, extra=3, MODE: tl.constexpr = "plain"):
         pass
 
@@ -125,11 +125,30 @@ def calls(draw: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     return draw(grids), tuple(v for _, v in items[:positional]), words
 
 
-@settings(max_examples=60)
-@given(st.lists(calls(), min_size=1, max_size=6), st.booleans(), st.integers(1, 2))
-def test_it_launches_what_triton_would(sequence: Any, single: bool, devices: int) -> None:
+def annotated() -> Any:
+    @triton.jit
+    def kernel(
+        x: tl.const, y, n: tl.int64, factor: tl.float32, WIDE: tl.constexpr, BLOCK: tl.constexpr, extra: tl.uint8 = 3,
+        MODE: tl.constexpr = "plain",
+    ):  # fmt: skip
+        pass
+
+    return kernel
+
+
+KERNELS = [
+    make,
+    lambda: make(do_not_specialize=["n", "y"]),
+    lambda: make(do_not_specialize_on_alignment=["n", "x"], debug=True),
+    annotated,
+]
+
+
+@settings(max_examples=80)
+@given(st.lists(calls(), min_size=1, max_size=6), st.booleans(), st.integers(1, 2), st.sampled_from(KERNELS))
+def test_it_launches_what_triton_would(sequence: Any, single: bool, devices: int, jit: Callable[[], Any]) -> None:
     with fake_cuda(devices) as cuda:
-        kernel = tuned(blocks=(64,) if single else BLOCKS)
+        kernel = tuned(jit(), blocks=(64,) if single else BLOCKS)
         for grid, values, words in sequence * 2:
             expected = as_triton_does(kernel, grid, values, words)
             result = call(kernel, *values, grid=grid, **words)
