@@ -15,7 +15,7 @@ import kerntune
 from kerntune.backend.probe import has_cuda
 from kerntune.dispatch import path as module
 
-pytestmark = pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")]
 
 N = 1000
 
