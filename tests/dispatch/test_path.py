@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -46,7 +47,7 @@ def choose(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Put a winner for a call into the tuner's cache, if there is none."""
     ordered = {name: kwargs[name] for name in kernel.arg_names if name in kwargs}
     key = compat.autotuner_key(kernel, dict(zip(kernel.arg_names, args, strict=False)), ordered)
-    pick = kernel.configs[hash(repr(key[0])) % len(kernel.configs)]
+    pick = kernel.configs[zlib.crc32(repr(key[0]).encode()) % len(kernel.configs)]
     return kernel.cache.setdefault(key, pick)
 
 
@@ -144,18 +145,75 @@ KERNELS = [
 ]
 
 
-@settings(max_examples=80)
+def compare(cuda: FakeCuda, kernel: Any, grid: Any, values: tuple[Any, ...], words: dict[str, Any]) -> None:
+    """One call both ways, Triton's first: it compiles."""
+    expected = as_triton_does(kernel, grid, values, words)
+    result = call(kernel, *values, grid=grid, **words)
+    ours, theirs = cuda.launches.pop(), cuda.launches.pop()
+    assert repr(ours) == repr(theirs), "repr: 0.0 and -0.0, True and 1 are told apart"
+    assert result is expected
+    assert kernel.best_config is choose(kernel, values, words)
+
+
+@settings(max_examples=60)
 @given(st.lists(calls(), min_size=1, max_size=6), st.booleans(), st.integers(1, 2), st.sampled_from(KERNELS))
 def test_it_launches_what_triton_would(sequence: Any, single: bool, devices: int, jit: Callable[[], Any]) -> None:
     with fake_cuda(devices) as cuda:
         kernel = tuned(jit(), blocks=(64,) if single else BLOCKS)
         for grid, values, words in sequence * 2:
-            expected = as_triton_does(kernel, grid, values, words)
-            result = call(kernel, *values, grid=grid, **words)
-            ours, theirs = cuda.launches.pop(), cuda.launches.pop()
-            assert repr(ours) == repr(theirs), "repr: 0.0 and -0.0, True and 1 are told apart"
-            assert result is expected
-            assert kernel.best_config is (kernel.configs[0] if single else choose(kernel, values, words))
+            compare(cuda, kernel, grid, values, words)
+
+
+CHOICES = {"x": tensors, "y": tensors | st.none(), "n": whole, "factor": whole, "WIDE": constants, "extra": whole}
+
+
+@settings(max_examples=60)
+@given(st.data(), st.booleans(), st.integers(1, 2), st.sampled_from(KERNELS))
+def test_it_tells_neighbours_apart_as_triton_does(
+    data: st.DataObject, single: bool, devices: int, jit: Callable[[], Any]
+) -> None:
+    """Calls that differ in one argument: what one prepares is the other's temptation."""
+    base = {name: data.draw(values, label=name) for name, values in CHOICES.items()}
+    varied = data.draw(st.lists(st.sampled_from(sorted(CHOICES)), min_size=4, max_size=12), label="varied")
+    neighbours = [{**base, name: data.draw(CHOICES[name], label=name)} for name in varied]
+    with fake_cuda(devices) as cuda:
+        kernel = tuned(jit(), blocks=(64,) if single else BLOCKS)
+        for words in (base, *neighbours) * 2:
+            values = [words[name] for name in ("x", "y", "n", "factor", "WIDE")]
+            compare(cuda, kernel, (1,), tuple(values), {"extra": words["extra"]})
+
+
+PAIRS: list[tuple[str, Any, Any]] = [
+    ("factor", 1, 17), ("factor", 17, 32), ("factor", 32, 2**31), ("factor", 5, 2**31 + 5), ("factor", 5, -(2**31) - 3),
+    ("factor", 2**63 - 1, 2**63 + 1), ("factor", 1.0, 1), ("factor", True, 1), ("factor", None, 0),
+    ("x", FakeTensor(16), FakeTensor(8)), ("x", FakeTensor(16), FakeTensor(16, torch.int32)),
+    ("y", FakeTensor(16), None), ("y", FakeTensor(4), FakeTensor(0)), ("WIDE", "a", "b"), ("WIDE", 1.0, 2.0),
+    ("WIDE", tl.float16, tl.float32), ("WIDE", 0, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "one", "other"), PAIRS)
+def test_pairs_that_compile_differently(cuda: FakeCuda, slow: list[Any], name: str, one: Any, other: Any) -> None:
+    kernel = tuned()
+    for _ in range(3):
+        for value in (one, other):
+            call(kernel, *args(**{name: value}))
+    assert [x.function for x in cuda.launches] == [1000, 1001] * 3
+    assert len(slow) == 2
+
+
+def test_configs_set_parameters_that_have_defaults(cuda: FakeCuda, slow: list[Any]) -> None:
+    configs = [triton.Config({"BLOCK": 64, "extra": e, "MODE": m}) for e, m in ((5, "a"), (7, "b"))]
+    kernel = kerntune.autotune(configs, key=["n"])(make())
+    seen: list[dict[str, Any]] = []
+    for n in (1, 2, 3, 4) * 2:
+        extra = choose(kernel, args(n=n), {}).kwargs["extra"]
+        call(kernel, *args(n=n), grid=lambda meta: seen.append(meta) or (meta["extra"],))
+        assert cuda.launches[-1].grid == (extra, 1, 1)
+        assert cuda.launches[-1].arguments[-1] == extra
+        assert seen[-1]["MODE"] == ("a" if extra == 5 else "b")
+    assert len({m["MODE"] for m in seen}) == 2, "both configs win for some"
+    assert len(slow) == 4
 
 
 def test_the_second_launch_goes_past_triton(cuda: FakeCuda, slow: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
