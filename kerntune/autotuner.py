@@ -82,9 +82,15 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
     def __getitem__(self, grid: Any) -> Any:
         """``kernel[grid](...)``. A grid is a tuple, or a function of the arguments and the winner's meta-parameters."""
-        if type(self).run is _RUN and "run" not in self.__dict__:
-            return partial(self._path.front, grid)
-        return super().__getitem__(grid)
+        if "run" in self.__dict__:
+            return super().__getitem__(grid)
+        return partial(self._path.front, grid)
+
+    def __init_subclass__(cls, **words: Any) -> None:
+        """A class with another ``run`` gets all its calls there, as with Triton's."""
+        super().__init_subclass__(**words)
+        if cls.run is not Autotuner.run and cls.__getitem__ is Autotuner.__getitem__:
+            cls.__getitem__ = TritonAutotuner.__getitem__  # type: ignore[method-assign]
 
     def needs(self) -> Needs:
         """What a winner depends on beside the arguments' types."""
@@ -130,9 +136,6 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
             named[name].copy_(copy)
         self.restore_copies = {}
 
-
-_RUN = Autotuner.run
-"""Calls of a tuner with another one, by its class or its own, must all go there."""
 
 STANDS_FOR: dict[Callable[..., Any], Callable[..., Any]] = {}
 """What ``install()`` put in the place of Triton's ``run``, and what was there: the way back for where nothing runs."""

@@ -226,11 +226,10 @@ def triton_config(config: Any) -> Any:
 # the launch path
 
 UNUSUAL = (
-    "kt_JITFunction.run is not kt_run or kt_profiler._is_profiler_enabled or kt_enter.calls or kt_exit.calls"
-    " or kt_jit.pre_run_hooks or kt_runtime != kt_runtime_then or kt_compilation != kt_compilation_then"
+    "kt_JITFunction.run is not kt_run or kt_profiler._is_profiler_enabled or kt_entering or kt_leaving or kt_running"
 )
-"""True while a launch must take Triton's own way: something stands in for it (a capture, a tool), a profiler or a hook
-wants to hear of it, or somebody set a knob since. Names are those of :func:`launch_surroundings`."""
+"""True while a launch must take Triton's own way: something stands in for it (a capture, a tool), or a profiler or a
+hook wants to hear of it. Names are those of :func:`launch_surroundings`."""
 
 DIRECT_NAMES = ("kt_launch", "kt_cooperative", "kt_pdl", "kt_annotations", "kt_types", "kt_scratch_size", "kt_align")
 """What :func:`direct_values` gives, under the names that :func:`direct_call` uses. The size is in bytes a block."""
@@ -299,8 +298,9 @@ def launch_surroundings(jit: Any) -> dict[str, Any] | None:
         "kt_compilation_then": dict(vars(knobs.compilation)),
         "kt_profiler": torch.autograd.profiler,
         "kt_jit": jit,
-        "kt_enter": enter,
-        "kt_exit": leave,
+        "kt_entering": enter.calls,
+        "kt_leaving": leave.calls,
+        "kt_running": jit.pre_run_hooks,
         "kt_allocator": _allocation._allocator,
         "kt_current_device": active.get_current_device,
         "kt_current_stream": active.get_current_stream,
@@ -323,6 +323,14 @@ def launch_settings() -> tuple[dict[str, Any], dict[str, Any]]:
     from triton import knobs
 
     return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
+
+
+def settings_changed(settings: tuple[dict[str, Any], dict[str, Any]]) -> str:
+    """The text that is true once a knob was set or reset; what isn't set is quickest to look at."""
+    return " or ".join(
+        f"{name} != {name}_then" if then else name
+        for name, then in zip(("kt_runtime", "kt_compilation"), settings, strict=True)
+    )
 
 
 def _file_of_jit() -> str:

@@ -170,7 +170,8 @@ class LaunchPath:
             if part is None:
                 return None
             arguments.append(Argument(param.name, variable, part, param.is_constexpr))
-        return Form(len(args), tuple(kwargs), tuple(arguments), single, staged, one, bool(jit.used_global_vals))
+        settings, checks = compat.settings_changed(compat.launch_settings()), bool(jit.used_global_vals)
+        return Form(len(args), tuple(kwargs), tuple(arguments), single, staged, one, settings, checks)
 
     def _entry(self, form: Form, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """What a launch needs that the call doesn't bring (:data:`~kerntune.dispatch.source.ENTRY`)."""

@@ -53,13 +53,18 @@ class Form:
     """Whether the config's hook or heuristics run first: an entry then is a ``Stage``, and says nothing of a binary."""
 
     one_device: bool = False
+    settings: str = "False"
+    """True where Triton's knobs aren't as they were when the form was written."""
+
     globals: bool = False
     """Whether the kernel was compiled with globals whose values Triton checks at every launch."""
 
     @property
     def unusual(self) -> str:
         """When the call must take the long way, whatever its arguments."""
-        return f"kt_more or {compat.UNUSUAL}" + (" or not kt_globals_kept(kt_jit)" if self.globals else "")
+        return f"kt_more or {compat.UNUSUAL} or {self.settings}" + (
+            " or not kt_globals_kept(kt_jit)" if self.globals else ""
+        )
 
 
 ENTRY = ("kt_kernel", "kt_config", "kt_choice", "kt_slot", "kt_rest", "kt_function", "kt_packed", *compat.DIRECT_NAMES)

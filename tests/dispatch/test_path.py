@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import weakref
@@ -428,33 +429,41 @@ def test_a_stage_sees_another_winner(cuda: FakeCuda) -> None:
 
 
 def unusual() -> list[Any]:
+    enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+
+    def stands_in(jit: Any, *args: Any, run: Any = JITFunction.run, **kwargs: Any) -> Any:
+        return run(jit, *args, **kwargs)
+
     return [
-        pytest.param(lambda p, k: p.setattr(knobs.runtime, "debug", True), id="debug"),
-        pytest.param(lambda p, k: p.setattr(knobs.compilation, "instrumentation_mode", "x"), id="instrumentation"),
-        pytest.param(lambda p, k: p.setattr(torch.autograd.profiler, "_is_profiler_enabled", True), id="profiler"),
-        pytest.param(lambda p, k: p.setattr(k.fn, "pre_run_hooks", [lambda *a, **w: None]), id="pre_run_hooks"),
-        pytest.param(lambda p, k: p.setattr(knobs.runtime.launch_enter_hook, "calls", [len_of]), id="enter hook"),
-        pytest.param(lambda p, k: p.setattr(knobs.runtime.launch_exit_hook, "calls", [len_of]), id="exit hook"),
-        pytest.param(lambda p, k: p.setattr(knobs.runtime, "launch_exit_hook", len_of), id="bare hook"),
-        pytest.param(
-            lambda p, k: p.setattr(JITFunction, "run", lambda self, *a, run=JITFunction.run, **w: run(self, *a, **w)),
-            id="something stands in",
-        ),
+        pytest.param(lambda p, k, s: p.setattr(knobs.runtime, "debug", True), id="debug"),
+        pytest.param(lambda p, k, s: p.setattr(knobs.compilation, "instrumentation_mode", "x"), id="instrumentation"),
+        pytest.param(lambda p, k, s: p.setattr(torch.autograd.profiler, "_is_profiler_enabled", True), id="profiler"),
+        pytest.param(lambda p, k, s: hooked(k.fn.add_pre_run_hook, k.fn.pre_run_hooks.remove, s), id="run hook"),
+        pytest.param(lambda p, k, s: hooked(enter.add, enter.remove, s), id="enter hook"),
+        pytest.param(lambda p, k, s: hooked(leave.add, leave.remove, s), id="exit hook"),
+        pytest.param(lambda p, k, s: p.setattr(knobs.runtime, "launch_exit_hook", nothing), id="bare hook"),
+        pytest.param(lambda p, k, s: p.setattr(JITFunction, "run", stands_in), id="something stands in"),
     ]
 
 
-def len_of(metadata: Any) -> int:
-    return 0
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """A hook."""
+
+
+def hooked(add: Callable[[Any], None], remove: Callable[[Any], None], stack: contextlib.ExitStack) -> None:
+    """Add a hook, until the stack ends."""
+    add(nothing)
+    stack.callback(remove, nothing)
 
 
 @pytest.mark.parametrize("make_unusual", unusual())
 def test_the_long_way_is_taken_while_something_listens(
-    cuda: FakeCuda, slow: list[Any], monkeypatch: pytest.MonkeyPatch, make_unusual: Callable[[Any, Any], None]
+    cuda: FakeCuda, slow: list[Any], monkeypatch: pytest.MonkeyPatch, make_unusual: Callable[..., None]
 ) -> None:
     kernel = tuned()
     call(kernel, *args())
-    with monkeypatch.context() as patch:
-        make_unusual(patch, kernel)
+    with monkeypatch.context() as patch, contextlib.ExitStack() as stack:
+        make_unusual(patch, kernel, stack)
         call(kernel, *args())
         call(kernel, *args())
     assert len(slow) == 3
