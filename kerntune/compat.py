@@ -253,6 +253,18 @@ def direct_call() -> str:
     return _DIRECT_CALLS.get(triton_series(), "pass  # {arguments}")
 
 
+def direct_order() -> int | None:
+    """The same for the C front: 36 or 39; None where it isn't known."""
+    return {"3.6": 36, "3.9": 39}.get(triton_series())
+
+
+def compile_c(text: str, name: str) -> Any:
+    """A C extension module, compiled and cached by Triton's own helper. Raises what a missing compiler raises."""
+    from triton.runtime.build import compile_module_from_src
+
+    return compile_module_from_src(src=text, name=name)
+
+
 def direct_values(kernel: Any) -> tuple[Any, ...] | None:
     """A compiled kernel's C launcher and what it takes; None where only ``kernel.run`` can launch.
 

@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from kerntune import compat
+from kerntune.dispatch.native import native_front
 from kerntune.dispatch.parts import Needs, absent_part, part_of
 from kerntune.dispatch.source import Argument, Form, front_text, key_text, make, parameters_of
 from kerntune.dispatch.stage import Fixed, Stage
@@ -42,7 +43,7 @@ class Prepared:
 
     form: Form
     settings: Any
-    front: FunctionType
+    front: Callable[..., Any]
     key: FunctionType
     table: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
 
@@ -149,7 +150,8 @@ class LaunchPath:
             "kt_globals_kept": compat.globals_kept,
         }
         front, key = make(front_text(form), "kt_front", names), make(key_text(form), "kt_key", names)
-        return Prepared(form, compat.launch_settings(), front, key, table)
+        quick = native_front(form, front, names) or front
+        return Prepared(form, compat.launch_settings(), quick, key, table)
 
     def _form(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Form | None:
         layers, jit = compat.heuristic_layers(self._tuner.fn)
@@ -170,8 +172,19 @@ class LaunchPath:
             if part is None:
                 return None
             arguments.append(Argument(param.name, variable, part, param.is_constexpr))
-        settings, checks = compat.settings_changed(compat.launch_settings()), bool(jit.used_global_vals)
-        return Form(len(args), tuple(kwargs), tuple(arguments), single, staged, one, settings, checks)
+        settings = compat.launch_settings()
+        return Form(
+            positional=len(args),
+            keywords=tuple(kwargs),
+            arguments=tuple(arguments),
+            single=single,
+            staged=staged,
+            one_device=one,
+            settings=compat.settings_changed(settings),
+            changed_knobs=any(settings),
+            layouts=needs.layouts,
+            globals=bool(jit.used_global_vals),
+        )
 
     def _entry(self, form: Form, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """What a launch needs that the call doesn't bring (:data:`~kerntune.dispatch.source.ENTRY`)."""

@@ -21,6 +21,7 @@ from triton.runtime.jit import JITFunction
 
 import kerntune
 from kerntune import compat
+from kerntune.dispatch import native
 from kerntune.dispatch import path as module
 from tests.dispatch.fake_driver import FakeCuda, FakeTensor, Launched, fake_cuda
 
@@ -52,8 +53,18 @@ def choose(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return kernel.cache.setdefault(key, pick)
 
 
+@pytest.fixture(params=["python", "C"])
+def front(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Both ways that a form is launched. In C, what the Python function is left to do is listed."""
+    if request.param == "python":
+        monkeypatch.setattr(module, "native_front", lambda *args: None)
+    elif native.module() is None:
+        pytest.skip("there is no C compiler")
+    return request.param
+
+
 @pytest.fixture
-def cuda() -> Iterator[FakeCuda]:
+def cuda(front: str) -> Iterator[FakeCuda]:
     with fake_cuda() as found:
         yield found
 
