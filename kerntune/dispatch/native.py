@@ -28,7 +28,7 @@ MAX_PARAMETERS = 64
 
 
 def native_front(form: Form, fallback: Callable[..., Any], names: Mapping[str, Any]) -> Callable[..., Any] | None:
-    """A form's launch in C, which leaves to ``fallback`` what it can't do; None where there is no C for it or no compiler.
+    """A form's launch in C, which leaves the rest to ``fallback``; None where there is no C for it or no compiler.
 
     ``names`` are those of the Python function.
     """
