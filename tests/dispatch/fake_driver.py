@@ -68,6 +68,7 @@ class FakeCuda:
     stream: int = STREAM
     scratch: int = 0
     flags: tuple[bool, bool] = (False, False)
+    refuses: bool = False
     through_triton: int = 0
     """How many launches came by way of ``JITFunction.run``."""
 
@@ -79,7 +80,13 @@ class FakeCuda:
         out.profile_scratch_size, out.profile_scratch_align = 0, 1
         out.launch_cooperative_grid, out.launch_pdl = self.flags
         out.arg_annotations, out.kernel_signature = [], b""
-        out.launch = lambda *args: self.launches.append(told(args, signature))
+
+        def launch(*args: Any) -> None:
+            if self.refuses:
+                raise RuntimeError("the driver refused")
+            self.launches.append(told(args, signature))
+
+        out.launch = launch
         return out
 
     def compile(self, jit: Any, key: Any, signature: dict[str, Any]) -> Any:
