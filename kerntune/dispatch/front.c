@@ -1,6 +1,6 @@
-/* The quick part of a prepared launch: what kerntune/dispatch/source.py writes in Python, for the case that all is usual
-   and the call's entry is there. Everything else, errors on the way to an entry included, is the Python function's, which
-   gets the same call. Both share one table, so a key is made of the same items in the same order here and there. */
+/* The quick part of a prepared launch: what kerntune/dispatch/source.py writes in Python, for the case that all is
+   usual and the call's entry is there. Everything else, errors on the way to an entry included, is the Python function's,
+   which gets the same call. Both share one table, so a key has the same items in the same order here and there. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
@@ -10,10 +10,11 @@
 
 enum { FALLBACK, TABLE, TUNER, FN, JIT, JITFUNCTION, RUN, PROFILER, ENTERING, LEAVING, RUNNING, RUNTIME, COMPILATION,
        CURRENT_DEVICE, CURRENT_STREAM, ALLOCATOR, KEYWORDS, NAMES, OBJECTS };
-enum { KERNEL, CONFIG, CHOICE, SLOT, REST, FUNCTION, PACKED, LAUNCH, COOPERATIVE, PDL, ANNOTATIONS, TYPES, SCRATCH, ALIGN,
-       ENTRY };
-enum { ABSENT, NONE, BOOL, FLOAT, INT, I32, TENSOR, DESCRIPTOR, CONSTANT_BOOL, CONSTANT_INT, CONSTANT_STR, CONSTANT_NONE,
-       CONSTANT_OBJECT };
+/* The numbers are those of native.OBJECTS above, source.ENTRY here, native.KINDS below. */
+enum { KERNEL, CONFIG, CHOICE, SLOT, REST, FUNCTION, PACKED, LAUNCH, COOPERATIVE, PDL, ANNOTATIONS, TYPES, SCRATCH,
+       ALIGN };
+enum { ABSENT, NONE, BOOL, FLOAT, INT, I32, TENSOR, DESCRIPTOR, CONSTANT_BOOL, CONSTANT_INT, CONSTANT_STR,
+       CONSTANT_NONE, CONSTANT_OBJECT };
 
 typedef struct {
   int kind, source, exact, constexpr_;
@@ -78,7 +79,8 @@ static PyObject *const *in_order(Front *self, PyObject *const *args, PyObject *g
 }
 
 static int is_here(Front *self, Call *c, PyObject *tensor) {
-  PyObject *answer = self->one_device ? PyObject_GetAttr(tensor, s_is_cuda) : PyObject_CallMethodNoArgs(tensor, s_get_device);
+  PyObject *answer =
+      self->one_device ? PyObject_GetAttr(tensor, s_is_cuda) : PyObject_CallMethodNoArgs(tensor, s_get_device);
   if (answer == NULL) return 0;
   int here = self->one_device ? answer == Py_True : PyLong_Check(answer) && PyLong_AsLong(answer) == c->device_number;
   Py_DECREF(answer);
@@ -199,7 +201,8 @@ static int compiled(Front *self, Call *c, PyObject *slot, PyObject *kernel) {
   PyObject *caches = PyObject_GetAttr(self->o[JIT], s_device_caches);
   if (caches == NULL) return 0;
   PyObject *cache = PyDict_Check(caches) ? PyDict_GetItemWithError(caches, c->device) : NULL;
-  PyObject *kernels = cache != NULL && PyTuple_Check(cache) && PyTuple_GET_SIZE(cache) ? PyTuple_GET_ITEM(cache, 0) : NULL;
+  int whole = cache != NULL && PyTuple_Check(cache) && PyTuple_GET_SIZE(cache) > 0;
+  PyObject *kernels = whole ? PyTuple_GET_ITEM(cache, 0) : NULL;
   int same = kernels != NULL && PyDict_Check(kernels) && PyDict_GetItemWithError(kernels, slot) == kernel;
   Py_DECREF(caches);
   return same;
@@ -390,7 +393,8 @@ static PyObject *make(PyObject *module, PyObject *args) {
     return NULL;
   }
   int lists[] = {ENTERING, LEAVING, RUNNING}, dicts[] = {TABLE, PROFILER, RUNTIME, COMPILATION};
-  int fine = PyTuple_CheckExact(PyTuple_GET_ITEM(objects, KEYWORDS)) && PyTuple_CheckExact(PyTuple_GET_ITEM(objects, NAMES)) &&
+  int fine = PyTuple_CheckExact(PyTuple_GET_ITEM(objects, KEYWORDS)) &&
+             PyTuple_CheckExact(PyTuple_GET_ITEM(objects, NAMES)) &&
              PyTuple_GET_SIZE(PyTuple_GET_ITEM(objects, NAMES)) == count;
   for (int i = 0; i < 3; i++) fine = fine && PyList_CheckExact(PyTuple_GET_ITEM(objects, lists[i]));
   for (int i = 0; i < 4; i++) fine = fine && PyDict_CheckExact(PyTuple_GET_ITEM(objects, dicts[i]));

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ import triton.language as tl
 
 import kerntune
 from kerntune import compat
-from kerntune.dispatch import native
+from kerntune.dispatch import native, source
 from kerntune.dispatch import path as module
 from tests.dispatch.fake_driver import FakeCuda, FakeTensor, fake_cuda
 
@@ -217,3 +219,16 @@ def test_without_a_compiler_python_does_it_all(cuda: FakeCuda, monkeypatch: pyte
         assert type(kernel._path.front).__name__ == "function"
     finally:
         native.module.cache_clear()
+
+
+def test_numbers_in_c_are_those_of_python() -> None:
+    """The enumerations of front.c name what the tuples in Python hold, one by one."""
+    text = (Path(native.__file__).parent / "front.c").read_text(encoding="utf-8")
+    found = [[n.strip() for n in body.split(",")] for body in re.findall(r"enum \{([^}]*)\}", text)]
+    objects, entry, kinds = found
+    assert objects == [name.removeprefix("kt_").upper() for name in native.OBJECTS] + ["OBJECTS"]
+    short = {"scratch_size": "scratch"}
+    entries = [name.removeprefix("kt_") for name in source.ENTRY]
+    assert entry == [short.get(name, name).upper() for name in entries]
+    constants = [k.replace("constant NoneType", "constant none").replace(" ", "_").upper() for k in native.KINDS]
+    assert kinds == constants
