@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import re
+import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -263,6 +264,29 @@ def compile_c(text: str, name: str) -> Any:
     from triton.runtime.build import compile_module_from_src
 
     return compile_module_from_src(src=text, name=name)
+
+
+_C_TYPES = {
+    "i1": "b", "i8": "b", "u1": "b", "u8": "b", "i16": "h", "u16": "h", "i32": "i", "u32": "i", "i64": "l", "u64": "l",
+    "fp32": "f", "f32": "f", "fp64": "d", "constexpr": "-",
+}  # fmt: skip
+"""Triton's words for types that the C front can pass; 16-bit floats and descriptors are left to Triton's launcher."""
+
+
+def driver_plan(kernel: Any, room: int) -> bytes | None:
+    """What the C front tells the driver of a kernel (its ``Plan``, with ``room`` types); None where Triton launches.
+
+    That is with clusters, cooperative or programmatic dependent launches, and scratch memory.
+    """
+    values, metadata = direct_values(kernel), kernel.metadata
+    if values is None or values[1] or values[2] or values[5] or getattr(metadata, "num_ctas", 1) != 1:
+        return None
+    words = [str(word) for word in kernel.src.signature.values()]
+    types = ["P" if word.startswith("*") else _C_TYPES.get(word, "") for word in words]
+    if not all(types) or len(types) > room:
+        return None
+    threads = metadata.num_warps * metadata.target.warp_size
+    return struct.pack(f"QII{room}s", kernel.function, threads, metadata.shared, "".join(types).encode())
 
 
 def direct_values(kernel: Any) -> tuple[Any, ...] | None:

@@ -4,6 +4,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
+#include <string.h>
 
 #define MAX_PARAMETERS 64
 #define MAX_ITEMS (3 * MAX_PARAMETERS + 2)
@@ -12,7 +13,7 @@ enum { FALLBACK, TABLE, TUNER, FN, JIT, JITFUNCTION, RUN, PROFILER, ENTERING, LE
        CURRENT_DEVICE, CURRENT_STREAM, ALLOCATOR, KEYWORDS, NAMES, OBJECTS };
 /* The numbers are those of native.OBJECTS above, source.ENTRY here, native.KINDS below. */
 enum { KERNEL, CONFIG, CHOICE, SLOT, REST, FUNCTION, PACKED, LAUNCH, COOPERATIVE, PDL, ANNOTATIONS, TYPES, SCRATCH,
-       ALIGN };
+       ALIGN, DRIVER };
 enum { ABSENT, NONE, BOOL, FLOAT, INT, I32, TENSOR, DESCRIPTOR, CONSTANT_BOOL, CONSTANT_INT, CONSTANT_STR,
        CONSTANT_NONE, CONSTANT_OBJECT };
 
@@ -30,6 +31,19 @@ typedef struct {
 
 static PyObject *s_run, *s_enabled, *s_data_ptr, *s_is_cuda, *s_get_device, *s_dtype, *s_shape, *s_stride, *s_base,
     *s_block_shape, *s_configs, *s_cache, *s_fn, *s_device_caches, *s_best_config, *s_get, *s_launch, *zero, *two;
+
+/* What the driver is told of a kernel (DRIVER, packed by compat.driver_plan): its types are 'P' for an address, 'b h i l'
+   for integers of 1 to 8 bytes, 'f d' for floats, '-' for what the binary doesn't take. */
+typedef struct {
+  unsigned long long function;
+  unsigned int threads, shared;
+  char types[MAX_PARAMETERS];
+} Plan;
+
+/* cuLaunchKernel; NULL where there is none. */
+typedef int (*LaunchKernel)(void *function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned one,
+                            unsigned another, unsigned shared, void *stream, void **parameters, void **extra);
+static LaunchKernel launch_kernel = NULL;
 
 typedef struct {
   PyObject *items[MAX_ITEMS], *passed[MAX_PARAMETERS];
@@ -291,14 +305,71 @@ static PyObject *words(Front *self, Call *c, PyObject *entry, PyObject **xyz, Py
   return NULL;
 }
 
+/* An argument as the binary takes it; what Python can't convert is Triton's to complain of. */
+static int pack(char type, PyObject *value, unsigned long long *to) {
+  *to = 0;
+  if (type == 'P' && value == Py_None) return 1;
+  if (type == 'f' || type == 'd') {
+    double wide = PyFloat_AsDouble(value);
+    float narrow = (float)wide;
+    if (type == 'd') memcpy(to, &wide, sizeof wide);
+    else memcpy(to, &narrow, sizeof narrow);
+  } else {
+    if (!PyLong_Check(value)) return 0;
+    *to = PyLong_AsUnsignedLongLongMask(value);
+  }
+  return !PyErr_Occurred();
+}
+
+static int extent(PyObject *value, unsigned *to) {
+  int overflow = 0;
+  long long number = PyLong_CheckExact(value) ? PyLong_AsLongLongAndOverflow(value, &overflow) : -1;
+  *to = (unsigned)number;
+  return !overflow && number >= 0 && number <= INT32_MAX;
+}
+
+/* Launch through the driver itself; 0 (and no error) where Triton's launcher is to do it, or to say what is wrong. */
+static int drive(Front *self, Call *c, PyObject *entry, PyObject **xyz, PyObject *stream, PyObject *const *args) {
+  PyObject *packed = PyTuple_GET_ITEM(entry, DRIVER), *rest = PyTuple_GET_ITEM(entry, REST);
+  if (launch_kernel == NULL || !PyBytes_CheckExact(packed) || PyBytes_GET_SIZE(packed) != sizeof(Plan)) return 0;
+  Plan plan;
+  memcpy(&plan, PyBytes_AS_STRING(packed), sizeof plan);
+  unsigned long long values[MAX_PARAMETERS + 2];
+  void *parameters[MAX_PARAMETERS + 2];
+  unsigned x, y, z;
+  int n = 0, fine = PyLong_CheckExact(stream) && extent(xyz[0], &x) && extent(xyz[1], &y) && extent(xyz[2], &z);
+  for (int i = 0; fine && i < self->count; i++) {
+    Parameter *p = &self->parameters[i];
+    if (plan.types[i] == '-') continue;
+    PyObject *value = p->kind == ABSENT ? PyDict_GetItemWithError(rest, PyTuple_GET_ITEM(self->o[NAMES], i))
+                      : c->passed[i] != NULL ? c->passed[i] : args[p->source];
+    fine = value != NULL && pack(plan.types[i], value, &values[n]);
+    n++;
+  }
+  if (fine) {
+    values[n] = values[n + 1] = 0; /* scratch memory, of which there is none */
+    for (int i = 0; i < n + 2; i++) parameters[i] = &values[i];
+    void *where = PyLong_AsVoidPtr(stream);
+    int code = PyErr_Occurred() != NULL;
+    Py_BEGIN_ALLOW_THREADS
+    if (code == 0 && x != 0 && y != 0 && z != 0)
+      code = launch_kernel((void *)(size_t)plan.function, x, y, z, plan.threads, 1, 1, plan.shared, where, parameters, NULL);
+    Py_END_ALLOW_THREADS
+    fine = code == 0;
+  }
+  PyErr_Clear();
+  return fine;
+}
+
 static PyObject *launch(Front *self, Call *c, PyObject *entry, PyObject *const *args) {
   PyObject *xyz[3] = {NULL, NULL, NULL}, *stream = NULL, *memory = NULL, *all = NULL, *done = NULL, *kernel = NULL;
   if (PyObject_SetAttr(self->o[TUNER], s_best_config, PyTuple_GET_ITEM(entry, CONFIG)) == 0 &&
       extents(self, args[0], PyTuple_GET_ITEM(entry, REST), args, xyz) &&
       (stream = PyObject_CallOneArg(self->o[CURRENT_STREAM], c->device)) != NULL &&
-      (memory = scratch(self, entry, xyz, stream)) != NULL &&
+      (drive(self, c, entry, xyz, stream, args) ||
+      ((memory = scratch(self, entry, xyz, stream)) != NULL &&
       (all = words(self, c, entry, xyz, stream, memory, args)) != NULL &&
-      (done = PyObject_Call(PyTuple_GET_ITEM(entry, LAUNCH), all, NULL)) != NULL)
+      (done = PyObject_Call(PyTuple_GET_ITEM(entry, LAUNCH), all, NULL)) != NULL)))
     kernel = Py_NewRef(PyTuple_GET_ITEM(entry, KERNEL));
   Py_XDECREF(done);
   Py_XDECREF(all);
@@ -420,7 +491,17 @@ static PyObject *make(PyObject *module, PyObject *args) {
   return (PyObject *)self;
 }
 
-static PyMethodDef methods[] = {{"front", make, METH_VARARGS, "A prepared launch."}, {NULL, NULL, 0, NULL}};
+/* use_driver(address): where cuLaunchKernel is, 0 for none. */
+static PyObject *use_driver(PyObject *module, PyObject *address) {
+  void *at = PyLong_AsVoidPtr(address);
+  if (PyErr_Occurred()) return NULL;
+  memcpy(&launch_kernel, &at, sizeof at);
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"front", make, METH_VARARGS, "A prepared launch."},
+                                {"use_driver", use_driver, METH_O, "Where cuLaunchKernel is."},
+                                {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kerntune_front", NULL, -1, methods};
 
 PyMODINIT_FUNC PyInit_kerntune_front(void) {

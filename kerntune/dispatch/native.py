@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -70,6 +71,16 @@ def module() -> Any:
     """The compiled ``front.c``, out of Triton's cache after the first time; None where it can't be compiled."""
     text = (Path(__file__).parent / "front.c").read_text(encoding="utf-8")
     try:
-        return compat.compile_c(text, "kerntune_front")
+        compiled = compat.compile_c(text, "kerntune_front")
     except Exception:  # no compiler, no headers, a cache that can't be written: Python does the same, slower
         return None
+    compiled.use_driver(_launch_kernel())
+    return compiled
+
+
+def _launch_kernel() -> int:
+    """Where the driver's ``cuLaunchKernel`` is; 0 without a driver."""
+    try:
+        return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value or 0
+    except (OSError, AttributeError):
+        return 0

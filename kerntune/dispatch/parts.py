@@ -62,7 +62,8 @@ def part_of(value: Any, param: Any, variable: str, needs: Needs) -> Part | None:
     if value.__class__ is int:
         return _integer(value, variable, exact) if needs.binary else _scalar("int", variable, exact)
     if all(hasattr(value, name) for name in ("data_ptr", "dtype", "get_device")):
-        return _tensor(variable, exact, needs)
+        takes_address = not param.annotation_type or param.annotation_type.startswith("*")
+        return _tensor(variable, exact, needs) if takes_address else None  # else Triton reads the number in it
     if all(hasattr(value, name) for name in ("base", "block_shape", "strides")) and not exact:
         return _descriptor(value, variable, needs)
     return None

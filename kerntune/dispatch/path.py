@@ -8,7 +8,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from kerntune import compat
-from kerntune.dispatch.native import native_front
+from kerntune.dispatch.native import MAX_PARAMETERS, native_front
 from kerntune.dispatch.parts import Needs, absent_part, part_of
 from kerntune.dispatch.source import Argument, Form, front_text, key_text, make, parameters_of
 from kerntune.dispatch.stage import Fixed, Stage
@@ -199,7 +199,8 @@ class LaunchPath:
         if slot is None or rest is None:
             return None
         launcher = compat.direct_values(kernel) or (None,) * len(compat.DIRECT_NAMES)
-        return (kernel, ran.config, choice, slot, rest, kernel.function, kernel.packed_metadata, *launcher)
+        plan = compat.driver_plan(kernel, MAX_PARAMETERS)
+        return (kernel, ran.config, choice, slot, rest, kernel.function, kernel.packed_metadata, *launcher, plan)
 
     def _stage(self, config: Any) -> Stage:
         if id(config) not in self._stages:

@@ -72,7 +72,17 @@ class Form:
         )
 
 
-ENTRY = ("kt_kernel", "kt_config", "kt_choice", "kt_slot", "kt_rest", "kt_function", "kt_packed", *compat.DIRECT_NAMES)
+ENTRY = (
+    "kt_kernel",
+    "kt_config",
+    "kt_choice",
+    "kt_slot",
+    "kt_rest",
+    "kt_function",
+    "kt_packed",
+    *compat.DIRECT_NAMES,
+    "kt_driver",
+)
 """What an entry of the table holds: Triton's compiled kernel, the tuner's config and the key that it is kept under, the
 kernel's key in Triton's own cache, values of the parameters that calls leave out, and how to launch."""
 

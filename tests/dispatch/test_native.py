@@ -24,9 +24,9 @@ from tests.dispatch.fake_driver import FakeCuda, FakeTensor, fake_cuda
 pytestmark = pytest.mark.skipif(native.module() is None, reason="there is no C compiler")
 
 
-@pytest.fixture(params=[1, 2], ids=["one device", "two devices"])
+@pytest.fixture(params=[(1, False), (2, False), (1, True)], ids=["one device", "two devices", "driver"])
 def cuda(request: pytest.FixtureRequest) -> Iterator[FakeCuda]:
-    with fake_cuda(request.param) as found:
+    with fake_cuda(*request.param) as found:
         yield found
 
 
