@@ -24,7 +24,7 @@ typedef struct {
 typedef struct {
   PyObject_HEAD
   vectorcallfunc vectorcall;
-  PyObject *o[OBJECTS];
+  PyObject *o[OBJECTS], *tuner, *jit; /* the last two: what the tuner and the kernel hold themselves, by name */
   int count, positional, single, staged, layouts, binary, one_device, order;
   Parameter parameters[MAX_PARAMETERS];
 } Front;
@@ -68,10 +68,8 @@ static int item(Call *c, PyObject *owned) {
 }
 
 static int usual(Front *self) {
-  PyObject *run = PyObject_GetAttr(self->o[JITFUNCTION], s_run);
-  if (run == NULL) return 0;
-  Py_DECREF(run);
-  return run == self->o[RUN] && PyDict_GetItemWithError(self->o[PROFILER], s_enabled) == Py_False &&
+  PyObject *own = ((PyTypeObject *)self->o[JITFUNCTION])->tp_dict;
+  return PyDict_GetItemWithError(own, s_run) == self->o[RUN] && PyDict_GetItemWithError(self->o[PROFILER], s_enabled) == Py_False &&
          PyList_GET_SIZE(self->o[ENTERING]) == 0 && PyList_GET_SIZE(self->o[LEAVING]) == 0 &&
          PyList_GET_SIZE(self->o[RUNNING]) == 0 && PyDict_GET_SIZE(self->o[RUNTIME]) == 0 &&
          PyDict_GET_SIZE(self->o[COMPILATION]) == 0;
@@ -192,34 +190,25 @@ static PyObject *look_up(Front *self, Call *c, PyObject *const *args) {
   return entry;
 }
 
-/* Whether an attribute of an object is (a dictionary with, under key,) the expected object. */
-static int attribute_is(PyObject *owner, PyObject *name, PyObject *key, PyObject *expected) {
-  PyObject *found = PyObject_GetAttr(owner, name);
+static int chosen(Front *self, PyObject *config, PyObject *choice) {
+  if (PyDict_GetItemWithError(self->tuner, s_fn) != self->o[FN]) return 0;
+  PyObject *found = PyDict_GetItemWithError(self->tuner, self->single ? s_configs : s_cache);
   if (found == NULL) return 0;
-  int same = key == NULL ? found == expected : PyDict_Check(found) && PyDict_GetItemWithError(found, key) == expected;
-  Py_DECREF(found);
-  return same;
+  if (!self->single) return PyDict_Check(found) && PyDict_GetItemWithError(found, choice) == config;
+  return PyList_CheckExact(found) && PyList_GET_SIZE(found) == 1 && PyList_GET_ITEM(found, 0) == config;
 }
 
-static int chosen(Front *self, PyObject *config, PyObject *choice) {
-  if (!attribute_is(self->o[TUNER], s_fn, NULL, self->o[FN])) return 0;
-  if (!self->single) return attribute_is(self->o[TUNER], s_cache, choice, config);
-  PyObject *configs = PyObject_GetAttr(self->o[TUNER], s_configs);
-  if (configs == NULL) return 0;
-  int same = PyList_CheckExact(configs) && PyList_GET_SIZE(configs) == 1 && PyList_GET_ITEM(configs, 0) == config;
-  Py_DECREF(configs);
-  return same;
+static int note(Front *self, PyObject *config) {
+  if (PyDict_GetItemWithError(self->tuner, s_best_config) == config) return 1;
+  return !PyErr_Occurred() && PyObject_SetAttr(self->o[TUNER], s_best_config, config) == 0;
 }
 
 static int compiled(Front *self, Call *c, PyObject *slot, PyObject *kernel) {
-  PyObject *caches = PyObject_GetAttr(self->o[JIT], s_device_caches);
-  if (caches == NULL) return 0;
-  PyObject *cache = PyDict_Check(caches) ? PyDict_GetItemWithError(caches, c->device) : NULL;
+  PyObject *caches = PyDict_GetItemWithError(self->jit, s_device_caches);
+  PyObject *cache = caches != NULL && PyDict_Check(caches) ? PyDict_GetItemWithError(caches, c->device) : NULL;
   int whole = cache != NULL && PyTuple_Check(cache) && PyTuple_GET_SIZE(cache) > 0;
   PyObject *kernels = whole ? PyTuple_GET_ITEM(cache, 0) : NULL;
-  int same = kernels != NULL && PyDict_Check(kernels) && PyDict_GetItemWithError(kernels, slot) == kernel;
-  Py_DECREF(caches);
-  return same;
+  return kernels != NULL && PyDict_Check(kernels) && PyDict_GetItemWithError(kernels, slot) == kernel;
 }
 
 /* The grid's extents, new references: it may be a function of the arguments and what the config sets. */
@@ -363,7 +352,7 @@ static int drive(Front *self, Call *c, PyObject *entry, PyObject **xyz, PyObject
 
 static PyObject *launch(Front *self, Call *c, PyObject *entry, PyObject *const *args) {
   PyObject *xyz[3] = {NULL, NULL, NULL}, *stream = NULL, *memory = NULL, *all = NULL, *done = NULL, *kernel = NULL;
-  if (PyObject_SetAttr(self->o[TUNER], s_best_config, PyTuple_GET_ITEM(entry, CONFIG)) == 0 &&
+  if (note(self, PyTuple_GET_ITEM(entry, CONFIG)) &&
       extents(self, args[0], PyTuple_GET_ITEM(entry, REST), args, xyz) &&
       (stream = PyObject_CallOneArg(self->o[CURRENT_STREAM], c->device)) != NULL &&
       (drive(self, c, entry, xyz, stream, args) ||
@@ -382,8 +371,7 @@ static PyObject *launch(Front *self, Call *c, PyObject *entry, PyObject *const *
 static PyObject *hand_on(Front *self, PyObject *entry, PyObject *const *args) {
   PyObject *result = NULL, *given = PyTuple_New(self->positional), *named = PyDict_New();
   Py_ssize_t keywords = PyTuple_GET_SIZE(self->o[KEYWORDS]);
-  int fine = given != NULL && named != NULL &&
-             PyObject_SetAttr(self->o[TUNER], s_best_config, PyTuple_GET_ITEM(entry, CONFIG)) == 0;
+  int fine = given != NULL && named != NULL && note(self, PyTuple_GET_ITEM(entry, CONFIG));
   for (int i = 0; fine && i < self->positional; i++) PyTuple_SET_ITEM(given, i, Py_NewRef(args[1 + i]));
   for (Py_ssize_t i = 0; fine && i < keywords; i++)
     fine = PyDict_SetItem(named, PyTuple_GET_ITEM(self->o[KEYWORDS], i), args[1 + self->positional + i]) == 0;
@@ -425,12 +413,18 @@ static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, Py
 }
 
 static int traverse(PyObject *object, visitproc visit, void *arg) {
-  for (int i = 0; i < OBJECTS; i++) Py_VISIT(((Front *)object)->o[i]);
+  Front *self = (Front *)object;
+  for (int i = 0; i < OBJECTS; i++) Py_VISIT(self->o[i]);
+  Py_VISIT(self->tuner);
+  Py_VISIT(self->jit);
   return 0;
 }
 
 static int clear(PyObject *object) {
-  for (int i = 0; i < OBJECTS; i++) Py_CLEAR(((Front *)object)->o[i]);
+  Front *self = (Front *)object;
+  for (int i = 0; i < OBJECTS; i++) Py_CLEAR(self->o[i]);
+  Py_CLEAR(self->tuner);
+  Py_CLEAR(self->jit);
   return 0;
 }
 
@@ -466,7 +460,8 @@ static PyObject *make(PyObject *module, PyObject *args) {
   int lists[] = {ENTERING, LEAVING, RUNNING}, dicts[] = {TABLE, PROFILER, RUNTIME, COMPILATION};
   int fine = PyTuple_CheckExact(PyTuple_GET_ITEM(objects, KEYWORDS)) &&
              PyTuple_CheckExact(PyTuple_GET_ITEM(objects, NAMES)) &&
-             PyTuple_GET_SIZE(PyTuple_GET_ITEM(objects, NAMES)) == count;
+             PyTuple_GET_SIZE(PyTuple_GET_ITEM(objects, NAMES)) == count &&
+             PyType_Check(PyTuple_GET_ITEM(objects, JITFUNCTION));
   for (int i = 0; i < 3; i++) fine = fine && PyList_CheckExact(PyTuple_GET_ITEM(objects, lists[i]));
   for (int i = 0; i < 4; i++) fine = fine && PyDict_CheckExact(PyTuple_GET_ITEM(objects, dicts[i]));
   if (!fine) {
@@ -476,16 +471,20 @@ static PyObject *make(PyObject *module, PyObject *args) {
   Front *self = PyObject_GC_New(Front, &FrontType);
   if (self == NULL) return NULL;
   for (int i = 0; i < OBJECTS; i++) self->o[i] = Py_NewRef(PyTuple_GET_ITEM(objects, i));
+  self->tuner = PyObject_GenericGetDict(self->o[TUNER], NULL);
+  self->jit = PyObject_GenericGetDict(self->o[JIT], NULL);
   self->vectorcall = call;
   self->count = (int)count;
   self->positional = positional, self->single = single, self->staged = staged, self->layouts = layouts;
   self->binary = binary, self->one_device = one_device, self->order = order;
   for (Py_ssize_t i = 0; i < count; i++) {
     Parameter *p = &self->parameters[i];
-    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(parameters, i), "iiii", &p->kind, &p->source, &p->exact, &p->constexpr_)) {
-      Py_DECREF(self);
-      return NULL;
-    }
+    fine = fine && PyArg_ParseTuple(PyTuple_GET_ITEM(parameters, i), "iiii", &p->kind, &p->source, &p->exact,
+                                    &p->constexpr_);
+  }
+  if (!fine || self->tuner == NULL || self->jit == NULL) {
+    Py_DECREF(self);
+    return NULL;
   }
   PyObject_GC_Track(self);
   return (PyObject *)self;
