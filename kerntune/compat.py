@@ -276,10 +276,10 @@ _C_TYPES = {
 def driver_plan(kernel: Any, room: int) -> bytes | None:
     """What the C front tells the driver of a kernel (its ``Plan``, with ``room`` types); None where Triton launches.
 
-    That is with clusters, cooperative or programmatic dependent launches, and scratch memory.
+    That is with clusters, and for cooperative and programmatic dependent launches.
     """
     values, metadata = direct_values(kernel), kernel.metadata
-    if values is None or values[1] or values[2] or values[5] or getattr(metadata, "num_ctas", 1) != 1:
+    if values is None or values[1] or values[2] or getattr(metadata, "num_ctas", 1) != 1:
         return None
     words = [str(word) for word in kernel.src.signature.values()]
     types = ["P" if word.startswith("*") else _C_TYPES.get(word, "") for word in words]

@@ -310,6 +310,14 @@ static int pack(char type, PyObject *value, unsigned long long *to) {
   return !PyErr_Occurred();
 }
 
+static int address_of(PyObject *memory, unsigned long long *to) {
+  PyObject *address = PyLong_Check(memory) ? Py_NewRef(memory) : PyObject_CallMethodNoArgs(memory, s_data_ptr);
+  int fine = address != NULL && PyLong_Check(address);
+  if (fine) *to = PyLong_AsUnsignedLongLong(address);
+  Py_XDECREF(address);
+  return fine && !PyErr_Occurred();
+}
+
 static int extent(PyObject *value, unsigned *to) {
   int overflow = 0;
   long long number = PyLong_CheckExact(value) ? PyLong_AsLongLongAndOverflow(value, &overflow) : -1;
@@ -318,7 +326,8 @@ static int extent(PyObject *value, unsigned *to) {
 }
 
 /* Launch through the driver itself; 0 (and no error) where Triton's launcher is to do it, or to say what is wrong. */
-static int drive(Front *self, Call *c, PyObject *entry, PyObject **xyz, PyObject *stream, PyObject *const *args) {
+static int drive(Front *self, Call *c, PyObject *entry, PyObject **xyz, PyObject *stream, PyObject *memory,
+                 PyObject *const *args) {
   PyObject *packed = PyTuple_GET_ITEM(entry, DRIVER), *rest = PyTuple_GET_ITEM(entry, REST);
   if (launch_kernel == NULL || !PyBytes_CheckExact(packed) || PyBytes_GET_SIZE(packed) != sizeof(Plan)) return 0;
   Plan plan;
@@ -336,7 +345,10 @@ static int drive(Front *self, Call *c, PyObject *entry, PyObject **xyz, PyObject
     n++;
   }
   if (fine) {
-    values[n] = values[n + 1] = 0; /* scratch memory, of which there is none */
+    values[n] = values[n + 1] = 0; /* memory for the kernel itself, and for profiling, of which there is none */
+    fine = memory == Py_None || address_of(memory, &values[n]);
+  }
+  if (fine) {
     for (int i = 0; i < n + 2; i++) parameters[i] = &values[i];
     void *where = PyLong_AsVoidPtr(stream);
     int code = PyErr_Occurred() != NULL;
@@ -355,10 +367,10 @@ static PyObject *launch(Front *self, Call *c, PyObject *entry, PyObject *const *
   if (note(self, PyTuple_GET_ITEM(entry, CONFIG)) &&
       extents(self, args[0], PyTuple_GET_ITEM(entry, REST), args, xyz) &&
       (stream = PyObject_CallOneArg(self->o[CURRENT_STREAM], c->device)) != NULL &&
-      (drive(self, c, entry, xyz, stream, args) ||
-      ((memory = scratch(self, entry, xyz, stream)) != NULL &&
-      (all = words(self, c, entry, xyz, stream, memory, args)) != NULL &&
-      (done = PyObject_Call(PyTuple_GET_ITEM(entry, LAUNCH), all, NULL)) != NULL)))
+      (memory = scratch(self, entry, xyz, stream)) != NULL &&
+      (drive(self, c, entry, xyz, stream, memory, args) ||
+       ((all = words(self, c, entry, xyz, stream, memory, args)) != NULL &&
+        (done = PyObject_Call(PyTuple_GET_ITEM(entry, LAUNCH), all, NULL)) != NULL)))
     kernel = Py_NewRef(PyTuple_GET_ITEM(entry, KERNEL));
   Py_XDECREF(done);
   Py_XDECREF(all);

@@ -120,8 +120,10 @@ class FakeCuda:
         arguments = tuple(
             C_TYPES["*" if t[0] == "*" else t].from_address(addresses[i]).value for i, t in enumerate(types)
         )
-        assert [ctypes.c_uint64.from_address(addresses[len(types) + i]).value for i in (0, 1)] == [0, 0]
-        given = Launched(function, (x, y, z), stream or 0, False, False, kernel.packed_metadata, arguments)
+        memory, profile = (ctypes.c_uint64.from_address(addresses[len(types) + i]).value for i in (0, 1))
+        assert profile == 0
+        packed = kernel.packed_metadata
+        given = Launched(function, (x, y, z), stream or 0, False, False, packed, arguments, memory or None)
         self.launches.append(given)
         self.driven += 1
         return 0

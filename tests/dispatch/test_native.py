@@ -98,6 +98,27 @@ def test_known_calls_stay_in_c(cuda: FakeCuda, left: list[Any], grid: Any) -> No
     assert cuda.launches[0].arguments == (1 << 12, D, 7, 4096, 0.5, 3)
 
 
+def test_plain_kernels_come_to_the_driver_itself() -> None:
+    with fake_cuda(1, True) as cuda:
+        kernel = tuned()
+        for i in range(4):
+            call(kernel, (i,), b=A, f=FakeTensor(40), c=-5 * i - 2, d=2**40)
+        assert cuda.driven == 3, "the first took the long way, and launched nothing"
+        assert [x.grid for x in cuda.launches] == [(1, 1, 1), (2, 1, 1), (3, 1, 1)]
+        assert cuda.launches[-1].arguments == (1 << 12, 1 << 12, -17, 2**40, 0.5, 40, 3)
+
+
+@pytest.mark.parametrize("flags", [(True, False), (False, True)])
+def test_special_launches_are_left_to_tritons_launcher(flags: tuple[bool, bool]) -> None:
+    with fake_cuda(1, True) as cuda:
+        cuda.flags = flags
+        kernel = tuned()
+        for _ in range(3):
+            call(kernel, b=A)
+        assert cuda.driven == 0
+        assert [(x.cooperative, x.pdl) for x in cuda.launches] == [flags] * 3
+
+
 def test_keywords_in_any_order_stay_in_c(cuda: FakeCuda, left: list[Any]) -> None:
     kernel, names = tuned(), ["a", "b", "c", "d", "e", "f", "KIND", "WHAT"]
     given = dict(zip(names, (A, D, 7, 4096, 0.5, None, True, None), strict=True))
@@ -170,6 +191,17 @@ def test_an_error_of_the_driver_comes_through(cuda: FakeCuda, left: list[Any]) -
     cuda.refuses = True
     with pytest.raises(RuntimeError, match="refused"):
         call(kernel)
+    assert left == []
+
+
+def test_scratch_memory_reaches_the_driver(cuda: FakeCuda, left: list[Any]) -> None:
+    cuda.scratch, asked = 32, []
+    triton.set_allocator(lambda *a: asked.append(a) or FakeTensor(1 << 33))
+    kernel = tuned()
+    for blocks in (1, 2, 3):
+        call(kernel, (blocks,), b=A)
+    assert [size for size, *_ in asked] == [32, 64, 96]
+    assert [getattr(x.scratch, "address", x.scratch) for x in cuda.launches] == [1 << 33] * 3
     assert left == []
 
 
