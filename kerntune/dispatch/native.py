@@ -74,11 +74,11 @@ def module() -> Any:
         compiled = compat.compile_c(text, "kerntune_front")
     except Exception:  # no compiler, no headers, a cache that can't be written: Python does the same, slower
         return None
-    compiled.use_driver(_launch_kernel())
+    compiled.use_driver(driver_address())
     return compiled
 
 
-def _launch_kernel() -> int:
+def driver_address() -> int:
     """Where the driver's ``cuLaunchKernel`` is; 0 without a driver."""
     try:
         return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value or 0

@@ -193,4 +193,4 @@ def fake_cuda(devices: int = 2, driven: bool = False) -> Iterator[FakeCuda]:
         yield cuda
     driver._active = before
     if compiled is not None:
-        compiled.use_driver(0)
+        compiled.use_driver(native.driver_address())
