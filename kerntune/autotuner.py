@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,10 @@ from kerntune.backend.base import Backend
 from kerntune.cache import Winner, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
+from kerntune.dispatch import LaunchPath, Ran
+from kerntune.dispatch.parts import Needs
 from kerntune.errors import BackendError, ConfigError, MeasurementError, UsageError
+from kerntune.kernels.source import jit_of
 from kerntune.policy import TuneMode
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
@@ -85,6 +89,23 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         if not self.user_defined_post_hook and self.restore_value:
             self.restore_copies: dict[str, Any] = {}
             self.post_hook = self._restore
+        self._path = LaunchPath(self, self._run_slowly, self.needs())
+
+    def __getitem__(self, grid: Any) -> Any:
+        """``kernel[grid](...)``. A grid is a tuple, or a function of the arguments and the winner's meta-parameters."""
+        if "run" in self.__dict__:
+            return super().__getitem__(grid)
+        return partial(self._path.front, grid)
+
+    def __init_subclass__(cls, **words: Any) -> None:
+        """A class with another ``run`` gets all its calls there, as with Triton's."""
+        super().__init_subclass__(**words)
+        if cls.run is not Autotuner.run and cls.__getitem__ is Autotuner.__getitem__:
+            cls.__getitem__ = TritonAutotuner.__getitem__  # type: ignore[method-assign]
+
+    def needs(self) -> Needs:
+        """What a winner depends on beside the arguments' types."""
+        return Needs(exact=frozenset(self.keys))
 
     @property
     def nargs(self) -> dict[str, Any] | None:
@@ -100,7 +121,17 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
         :class:`MeasurementError` if that would happen while a CUDA graph is being captured.
         """
-        return run_tuned(self, args, kwargs, keep=self.cache_results, plain=plain_run())
+        if kwargs.get("warmup") or "grid" not in kwargs:
+            return self._run_slowly(args, kwargs).result
+        kwargs.pop("warmup", None)
+        return self._path.front(kwargs.pop("grid"), *args, **kwargs)
+
+    def _run_slowly(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Ran:
+        return run_tuned(self, args, kwargs, keep=self.cache_results, plain=type(self)._without_engine)
+
+    def _without_engine(self, *args: Any, **kwargs: Any) -> Any:
+        """Where kerntune can't time, Triton's own engine does what it does."""
+        return plain_run()(self, *args, **kwargs)
 
     def _reset(self, named: dict[str, Any], reset_only: bool = False) -> None:
         """As Triton 3.9's own hook does: pointers that are None are left out (3.6 fails on them)."""
@@ -127,22 +158,22 @@ def plain_run() -> Callable[..., Any]:
     return STANDS_FOR.get(run, run)
 
 
-def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Any:
-    """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine.
+def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Ran:
+    """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
 
     ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
     """
     recording = captures.current()
     if recording is not None:
-        return recording.tuned_run(tuner, args, kwargs)
+        return Ran(recording.tuned_run(tuner, args, kwargs))
     named = dict(zip(tuner.arg_names, args, strict=False))
     config = _known(tuner, compat.autotuner_key(tuner, named, kwargs))
     if config is None:
         with _TUNING:
             config = _known(tuner, compat.autotuner_key(tuner, named, kwargs))
             if config is None:
-                return _tune(tuner, named, args, kwargs, keep, plain)
-    return _launch(tuner, config, named, args, kwargs)
+                return Ran(_tune(tuner, named, args, kwargs, keep, plain))
+    return Ran(_launch(tuner, config, named, args, kwargs), config)
 
 
 _TUNING = threading.RLock()
@@ -158,7 +189,16 @@ def _launch(tuner: Any, config: Any, named: dict[str, Any], args: Sequence[Any],
     words = config.all_kwargs()
     if config.pre_hook is not None:
         config.pre_hook({**named, **kwargs, **words})
-    return tuner.fn.run(*args, **kwargs, **words)
+    with compat.profiler_range(lambda: _range_name(tuner, config)):
+        return tuner.fn.run(*args, **kwargs, **words)
+
+
+def _range_name(tuner: Any, config: Any) -> str:
+    """What a profile calls a launch: kernel, the start of its source's hash, config."""
+    return f"{tuner.base_fn.__name__} [{jit_of(tuner).cache_key[:SHORT_HASH]}] {config}"
+
+
+SHORT_HASH = 12
 
 
 def _tune(
@@ -169,12 +209,12 @@ def _tune(
     keep: bool,
     plain: Callable[..., Any],
 ) -> Any:
-    backend = None if compat.interprets() else _backend()
+    backend = None if compat.interprets() else this_gpu()
     if backend is None or backend.gpu is None:
         return plain(tuner, *args, **kwargs)
     begin = time.perf_counter()
     winners = Winners(WinnerCache(), tune_mode() if keep else TuneMode.FORCE, backend.gpu)
-    capture = Capture(backend, _COMPILER, thread=threading.get_ident())
+    capture = Capture(backend, COMPILER, thread=threading.get_ident())
     site = capture.site_of(tuner, args, kwargs)
     if (found := winners.find(site)) is not None:
         _reuse(tuner, site, found, winners.stored(site))
@@ -252,10 +292,12 @@ def _tell(tuner: Any, site: Site, seconds: float | None, named: dict[str, Any]) 
         print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}")
 
 
-_COMPILER = Compiler()
+COMPILER = Compiler()
+"""One for the whole process: what was compiled for one call, another needn't."""
 
 
-def _backend() -> Backend | None:
+def this_gpu() -> Backend | None:
+    """torch's current GPU, if kerntune can time on it."""
     from kerntune.backend.probe import has_cuda
 
     if not has_cuda():

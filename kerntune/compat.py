@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import re
+import struct
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -256,3 +257,187 @@ def triton_config(config: Any) -> Any:
         words, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas,
         maxnreg=config.maxnreg,
     )  # fmt: skip
+
+
+# the launch path
+
+UNUSUAL = (
+    "kt_JITFunction.run is not kt_run or kt_profiler._is_profiler_enabled or kt_entering or kt_leaving or kt_running"
+)
+"""True while a launch must take Triton's own way: something stands in for it (a capture, a tool), or a profiler or a
+hook wants to hear of it. Names are those of :func:`launch_surroundings`."""
+
+DIRECT_NAMES = ("kt_launch", "kt_cooperative", "kt_pdl", "kt_annotations", "kt_types", "kt_scratch_size", "kt_align")
+"""What :func:`direct_values` gives, under the names that :func:`direct_call` uses. The size is in bytes a block."""
+
+_DIRECT_CALLS = {
+    "3.6": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
+    "kt_scratch, None, kt_packed, None, None, None, {arguments})",
+    "3.9": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
+    "kt_packed, None, None, None, kt_scratch, None, kt_annotations, kt_types, ({arguments}))",
+}
+"""How Triton's C launcher is called, by series: 3.6 compiles one for each signature, 3.9 has one for all.
+
+Both take grid, stream, function, cooperative and PDL flags, then two scratch pointers and the packed metadata with
+launch metadata and two hooks (3.9 the other way round), then the arguments (``CudaLauncher`` in Triton's
+``backends/nvidia/driver.py``).
+"""
+
+
+def direct_call() -> str:
+    """The text of a call of Triton's C launcher; where its order isn't known, nothing ever comes to it."""
+    return _DIRECT_CALLS.get(triton_series(), "pass  # {arguments}")
+
+
+def direct_order() -> int | None:
+    """The same for the C front: 36 or 39; None where it isn't known."""
+    return {"3.6": 36, "3.9": 39}.get(triton_series())
+
+
+def compile_c(text: str, name: str) -> Any:
+    """A C extension module, compiled and cached by Triton's own helper. Raises what a missing compiler raises."""
+    from triton.runtime.build import compile_module_from_src
+
+    return compile_module_from_src(src=text, name=name)
+
+
+_C_TYPES = {
+    "i1": "b", "i8": "b", "u1": "b", "u8": "b", "i16": "h", "u16": "h", "i32": "i", "u32": "i", "i64": "l", "u64": "l",
+    "fp32": "f", "f32": "f", "fp64": "d", "constexpr": "-",
+}  # fmt: skip
+"""Triton's words for types that the C front can pass; 16-bit floats and descriptors are left to Triton's launcher."""
+
+
+def driver_plan(kernel: Any, room: int) -> bytes | None:
+    """What the C front tells the driver of a kernel (its ``Plan``, with ``room`` types); None where Triton launches.
+
+    That is with clusters, and for cooperative and programmatic dependent launches.
+    """
+    values, metadata = direct_values(kernel), kernel.metadata
+    if values is None or values[1] or values[2] or getattr(metadata, "num_ctas", 1) != 1:
+        return None
+    words = [str(word) for word in kernel.src.signature.values()]
+    types = ["P" if word.startswith("*") else _C_TYPES.get(word, "") for word in words]
+    if not all(types) or len(types) > room:
+        return None
+    threads = metadata.num_warps * metadata.target.warp_size
+    return struct.pack(f"QII{room}s", kernel.function, threads, metadata.shared, "".join(types).encode())
+
+
+def direct_values(kernel: Any) -> tuple[Any, ...] | None:
+    """A compiled kernel's C launcher and what it takes; None where only ``kernel.run`` can launch.
+
+    That is where it is instrumented, isn't CUDA's, or is of a series whose launcher isn't known.
+    """
+    launcher = kernel.run
+    if triton_series() not in _DIRECT_CALLS or type(launcher).__name__ != "CudaLauncher":
+        return None
+    if launcher.profile_scratch_size or getattr(launcher, "gsan_enabled", False):
+        return None
+    annotations, types = (getattr(launcher, name, None) for name in ("arg_annotations", "kernel_signature"))
+    scratch = launcher.global_scratch_size * launcher.num_ctas
+    flags = (launcher.launch_cooperative_grid, launcher.launch_pdl)
+    return launcher.launch, *flags, annotations, types, scratch, launcher.global_scratch_align
+
+
+def launch_surroundings(jit: Any) -> dict[str, Any] | None:
+    """The names of :data:`UNUSUAL` and of a launch for one kernel; None where nothing can be prepared at all."""
+    import torch.autograd.profiler
+    from triton import knobs
+    from triton.runtime import _allocation
+    from triton.runtime.driver import driver
+    from triton.runtime.jit import JITFunction
+
+    run = JITFunction.run
+    own = getattr(run, "__code__", None)
+    if not isinstance(jit, JITFunction) or type(jit).run is not run or own is None or own.co_filename != _file_of_jit():
+        return None
+    enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    if not (hasattr(enter, "calls") and hasattr(leave, "calls")):
+        return None
+    if knobs.runtime.debug or knobs.runtime.add_stages_inspection_hook or knobs.compilation.instrumentation_mode:
+        return None
+    active = driver.active
+    if active.get_current_target().backend != "cuda":  # HIP also compiles by the tensors' sizes
+        return None
+    return {
+        "kt_JITFunction": JITFunction,
+        "kt_run": run,
+        "kt_runtime": vars(knobs.runtime),
+        "kt_runtime_then": dict(vars(knobs.runtime)),
+        "kt_compilation": vars(knobs.compilation),
+        "kt_compilation_then": dict(vars(knobs.compilation)),
+        "kt_profiler": torch.autograd.profiler,
+        "kt_jit": jit,
+        "kt_entering": enter.calls,
+        "kt_leaving": leave.calls,
+        "kt_running": jit.pre_run_hooks,
+        "kt_allocator": _allocation._allocator,
+        "kt_current_device": active.get_current_device,
+        "kt_current_stream": active.get_current_stream,
+    }
+
+
+def heuristic_layers(fn: Any) -> tuple[list[Any], Any]:
+    """``@triton.heuristics`` between a tuner and its kernel, as names and functions, outermost first; the kernel."""
+    from triton.runtime.autotuner import Heuristics
+
+    layers: list[Any] = []
+    while type(fn) is Heuristics and "run" not in vars(fn):
+        layers.append((fn.arg_names, fn.values))
+        fn = fn.fn
+    return layers, fn
+
+
+def launch_settings() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What somebody set of Triton's knobs that a launch depends on."""
+    from triton import knobs
+
+    return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
+
+
+def settings_changed(settings: tuple[dict[str, Any], dict[str, Any]]) -> str:
+    """The text that is true once a knob was set or reset; what isn't set is quickest to look at."""
+    return " or ".join(
+        f"{name} != {name}_then" if then else name
+        for name, then in zip(("kt_runtime", "kt_compilation"), settings, strict=True)
+    )
+
+
+def _file_of_jit() -> str:
+    """The file of Triton's own ``JITFunction``: what was put in its place is from elsewhere."""
+    from triton.runtime.jit import JITFunction
+
+    return str(JITFunction.__init__.__code__.co_filename)
+
+
+def has_one_device() -> bool:
+    """Whether torch sees but one GPU, number 0: then no launch need ask which one is current, which is dear."""
+    import torch
+
+    return int(torch.cuda.device_count()) == 1
+
+
+def is_compiled_kernel(value: Any) -> bool:
+    """Whether a launch gave Triton's own compiled kernel, rather than nothing or one that is still being compiled."""
+    from triton.compiler import CompiledKernel
+
+    return type(value) is CompiledKernel
+
+
+def globals_kept(jit: Any) -> bool:
+    """Whether the globals that a kernel was compiled with have their values still (else Triton refuses to launch)."""
+    return all(scope.get(name, _GONE) == value for (name, _), (value, scope) in jit.used_global_vals.items())
+
+
+_GONE = object()
+
+
+def profiler_range(name: Callable[[], str]) -> contextlib.AbstractContextManager[Any]:
+    """A named range for torch's profiler and NVTX while one of them listens, else nothing."""
+    import torch.autograd.profiler
+
+    if not torch.autograd.profiler._is_profiler_enabled:
+        return contextlib.nullcontext()
+    recorded: contextlib.AbstractContextManager[Any] = torch.profiler.record_function(name())
+    return recorded

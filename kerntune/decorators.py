@@ -17,6 +17,7 @@ from kerntune.backend.probe import current_device
 from kerntune.capture import LAUNCH_WORDS
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
+from kerntune.dispatch.parts import Needs
 from kerntune.errors import CaptureError, ConfigError, HintError, TrialError
 from kerntune.heuristics.proposer import NO_COUNTS, Family, Look, Proposer
 from kerntune.hints import KernelHints, Modes
@@ -150,17 +151,18 @@ class HeuristicTuner(Autotuner):
         cache_results: bool = True,
     ) -> None:
         undecided = [compat.triton_config(config) for config in UNDECIDED]
-        super().__init__(fn, fn.arg_names, undecided, list(key), list(reset_to_zero), None, cache_results=cache_results)
         self._proposer = proposer
+        super().__init__(fn, fn.arg_names, undecided, list(key), list(reset_to_zero), None, cache_results=cache_results)
         self._counting = counts
         self._table = None if table is None else Path(table)
         self._defaults = _defaults(self.base_fn)
         self._proposals: dict[tuple[Any, ...], tuple[list[Any], tuple[Config, ...]]] = {}
         self._counted: dict[tuple[Any, ...], heuristics.TtirCounts] = {}
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch with the winner for these arguments; find it first if there is a choice and a GPU to time it on."""
-        return autotuner.run_tuned(self, args, kwargs, keep=self.cache_results, plain=HeuristicTuner._without_engine)
+    def needs(self) -> Needs:
+        """The exact sizes (they stand for what they round up to), the ``key`` arguments, and the layouts of tensors."""
+        sized = {name for names in self._proposer.sizes.values() for name in names}
+        return Needs(exact=frozenset({*self.keys, *sized}), layouts=True)
 
     def _without_engine(self, *args: Any, **kwargs: Any) -> Any:
         """Where kerntune can't time: Triton's own engine chooses, if there is a choice and something to time.
@@ -237,8 +239,8 @@ class HeuristicTuner(Autotuner):
         A candidate that doesn't compile says nothing either: it will cost its trial, with its reason.
         """
         recording = captures.current()
-        backend = autotuner._backend() if recording is None else recording.backend
-        compiler = autotuner._COMPILER if recording is None else recording.compiler
+        backend = autotuner.this_gpu() if recording is None else recording.backend
+        compiler = autotuner.COMPILER if recording is None else recording.compiler
         if backend is None or not _is_compiled(self.fn):
             return NO_COUNTS
         words = {name: value for name, value in given.items() if name not in LAUNCH_WORDS}

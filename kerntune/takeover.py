@@ -5,16 +5,21 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import triton
 from triton.runtime import autotuner as tritons
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
+from triton.runtime.jit import KernelInterface
 
 from kerntune.autotuner import STANDS_FOR, Autotuner, autotune, run_tuned
+from kerntune.dispatch import LaunchPath, Ran
+from kerntune.dispatch.parts import Needs
 from kerntune.errors import UsageError
 
 MISSING = object()
@@ -127,6 +132,8 @@ def _undo() -> None:
         swap.undo()
     _swaps.clear()
     STANDS_FOR.clear()
+    _SLOW.clear()
+    _drop_paths()
 
 
 def _planned(cache_results: bool) -> list[Swap]:
@@ -138,16 +145,55 @@ def _planned(cache_results: bool) -> list[Swap]:
     for kind in (TritonAutotuner, *_kinds(TritonAutotuner)):
         if kind is TritonAutotuner or _own_engine(kind):
             swaps.append(Swap(kind, "run", vars(kind)["run"], _engine(vars(kind)["run"], cache_results)))
+    if "__getitem__" not in vars(TritonAutotuner):
+        swaps.append(Swap(TritonAutotuner, "__getitem__", MISSING, _getitem))
     before = vars(TritonAutotuner).get("__init_subclass__", MISSING)
     return [*swaps, Swap(TritonAutotuner, "__init_subclass__", before, _watch(before, cache_results))]
 
 
 def _engine(plain: Callable[..., Any], cache_results: bool) -> Callable[..., Any]:
-    def run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def slow(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Ran:
         return run_tuned(tuner, args, kwargs, keep=cache_results, plain=plain)
 
+    def run(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("warmup") or "grid" not in kwargs:
+            return slow(tuner, args, kwargs).result
+        kwargs.pop("warmup", None)
+        return _path(tuner, slow).front(kwargs.pop("grid"), *args, **kwargs)
+
     STANDS_FOR[run] = plain
+    _SLOW[run] = slow
     return run
+
+
+def _getitem(tuner: Any, grid: Any) -> Any:
+    """``kernel[grid]`` of Triton's own tuners: past ``run``, where it would only come to the engine's."""
+    slow = None if "run" in tuner.__dict__ else _SLOW.get(type(tuner).run)
+    if slow is None:
+        return KernelInterface.__getitem__(tuner, grid)
+    return partial(_path(tuner, slow).front, grid)
+
+
+PATH = "_kerntune_path"
+"""The attribute under which a tuner of Triton's keeps its prepared launches, while kerntune is installed."""
+
+_SLOW: dict[Callable[..., Any], Callable[..., Ran]] = {}
+_prepared: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _path(tuner: Any, slow: Callable[..., Ran]) -> LaunchPath:
+    path: LaunchPath | None = tuner.__dict__.get(PATH)
+    if path is None:
+        path = LaunchPath(tuner, partial(slow, tuner), Needs(exact=frozenset(tuner.keys)))
+        setattr(tuner, PATH, path)
+        _prepared.add(tuner)
+    return path
+
+
+def _drop_paths() -> None:
+    for tuner in list(_prepared):
+        tuner.__dict__.pop(PATH).retire()
+    _prepared.clear()
 
 
 def _watch(before: Any, cache_results: bool) -> Any:

@@ -34,6 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "recorder",
         "launch",
         "recompile",
+        "dispatch",
     ),
     (
         "static",
@@ -107,6 +108,7 @@ EXPORTS = {
         "export_devices",
         "import_cache",
     },
+    "kerntune.dispatch": {"LaunchPath", "Ran"},
     "kerntune.farm": {"Died", "Farm", "NotStarted"},
     "kerntune.check": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
     "kerntune.interpret": {"Interpreter", "limit_of"},
@@ -304,11 +306,16 @@ def test_nothing_is_imported_by_text() -> None:
     assert callers <= {"kerntune", "kerntune.cli", "kerntune.commands.project"}
 
 
+WRITES_FUNCTIONS = frozenset({"kerntune.dispatch.source"})
+"""Runs text of its own making (launch functions, as Triton writes its binders); only parameters' names vary in it."""
+
+
 def test_nothing_is_executed() -> None:
     """What is read from disk is never run as Python: no pickle, no eval, no exec."""
     wrong = [
         f"{m.name}: {ast.unparse(node.func)}"
         for m in MODULES.values()
+        if m.name not in WRITES_FUNCTIONS
         for node in ast.walk(m.tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "marshal.loads")
     ]

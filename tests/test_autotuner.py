@@ -39,7 +39,7 @@ def shared() -> Iterator[FakeBackend]:
 def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     """The scripted GPU as this process's GPU, with a cache of its own."""
     script(shared)
-    monkeypatch.setattr(module, "_backend", lambda: shared)
+    monkeypatch.setattr(module, "this_gpu", lambda: shared)
     monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
     return shared
 
@@ -321,7 +321,7 @@ def test_while_a_graph_is_captured_it_refuses_to_tune(backend: FakeBackend, monk
 
 
 def test_without_a_gpu_triton_does_what_it_does(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_backend", lambda: None)
+    monkeypatch.setattr(module, "this_gpu", lambda: None)
     kernel = ours(64, 128)
     call(kernel)
     assert kernel.best_config is kernel.configs[0]

@@ -44,7 +44,7 @@ def shared() -> Iterator[FakeBackend]:
 def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     """The scripted GPU as this process's GPU, with a cache of its own."""
     script(shared, *THREE)
-    monkeypatch.setattr(module, "_backend", lambda: shared)
+    monkeypatch.setattr(module, "this_gpu", lambda: shared)
     monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
     return shared
 

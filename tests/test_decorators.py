@@ -76,7 +76,7 @@ def shared() -> Iterator[FakeBackend]:
 def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     """The scripted GPU as this process's GPU, with a cache of its own."""
     script(shared)
-    monkeypatch.setattr(module, "_backend", lambda: shared)
+    monkeypatch.setattr(module, "this_gpu", lambda: shared)
     monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
     return shared
 
@@ -193,7 +193,7 @@ def test_triton_s_own_engine_chooses_where_kerntune_can_t(
         tuner.best_config = tuner.prune_configs(kwargs)[1]
         return tuner.fn.run(*args, **kwargs, **tuner.best_config.all_kwargs())
 
-    monkeypatch.setattr(module, "_backend", lambda: None)
+    monkeypatch.setattr(module, "this_gpu", lambda: None)
     monkeypatch.setattr(module, "plain_run", lambda: choose)
     kernel = pointwise()
     for n in (MILLION, MILLION - 1, 2 * MILLION):
@@ -230,8 +230,8 @@ def test_presets_by_name(backend: FakeBackend) -> None:
 
 def test_the_kernel_s_code_is_counted_once(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    below = module._COMPILER.compile
-    monkeypatch.setattr(module._COMPILER, "compile", lambda launch: compiled.append(launch.name) or below(launch))
+    below = module.COMPILER.compile
+    monkeypatch.setattr(module.COMPILER, "compile", lambda launch: compiled.append(launch.name) or below(launch))
     kernel = sums()
     for rows in (300, 3000):
         kernel.candidates(*matrix(rows, 4096))

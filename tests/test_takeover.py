@@ -36,7 +36,7 @@ def shared() -> Iterator[FakeBackend]:
 def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     """The scripted GPU as this process's GPU, with a cache of its own."""
     script(shared, *THREE)
-    monkeypatch.setattr(module, "_backend", lambda: shared)
+    monkeypatch.setattr(module, "this_gpu", lambda: shared)
     monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
     return shared
 
@@ -204,7 +204,7 @@ def test_winners_of_tritons_decorator_are_kept_on_disk_if_wanted(
 def test_where_nothing_can_be_measured_triton_does_what_it_does(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_backend", lambda: None)
+    monkeypatch.setattr(module, "this_gpu", lambda: None)
     kernels = [tritons_own(), tritons_own(Inheriting), tritons_own(Overriding)]
     with kerntune.install():
         kernels.append(triton.autotune(configs(64, 128), key=["n"])(scale_kernel))

@@ -1,0 +1,7 @@
+"""The way of a tuned kernel's call to the driver: what was decided once is looked up, not worked out again."""
+
+from __future__ import annotations
+
+from kerntune.dispatch.path import LaunchPath, Ran
+
+__all__ = ["LaunchPath", "Ran"]

@@ -1,0 +1,86 @@
+"""The quick part of prepared launches in C, compiled on first use as Triton compiles its own launchers."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kerntune import compat
+from kerntune.dispatch.source import Argument, Form
+
+KINDS = (
+    "absent", "none", "bool", "float", "int", "i32", "tensor", "descriptor", "constant bool", "constant int",
+    "constant str", "constant NoneType", "constant object",
+)  # fmt: skip
+"""What ``front.c`` knows, in the order of its numbers; a form with anything else stays in Python."""
+
+OBJECTS = (
+    "kt_fallback", "kt_table", "kt_tuner", "kt_fn", "kt_jit", "kt_JITFunction", "kt_run", "kt_profiler", "kt_entering",
+    "kt_leaving", "kt_running", "kt_runtime", "kt_compilation", "kt_current_device", "kt_current_stream",
+    "kt_allocator", "kt_keywords", "kt_names",
+)  # fmt: skip
+"""What the C function holds, in the order of its numbers."""
+
+MAX_PARAMETERS = 64
+
+
+def native_front(form: Form, fallback: Callable[..., Any], names: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """A form's launch in C, which leaves the rest to ``fallback``; None where there is no C for it or no compiler.
+
+    ``names`` are those of the Python function.
+    """
+    order = compat.direct_order()
+    if order is None or form.globals or form.changed_knobs or len(form.arguments) > MAX_PARAMETERS:
+        return None
+    if any(a.part.kind not in KINDS for a in form.arguments):
+        return None
+    compiled = module()
+    if compiled is None:
+        return None
+    keywords = tuple(map(sys.intern, form.keywords))
+    parameters = tuple(_parameter(form, i, a) for i, a in enumerate(form.arguments))
+    held = {
+        **names,
+        "kt_fallback": fallback,
+        "kt_profiler": vars(names["kt_profiler"]),
+        "kt_keywords": keywords,
+        "kt_names": tuple(a.name for a in form.arguments),
+    }
+    flags = (form.positional, form.single, form.staged, form.layouts, not form.staged, form.one_device, order)
+    front: Callable[..., Any] = compiled.front(tuple(held[name] for name in OBJECTS), parameters, *flags)
+    return front
+
+
+def _parameter(form: Form, index: int, argument: Argument) -> tuple[int, int, int, int]:
+    """Kind, place among grid, positional and keyword arguments, whether its value counts, whether it is a constexpr."""
+    if not argument.given:
+        source = 0
+    elif index < form.positional:
+        source = 1 + index
+    else:
+        source = 1 + form.positional + form.keywords.index(argument.name)
+    return KINDS.index(argument.part.kind), source, bool(argument.part.items), argument.constexpr
+
+
+@lru_cache(maxsize=1)
+def module() -> Any:
+    """The compiled ``front.c``, out of Triton's cache after the first time; None where it can't be compiled."""
+    text = (Path(__file__).parent / "front.c").read_text(encoding="utf-8")
+    try:
+        compiled = compat.compile_c(text, "kerntune_front")
+    except Exception:  # no compiler, no headers, a cache that can't be written: Python does the same, slower
+        return None
+    compiled.use_driver(driver_address())
+    return compiled
+
+
+def driver_address() -> int:
+    """Where the driver's ``cuLaunchKernel`` is; 0 without a driver."""
+    try:
+        return ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value or 0
+    except (OSError, AttributeError):
+        return 0

@@ -1,0 +1,266 @@
+"""The C front: that it does the work, leaves the rest to Python, and keeps its counts of references."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+import kerntune
+from kerntune import compat
+from kerntune.dispatch import native, source
+from kerntune.dispatch import path as module
+from tests.dispatch.fake_driver import FakeCuda, FakeTensor, fake_cuda
+
+pytestmark = pytest.mark.skipif(native.module() is None, reason="there is no C compiler")
+
+
+@pytest.fixture(params=[(1, False), (2, False), (1, True)], ids=["one device", "two devices", "driver"])
+def cuda(request: pytest.FixtureRequest) -> Iterator[FakeCuda]:
+    with fake_cuda(*request.param) as found:
+        yield found
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Calls that C left to Python."""
+    seen: list[Any] = []
+    below = native.native_front
+
+    def front(form: Any, fallback: Callable[..., Any], names: Any) -> Any:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            seen.append((args, kwargs))
+            return fallback(*args, **kwargs)
+
+        return below(form, noted, names)
+
+    monkeypatch.setattr(module, "native_front", front)
+    return seen
+
+
+def make() -> Any:
+    @triton.jit
+    def kernel(a, b, c, d, e, f, KIND: tl.constexpr, WHAT: tl.constexpr, BLOCK: tl.constexpr, last=3):
+        pass
+
+    return kernel
+
+
+def tuned(**options: Any) -> Any:
+    kernel = kerntune.autotune([triton.Config({"BLOCK": b}, **options) for b in (64, 128)], key=["d"])(make())
+    kernel.cache = AnyWinner(kernel.configs[1])
+    return kernel
+
+
+class AnyWinner(dict[Any, Any]):
+    """A tuner's cache that has a winner for every key as soon as it is asked."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self.setdefault(key, self._config)
+
+
+def descriptor() -> Any:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor(FakeTensor(256, torch.float16), [64, 64], [64, 1], [16, 64])
+
+
+def call(kernel: Any, grid: Any = (4,), **changed: Any) -> Any:
+    given = {"a": A, "b": D, "c": 7, "d": 4096, "e": 0.5, "f": None, **changed}
+    words = {"KIND": "kind", "WHAT": tl.float16}
+    return kernel[grid](*given.values(), **words)
+
+
+A, D = FakeTensor(1 << 12), descriptor()
+GRIDS = [(4,), (4, 5), [1, 2, 3], lambda meta: (meta["BLOCK"], meta["last"])]
+
+
+@pytest.mark.parametrize("grid", GRIDS, ids=repr)
+def test_known_calls_stay_in_c(cuda: FakeCuda, left: list[Any], grid: Any) -> None:
+    kernel = tuned()
+    results = [call(kernel, grid) for _ in range(5)]
+    assert left == []
+    assert len({id(r) for r in results}) == 1
+    assert len({repr(x) for x in cuda.launches}) == 1
+    assert len(cuda.launches) == 5
+    assert cuda.launches[0].arguments == (1 << 12, D, 7, 4096, 0.5, 3)
+
+
+def test_plain_kernels_come_to_the_driver_itself() -> None:
+    with fake_cuda(1, True) as cuda:
+        kernel = tuned()
+        for i in range(4):
+            call(kernel, (i,), b=A, f=FakeTensor(40), c=-5 * i - 2, d=2**40)
+        assert cuda.driven == 3, "the first took the long way, and launched nothing"
+        assert [x.grid for x in cuda.launches] == [(1, 1, 1), (2, 1, 1), (3, 1, 1)]
+        assert cuda.launches[-1].arguments == (1 << 12, 1 << 12, -17, 2**40, 0.5, 40, 3)
+
+
+@pytest.mark.parametrize("flags", [(True, False), (False, True)])
+def test_special_launches_are_left_to_tritons_launcher(flags: tuple[bool, bool]) -> None:
+    with fake_cuda(1, True) as cuda:
+        cuda.flags = flags
+        kernel = tuned()
+        for _ in range(3):
+            call(kernel, b=A)
+        assert cuda.driven == 0
+        assert [(x.cooperative, x.pdl) for x in cuda.launches] == [flags] * 3
+
+
+def test_keywords_in_any_order_stay_in_c(cuda: FakeCuda, left: list[Any]) -> None:
+    kernel, names = tuned(), ["a", "b", "c", "d", "e", "f", "KIND", "WHAT"]
+    given = dict(zip(names, (A, D, 7, 4096, 0.5, None, True, None), strict=True))
+    for turn in range(8):
+        order = names[turn:] + names[:turn]
+        kernel[(4,)](**{name: given[name] for name in order})
+    assert left == []
+    assert len({repr(x) for x in cuda.launches}) == 1
+
+
+def test_hooks_are_handed_on_from_c(cuda: FakeCuda, left: list[Any]) -> None:
+    seen: list[Any] = []
+    kernel = tuned(pre_hook=seen.append)
+    for _ in range(5):
+        call(kernel)
+    assert left == []
+    assert len(seen) == 5
+    assert seen[0] == seen[4]
+
+
+def test_what_is_not_known_is_left_to_python(cuda: FakeCuda, left: list[Any]) -> None:
+    kernel = tuned()
+    call(kernel)
+    call(kernel, c=16)
+    call(kernel, c=16)
+    call(kernel, a=FakeTensor(8))
+    call(kernel, a=FakeTensor(8))
+    call(kernel, a=FakeTensor(16, device=-1))
+    assert [args[3] for args, _ in left] == [16, 7, 7], "new alignment twice, a tensor that isn't on the device"
+
+
+class Broken(Exception):
+    pass
+
+
+def broken(*args: Any) -> Any:
+    raise Broken
+
+
+def errors() -> list[Any]:
+    return [
+        pytest.param(lambda kernel: call(kernel, broken), Broken, id="grid"),
+        pytest.param(lambda kernel: call(kernel, ()), IndexError, id="empty grid"),
+        pytest.param(lambda kernel: call(kernel, 5), TypeError, id="no grid"),
+        pytest.param(lambda kernel: call(kernel, lambda meta: None), TypeError, id="grid of nothing"),
+    ]
+
+
+@pytest.mark.parametrize(("doing", "error"), errors())
+def test_errors_of_a_launch_are_the_callers(
+    cuda: FakeCuda, left: list[Any], doing: Callable[[Any], Any], error: type[Exception]
+) -> None:
+    kernel = tuned()
+    call(kernel)
+    for _ in range(3):
+        with pytest.raises(error):
+            doing(kernel)
+    assert left == []
+    call(kernel)
+    assert len(cuda.launches) == 2
+
+
+def test_an_error_of_the_driver_comes_through(cuda: FakeCuda, left: list[Any]) -> None:
+    kernel = tuned()
+    cuda.refuses = True
+    with pytest.raises(RuntimeError, match="refused"):
+        call(kernel)
+    cuda.refuses = False
+    call(kernel)
+    cuda.refuses = True
+    with pytest.raises(RuntimeError, match="refused"):
+        call(kernel)
+    assert left == []
+
+
+def test_scratch_memory_reaches_the_driver(cuda: FakeCuda, left: list[Any]) -> None:
+    cuda.scratch, asked = 32, []
+    triton.set_allocator(lambda *a: asked.append(a) or FakeTensor(1 << 33))
+    kernel = tuned()
+    for blocks in (1, 2, 3):
+        call(kernel, (blocks,), b=A)
+    assert [size for size, *_ in asked] == [32, 64, 96]
+    assert [getattr(x.scratch, "address", x.scratch) for x in cuda.launches] == [1 << 33] * 3
+    assert left == []
+
+
+def test_references_are_counted(cuda: FakeCuda, left: list[Any]) -> None:
+    kernel, hooked = tuned(), tuned(pre_hook=lambda named: None)
+    tensor, ragged = FakeTensor(1 << 20), FakeTensor(24)
+    grids = [*GRIDS, broken]
+
+    def turn() -> None:
+        for grid in grids:
+            for one in (tensor, ragged):
+                for which in (kernel, hooked):
+                    with contextlib.suppress(Broken):
+                        call(which, grid, a=one, d=1 << 30, e=1.0e10)
+        cuda.launches.clear()
+
+    def counts() -> list[int]:
+        gc.collect()
+        watched = (tensor, ragged, D, kernel, kernel.configs[1], kernel.best_config, *cuda.compiled, *grids, tl.float16)
+        return [sys.getrefcount(x) for x in watched]
+
+    for _ in range(3):
+        turn()
+    before, blocks = counts(), sys.getallocatedblocks()
+    for _ in range(200):
+        turn()
+    assert counts() == before
+    assert sys.getallocatedblocks() - blocks < 100, "nothing is left behind by 4000 launches"
+
+
+def test_forms_without_c_are_launched_by_python(cuda: FakeCuda) -> None:
+    kernel = tuned()
+    for value in (2**40, 2**63 + 5):
+        for _ in range(2):
+            call(kernel, c=value)
+    assert [x.arguments[2] for x in cuda.launches] == [2**40] * 2 + [2**63 + 5] * 2
+
+
+def test_without_a_compiler_python_does_it_all(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "compile_c", broken)
+    native.module.cache_clear()
+    try:
+        kernel = tuned()
+        for _ in range(3):
+            call(kernel)
+        assert len(cuda.launches) == 3
+        assert type(kernel._path.front).__name__ == "function"
+    finally:
+        native.module.cache_clear()
+
+
+def test_numbers_in_c_are_those_of_python() -> None:
+    """The enumerations of front.c name what the tuples in Python hold, one by one."""
+    text = (Path(native.__file__).parent / "front.c").read_text(encoding="utf-8")
+    found = [[n.strip() for n in body.split(",")] for body in re.findall(r"enum \{([^}]*)\}", text)]
+    objects, entry, kinds = found
+    assert objects == [name.removeprefix("kt_").upper() for name in native.OBJECTS] + ["OBJECTS"]
+    short = {"scratch_size": "scratch"}
+    entries = [name.removeprefix("kt_") for name in source.ENTRY]
+    assert entry == [short.get(name, name).upper() for name in entries]
+    constants = [k.replace("constant NoneType", "constant none").replace(" ", "_").upper() for k in native.KINDS]
+    assert kinds == constants
