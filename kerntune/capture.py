@@ -297,6 +297,8 @@ class Capture:
         from triton.runtime.errors import OutOfResources
 
         candidate = site.candidates[site.chosen]
+        if site.tuner is not None:
+            site.tuner.best_config = site.originals[site.chosen]  # there is code that reads it after the launch
         outer, self._local.site = self._local.site, site
         try:
             if candidate.hook is not None:
