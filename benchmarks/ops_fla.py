@@ -1,4 +1,4 @@
-"""Ops of the package flash-linear-attention, each a function that makes its inputs, calls the op, returns its output."""
+"""Ops of the package flash-linear-attention, each a function that makes its inputs and calls the op."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pytest
 from ops_sides import Observed, compared, compiled_of, entry_of, environment, first_line, static_figures, write
@@ -39,6 +38,7 @@ from kerntune.check.call import Call, Checked
 from kerntune.compile import Compiled
 from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError, TrialError
 
+ROOT = Path(__file__).resolve().parents[1]
 TARGET = "cuda:90"
 STATIC_SHARED, LOCAL, REGISTERS, MOST_THREADS = 1, 3, 4, 0
 """Numbers of ``CUfunction_attribute`` (cuda.h)."""
