@@ -344,6 +344,19 @@ def test_pruning_everything_names_the_kernel(backend: FakeBackend) -> None:
         captured(backend, lambda: scale(kernel))
 
 
+def test_code_that_reads_the_config_after_its_launch_finds_it(backend: FakeBackend) -> None:
+    kernel = tuned(64, 128)
+    seen = []
+
+    def call() -> None:
+        scale(kernel)
+        seen.append(kernel.best_config)
+
+    captured(backend, call, prefer=lambda site: [1, 0])
+    assert seen == [kernel.configs[1]]
+    assert not kernel.cache, "nothing has won yet"
+
+
 def test_settling_tells_the_users_tuner(backend: FakeBackend) -> None:
     kernel = tuned(64, 128)
     capture = captured(backend, lambda: scale(kernel))
