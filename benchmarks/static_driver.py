@@ -12,6 +12,9 @@ distinct binary that the real side has:
 * whether it is, byte for byte, what Triton itself launched,
 * whether the stand-ins' launch has the same specialization, grid, code identity and machine code.
 
+The examples spill nothing; so that local memory is compared too, each of their launches is also compiled for at most
+``TIGHT`` registers a thread, and those binaries' figures are compared likewise.
+
 Exits with 1 if anything differs. ``--side standin`` and ``--side driver`` are the two processes.
 """
 
@@ -25,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +41,13 @@ from kerntune.check import session as engine
 from kerntune.check.call import Call, Checked
 from kerntune.compile import Compiled
 from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError, TrialError
+from kerntune.kernels.specialize import Specialized
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = "cuda:90"
+TIGHT = 32
+"""Registers a thread, too few for most of the examples."""
+
 STATIC_SHARED, LOCAL, REGISTERS, MOST_THREADS = 1, 3, 4, 0
 """Numbers of ``CUfunction_attribute`` (cuda.h)."""
 
@@ -85,10 +93,17 @@ class Watcher:
         return entry_of(capture, launch, grid, config)
 
     def _keep(self, capture: Observed, launches: list[Any]) -> None:
-        for launch in launches:
+        tight = [tightened(x) for x in launches if not isinstance(x, TrialError)]
+        capture.compiler.compile_all(tight)
+        for launch in (*launches, *tight):
             compiled = compiled_of(capture, launch)
             if compiled is not None:
                 self.compiled[compiled.binary.sha256] = compiled
+
+
+def tightened(launch: Specialized) -> Specialized:
+    """The launch with ``TIGHT`` registers."""
+    return replace(launch, options=replace(launch.options, maxnreg=TIGHT))
 
 
 def run_side(driver: bool, out: Path) -> int:
