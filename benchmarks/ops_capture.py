@@ -1,11 +1,12 @@
 """Drives ops of liger-kernel and flash-linear-attention, forward and backward, and records what they launch.
 
-    python benchmarks/ops_capture.py OUT.json [--target cuda:90 | --gpu] [--jobs 2] [--only NAME ...]
+    python benchmarks/ops_capture.py OUT.json [--target cuda:90 | --gpu] [--jobs 2] [--only NAME ...] [--install]
 
 Both packages as the package index has them, unedited. Without ``--gpu`` on kerntune's stand-ins for a target; with it
 on the GPU, where every launch also really runs. Each launch is recorded with kernel, grid, config, specialization and
 the code identity of what it compiles to. Autotuned kernels are not tuned: on both sides the first config runs that
-pruning leaves and the device takes. ``ops_compare.py`` compares two such files.
+pruning leaves and the device takes. ``--install`` calls ``kerntune.install()`` before the packages are imported, which
+must change nothing here. ``ops_compare.py`` compares two such files.
 
 The ops are shared by ``--jobs`` processes, each with a few at a time: one that dies costs its current op only.
 """
@@ -45,17 +46,20 @@ def catalog() -> dict[str, tuple[str, Callable[[], Any]]]:
     }
 
 
-def drive(names: list[str], target: str, gpu: bool, log: Path) -> None:
+def drive(names: list[str], args: argparse.Namespace, log: Path) -> None:
     """Run each op, forward and backward, and append what it launched to ``log``, a line an op."""
+    import kerntune
     from kerntune import compat
     from kerntune.backend.probe import find_backend
     from kerntune.compile import Compiler
 
-    backend = find_backend(() if gpu else (target,))
+    backend = find_backend(() if args.gpu else (args.target,))
     with compat.without_line_info(), backend.activate():
         import triton
 
-        if gpu:
+        if args.install:
+            kerntune.install()
+        if args.gpu:
             triton.set_allocator(_allocate)  # kernels with device-side descriptors want scratch memory from somebody
         compiler, ops = Compiler(), catalog()
         for name in names:
@@ -142,7 +146,7 @@ def run_slice(names: list[str], args: argparse.Namespace, folder: Path) -> list[
 
 def _process(names: list[str], args: argparse.Namespace, log: Path) -> str:
     command = [sys.executable, __file__, str(log), "--drive", *names, "--target", args.target]
-    command += ["--gpu"] if args.gpu else []
+    command += [f"--{flag}" for flag in ("gpu", "install") if getattr(args, flag)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -156,12 +160,13 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--target", default="cuda:90")
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--install", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--drive", nargs="*", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.drive:
-        drive(args.drive, args.target, args.gpu, args.out)
+        drive(args.drive, args, args.out)
         return 0
     from ops_sides import environment, write
 

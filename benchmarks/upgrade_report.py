@@ -2,9 +2,10 @@
 
     python benchmarks/upgrade_report.py OLD_PYTHON NEW_PYTHON OUT.md [--target cuda:90,hip:gfx942] [--json OUT.json]
 
-The two interpreters are of environments that differ in their Triton. The work is done by the command that anybody can
-run, ``kerntune static diff --python OLD_PYTHON --python NEW_PYTHON --target ... --json examples``; this adds a summary
-per target. Of OUT.md only what lies between the two marks is replaced, so that what was concluded from it stays.
+The two interpreters are of environments that differ in their Triton. The table is what anybody gets from ``kerntune
+static diff --python OLD_PYTHON --python NEW_PYTHON --target ... --markdown examples``; this adds a summary per target,
+from the same command's ``--json``. Of OUT.md only what lies between the two marks is replaced: what was concluded from
+it stays.
 """
 
 from __future__ import annotations
@@ -23,32 +24,20 @@ import msgspec
 
 from kerntune.commands.compare import Figure
 from kerntune.commands.static_compare import SEVERITIES, LaunchChange, StaticDifference
-from kerntune.commands.static_diff import text_of
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- upgrade_report: begin -->", "<!-- upgrade_report: end -->"
 SHOWN = ("registers", "spilled bytes", "instructions", "code bytes")
 
 
-def difference(pythons: list[str], target: str) -> StaticDifference:
-    """What the command says, decoded."""
+def asked(pythons: list[str], target: str, form: str) -> bytes:
+    """What the command prints, as ``--json`` or ``--markdown``."""
     options = [x for python in pythons for x in ("--python", python)]
-    command = [
-        sys.executable,
-        "-m",
-        "kerntune.cli",
-        "static",
-        "diff",
-        *options,
-        "--target",
-        target,
-        "--json",
-        "examples",
-    ]
+    command = [sys.executable, "-m", "kerntune.cli", "static", "diff", *options, "--target", target, form, "examples"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if not done.stdout:
         raise SystemExit(done.stderr.decode()[-3000:])
-    return msgspec.json.decode(done.stdout, type=StaticDifference)
+    return done.stdout
 
 
 def summary(found: StaticDifference) -> str:
@@ -104,10 +93,12 @@ def main() -> int:
     parser.add_argument("--target", default="cuda:90,hip:gfx942")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    found = difference(args.pythons, args.target)
+    data = asked(args.pythons, args.target, "--json")
+    found = msgspec.json.decode(data, type=StaticDifference)
     if args.json:
-        args.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
-    put(args.out, f"{summary(found)}\n\n{squeezed(text_of(found, markdown=True))}")
+        args.json.write_bytes(data)
+    table = asked(args.pythons, args.target, "--markdown").decode().strip()
+    put(args.out, f"{summary(found)}\n\n{squeezed(table)}")
     print(summary(found))
     return 0
 
