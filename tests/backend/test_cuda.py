@@ -279,3 +279,15 @@ def test_a_backward_that_begins_with_a_launch_is_captured(backend):
     _, recorded = captured(backend, lambda: torch.autograd.backward(Doubled.apply(x), gradient))
     assert [launch.kernel for launch in recorded.recording.launches] == ["scale_kernel"] * 2
     assert torch.equal(x.grad, torch.full_like(x, 2.0))
+
+
+def test_a_kept_compiled_kernel_that_is_launched_again_is_captured(backend):
+    """As wrappers with a kernel cache of their own do: past ``JITFunction.run``, all parameters by position."""
+    x = torch.randn(1 << 12, device="cuda")
+    y = torch.empty_like(x)
+    kept = scale_kernel[(4,)](x, y, x.numel(), 3.0, BLOCK=1024, num_warps=8)
+    y.zero_()
+    _, recorded = captured(backend, lambda: kept[(4, 1, 1)](x, y, x.numel(), 3.0, 1024))
+    assert [(launch.kernel, launch.grid) for launch in recorded.recording.launches] == [("scale_kernel", (4, 1, 1))]
+    assert recorded.recording.binaries[0].num_warps == 8
+    assert torch.equal(y, x * 3.0)
