@@ -117,6 +117,19 @@ def _allocate(size: int, alignment: int, stream: int | None) -> Any:
     return torch.empty(size, device="cuda", dtype=torch.int8)
 
 
+def device() -> str:
+    """The GPU's name."""
+    from kerntune.backend.probe import current_device
+
+    return current_device().name
+
+
+def chosen(names: list[str], only: list[str]) -> list[str]:
+    """All, or those that are named; a word that names none is a part of names."""
+    exact, parts = set(only) & set(names), set(only) - set(names)
+    return [n for n in names if not only or n in exact or any(part in n for part in parts)]
+
+
 def slices(names: list[str], jobs: int) -> Iterator[list[str]]:
     """The ops in portions, neighbours (which share imports and kernels) together."""
     portion = max(1, min(SLICE, -(-len(names) // jobs)))
@@ -170,13 +183,13 @@ def main() -> int:
         return 0
     from ops_sides import environment, write
 
-    names = [n for n in catalog() if not args.only or any(o in n for o in args.only)]
+    names = chosen(list(catalog()), args.only)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(args.jobs) as pool:
         parts = list(pool.map(lambda part: run_slice(part, args, Path(scratch)), slices(names, args.jobs)))
     found = [entry for part in parts for entry in part]
     result = {
-        "environment": environment(target=args.target, side="GPU" if args.gpu else "stand-ins"),
+        "environment": environment(target=args.target, side=device() if args.gpu else "stand-ins"),
         "seconds": round(time.perf_counter() - start, 1),
         "ops": {entry.pop("op"): entry for entry in found},
     }

@@ -3,7 +3,7 @@
     python benchmarks/ops_compare.py WITHOUT.json WITH.json OUT.json [--table docs/ops.md]
 
 Both files are ``ops_capture.py``'s, of the same Triton. Launches are alike if kernel, grid, config, specialization,
-constants, options, code identity and machine code are. Exits with 1 if a gap has no known cause (``CAUSES``).
+constants, options and code identity are. Machine code that differs all the same is told apart. Exits with 1 if a gap has no known cause (``CAUSES``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ops_sides import compared, environment, write
+from ops_sides import compared, other_machine_code, write
 
 BEGIN, END = "<!-- ops_compare: begin -->", "<!-- ops_compare: end -->"
 """What ``--table`` replaces lies between these two lines."""
@@ -34,6 +34,7 @@ CAUSES: dict[str, str] = {
 def judged(name: str, without: dict[str, Any], with_: dict[str, Any]) -> dict[str, Any]:
     """One op: launches alike, and what kind of gap it has."""
     found = compared(without["launches"], with_["launches"])
+    machine_code = other_machine_code(without["launches"], with_["launches"])
     errors = {k: x["error"] for k, x in (("without", without), ("with", with_)) if x["error"]}
     entry = {
         "launches": len(with_["launches"]),
@@ -42,6 +43,7 @@ def judged(name: str, without: dict[str, Any], with_: dict[str, Any]) -> dict[st
         "as_launched": sum(x.get("same_as_launched", False) for x in with_["launches"]),
         **({"errors": errors} if errors else {}),
         **({"gaps": found["gaps"]} if found["gaps"] else {}),
+        **({"other_machine_code": machine_code} if machine_code else {}),
     }
     same_refusal = bool(errors) and without["error"] == with_["error"] and not found["gaps"]
     entry["verdict"] = _verdict(found, errors, same_refusal, len(with_["launches"]))
@@ -64,7 +66,6 @@ def summary(without: dict[str, Any], with_: dict[str, Any]) -> dict[str, Any]:
     ops = {n: judged(n, without["ops"][n], with_["ops"][n]) for n in names}
     verdicts = [x["verdict"] for x in ops.values()]
     return {
-        "environment": environment(),
         "without": {**without["environment"], "seconds": without["seconds"]},
         "with": {**with_["environment"], "seconds": with_["seconds"]},
         "ops": len(ops),
@@ -76,6 +77,7 @@ def summary(without: dict[str, Any], with_: dict[str, Any]) -> dict[str, Any]:
         "launches_alike": sum(x["alike"] for x in ops.values()),
         "kernels": len({y["kernel"] for n in names for y in with_["ops"][n]["launches"]}),
         "compiled_as_triton_launched": sum(x["as_launched"] for x in ops.values()),
+        "kernels_with_other_machine_code": sum(len(x.get("other_machine_code", ())) for x in ops.values()),
         "gaps_without_a_known_cause": [n for n, x in ops.items() if x["verdict"] == "gap" and not x["cause"]],
         "by_op": ops,
     }
@@ -98,7 +100,8 @@ def table(result: dict[str, Any]) -> str:
 
 def _remark(entry: dict[str, Any]) -> str:
     if entry["verdict"] == "alike":
-        return ""
+        kernels = ", ".join(entry.get("other_machine_code", ()))
+        return f"{kernels}: ptxas made other machine code of the same PTX" if kernels else ""
     text = entry.get("cause") or "; ".join(dict.fromkeys(entry.get("errors", {}).values())) or "differs"
     text = re.sub(r"\s+", " ", text).replace("|", r"\|")
     return f"**{entry['verdict']}**: {text}"

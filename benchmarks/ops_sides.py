@@ -25,8 +25,8 @@ from kerntune.static.metrics import metrics_of
 Entry = dict[str, Any]
 """A launch, or what a candidate would launch: see :func:`entry_of`."""
 
-COMPARED = ("kernel", "grid", "config", "specialization", "constants", "options", "code", "text", "failure")
-"""What two sides must have alike. ``text`` is the machine code's hash, so the first that differs says how deep."""
+COMPARED = ("kernel", "grid", "config", "specialization", "constants", "options", "code", "failure")
+"""What two sides must have alike. Machine code (``text``) is counted apart: see :func:`other_machine_code`."""
 
 
 class Observed(Capture):
@@ -126,6 +126,15 @@ def compared(without: Sequence[Entry], with_: Sequence[Entry]) -> dict[str, Any]
     pairs = paired(without, with_)
     gaps = [_gap(i, a, b) for i, (a, b) in enumerate(pairs) if differences(a, b)]
     return {"launches": len(pairs), "alike": len(pairs) - len(gaps), "gaps": gaps}
+
+
+def other_machine_code(without: Sequence[Entry], with_: Sequence[Entry]) -> list[str]:
+    """Kernels whose code identity is the same on both sides but whose machine code is not: the assembler's doing.
+
+    ptxas 12.8 makes one of two cubins of some PTX, at random.
+    """
+    pairs = [(a, b) for a, b in paired(without, with_) if a and b and a.get("code") == b.get("code")]
+    return sorted({a["kernel"] for a, b in pairs if a.get("text") != b.get("text")})
 
 
 def _gap(index: int, without: Entry | None, with_: Entry | None) -> dict[str, Any]:
