@@ -25,6 +25,7 @@ from fake_runs import (
     sum_kernel,
     tuned,
 )
+from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -554,8 +555,8 @@ def test_launches_on_other_threads(backend: FakeBackend) -> None:
 # putting back
 
 
-def entry_points() -> tuple[Any, Any]:
-    return JITFunction.run, Autotuner.run
+def entry_points() -> tuple[Any, Any, Any]:
+    return JITFunction.run, Autotuner.run, CompiledKernel.__getitem__
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, None])
