@@ -12,8 +12,9 @@ distinct binary that the real side has:
 * whether it is, byte for byte, what Triton itself launched,
 * whether the stand-ins' launch has the same specialization, grid, code identity and machine code.
 
-The examples spill nothing; so that local memory is compared too, each of their launches is also compiled for at most
-``TIGHT`` registers a thread, and those binaries' figures are compared likewise.
+The examples spill nothing and all fit. So that local memory and launch validity are compared too, each of their launches
+is also compiled for at most ``TIGHT`` registers a thread, and those with long pipelines for ``DEEP`` stages. Those
+binaries' figures are compared likewise; what kerntune says can't be launched, the driver must refuse.
 
 Exits with 1 if anything differs. ``--side standin`` and ``--side driver`` are the two processes.
 """
@@ -40,7 +41,7 @@ from ops_sides import Observed, compared, compiled_of, entry_of, environment, fi
 from kerntune.check import session as engine
 from kerntune.check.call import Call, Checked
 from kerntune.compile import Compiled
-from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError, TrialError
+from kerntune.errors import BackendError, KerntuneError, TrialError
 from kerntune.kernels.specialize import Specialized
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,7 +49,13 @@ TARGET = "cuda:90"
 TIGHT = 32
 """Registers a thread, too few for most of the examples."""
 
-STATIC_SHARED, LOCAL, REGISTERS, MOST_THREADS = 1, 3, 4, 0
+DEEP = 9
+"""Stages of a pipeline: more than most tiles have room for in shared memory."""
+
+TRITONS_STAGES = 3
+"""The default: what nobody chose."""
+
+STATIC_SHARED, LOCAL, REGISTERS, DYNAMIC_SHARED = 1, 3, 4, 8
 """Numbers of ``CUfunction_attribute`` (cuda.h)."""
 
 
@@ -93,17 +100,19 @@ class Watcher:
         return entry_of(capture, launch, grid, config)
 
     def _keep(self, capture: Observed, launches: list[Any]) -> None:
-        tight = [tightened(x) for x in launches if not isinstance(x, TrialError)]
-        capture.compiler.compile_all(tight)
-        for launch in (*launches, *tight):
+        variants = [y for x in launches if not isinstance(x, TrialError) for y in variants_of(x)]
+        capture.compiler.compile_all(variants)
+        for launch in (*launches, *variants):
             compiled = compiled_of(capture, launch)
             if compiled is not None:
                 self.compiled[compiled.binary.sha256] = compiled
 
 
-def tightened(launch: Specialized) -> Specialized:
-    """The launch with ``TIGHT`` registers."""
-    return replace(launch, options=replace(launch.options, maxnreg=TIGHT))
+def variants_of(launch: Specialized) -> list[Specialized]:
+    """The launch with ``TIGHT`` registers, and with ``DEEP`` stages if it was written with more than three."""
+    changes: list[dict[str, int]] = [{"maxnreg": TIGHT}]
+    changes += [{"num_stages": DEEP}] if launch.options.num_stages > TRITONS_STAGES else []
+    return [replace(launch, options=replace(launch.options, **change)) for change in changes]
 
 
 def run_side(driver: bool, out: Path) -> int:
@@ -138,21 +147,39 @@ class Figures:
 
 def driver_beside(gpu: Any, compiled: Compiled, ours: dict[str, Any]) -> dict[str, Any]:
     """One binary's figures from both sources, by name, and those that differ."""
-    binary = compiled.binary
+    binary, limits = compiled.binary, ours.get("over_limit", ())
     out: dict[str, Any] = {"kernel": binary.symbol, "constexprs": binary.constexprs, "sha256": binary.sha256}
-    refused = bool(ours.get("over_limit"))
+    refusal = _refusal(compiled)
+    if refusal or limits:
+        return {
+            **out,
+            "refused": {"driver": refusal, "kerntune": limits},
+            "differs": [] if refusal and limits else ["?"],
+        }
+    function = gpu.load(binary, compiled.data)
     try:
-        function = gpu.load(binary, compiled.data)
-    except (OutOfResourcesError, BackendError) as exc:
-        return {**out, "refused": {"driver": first_line(exc), "kerntune": refused}, "differs": [] if refused else ["?"]}
-    try:
-        theirs = _of_driver(gpu, compiled, function)
-        theirs |= _of_triton(gpu, compiled)
+        theirs = _of_driver(gpu, compiled, function) | _of_triton(gpu, compiled)
     finally:
         gpu.unload(function)
     mine = _ours(ours, gpu.spec, compiled)
-    differs = [k for k in theirs if k in mine and mine[k] != theirs[k]] + (["over_limit"] if refused else [])
+    differs = [k for k in theirs if k in mine and mine[k] != theirs[k]]
     return {**out, "driver": theirs, "kerntune": mine, "differs": differs}
+
+
+def _refusal(compiled: Compiled) -> str:
+    """Why the driver itself won't have a kernel's shared memory; empty if it will."""
+    from kerntune.backend.cuda_driver import check, library
+
+    module, function, name = ctypes.c_void_p(), ctypes.c_void_p(), compiled.binary.symbol.encode()
+    check(library().cuModuleLoadData(ctypes.byref(module), compiled.data), "loading")
+    try:
+        check(library().cuModuleGetFunction(ctypes.byref(function), module, name), "finding")
+        check(library().cuFuncSetAttribute(function, DYNAMIC_SHARED, compiled.binary.shared), "asking shared memory")
+    except BackendError as exc:
+        return first_line(exc)
+    finally:
+        check(library().cuModuleUnload(module), "unloading")
+    return ""
 
 
 def _of_driver(gpu: Any, compiled: Compiled, function: Any) -> dict[str, Any]:
