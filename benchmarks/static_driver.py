@@ -12,9 +12,9 @@ distinct binary that the real side has:
 * whether it is, byte for byte, what Triton itself launched,
 * whether the stand-ins' launch has the same specialization, grid, code identity and machine code.
 
-The examples spill nothing and all fit. So that local memory and launch validity are compared too, each of their launches
-is also compiled for at most ``TIGHT`` registers a thread, and those with long pipelines for ``DEEP`` stages. Those
-binaries' figures are compared likewise; what kerntune says can't be launched, the driver must refuse.
+The examples spill nothing and all fit. So that local memory and launch validity are compared too, each launch is also
+compiled for at most ``TIGHT`` registers a thread, and those with long pipelines for ``DEEP`` stages. Those binaries'
+figures are compared likewise; what kerntune says can't be launched, the driver must refuse.
 
 Exits with 1 if anything differs. ``--side standin`` and ``--side driver`` are the two processes.
 """
