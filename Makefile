@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint triton-matrix clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -16,6 +16,19 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What depends on Triton's versions, under those between the oldest and the newest that CI has. Downloads them (0.3 GB each).
+MATRIX := 3.7 3.8
+MATRIX_TESTS := tests/test_compile.py tests/test_capture.py tests/test_private_caches.py tests/test_recorder.py \
+	tests/test_recompile.py tests/test_autotuner.py tests/test_takeover.py tests/kernels tests/binary tests/backend \
+	tests/static tests/farm
+
+triton-matrix: $(MATRIX:%=triton-%)
+
+triton-%: $(STAMP)
+	test -d $(VENV)/triton-$* || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--target $(VENV)/triton-$* "triton==$*.*"
+	PYTHONPATH=$(VENV)/triton-$* $(BIN)/python -m pytest -q -n auto $(MATRIX_TESTS)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -16,6 +16,7 @@ from kerntune.config import Config
 from kerntune.device import Target
 from kerntune.errors import CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError, TuningError
 from kerntune.grids.check import check_grid
+from kerntune.kernels.relaunch import as_launch
 from kerntune.kernels.source import jit_of, kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized, specialize
 from kerntune.plan import Plan
@@ -112,12 +113,13 @@ class Capture:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Stand in for Triton's entry points, process-wide: backward passes run on other threads."""
+        from triton.compiler.compiler import CompiledKernel
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
 
         if not _ACTIVE.acquire(blocking=False):
             raise CaptureError("autotune(...) was called inside the function that another autotune(...) call runs")
-        run_jit, run_tuned = JITFunction.run, Autotuner.run
+        run_jit, run_tuned, get_launcher = JITFunction.run, Autotuner.run, CompiledKernel.__getitem__
         self._original = run_jit
         capture = self
 
@@ -129,12 +131,17 @@ class Capture:
                 capture._on_tuned(tuner, args, kwargs) if capture.concerns_me() else run_tuned(tuner, *args, **kwargs)
             )
 
+        def launcher(compiled: Any, grid: Any) -> Any:
+            return (as_launch(compiled, grid) if capture.concerns_me() else None) or get_launcher(compiled, grid)
+
         global _current
         _current, JITFunction.run, Autotuner.run = self, jit_run, tuned_run
+        CompiledKernel.__getitem__ = launcher
         try:
             yield
         finally:
             _current, JITFunction.run, Autotuner.run = None, run_jit, run_tuned
+            CompiledKernel.__getitem__ = get_launcher
             _ACTIVE.release()
 
     def concerns_me(self) -> bool:
@@ -300,6 +307,8 @@ class Capture:
         from triton.runtime.errors import OutOfResources
 
         candidate = site.candidates[site.chosen]
+        if site.tuner is not None:
+            site.tuner.best_config = site.originals[site.chosen]  # there is code that reads it after the launch
         outer, self._local.site = self._local.site, site
         try:
             if candidate.hook is not None:

@@ -161,11 +161,9 @@ def expand_type(type_: str, lowered_to_tma: bool) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=1)
 def _decomposed_flags() -> int:
-    try:
-        from triton.backends import driver
-    except ImportError:
-        return 1
-    return 2 if hasattr(driver, "decompose_descriptor") else 1
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return 2 if "round_f32_to_tf32" in vars(TensorDescriptor).get("__dataclass_fields__", {}) else 1
 
 
 def assembler_version(backend: str, arch: int | str) -> str:

@@ -25,6 +25,7 @@ from fake_runs import (
     sum_kernel,
     tuned,
 )
+from triton.compiler.compiler import CompiledKernel
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -344,6 +345,19 @@ def test_pruning_everything_names_the_kernel(backend: FakeBackend) -> None:
         captured(backend, lambda: scale(kernel))
 
 
+def test_code_that_reads_the_config_after_its_launch_finds_it(backend: FakeBackend) -> None:
+    kernel = tuned(64, 128)
+    seen = []
+
+    def call() -> None:
+        scale(kernel)
+        seen.append(kernel.best_config)
+
+    captured(backend, call, prefer=lambda site: [1, 0])
+    assert seen == [kernel.configs[1]]
+    assert not kernel.cache, "nothing has won yet"
+
+
 def test_settling_tells_the_users_tuner(backend: FakeBackend) -> None:
     kernel = tuned(64, 128)
     capture = captured(backend, lambda: scale(kernel))
@@ -541,8 +555,8 @@ def test_launches_on_other_threads(backend: FakeBackend) -> None:
 # putting back
 
 
-def entry_points() -> tuple[Any, Any]:
-    return JITFunction.run, Autotuner.run
+def entry_points() -> tuple[Any, Any, Any]:
+    return JITFunction.run, Autotuner.run, CompiledKernel.__getitem__
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, None])

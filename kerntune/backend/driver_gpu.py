@@ -115,6 +115,7 @@ class DriverGpu:
         context = ctypes.c_void_p()
         check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), self._device), "taking the device's context")
         check(cuda.cuCtxSetCurrent(context), "entering the device's context")
+        self._context = context
         self._side = ctypes.c_void_p()
         check(cuda.cuStreamCreate(ctypes.byref(self._side), STREAM_NON_BLOCKING), "creating a stream")
         self._capturing = False
@@ -154,14 +155,24 @@ class DriverGpu:
         except filelock.Timeout as exc:
             raise MeasurementError(f"{self.spec.name} is measured on by another process: {exc.lock_file}") from exc
 
+    def _enter(self) -> None:
+        """Give the calling thread the device's context if it has none: autograd's own thread has touched no device
+        when the first backward function that it runs launches a kernel."""
+        current = ctypes.c_void_p()
+        check(library().cuCtxGetCurrent(ctypes.byref(current)), "asking for the current context")
+        if not current:
+            check(library().cuCtxSetCurrent(self._context), "entering the device's context")
+
     def free_bytes(self) -> int:
         """As the driver says."""
+        self._enter()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         check(library().cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), "asking for free memory")
         return free.value
 
     def allocate(self, nbytes: int) -> Buffer:
         """Of the driver's own allocator (256-byte aligned at least)."""
+        self._enter()
         try:
             return DriverBuffer(nbytes)
         except BackendError as exc:

@@ -243,3 +243,54 @@ def test_custom_ops_are_captured(backend, op):
     value, recorded = captured(backend, lambda: op(x))
     assert torch.equal(value, x * 2)
     assert [launch.kernel for launch in recorded.recording.launches] == ["scale_kernel"]
+
+
+def test_a_thread_that_has_touched_no_device_can_ask_for_memory(backend):
+    import threading
+
+    found = []
+
+    def work():
+        found.append(backend.gpu.free_bytes())
+        found.append(backend.gpu.allocate(1 << 20).nbytes)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found[0] > 0
+    assert found[1] == 1 << 20
+
+
+def test_a_backward_that_begins_with_a_launch_is_captured(backend):
+    """Autograd's thread has called nothing of CUDA before it."""
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.empty_like(x)
+            scale_kernel[(1,)](x, y, x.numel(), 2.0, BLOCK=1024)
+            return y
+
+        @staticmethod
+        def backward(ctx, gradient):
+            out = torch.empty_like(gradient)
+            scale_kernel[(1,)](gradient, out, gradient.numel(), 2.0, BLOCK=1024)
+            return out
+
+    x = torch.randn(1000, device="cuda", requires_grad=True)
+    gradient = torch.ones_like(x)
+    _, recorded = captured(backend, lambda: torch.autograd.backward(Doubled.apply(x), gradient))
+    assert [launch.kernel for launch in recorded.recording.launches] == ["scale_kernel"] * 2
+    assert torch.equal(x.grad, torch.full_like(x, 2.0))
+
+
+def test_a_kept_compiled_kernel_that_is_launched_again_is_captured(backend):
+    """As wrappers with a kernel cache of their own do: past ``JITFunction.run``, all parameters by position."""
+    x = torch.randn(1 << 12, device="cuda")
+    y = torch.empty_like(x)
+    kept = scale_kernel[(4,)](x, y, x.numel(), 3.0, BLOCK=1024, num_warps=8)
+    y.zero_()
+    _, recorded = captured(backend, lambda: kept[(4, 1, 1)](x, y, x.numel(), 3.0, 1024))
+    assert [(launch.kernel, launch.grid) for launch in recorded.recording.launches] == [("scale_kernel", (4, 1, 1))]
+    assert recorded.recording.binaries[0].num_warps == 8
+    assert torch.equal(y, x * 3.0)

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from kerntune.backend.standin.functions import filled
 from kerntune.backend.standin.hooks import apply_hooks, call_post_hooks
 
 Node = Any
@@ -150,12 +151,10 @@ def engine(
 
 def _call(node: Node, inputs: Mapping[int, Gradient]) -> tuple[Gradient, ...]:
     """Run a node's code; one gradient for each of ``node.next_functions``."""
-    metadata = node._input_metadata
-    gradients = [inputs.get(number) for number in range(len(metadata))]
+    gradients = [inputs.get(number) for number in range(len(node._input_metadata))]
     if not isinstance(node, BackwardCFunction):
         return _as_tuple(node(*gradients))
-    filled = [_zeros(meta) if given is None else given for given, meta in zip(gradients, metadata, strict=True)]
-    return _of_tensors(node, _as_tuple(node.apply(*filled)))
+    return _of_tensors(node, _as_tuple(node.apply(*filled(node, gradients))))
 
 
 def _of_tensors(node: Node, outputs: tuple[Gradient, ...]) -> tuple[Gradient, ...]:
@@ -172,11 +171,6 @@ def _of_tensors(node: Node, outputs: tuple[Gradient, ...]) -> tuple[Gradient, ..
 
 def _as_tuple(outputs: Any) -> tuple[Gradient, ...]:
     return outputs if isinstance(outputs, tuple) else (outputs,)
-
-
-def _zeros(meta: Any) -> torch.Tensor:
-    """What torch hands to a ``torch.autograd.Function`` for an output that got no gradient."""
-    return torch.zeros(tuple(meta.shape), dtype=meta.dtype, device=meta.device)
 
 
 def _accumulate(leaf: torch.Tensor, gradient: Gradient) -> None:

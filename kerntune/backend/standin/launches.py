@@ -31,9 +31,10 @@ class Unlaunched:
 
     function = module = None
 
-    def __init__(self, compile_now: Callable[[], Any], spec: DeviceSpec) -> None:
+    def __init__(self, compile_now: Callable[[], Any], spec: DeviceSpec, again: Callable[..., Any]) -> None:
         self._compile_now = compile_now
         self._spec = spec
+        self._again = again
 
     @functools.cached_property
     def compiled(self) -> Any:
@@ -62,7 +63,12 @@ class Unlaunched:
         return getattr(self.compiled, name)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
-        return lambda *args, **kwargs: None
+        """As ``CompiledKernel``'s, for wrappers that keep compiled kernels: the launch is bound like any other."""
+
+        def launch(*args: Any, stream: Any = None) -> None:
+            self._again(*args, grid=tuple(grid))
+
+        return launch
 
     def run(self, *args: Any, **kwargs: Any) -> None:
         """Nothing runs."""
@@ -99,7 +105,8 @@ class Launches:
         if callable(grid) and not warmup:
             grid(bound)
         packed = kernel._pack_args(backend, kwargs, bound, specialization, options)
-        launch = Unlaunched(lambda: self._compile(kernel, *packed), self._spec)
+        again = functools.partial(_again, kernel, kwargs)
+        launch = Unlaunched(lambda: self._compile(kernel, *packed), self._spec, again)
         if warmup:
             _ = launch.compiled
         return launch
@@ -127,6 +134,13 @@ def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
         return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
     finally:
         tuner.nargs = None
+
+
+def _again(kernel: Any, kwargs: dict[str, Any], *args: Any, grid: tuple[int, ...]) -> None:
+    """Launch a kernel with all parameters by position and the options of an earlier launch; whoever stands in for
+    ``JITFunction.run`` by now hears of it."""
+    known = {*kernel.arg_names, *RUN_OPTIONS}
+    kernel.run(*args, grid=grid, warmup=False, **{k: v for k, v in kwargs.items() if k not in known})
 
 
 def _run_options(kernel: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

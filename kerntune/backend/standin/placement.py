@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerntune.backend.standin.ends import StandInEnd
 from kerntune.backend.standin.modes import StandInFakeMode, tensors_in
-from kerntune.backend.standin.values import KNOWN_ELEMENTS, Arguments, KnownValues, small
+from kerntune.backend.standin.values import KNOWN_ELEMENTS, Arguments, KnownValues, is_like, small
 
 REAL_CPU_ELEMENTS = 1 << 22
 """A CPU tensor made with at most so many elements (16 MiB of float32) stays real; a larger one would only cost time."""
@@ -90,7 +90,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         elif isinstance(outcome, FakeTensor) and outcome.device.type == "cpu" and not func._schema.is_mutable:
             return real
         else:
-            derived = any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs))
+            derived = not is_like(func) and any(isinstance(x, FakeTensor) for x in tensors_in(args, kwargs))
             self._known.keep(outcome, real, derived)
         return outcome
 

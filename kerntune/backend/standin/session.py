@@ -16,6 +16,7 @@ from kerntune.backend.standin.assertions import Comparisons
 from kerntune.backend.standin.cuda_api import install_cuda
 from kerntune.backend.standin.driver import StandInDriver
 from kerntune.backend.standin.engine import engine
+from kerntune.backend.standin.functions import install_functions
 from kerntune.backend.standin.guard import ensure_guard
 from kerntune.backend.standin.hooks import hook_handlers
 from kerntune.backend.standin.launches import Launches
@@ -119,6 +120,7 @@ class StandIns:
         backward = engine(torch.autograd._engine_run_backward, self._surroundings)
         replace(stack, torch.autograd, "_engine_run_backward", backward)
         replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
+        install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
         replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
         replace(stack, torch, "compile", _run_eagerly)

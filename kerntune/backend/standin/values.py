@@ -15,6 +15,9 @@ KNOWN_ELEMENTS = 1 << 16
 ROOTS = frozenset({"arange", "randint", "randperm", "scalar_tensor", "full", "zeros", "ones", "eye"})
 """Factories whose integer results are known. Not ``empty``, and nothing real-valued: those are what kernels work on."""
 
+LIKES = frozenset({"ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full"})
+"""Factories that take a tensor for its layout, not for its values. ``loss.backward()`` begins with the first."""
+
 Arguments = tuple[list[Any], dict[str, Any]]
 
 
@@ -68,7 +71,8 @@ class KnownValues:
         tensors = [item for item in _flat([*args, *kwargs.values()]) if isinstance(item, torch.Tensor)]
         if not tensors and func._schema.name.removeprefix("aten::") not in ROOTS:
             return None
-        if not all(map(self.knows, tensors)):
+        enough = small if is_like(func) else self.knows
+        if not all(map(enough, tensors)):
             return None
         return [self._real(value) for value in args], {name: self._real(value) for name, value in kwargs.items()}
 
@@ -77,7 +81,15 @@ class KnownValues:
             return [self._real(item) for item in value]
         if isinstance(value, torch.device):
             return torch.device("cpu")
-        return self.of(value) if isinstance(value, torch.Tensor) else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        real = self.of(value)
+        return _laid_out_as(value) if real is None else real
+
+
+def is_like(func: Any) -> bool:
+    """Whether an operator takes tensors for their layout alone."""
+    return func.namespace == "aten" and func._schema.name.removeprefix("aten::") in LIKES
 
 
 def small(value: Any) -> bool:
@@ -97,6 +109,12 @@ def _laid_out_alike(fake: torch.Tensor, real: torch.Tensor) -> bool:
     """Whether every view of the one is a view of the other."""
     whole = real.storage_offset() == fake.storage_offset() == 0
     return whole and (real.shape, real.stride(), real.dtype) == (fake.shape, fake.stride(), fake.dtype)
+
+
+def _laid_out_as(tensor: torch.Tensor) -> torch.Tensor:
+    """A real CPU tensor of the same layout, whatever its values."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # as in ``of``
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 
 
 def _is_plain(real: torch.Tensor) -> bool:

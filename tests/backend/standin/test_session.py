@@ -15,6 +15,7 @@ from triton.runtime.jit import JITFunction
 OWNERS = [
     torch, torch.cuda, torch.cuda.memory, torch.cuda.random, torch.cuda.graphs, torch.cuda.streams, torch.cuda.nvtx,
     torch.version, torch.accelerator, torch.autograd, torch.autograd.graph, torch.nn.Module, torch._C._nn, FakeTensor,
+    torch.autograd.Function, torch.autograd.function.FunctionCtx,
     torch.Tensor, torch.library.Library, torch._subclasses.fake_tensor, JITFunction, Autotuner, triton.runtime.driver,
 ]
 

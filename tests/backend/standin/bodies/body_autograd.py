@@ -66,6 +66,58 @@ def test_arguments_that_are_no_tensors():
     assert (x.grad.shape, weight.grad.shape) == ((5, 4), (4,))
 
 
+class Many(torch.autograd.Function):
+    """Gives what can be given: notes what its backward hears of each."""
+
+    materialize = True
+    heard = None
+
+    @staticmethod
+    def forward(ctx, x):
+        if not Many.materialize:
+            ctx.set_materialize_grads(False)
+        fixed, chosen = x * 3, (x > 0).sum(0)
+        ctx.mark_non_differentiable(fixed)
+        return x * 2, None, fixed, chosen, 7, x.sum(0).to(torch.float64)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        Many.heard = [None if g is None else (tuple(g.shape), g.dtype) for g in gradients]
+        return gradients[0]
+
+
+@pytest.mark.parametrize("materialize", [True, False])
+def test_backward_hears_what_torchs_engine_would_tell_it(materialize):
+    Many.materialize = materialize
+    told = []
+    for device in ("cpu", "cuda"):
+        x = torch.randn(5, 4, device=device, requires_grad=True)
+        Many.apply(x)[0].sum().backward()
+        assert x.grad.shape == (5, 4)
+        told.append(Many.heard)
+    assert told[0] == told[1]
+    assert told[0][1] is None, "what is no tensor has no gradient"
+    assert (told[0][5] is not None) is materialize
+
+
+def test_an_output_of_one_that_is_no_tensor_among_views_and_inputs():
+    class Through(torch.autograd.Function):
+        heard = None
+
+        @staticmethod
+        def forward(ctx, x, y):
+            return x, y[1:], None
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            Through.heard = [None if g is None else tuple(g.shape) for g in gradients]
+            return gradients[0], None
+
+    x, y = leaf(3), torch.randn(4, device="cuda")
+    Through.apply(x, y)[0].sum().backward()
+    assert Through.heard == [(3,), (3,), None]
+
+
 def test_wrong_number_of_gradients_fails():
     class Wrong(torch.autograd.Function):
         @staticmethod

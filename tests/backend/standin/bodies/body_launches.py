@@ -100,7 +100,9 @@ def test_warmup_is_compiled_for_the_target(x):
     assert kernel.n_spills == 0
     assert kernel.n_max_threads == 1024
     assert kernel.metadata.num_warps == 4
-    kernel[(1, 1, 1)](x, x, x, 1000)
+    kernel[(1, 1, 1)](x, x, x, 1000, 1024)
+    with pytest.raises(TypeError, match="BLOCK"):
+        kernel[(1, 1, 1)](x, x, x, 1000)  # a compiled kernel takes constants too, all by position
 
 
 def test_what_a_launch_returns_compiles_when_asked(x):

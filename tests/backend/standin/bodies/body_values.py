@@ -77,6 +77,35 @@ def test_an_address_gives_the_values_up():
     assert_ends(lambda: a[0].item())
 
 
+def test_what_is_made_like_an_unknown_tensor_is_known():
+    x = torch.randn(8, 2, device="cuda")
+    assert torch.ones_like(x.sum()).item() == 1.0
+    assert torch.zeros_like(x, dtype=torch.int32).tolist() == [[0, 0]] * 8
+    assert x.new_full((3,), 7, dtype=torch.int64).sum().item() == 21
+    assert_ends(lambda: torch.ones_like(x).sum().item())  # real-valued, and more than one
+    assert_ends(lambda: torch.empty_like(x, dtype=torch.int32)[0, 0].item())
+    assert_ends(lambda: torch.zeros(1 << 17, device="cuda", dtype=torch.int32).new_zeros(1 << 17)[0].item())
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+def test_a_backward_pass_that_asks_for_its_gradient_hears_it(factor):
+    class Asking(torch.autograd.Function):
+        heard = None
+
+        @staticmethod
+        def forward(ctx, x):
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, grad):
+            Asking.heard = (bool(torch.ne(grad, torch.tensor(1.0, device=grad.device))), grad.item())
+            return grad.expand(4)
+
+    loss = Asking.apply(torch.randn(4, device="cuda", requires_grad=True)) * factor
+    loss.backward()
+    assert Asking.heard == (factor != 1.0, factor)
+
+
 @pytest.mark.parametrize(
     "make",
     [

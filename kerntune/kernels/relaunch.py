@@ -1,0 +1,27 @@
+"""Launches of kernels that are compiled already: wrappers with a cache of their own call ``compiled[grid](*args)``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kerntune.config import COMPILE_FIELDS
+
+
+def as_launch(compiled: Any, grid: Any) -> Callable[..., Any] | None:
+    """What launches a ``CompiledKernel`` by way of its ``JITFunction``, arguments being bound and specialized anew.
+
+    Called as ``compiled[grid]`` is: all parameters by position, constants among them. None for a kernel that has no
+    Python source (compiled from IR): nobody could bind its arguments.
+    """
+    jit = getattr(getattr(compiled, "src", None), "fn", None)
+    if jit is None or not hasattr(jit, "params"):
+        return None
+    metadata = compiled.metadata
+    words = {name: getattr(metadata, name, None) for name in COMPILE_FIELDS}
+    given = {name: value for name, value in words.items() if value is not None}
+
+    def launch(*args: Any, stream: Any = None) -> None:
+        jit.run(*args, grid=tuple(grid), warmup=False, **given)
+
+    return launch
