@@ -78,8 +78,8 @@ class Bench:
 
     def plain(self, launches: int) -> dict[str, list[float]]:
         """Single executions of both sides, each alone: between two events after a flush of the L2 cache, as Triton's
-        ``do_bench`` times them (``a_event``, ``b_event``), and by the host's clock until the device is idle, as a benchmark of
-        a Python function does (``a_host``, ``b_host``)."""
+        ``do_bench`` times them (``a_event``, ``b_event``), and by the host's clock until the device is idle, as a
+        benchmark of a Python function does (``a_host``, ``b_host``)."""
         out: dict[str, list[float]] = {}
         for name, program in (("a", self._a), ("b", self._b)):
             for _ in range(WARM_UP_LAUNCHES):
