@@ -1,10 +1,10 @@
-"""A fresh process of ``verdict_record.py``: two recordings on one memory, timed in turn as a worker of kerntune's does.
+"""A fresh process of ``verdict_record.py``: pairs as a worker of kerntune's times them, and plain launches.
 
     python benchmarks/verdict_process.py ORDINAL REQUEST
 
-REQUEST is a file with a ``PairRequest``. Commands come in as JSON lines, an answer goes out for each. The pairs are
-``kerntune.replay.Pairing``'s own. Apart from a worker it makes the memory's contents before it touches the device,
-so that many processes get ready at a time and disturb nobody, and it times plain launches too.
+REQUEST is a file with a ``PairRequest``. Commands come in as JSON lines, an answer goes out for each. Pairs are
+``kerntune.worker.serve.run_pair``'s own. Apart from a worker it takes the device when it is told to, so that many
+get ready at a time and disturb nobody.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import msgspec
 
 from kerntune.backend.base import Executor
 from kerntune.launch import Loader, Program
-from kerntune.memory import Memory, Source, content_bytes
-from kerntune.recording import Recording, Storage, Stored
-from kerntune.replay import Pairing
+from kerntune.memory import Memory, make_source
+from kerntune.recording import Recording, Stored
 from kerntune.worker.messages import PairRequest, receive
+from kerntune.worker.serve import run_pair
 
 WARM_UP_LAUNCHES = 5
 
@@ -40,53 +40,41 @@ def with_spin(recording: Recording, spin: int) -> Recording:
 
 
 class Bench:
-    """Both sides of a request on one device. :meth:`device` first; the contents were made before."""
+    """Both sides of a request on one device, which :meth:`device` takes."""
 
     def __init__(self, request: PairRequest, gpu: Callable[[], Executor]) -> None:
         self._request, self._open = request, gpu
-        self._contents = [content_bytes(s, self._stored(s)) for s in request.storages]
-
-    def _stored(self, storage: Storage) -> bytes | None:
-        return self._request.artifacts.get(storage.content.sha256) if isinstance(storage.content, Stored) else None
 
     def device(self) -> None:
-        """Take the device, fill its memory, load both sides."""
+        """Take the device."""
         self._gpu = self._open()
-        self._loader = Loader(self._gpu)
-        sources = [self._source(s, data) for s, data in zip(self._request.storages, self._contents, strict=True)]
-        self._contents.clear()
-        self._memory = Memory(self._gpu, self._request.storages, sources)
-        self._a, self._b = (self._program(x) for x in (self._request.a, self._request.b))
         self._gpu.synchronize()
 
-    def _source(self, storage: Storage, data: bytes | None) -> Source:
-        buffer = self._gpu.allocate(storage.nbytes)
-        if data is None:
-            self._gpu.fill(buffer, 0)
-        else:
-            self._gpu.write(buffer, data)
-        return Source(buffer, shared=not storage.written)
-
-    def _program(self, recording: Recording) -> Program:
-        return Program(self._loader, recording, self._memory, self._request.artifacts)
-
-    def pair(self, blocks: int, seed: int, spin: int | None = None) -> tuple[list[float], list[float]]:
+    def pair(self, blocks: int, seed: int, spin: int | None = None) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Block times of both sides in ns; ``spin`` replaces that of side b."""
-        b = self._b if spin is None else self._program(with_spin(self._request.b, spin))
-        found = Pairing(self._a, b, seed).run(blocks, 0.99)
-        return list(found.a_ns), list(found.b_ns)
+        b = self._request.b if spin is None else with_spin(self._request.b, spin)
+        found = run_pair(self._gpu, msgspec.structs.replace(self._request, b=b, blocks=blocks, seed=seed))
+        return found.a_ns, found.b_ns
 
     def plain(self, launches: int) -> dict[str, list[float]]:
         """Single executions of both sides, each alone: between two events after a flush of the L2 cache, as Triton's
         ``do_bench`` times them (``a_event``, ``b_event``), and by the host's clock until the device is idle, as a
         benchmark of a Python function does (``a_host``, ``b_host``)."""
         out: dict[str, list[float]] = {}
-        for name, program in (("a", self._a), ("b", self._b)):
+        for name, program in zip("ab", self._programs(), strict=True):
             for _ in range(WARM_UP_LAUNCHES):
                 program.enqueue()
             out[f"{name}_event"] = self._by_events(program, launches)
             out[f"{name}_host"] = self._by_clock(program, launches)
         return out
+
+    def _programs(self) -> list[Program]:
+        request, gpu = self._request, self._gpu
+        contents = [x.content.sha256 if isinstance(x.content, Stored) else "" for x in request.storages]
+        stored = [request.artifacts.get(sha) for sha in contents]
+        sources = [make_source(gpu, x, data) for x, data in zip(request.storages, stored, strict=True)]
+        memory = Memory(gpu, request.storages, sources)
+        return [Program(Loader(gpu), x, memory, request.artifacts) for x in (request.a, request.b)]
 
     def _by_events(self, program: Program, launches: int) -> list[float]:
         gpu, pairs = self._gpu, []

@@ -89,6 +89,9 @@ class Script:
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self._rows = iter(rows)
 
+    def expect(self, count: int) -> None:
+        """Every reply is another process's."""
+
     def run(self, request: PairRequest) -> PairReply:
         """The next process, as far as it was asked."""
         row = next(self._rows)
