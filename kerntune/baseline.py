@@ -45,6 +45,8 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     floor: float
     bias: float
     spread: float
+    drift: float = 0.0
+    """The largest relative difference between process medians that calibration saw."""
 
 
 class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

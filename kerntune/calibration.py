@@ -24,6 +24,7 @@ def calibrate(pairs: Pairs, work: Work, processes: int = CALIBRATION_PROCESSES) 
     The floor is how far the interval of a first look reaches from zero, the truth being zero. Raises what
     :func:`kerntune.processes.compare` raises.
     """
+    pairs.expect(processes)
     replies = [pairs.run(work.request(BLOCKS, seed)) for seed in range(processes)]
     change = combine(replies, DEFAULT_LEVEL, bias=0.0).change
     bias = between([hodges_lehmann(log_ratios(r), ONE_SIGMA) for r in replies], centre=0.0)

@@ -88,10 +88,12 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     throttle: str = ""
+    power_w: float | None = None
+    temperature_c: int | None = None
 
     def differences(self, other: Environment) -> list[str]:
-        """Lines ``field: mine -> theirs`` for what differs, clocks left out (they move by themselves)."""
-        skip = {"sm_clock_mhz", "memory_clock_mhz"}
+        """Lines ``field: mine -> theirs`` for what differs, without what moves by itself: clocks, power, temperature."""
+        skip = {"sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"}
         return [
             f"{f}: {getattr(self, f)} -> {getattr(other, f)}"
             for f in self.__struct_fields__

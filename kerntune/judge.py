@@ -19,9 +19,10 @@ class Evidence:
     ``launched`` and ``expected`` count launches (``expected`` is None without a baseline). ``identical`` tells that
     code, grids, scalars, layouts and order are the baseline's. ``replay`` is the paired estimate of today's recording
     against the baseline's binary. ``drift`` is the baseline's binary (or identical code) against its stored time.
-    ``static_failure`` tells that a static rule failed. ``effect_floor`` is the smallest change that the case's
-    calibration says can be told from none. ``stored`` is today's time against the stored one, where nothing of the
-    baseline can be replayed; its interval holds what sessions differ by.
+    ``static_failure`` tells that a static rule failed, or that a gated metric grew by more than it may. ``timed``:
+    there are times, and they are gated. ``spread`` is how far plain medians of equal code lay apart when the case was
+    calibrated, ``effect_floor`` the smallest change that this says can be told from none. ``stored`` is today's time
+    against the stored one, where nothing of the baseline can be replayed; its interval holds what sessions differ by.
     """
 
     launched: int
@@ -32,6 +33,7 @@ class Evidence:
     baseline_ns: float | None = None
     static_failure: bool = False
     timed: bool = True
+    spread: float = 0.0
     effect_floor: float = 0.0
     stored: Estimate | None = None
 
@@ -43,9 +45,10 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     line  holds when                                                         verdict
     ====  =================================================================  ============
     1     nothing was launched, or less than the baseline has                INCOMPLETE
-    2     a static rule failed (a limit of the device, without a baseline)   REGRESSED
+    2     a static rule failed (a limit of the device, without a baseline),  REGRESSED
+          or a gated metric grew
     3     there is no baseline                                               NEW
-    4     static only: no rule failed                                        PASS
+    4     no rule failed, and time isn't gated (static only, say)            PASS
     5     identical, and its time is near the stored one                     PASS
     6     identical otherwise                                                DRIFTED
     7     replayed: the whole interval is slower than tolerance and floor    REGRESSED
@@ -66,12 +69,42 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
         return Verdict.NEW
     if not evidence.timed:
         return Verdict.PASS
-    drifted = evidence.drift is not None and abs(evidence.drift) > DRIFT
+    drifted = evidence.drift is not None and abs(evidence.drift) > drift_limit(evidence.spread)
     if evidence.identical:
         return Verdict.DRIFTED if drifted else Verdict.PASS
     if evidence.replay is None:
         return _decide_stored(evidence, policy)
     return _decide_replay(evidence.replay, evidence, policy, drifted)
+
+
+def with_anchor(verdict: Verdict, since: Verdict | None) -> Verdict:
+    """The worse of the verdict by the baseline and that by the anchor, which only says whether code got slower.
+
+    ====  =================================================================  ============
+    line  holds when                                                         verdict
+    ====  =================================================================  ============
+    1     INCOMPLETE by the baseline: what ran is not the case               INCOMPLETE
+    2     REGRESSED by the anchor                                            REGRESSED
+    3     INCONCLUSIVE by the anchor, and PASS, IMPROVED or DRIFTED by the   INCONCLUSIVE
+          baseline
+    4     anything else; no anchor                                           as it was
+    ====  =================================================================  ============
+
+    With another number of launches than the anchor has, nothing is wrong: that was accepted when the baseline was
+    recorded. Nor is the anchor's drift of interest: it is older than the driver, as a rule.
+    """
+    if verdict is Verdict.INCOMPLETE:
+        return verdict
+    if since is Verdict.REGRESSED:
+        return Verdict.REGRESSED
+    cleared = verdict in (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED)
+    return Verdict.INCONCLUSIVE if since is Verdict.INCONCLUSIVE and cleared else verdict
+
+
+def drift_limit(spread: float) -> float:
+    """How far equal code may lie from its stored time: :data:`DRIFT`, or what the case's calibration saw if that is
+    more."""
+    return max(DRIFT, spread)
 
 
 def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted: bool) -> Verdict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -113,13 +114,23 @@ def make_source(gpu: Executor, storage: Storage, stored: bytes | None = None) ->
     data = content_bytes(storage, stored)
     if data is None:
         gpu.fill(buffer, 0)
+    elif len(data) < storage.nbytes:
+        gpu.repeat(buffer, data)
     else:
         gpu.write(buffer, data)
     return Source(buffer, shared=not storage.written)
 
 
+TILE = 1 << 19
+"""Floating-point numbers that are made at most; what holds more repeats them. Kernels see the same distribution, and
+64 Mi numbers, which take a second to draw, would be drawn anew in every process of a replay."""
+
+
 def content_bytes(storage: Storage, stored: bytes | None = None) -> bytes | None:
-    """A storage's first content as bytes; None for all zeros. ``stored`` is the artifact of :class:`Stored` content."""
+    """A storage's first content as bytes; None for all zeros. ``stored`` is the artifact of :class:`Stored` content.
+
+    More than :data:`TILE` floating-point numbers are that many, over and over: then only these are given.
+    """
     content = storage.content
     if isinstance(content, Zeros):
         return None
@@ -139,10 +150,21 @@ INTEGERS = {"int64": "<i8", "int32": "<i4", "int16": "<i2", "int8": "i1", "uint8
 
 def _normal(storage: Storage, content: Normal) -> bytes:
     width = int(np.dtype(FLOATS.get(storage.dtype, "<f2" if storage.dtype == "bfloat16" else "u1")).itemsize)
-    count = -(-storage.nbytes // width)
+    count = min(TILE, -(-storage.nbytes // width))
     with np.errstate(all="ignore"):
-        numbers = np.random.default_rng(content.seed).standard_normal(count) * content.std + content.mean
+        numbers = standard_normal(content.seed, count) * content.std + content.mean
         return encode_floats(numbers, storage.dtype)[: storage.nbytes]
+
+
+def standard_normal(seed: int, count: int) -> np.ndarray:
+    """``count`` standard normal numbers, at most :data:`TILE`; a longer row begins as a shorter one does."""
+    return _standard_tile(seed)[:count] if count > TILE // 8 else np.random.default_rng(seed).standard_normal(count)
+
+
+@lru_cache(maxsize=8)
+def _standard_tile(seed: int) -> np.ndarray:
+    """4 MiB each: a process that serves several requests draws them once."""
+    return np.random.default_rng(seed).standard_normal(TILE)
 
 
 def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:

@@ -10,6 +10,10 @@ import msgspec
 DEFAULT_TOLERANCE = 0.02
 """2 %: an order above the paired replay's noise on one GPU (0.03 to 0.2 % over fresh processes)."""
 
+DEFAULT_ANCHOR_TOLERANCE = 0.05
+"""What steps may add up to since the anchor, 5 %: twice the default tolerance and a half, so that two accepted
+slowdowns of a release pass and steps of 1 %, each within tolerance, are seen at the sixth."""
+
 DEFAULT_LEVEL = 0.999
 """Two-sided level of all verdicts of a run together: one run in a thousand may have a wrong one, however many cases it
 has. A gate of 0.1 % a case would be red one run in five over 200 cases."""
@@ -51,6 +55,11 @@ class Update(enum.Enum):
     NEW = "new"
     IMPROVED = "improved"
     ALL = "all"
+
+
+MAPPABLE = (Verdict.IMPROVED, Verdict.REGRESSED, Verdict.DRIFTED, Verdict.INCONCLUSIVE, Verdict.INCOMPLETE)
+"""Verdicts that a policy may give another outcome. NEW has ``missing``, STALE belongs to no test that ran, and PASS
+passes."""
 
 
 class TuneMode(enum.Enum):
@@ -122,10 +131,28 @@ class StaticPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return StaticPolicy({**defaults.rules, **self.rules}, every)
 
 
+TIME = "time"
+
+METRIC_TOLERANCES = {"registers": 0.10, "spills": 0.0, "shared_memory": 0.10, "binary_size": 0.10}
+"""Static figures that can be gated beside the time, with the growth that is allowed where nobody says another: that of
+the static gate's rules (:data:`STATIC_RULES`), and no spill more."""
+
+METRICS = (TIME, *METRIC_TOLERANCES)
+
+
+class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What of a case on a GPU is gated. Without ``time``, the verdict on it is only reported. ``static`` maps figures
+    (of :data:`METRIC_TOLERANCES`) to the growth over the baseline's that is allowed, as a share."""
+
+    time: bool = True
+    static: dict[str, float] = {}
+
+
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one case is judged. ``tolerance`` is relative (0.02 is 2 %); ``floor_ns`` is in nanoseconds:
     a slowdown smaller than it never fails a test, however small the kernel. ``level`` is that of the whole run (0..1)
-    and ``cases`` how many decisions share it."""
+    and ``cases`` how many decisions share it. ``anchor_tolerance`` is what the code may have become slower by since the
+    anchor's recording. ``outcomes`` says what a verdict does to the test where that isn't the usual."""
 
     tolerance: float = DEFAULT_TOLERANCE
     floor_ns: float = 0.0
@@ -135,6 +162,14 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strict: bool = False
     ci: bool = False
     static: StaticPolicy = StaticPolicy()
+    anchor_tolerance: float = DEFAULT_ANCHOR_TOLERANCE
+    metrics: Metrics = Metrics()
+    outcomes: dict[Verdict, Outcome] = {}
+
+    def since_anchor(self) -> Policy:
+        """The policy that the anchor's comparison is judged by. Never the stricter one of the two: a step that is
+        within tolerance is also within the anchor's."""
+        return msgspec.structs.replace(self, tolerance=max(self.tolerance, self.anchor_tolerance))
 
     def level_of(self, decision: int) -> float:
         """The two-sided level of decision number ``decision`` (from 1), so that all together keep to :attr:`level`."""
@@ -142,6 +177,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def outcome(self, verdict: Verdict) -> Outcome:
         """What ``verdict`` does to the test under this policy."""
+        if verdict in self.outcomes:
+            return self.outcomes[verdict]
         if verdict is Verdict.NEW:
             return {Missing.RECORD: Outcome.PASS, Missing.WARN: Outcome.WARN, Missing.FAIL: Outcome.FAIL}[self.missing]
         if verdict is Verdict.INCONCLUSIVE:

@@ -36,19 +36,20 @@ processes of one H200 for kernels over 3 us. Twelve blocks see nothing of it, fo
 
 @dataclass(frozen=True)
 class Work:
-    """Two recordings for one memory plan, and the bytes they need."""
+    """Two recordings for one memory plan, the bytes they need, and the timer to use."""
 
     a: Recording
     b: Recording
     storages: Sequence[Storage]
     artifacts: Mapping[str, bytes]
+    timer: str = "auto"
 
     def request(self, blocks: int, seed: int) -> PairRequest:
         """What a process is asked; ``seed`` decides the order of blocks."""
         names = {x.sha256 for side in (self.a, self.b) for x in side.binaries}
         names |= {s.content.sha256 for s in self.storages if hasattr(s.content, "sha256")}
         needed = {sha: self.artifacts[sha] for sha in names if sha in self.artifacts}
-        return PairRequest(self.a, self.b, tuple(self.storages), needed, blocks, seed)
+        return PairRequest(self.a, self.b, tuple(self.storages), needed, blocks, seed, self.timer)
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def compare(pairs: Pairs, work: Work, level: float, bias: float, settled: Callab
     replies: list[PairReply] = []
 
     def ask(count: int, blocks: int) -> Replay:
+        pairs.expect(len(replies) + count)
         for _ in range(count):
             replies.append(pairs.run(work.request(blocks, seed=len(replies))))
         return combine(replies, level, bias)

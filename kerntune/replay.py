@@ -13,7 +13,7 @@ from kerntune.backend.base import Executor
 from kerntune.launch import Artifacts, Loader, Program
 from kerntune.measure.base import Slot
 from kerntune.measure.stopping import warm
-from kerntune.measure.timing import estimate_ns, same_kind, slot_for
+from kerntune.measure.timing import AUTO, PROFILER, estimate_ns, same_kind, slot_for
 from kerntune.memory import Memory, Source, make_source
 from kerntune.recording import Recording, Storage, Stored
 from kerntune.stats import Estimate, hodges_lehmann
@@ -35,20 +35,24 @@ class Pair:
 
 
 class Pairing:
-    """Side ``a`` (the stored recording) beside side ``b`` (today's), under one protocol, on one memory."""
+    """Side ``a`` (the stored recording) beside side ``b`` (today's), under one protocol, on one memory.
 
-    def __init__(self, a: Program, b: Program, seed: int = 0) -> None:
+    ``timer`` is as :func:`kerntune.measure.timing.slot_for` takes it; the profiler's is for one side only, and means
+    the automatic choice here.
+    """
+
+    def __init__(self, a: Program, b: Program, seed: int = 0, timer: str = AUTO) -> None:
         self._random = random.Random(seed)
-        self._slots = self._prepare(a, b)
+        self._slots = self._prepare(a, b, AUTO if timer == PROFILER else timer)
         self._a: list[float] = []
         self._b: list[float] = []
         self._warm_up()
 
     @staticmethod
-    def _prepare(a: Program, b: Program) -> tuple[Slot, Slot]:
+    def _prepare(a: Program, b: Program, timer: str) -> tuple[Slot, Slot]:
         estimate = min(estimate_ns(a), estimate_ns(b))
         slower = a if len(a.in_place) >= len(b.in_place) else b
-        first = slot_for(slower, estimate)
+        first = slot_for(slower, estimate, timer)
         other = same_kind(b if slower is a else a, first)
         return (first, other) if slower is a else (other, first)
 

@@ -12,6 +12,7 @@ import msgspec
 from tabulate import tabulate
 
 from kerntune.codec import from_json, to_json, write_atomic
+from kerntune.figures import NO_FIGURE, bounded, format_share, format_time
 from kerntune.policy import Verdict
 from kerntune.result import CaseResult, LaunchReport
 from kerntune.stats import Estimate
@@ -27,13 +28,9 @@ WIDTHS = {"config": 40, "change": 40}
 MAX_CONFIG_LINES = 4
 """Kernels of one case that are named in its row; the JSON has them all."""
 
-NO_FIGURE = "–"
 HEADERS = ("case", "config", "time", "baseline", "change", "verdict")
 ALWAYS = (0, 5)
 """Columns that are shown even if they hold nothing: without a GPU there are no baseline times, say."""
-
-_TIME_UNITS = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
-_BYTE_UNITS = ((1.0, "B"), (1024.0, "KiB"), (1024.0**2, "MiB"), (1024.0**3, "GiB"))
 
 
 class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,26 +105,11 @@ def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS) -> 
     return f"{text}\n... and {folded} more PASS" if folded else str(text)
 
 
-def format_time(ns: float | None) -> str:
-    """Nanoseconds with three significant digits in the unit that fits: ``12.4 µs``."""
-    return NO_FIGURE if _known(ns) is None else _scaled(float(ns or 0.0), _TIME_UNITS, 999.5)
-
-
-def format_bytes(count: float) -> str:
-    """Bytes in the binary unit that fits: ``48 KiB``."""
-    return _scaled(count, _BYTE_UNITS, 1023.5)
-
-
-def format_share(share: float) -> str:
-    """A relative change as a signed percentage: 0.121 is ``+12.1 %``."""
-    return f"{100 * share:+.1f} %" if _bounded(share) else ("> any" if share > 0 else "< any")
-
-
 def format_change(change: Estimate | None) -> str:
     """A change with its interval: ``+12.1 % (+11.6..+12.5)``."""
     if change is None or math.isnan(change.point):
         return NO_FIGURE
-    if not (_bounded(change.low) and _bounded(change.high)):
+    if not (bounded(change.low) and bounded(change.high)):
         return format_share(change.point)
     return f"{format_share(change.point)} ({100 * change.low:+.1f}..{100 * change.high:+.1f})"
 
@@ -191,14 +173,6 @@ def _header(column: int, results: Sequence[CaseResult]) -> str:
     return "static figures" if HEADERS[column] == "time" and not timed else HEADERS[column]
 
 
-def _scaled(value: float, units: Sequence[tuple[float, str]], limit: float) -> str:
-    scale, unit = next(((s, u) for s, u in units if abs(value) / s < limit), units[-1])
-    number = value / scale
-    digits = 0 if abs(number) >= 99.95 else 1 if abs(number) >= 9.995 else 2
-    text = f"{number:.{digits}f}"
-    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
-
-
 def _largest(form: str, values: Iterable[int | None]) -> str:
     known = [v for v in values if v is not None]
     return form.format(max(known)) if known else ""
@@ -221,10 +195,6 @@ def _suffix(result: CaseResult, results: Sequence[CaseResult]) -> str:
 
 def _known(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
-
-
-def _bounded(value: float) -> bool:
-    return abs(value) < sys.float_info.max
 
 
 def _finite(change: Estimate | None) -> Estimate | None:

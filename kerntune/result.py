@@ -67,6 +67,22 @@ class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     config: Share
 
 
+class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A case held against its anchor: what was ``recorded`` then, the verdict on the code since, and the change, with
+    the tolerance that it has. ``change`` is None where the work is the same, or where nothing could be replayed."""
+
+    recorded: str
+    verdict: Verdict
+    tolerance: float
+    change: Estimate | None = None
+    rung: str = ""
+
+    @property
+    def date(self) -> str:
+        """The day of the recording."""
+        return self.recorded.partition("T")[0]
+
+
 class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A candidate config as compiled for a target, without being run. ``broken``: why it can't be compiled or launched,
     else empty; the figures are None for one that can't be compiled."""
@@ -115,6 +131,9 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     configs: tuple[ConfigReport, ...] = ()
     """Every candidate config, where the static gate was asked to look at all."""
+
+    since: Since | None = None
+    """The comparison with the anchor, where there is one."""
 
     flops: float | None = None
     bytes_moved: float | None = None

@@ -43,6 +43,18 @@ def yardstick(config: pytest.Config, options: Options, into: Path) -> Yard:
         return export(config, root, gitref.top_of(options.root), into / "base")
 
 
+def anchor_folder(options: Options, into: Path) -> Path:
+    """Where the anchor's baselines lie, written under ``into`` if they come from git.
+
+    With a revision for a yardstick the anchor's folder is taken from there as well: a change must not move it either.
+    """
+    folder, ref = Path(options.anchor), options.yardstick_name
+    if not folder.is_dir():
+        return gitref.extract(options.anchor, options.baselines, into)
+    inside = ref and folder.resolve().is_relative_to(gitref.top_of(options.root))
+    return gitref.extract(ref, folder, into) if inside else folder
+
+
 def export(config: pytest.Config, root: Path, top: Path, into: Path) -> Yard:
     """Run the same tests in the worktree ``root`` of the repository ``top``, in a process of its own."""
     into.mkdir(parents=True, exist_ok=True)

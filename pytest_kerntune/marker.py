@@ -12,19 +12,23 @@ import pytest
 from kerntune.config import COMPILE_FIELDS, Config, unique_configs
 from kerntune.errors import ConfigError, UsageError
 from kerntune.policy import Missing, Policy
+from pytest_kerntune.gates import parse_metrics, parse_outcomes
 from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_name, parse_switch, parse_tolerance
 
 NAME = "autotune"
 
 SIGNATURE = (
-    "autotune(tolerance, floor, strict, missing, candidates, scope, name, static): tune and compare this test's "
-    "kernels under --kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a "
-    "smaller slowdown never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a "
+    "autotune(tolerance, floor, strict, missing, candidates, scope, name, static, metrics, outcomes, "
+    "anchor_tolerance): tune and compare this test's kernels under --kerntune. tolerance=0.02 or '2%': slower by more "
+    "fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown never fails. strict=True: INCONCLUSIVE fails. "
+    "missing='record'|'warn'|'fail': without a "
     "baseline. candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. scope='kernels'|'op': "
     "what is timed. name='forward': name of the test's one call. static={'registers': 0.1, 'spills': 'warn', 'all': "
     "True}: rules of the static gate, each a share, fail, warn or off, and whether every candidate config is "
-    "compiled. A marker closer to the test overrides."
+    "compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of time, registers, spills, shared_memory, "
+    "binary_size. outcomes={'DRIFTED': 'fail'}: what a verdict does, pass, warn or fail. anchor_tolerance=0.05: slower "
+    "by more since the anchor fails. A marker closer to the test overrides."
 )
 
 
@@ -39,8 +43,10 @@ class Marker:
     name: str | None = None
 
     def over(self, defaults: Policy) -> Policy:
-        """``defaults`` with the marker's fields instead; static rules one by one."""
+        """``defaults`` with the marker's fields instead; static rules and outcomes one by one."""
         fields = dict(self.policy)
+        if "outcomes" in fields:
+            fields["outcomes"] = {**defaults.outcomes, **fields["outcomes"]}
         if "static" in fields:
             fields["static"] = fields["static"].over(defaults.static)
         return msgspec.structs.replace(defaults, **fields)
@@ -54,6 +60,8 @@ def read_marker(item: pytest.Item) -> Marker:
         said = _values(mark, item.nodeid)
         if "static" in said and "static" in values:
             said["static"] = said["static"].over(values["static"])
+        if "outcomes" in said:
+            said["outcomes"] = {**values.get("outcomes", {}), **said["outcomes"]}
         values.update(said)
     policy = {field: values[key] for key, field in _POLICY_FIELD.items() if key in values}
     return Marker(bool(marks), policy, values.get("candidates", {}), values.get("scope"), values.get("name"))
@@ -135,6 +143,9 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "scope": _scope,
     "name": parse_name,
     "static": parse_static,
+    "metrics": parse_metrics,
+    "outcomes": parse_outcomes,
+    "anchor_tolerance": parse_tolerance,
 }
 
 _POLICY_FIELD = {
@@ -143,4 +154,7 @@ _POLICY_FIELD = {
     "strict": "strict",
     "missing": "missing",
     "static": "static",
+    "metrics": "metrics",
+    "outcomes": "outcomes",
+    "anchor_tolerance": "anchor_tolerance",
 }

@@ -4,49 +4,24 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
 
+from kerntune.commands.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.policy import Missing, Policy, TuneMode, Update
-from pytest_kerntune.static_rules import parse_static
-from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_tolerance
+from kerntune.policy import Policy, TuneMode, Update
+from pytest_kerntune.policies import policy_of
+from pytest_kerntune.source import Option, Source, choice
+from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:
     from kerntune.check import Settings
 
-T = TypeVar("T")
-
 GROUP = "kerntune"
-DEFAULT_BASELINES = "baselines"
-
-
-@dataclass(frozen=True)
-class Option:
-    """One setting: its flag, its ini key and its help. ``flag`` is empty for what only the ini file sets, ``ini`` and
-    ``help`` for what kerntune tells another run of itself."""
-
-    flag: str
-    ini: str
-    help: str
-    metavar: str = ""
-    bare: str = ""
-    """The value of the flag without ``=value``; empty if it always takes one."""
-
-    @property
-    def dest(self) -> str:
-        """Where argparse keeps the value."""
-        return self.flag.lstrip("-").replace("-", "_")
-
-    @property
-    def switch(self) -> bool:
-        """Whether it is on or off."""
-        return not self.metavar
-
 
 OPTIONS = (
     Option(
@@ -107,6 +82,14 @@ OPTIONS = (
         "replay both sides in turn. Nothing is written.",
         "REF",
     ),
+    Option(
+        "--kerntune-anchor",
+        "kerntune_anchor",
+        "Hold cases against an older recording too, so that small steps can't add up: a folder (default: anchors, "
+        "beside the baselines, if it is there; `kerntune anchor` makes it), a git commit, branch or tag whose "
+        "baselines are meant, or off.",
+        "DIR|REF|off",
+    ),
     Option("--kerntune-export", "", "", "DIR"),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
     Option("", "kerntune_scope", "What is timed: kernels (default: the recorded launches) or op (the whole call)."),
@@ -115,6 +98,16 @@ OPTIONS = (
         "kerntune_static",
         "Rules of the static gate, as 'registers=0.1 spills=warn occupancy=warn:20% all': a share, fail, warn or off; "
         "all: every candidate config is compiled.",
+    ),
+    Option("", "kerntune_anchor_tolerance", "Slower by more than this since the anchor fails: 0.05 or 5% (default)."),
+    Option(
+        "",
+        "kerntune_metrics",
+        "Exactly what is gated on a GPU, as 'time registers=10% spills': of time (default), registers, spills, "
+        "shared_memory, binary_size, with the growth that is allowed.",
+    ),
+    Option(
+        "", "kerntune_outcomes", "What verdicts do to a test: pass, warn or fail, as 'drifted=fail regressed=warn'."
     ),
 )
 
@@ -135,6 +128,9 @@ class Options:
     benchmark_json: Path | None
     baselines_ref: str = ""
     against: str = ""
+    anchor: str = ""
+    """The folder or git revision of the anchor; empty for none."""
+
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
 
@@ -202,24 +198,25 @@ def resolve(
     """
     try:
         ci = environ.get("CI", "").lower() not in ("", "0", "false", "no")
-        return _resolve(_Source(config, config.option if given is None else given), ci)
+        return _resolve(Source(config, config.option if given is None else given, OPTIONS), ci)
     except KerntuneError as exc:
         raise pytest.UsageError(str(exc)) from None
 
 
-def _resolve(source: _Source, ci: bool) -> Options:
+def _resolve(source: Source, ci: bool) -> Options:
     export = source.path("--kerntune-export")
-    update = Update.ALL if export else source.read("--kerntune-update", _choice(Update), Update.NONE)
+    update = Update.ALL if export else source.read("--kerntune-update", choice(Update), Update.NONE)
     ref, against = ("", "") if export else _revisions(source, update)
     json, benchmark_json = source.file("--kerntune-json"), source.file("--kerntune-benchmark-json")
     if json is not None and json == benchmark_json:
         raise UsageError(f"--kerntune-json and --kerntune-benchmark-json both name {json}: give them two files")
+    baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES
     return Options(
         root=source.root,
-        baselines=source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES,
+        baselines=baselines,
         update=update,
-        tune=source.read("--kerntune-tune", _choice(TuneMode), TuneMode.AUTO),
-        policy=_policy(source, update, ci and not against),
+        tune=source.read("--kerntune-tune", choice(TuneMode), TuneMode.AUTO),
+        policy=policy_of(source, update, ci and not against),
         scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
         targets=source.read("--kerntune-target", _targets, ()),
         cache_dir=source.path("--kerntune-cache-dir"),
@@ -227,11 +224,12 @@ def _resolve(source: _Source, ci: bool) -> Options:
         benchmark_json=benchmark_json,
         baselines_ref=ref,
         against=against,
+        anchor="" if export else _anchor(source, baselines),
         export=export,
     )
 
 
-def _revisions(source: _Source, update: Update) -> tuple[str, str]:
+def _revisions(source: Source, update: Update) -> tuple[str, str]:
     """The two revisions, of which the command line's rules out the ini file's."""
     flags = ("--kerntune-baselines-ref", "--kerntune-against")
     ref, against = (source.read(f, lambda text, where: text, "") for f in flags)
@@ -247,45 +245,13 @@ def _revisions(source: _Source, update: Update) -> tuple[str, str]:
     return ref, against
 
 
-def _policy(source: _Source, update: Update, ci: bool) -> Policy:
-    plain = Policy()
-    return Policy(
-        tolerance=source.read("--kerntune-tolerance", parse_tolerance, plain.tolerance),
-        floor_ns=source.read("kerntune_floor", parse_floor, plain.floor_ns),
-        missing=_missing(source, update, ci),
-        strict=source.switch("--kerntune-strict"),
-        ci=ci,
-        static=source.read("kerntune_static", parse_static, plain.static),
-    )
-
-
-def _missing(source: _Source, update: Update, ci: bool) -> Missing:
-    """An update that writes new cases implies ``record``; saying otherwise in the same command contradicts it."""
-    writes_new = update in (Update.ALL, Update.NEW)
-    missing = source.read("--kerntune-missing", _choice(Missing), None)
-    if not writes_new:
-        return missing or (Missing.FAIL if ci else Missing.RECORD)
-    if missing not in (None, Missing.RECORD) and source.on_command_line("--kerntune-missing"):
-        raise UsageError(
-            f"--kerntune-update={update.value} records cases without a baseline, "
-            f"--kerntune-missing={missing.value} refuses to: drop one of them"
-        )
-    return Missing.RECORD
-
-
-def _choice(kind: type[T]) -> Callable[[str, str], T]:
-    def parse(text: str, where: str) -> T:
-        if kind is Update and text not in _UPDATES:
-            raise UsageError(
-                f"{where}: {text!r} is none of {', '.join(_UPDATES)}; a path right after a bare --kerntune-update is "
-                "taken for its value: write --kerntune-update=all, or the path first"
-            )
-        return kind(parse_choice(text, tuple(x.value for x in kind), where))  # type: ignore[attr-defined, call-arg]
-
-    return parse
-
-
-_UPDATES = tuple(u.value for u in Update if u is not Update.NONE)
+def _anchor(source: Source, baselines: Path) -> str:
+    """The folder of the anchor, else the git revision that the text is; by default the folder beside the baselines."""
+    text = source.read("--kerntune-anchor", lambda text, where: text, "")
+    folder = source.path("--kerntune-anchor") if text else baselines.parent / DEFAULT_ANCHOR
+    if text == NO_ANCHOR:
+        return ""
+    return str(folder) if folder is not None and folder.is_dir() else text
 
 
 def _targets(text: str, where: str) -> tuple[str, ...]:
@@ -295,46 +261,3 @@ def _targets(text: str, where: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(str(Target.parse(part)) for part in text.split(",") if part.strip()))
     except UsageError as exc:
         raise UsageError(f"{where}: {exc}") from None
-
-
-class _Source:
-    """Where values come from: the command line first, then the ini file."""
-
-    def __init__(self, config: pytest.Config, given: argparse.Namespace) -> None:
-        self._config = config
-        self._given = given
-        self.root = config.inipath.parent if config.inipath else config.rootpath
-
-    def on_command_line(self, flag: str) -> bool:
-        return bool(getattr(self._given, _OPTION[flag].dest))
-
-    def switch(self, flag: str) -> bool:
-        return self.on_command_line(flag) or bool(self._config.getini(_OPTION[flag].ini))
-
-    def read(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
-        """The parsed value of a flag or ini key; an empty one is the default."""
-        text, where = self._text(name)
-        return parse(text.strip(), where) if text.strip() else default
-
-    def path(self, flag: str) -> Path | None:
-        """A path: from the command line relative to where pytest was called, from the ini file to its folder."""
-        text, where = self._text(flag)
-        base = self._config.invocation_params.dir if where == flag else self.root
-        return Path(os.path.abspath(base / Path(text).expanduser())) if text.strip() else None
-
-    def file(self, flag: str) -> Path | None:
-        """A file to write; an existing folder of that name is an error before anything runs."""
-        path = self.path(flag)
-        if path is not None and path.is_dir():
-            raise UsageError(f"{self._text(flag)[1]}: {path} is a folder; name a file")
-        return path
-
-    def _text(self, name: str) -> tuple[str, str]:
-        option = _OPTION[name]
-        given = getattr(self._given, option.dest) if option.flag else None
-        if given is not None:
-            return str(given), option.flag
-        return str(self._config.getini(option.ini)) if option.ini else "", f"ini key {option.ini}"
-
-
-_OPTION = {o.flag or o.ini: o for o in OPTIONS}

@@ -34,6 +34,7 @@ RECORD = pytest.StashKey[Record]()
 NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
 YARDSTICK = "kerntune_yardstick"
+ANCHOR = "kerntune_anchor"
 
 
 class Gate:
@@ -49,7 +50,7 @@ class Gate:
         self._engine: Session | None = None
         self._narrowed = False
         self._unseen: set[str] = set()
-        self._yardstick = ""
+        self._yardstick = self._anchor = ""
         self._remarks: tuple[str, ...] = ()
         self._progress = Progress(config)
 
@@ -97,6 +98,8 @@ class Gate:
         self._engine = started
         if self.options.yardstick_name:
             started.hold_against(self._yardstick_folder(), self.options.yardstick_name)
+        if self.options.anchor:
+            started.anchor_at(self._anchor_folder())
         self.header = (*started.header(), *self._remarks)
 
     def _yardstick_folder(self) -> Path:
@@ -105,21 +108,36 @@ class Gate:
             return Path(self.config.workerinput[YARDSTICK])  # type: ignore[attr-defined]
         from pytest_kerntune.against import yardstick
 
-        scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
-        self.config.add_cleanup(scratch.cleanup)
-        yard = yardstick(self.config, self.options, Path(scratch.name))
+        yard = yardstick(self.config, self.options, self._scratch())
         self._yardstick = str(yard.folder)
         self._remarks = (yard.remark,) if yard.remark else ()
         return yard.folder
 
+    def _anchor_folder(self) -> Path:
+        """Where the anchor is; xdist's workers are handed what the controller made."""
+        if self.worker:
+            return Path(self.config.workerinput[ANCHOR])  # type: ignore[attr-defined]
+        from pytest_kerntune.against import anchor_folder
+
+        folder = anchor_folder(self.options, self._scratch())
+        self._anchor = str(folder)
+        return folder
+
+    def _scratch(self) -> Path:
+        """A folder that is there until pytest ends."""
+        scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
+        self.config.add_cleanup(scratch.cleanup)
+        return Path(scratch.name)
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """On xdist's controller, before a worker starts."""
-        node.workerinput[YARDSTICK] = self._yardstick
+        node.workerinput.update({YARDSTICK: self._yardstick, ANCHOR: self._anchor})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """The run's error is shared by all collected tests of it, on every worker alike."""
-        cases = sum(MARKER in item.stash for item in session.items)
+        """The run's error is shared by all collected tests of it, on every worker alike; an anchor is a second decision
+        about each."""
+        cases = sum(MARKER in item.stash for item in session.items) * (2 if self.options.anchor else 1)
         policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
         self.options = dataclasses.replace(self.options, policy=policy)
 

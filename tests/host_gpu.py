@@ -66,6 +66,10 @@ class HostGpu:
         assert isinstance(buffer, HostBuffer)
         buffer.data[: len(data)] = data
 
+    def repeat(self, buffer: Buffer, data: bytes) -> None:
+        assert isinstance(buffer, HostBuffer)
+        buffer.data[:] = (data * (buffer.nbytes // len(data) + 1))[: buffer.nbytes]
+
     def fill(self, buffer: Buffer, byte: int) -> None:
         assert isinstance(buffer, HostBuffer)
         buffer.data[:] = bytes([byte]) * buffer.nbytes

@@ -27,6 +27,9 @@ class Device:
         self.noise, self.bias, self.spread = noise, bias, spread
         self.rng, self.asked = np.random.default_rng(seed), 0
 
+    def expect(self, count: int) -> None:
+        """Every reply is another process's."""
+
     def run(self, request: PairRequest) -> PairReply:
         self.asked += 1
         level = 10_000 * math.exp(self.rng.normal(0, self.spread))

@@ -48,6 +48,9 @@ class Scripted:
         self.changes, self.noise = list(changes), noise
         self.requests: list[PairRequest] = []
 
+    def expect(self, count: int) -> None:
+        """Every reply is another process's."""
+
     def run(self, request: PairRequest) -> PairReply:
         self.requests.append(request)
         index = len(self.requests) - 1

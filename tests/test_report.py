@@ -15,18 +15,15 @@ from hypothesis import strategies as st
 
 from kerntune.config import Config
 from kerntune.errors import StoreError
+from kerntune.figures import NO_FIGURE
 from kerntune.policy import Outcome, Verdict
 from kerntune.report import (
-    NO_FIGURE,
     RunReport,
     counts,
     counts_line,
-    format_bytes,
     format_change,
     format_configs,
-    format_share,
     format_static,
-    format_time,
     properties,
     read_run,
     storable,
@@ -46,38 +43,6 @@ def result(name: str = "test_a", verdict: Verdict = Verdict.PASS, **fields) -> C
     return CaseResult(case, "f", verdict, Outcome.PASS, f"{verdict.value} {name}", **(base | fields))
 
 
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [
-        (0.0, "0 ns"),
-        (0.5, "0.5 ns"),
-        (850.0, "850 ns"),
-        (999.4, "999 ns"),
-        (999.6, "1 µs"),
-        (12_400.0, "12.4 µs"),
-        (123_456.0, "123 µs"),
-        (1_234_567.0, "1.23 ms"),
-        (3.2e9, "3.2 s"),
-        (None, NO_FIGURE),
-        (math.nan, NO_FIGURE),
-        (math.inf, NO_FIGURE),
-    ],
-)
-def test_format_time(ns, text):
-    assert format_time(ns) == text
-
-
-@given(st.floats(min_value=1e-3, max_value=1e15))
-def test_format_time_is_right_to_three_digits(ns):
-    number, unit = format_time(ns).split()
-    scale = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
-    assert float(number) * scale == pytest.approx(ns, rel=0.006, abs=0.0051)
-
-
-def test_format_bytes_counts_in_binary_units():
-    assert [format_bytes(n) for n in (0, 1000, 49152, 5 << 20)] == ["0 B", "1000 B", "48 KiB", "5 MiB"]
-
-
 def test_format_change_gives_the_interval():
     assert format_change(Estimate(0.121, 0.116, 0.125, 0.999)) == "+12.1 % (+11.6..+12.5)"
     assert format_change(Estimate(-0.05, -0.06, -0.04, 0.999)) == "-5.0 % (-6.0..-4.0)"
@@ -88,8 +53,6 @@ def test_format_change_gives_the_interval():
 @pytest.mark.parametrize("end", [math.inf, sys.float_info.max])
 def test_format_change_leaves_an_unbounded_interval_out(end):
     assert format_change(Estimate(0.1, -end, end, 0.999)) == "+10.0 %"
-    assert format_share(end) == "> any"
-    assert format_share(-end) == "< any"
 
 
 def test_format_static_takes_the_largest_of_each():

@@ -69,6 +69,9 @@ class Executor(Protocol):
     def write(self, buffer: Buffer, data: bytes) -> None:
         """Fill the start of the buffer with ``data``."""
 
+    def repeat(self, buffer: Buffer, data: bytes) -> None:
+        """Fill the buffer with ``data`` over and over; the last one may be cut off."""
+
     def fill(self, buffer: Buffer, byte: int) -> None:
         """Enqueue a fill with one byte value."""
 

@@ -45,37 +45,36 @@ class CudaGpu(DriverGpu):
         return int(self._torch._C._cuda_getCurrentRawStream(self.ordinal))
 
     def environment(self) -> Environment:
-        """Versions, clocks and throttle reasons (NVML) as they are now."""
-        driver, sm, memory, throttle = self._nvml()
+        """Versions, and what NVML says of the device as it is now. Nothing is ever set on it."""
         return Environment(
             triton=compat.triton_version(),
             torch=compat.torch_version(),
             python=platform.python_version(),
-            driver=driver,
             assembler=compat.assembler_version("cuda", int(self.spec.target.arch)),
             kerntune=kerntune.__version__,
             device=self.spec.name,
-            sm_clock_mhz=sm,
-            memory_clock_mhz=memory,
-            throttle=throttle,
+            **self._nvml(),
         )
 
-    def _nvml(self) -> tuple[str, int | None, int | None, str]:
+    def _nvml(self) -> dict[str, Any]:
+        """Driver, clocks, throttle reasons (idling is none), power and temperature; empty where NVML can't be asked."""
         import pynvml
 
         try:
             pynvml.nvmlInit()
             handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{self.spec.uuid}")
             reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-            idle = pynvml.nvmlClocksThrottleReasonGpuIdle
-            return (
-                str(pynvml.nvmlSystemGetDriverVersion()),
-                int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
-                int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
-                hex(reasons & ~idle) if reasons & ~idle else "",
-            )
+            reasons &= ~pynvml.nvmlClocksThrottleReasonGpuIdle
+            return {
+                "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+                "sm_clock_mhz": int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+                "memory_clock_mhz": int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
+                "throttle": hex(reasons) if reasons else "",
+                "power_w": round(pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3, 1),
+                "temperature_c": int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+            }
         except pynvml.NVMLError:
-            return "", None, None, ""
+            return {}
 
     def free_bytes(self) -> int:
         """Free on the device, and unused in torch's allocator."""

@@ -177,6 +177,15 @@ class DriverGpu:
         code = library().cuMemcpyHtoD_v2(ctypes.c_uint64(buffer.address), data, ctypes.c_size_t(len(data)))
         check(code, "writing memory")
 
+    def repeat(self, buffer: Buffer, data: bytes) -> None:
+        """From host memory once, then by copies on the device, each twice as long as the one before."""
+        self.write(buffer, data[: buffer.nbytes])
+        done = len(data)
+        while done < buffer.nbytes:
+            step = min(done, buffer.nbytes - done)
+            self.copy(borrowed(buffer.address + done, step, buffer), borrowed(buffer.address, step, buffer))
+            done += step
+
     def fill(self, buffer: Buffer, byte: int) -> None:
         """On the current stream."""
         code = library().cuMemsetD8Async(

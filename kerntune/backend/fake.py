@@ -167,6 +167,10 @@ class FakeGpu:
         """Keeps the first byte."""
         self.fill(buffer, data[0] if data else 0)
 
+    def repeat(self, buffer: Buffer, data: bytes) -> None:
+        """Keeps the first byte."""
+        self.write(buffer, data)
+
     def fill(self, buffer: Buffer, byte: int) -> None:
         """At once."""
         assert isinstance(buffer, FakeBuffer)

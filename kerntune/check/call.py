@@ -33,6 +33,9 @@ class Settings:
     read_only: bool = False
     """Whether no baseline is written, whatever the verdict."""
 
+    anchor: Path | None = None
+    """A folder of older baselines that every case is held against as well."""
+
     calibrate: bool = True
     """Whether a baseline that is written is calibrated."""
 

@@ -8,12 +8,13 @@ from typing import TypeVar
 from kerntune.baseline import TimeBaseline
 from kerntune.check.call import Pending
 from kerntune.check.causes import causes
+from kerntune.check.judgement import Judgement
 from kerntune.check.rungs import RECOMPILED, STORED, Standing
-from kerntune.check.words import percent
 from kerntune.device import Environment
 from kerntune.errors import BaselineError
+from kerntune.figures import format_size, format_time
 from kerntune.measure.base import Sample
-from kerntune.policy import Outcome, Update, Verdict
+from kerntune.policy import Outcome, Policy, Update, Verdict
 from kerntune.processes import Replay
 from kerntune.recording import Recording
 from kerntune.result import LaunchReport
@@ -66,7 +67,12 @@ def times(baseline: TimeBaseline | None, sample: Sample, replayed: Replay | None
 
 
 def reasons_of(
-    baseline: TimeBaseline | None, recording: Recording, today: Environment, standing: Standing
+    baseline: TimeBaseline | None,
+    recording: Recording,
+    today: Environment,
+    standing: Standing,
+    scope: str,
+    sample: Sample,
 ) -> tuple[str, ...]:
     """What differs from the baseline, and which rung the comparison stood on if it was not the best."""
     if baseline is None:
@@ -75,6 +81,8 @@ def reasons_of(
     moved, why = baseline.environment.differences(today), "; ".join(standing.why_not)
     if moved:
         reasons = (*reasons, "environment " + "; ".join(moved))
+    if scope == "op" and standing.replay is not None:
+        reasons = (*reasons, _whole_call(baseline, sample))
     if standing.rung == RECOMPILED:
         return (*reasons, f"held against the baseline's TTIR compiled today, for its binary can't run: {why}")
     if standing.rung == STORED:
@@ -82,18 +90,28 @@ def reasons_of(
     return reasons
 
 
-def warnings_of(baseline: TimeBaseline | None, pending: Pending, tolerance: float) -> tuple[str, ...]:
-    """What a reader must know to trust the verdict: a tolerance that this case is too noisy for."""
+def _whole_call(baseline: TimeBaseline, sample: Sample) -> str:
+    stored, now = median(baseline.sample.times_ns), median(sample.times_ns)
+    return f"these are its kernels; the whole call: {format_time(stored)} -> {format_time(now)}"
+
+
+def outcome_of(verdict: Verdict, policy: Policy, pending: Pending, update: Update) -> Outcome:
+    """What the verdict does to the test; one whose baseline is rewritten on purpose passes."""
+    return Outcome.PASS if pending.write and update in (Update.ALL, Update.NEW) else policy.outcome(verdict)
+
+
+def warnings_of(judgement: Judgement, pending: Pending, policy: Policy) -> tuple[str, ...]:
+    """What a reader must know to trust the verdict: a tolerance that it is too noisy for, time that isn't gated."""
     mine = pending.baseline.calibration if isinstance(pending.baseline, TimeBaseline) else None
-    known = baseline.calibration if baseline else mine
-    if known is None or known.floor <= tolerance:
-        return ()
-    return (
-        f"can't be gated at {share(tolerance)}: on this device a change under {share(known.floor)} can't be told from "
-        f"none, so {share(known.floor)} is what was gated",
-    )
-
-
-def share(value: float) -> str:
-    """``2.0 %``."""
-    return percent(value).removeprefix("+")
+    known = judgement.found.baseline.calibration if judgement.found is not None else mine
+    out = []
+    if known is not None and known.floor > policy.tolerance:
+        asked, told = format_size(policy.tolerance), format_size(known.floor)
+        out.append(
+            f"can't be gated at {asked}: on this device a change under {told} can't be told from none, so {told} is "
+            "what was gated"
+        )
+    if not policy.metrics.time:
+        would = f", by which it would be {judgement.reported.value}" if judgement.reported is not None else ""
+        out.append(f"its time is not gated{would}")
+    return tuple(out)

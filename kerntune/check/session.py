@@ -48,6 +48,9 @@ class Session:
         self._pairs = pairs_for(backend)
         self._decisions = itertools.count(1)
         self.yard = store
+        self.anchor: BaselineStore | None = None
+        if settings.anchor is not None:
+            self.anchor_at(settings.anchor)
         if settings.yardstick is not None:
             self.hold_against(settings.yardstick, settings.yardstick_name)
 
@@ -55,6 +58,10 @@ class Session:
         """Take the baselines of ``folder``, called ``name``, for the measure; they are still written to the store's."""
         self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
         self.yard = Yardstick(folder, self.store, self.settings.read_only, name)
+
+    def anchor_at(self, folder: Path) -> None:
+        """Hold every case against the baselines of ``folder`` too."""
+        self.anchor = BaselineStore(folder)
 
     @property
     def device(self) -> str:
@@ -123,6 +130,7 @@ class Session:
                 self.settings,
                 progress,
                 yard=self.yard,
+                anchor=self.anchor,
                 next_decision=lambda: next(self._decisions),
             )
             self._note(call, timed.fingerprint)

@@ -4,26 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kerntune.figures import format_share, format_size, format_time
 from kerntune.policy import Verdict
-from kerntune.result import Attribution, CaseId, Share
+from kerntune.result import Attribution, CaseId, Share, Since
 from kerntune.stats import Estimate
-
-
-def duration(ns: float) -> str:
-    """``12.4 µs``: three digits and a unit."""
-    for unit, size in (("ns", 1.0), ("µs", 1e3), ("ms", 1e6)):
-        if float(_three(ns / size)) < 1000:
-            return f"{_three(ns / size)} {unit}"
-    return f"{_three(ns / 1e9)} s"
-
-
-def _three(value: float) -> str:
-    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
-
-
-def percent(change: float) -> str:
-    """``+12.1 %``."""
-    return f"{change * 100:+.1f} %"
 
 
 def interval(change: Estimate) -> str:
@@ -39,8 +23,19 @@ def shares_text(parts: Attribution) -> str:
     shown = sorted(
         ((n, s.change) for n, s in found if s.change is not None and abs(s.change) >= SHOWN), key=lambda x: -abs(x[1])
     )
-    words = [f"{name} {percent(change)}" for name, change in shown] or ["no cause to speak of"]
+    words = [f"{name} {format_share(change)}" for name, change in shown] or ["no cause to speak of"]
     return "attributed: " + ", ".join([*words, *(f"{n} not measured" for n, s in found if s.change is None)])
+
+
+def since_text(since: Since | None) -> str:
+    """``+6.1 % since the anchor of 2026-10-02 (99.9 % CI +5.9..+6.3; 5.0 % allowed)``; empty for the same work."""
+    if since is None:
+        return ""
+    allowed = f"{format_size(since.tolerance)} allowed"
+    if since.change is not None:
+        change = format_share(since.change.point)
+        return f"{change} since the anchor of {since.date} ({interval(since.change)}; {allowed})"
+    return f"the anchor of {since.date} can't be replayed" if since.verdict is Verdict.INCONCLUSIVE else ""
 
 
 NAMES = {"config": "config choice"}
@@ -63,11 +58,11 @@ def timed_message(
     """
     text = f"{verdict.value} {case}"
     if before_ns is not None and after_ns is not None:
-        text += f": {duration(before_ns)} -> {duration(after_ns)}"
+        text += f": {format_time(before_ns)} -> {format_time(after_ns)}"
         if change is not None:
-            text += f" ({percent(change.point)}, {interval(change)})"
+            text += f" ({format_share(change.point)}, {interval(change)})"
         elif before_ns > 0:
-            text += f" ({percent(after_ns / before_ns - 1)})"
+            text += f" ({format_share(after_ns / before_ns - 1)})"
     elif after_ns is not None:
-        text += f": {duration(after_ns)}"
+        text += f": {format_time(after_ns)}"
     return ", ".join([text, *causes])

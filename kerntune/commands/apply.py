@@ -13,8 +13,9 @@ from kerntune.commands.output import OK, counted, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.stored import Pattern, time_ns
 from kerntune.errors import BaselineError, UsageError
+from kerntune.figures import format_time
 from kerntune.policy import Verdict
-from kerntune.report import RunReport, format_time, read_run
+from kerntune.report import RunReport, read_run
 from kerntune.result import CaseResult
 
 ALL, NEW, IMPROVED = "all", "new", "improved"

@@ -21,7 +21,7 @@ from kerntune.codec import to_json
 from kerntune.commands.output import CONFIG_WIDTH, OK, counted, fail_with, say
 from kerntune.commands.project import find_project
 from kerntune.errors import CacheError
-from kerntune.report import format_time
+from kerntune.figures import format_time
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
 

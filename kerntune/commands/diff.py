@@ -14,7 +14,7 @@ from kerntune.commands.output import FINDINGS, OK, fail_with, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.revision import load_revision
 from kerntune.commands.stored import Entry, load_folder
-from kerntune.report import NO_FIGURE, format_share, format_time
+from kerntune.figures import NO_FIGURE, format_share, format_time
 
 HEADERS = ("case", "device", "before", "after", "change", "what changed")
 

@@ -19,6 +19,12 @@ else:  # pytest brings tomli there
 
 DEFAULT_BASELINES = "baselines"
 
+DEFAULT_ANCHOR = "anchors"
+"""The folder of the anchor, beside that of the baselines."""
+
+NO_ANCHOR = "off"
+"""What the ini key says where a project wants none."""
+
 INI_FILES = (
     "pytest.toml",
     ".pytest.toml",

@@ -26,7 +26,8 @@ from kerntune.commands.stored import (
     time_ns,
 )
 from kerntune.device import Environment
-from kerntune.report import format_configs, format_static, format_time
+from kerntune.figures import format_time
+from kerntune.report import format_configs, format_static
 from kerntune.result import LaunchReport
 
 SCHEMA = "kerntune.show/1"

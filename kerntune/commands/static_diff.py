@@ -24,7 +24,7 @@ from kerntune.commands.static_compare import (
 from kerntune.commands.static_record import record_both
 from kerntune.commands.stored import Entry, Pattern, load_folder
 from kerntune.errors import UsageError
-from kerntune.report import NO_FIGURE
+from kerntune.figures import NO_FIGURE
 
 HEADERS = ("case", "kernel", "before", "after", "what the rules say", "because of")
 WIDTHS = (34, 24, 28, 28, 44, 36)

@@ -1,13 +1,15 @@
 """Event pairs around single executions, the L2 cache flushed before each.
 
-Floor: an event pair resolves about half a microsecond and a host-bound loop leaks into kernels shorter than about
-20 us (on an H200 A/A differed by 2 to 5 % there), so this timer is for longer ones and for what no graph can hold.
+Floor: an event pair resolves about half a microsecond, and the events themselves cost one or two (on an H200 A/A
+differed by 2 to 5 % under 20 us), so this timer is for longer recordings and for what no graph can hold. The host's
+time between two launches can't leak in: the device flushes until everything between the events is enqueued.
 """
 
 from __future__ import annotations
 
 from kerntune.launch import Program
 from kerntune.measure.base import Reading, TimingProtocol
+from kerntune.measure.hold import flushes_before
 from kerntune.stats import median
 
 DEFAULT_RUNS = 10
@@ -19,6 +21,8 @@ class EventSlot:
     def __init__(self, program: Program, runs: int = DEFAULT_RUNS) -> None:
         self._program = program
         self.protocol = TimingProtocol("events", runs, 1)
+        program.enqueue()
+        self._flushes = flushes_before(program.gpu, program.enqueue)
 
     def enqueue(self) -> Reading:
         """Enqueue all runs; restores and flushes stay outside the event pairs."""
@@ -26,7 +30,8 @@ class EventSlot:
         pairs = []
         for _ in range(self.protocol.runs_per_slot):
             program.restore()
-            gpu.flush_l2()
+            for _ in range(self._flushes):
+                gpu.flush_l2()
             start = gpu.event()
             program.enqueue()
             pairs.append((start, gpu.event()))

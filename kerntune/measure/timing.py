@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from kerntune.errors import BackendError, MeasurementError
+from kerntune.errors import BackendError, MeasurementError, UsageError
 from kerntune.launch import Program
 from kerntune.measure.base import Sample, Slot
 from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import GraphSlot, unrolled_runs
-from kerntune.measure.stopping import enough, warm
+from kerntune.measure.profiler import ProfilerSlot
+from kerntune.measure.stopping import enough, quickly_enough, quickly_warm, warm
 
 GRAPH_BELOW_NS = 200_000.0
 """Shorter recordings are timed as graphs, longer ones by event pairs (both agree A/A to 0.1 % near the border)."""
+
+AUTO, GRAPH, EVENTS, PROFILER = "auto", "graph", "events", "profiler"
+TIMERS = (AUTO, GRAPH, EVENTS, PROFILER)
+"""What a test can ask for. Each timer's module says what it is good for."""
 
 ESTIMATE_RUNS = 3
 
@@ -22,10 +27,16 @@ def estimate_ns(program: Program) -> float:
     return slot.enqueue()()
 
 
-def slot_for(program: Program, estimate: float) -> Slot:
-    """A graph of rotated copies for what is short and may be rotated, else event pairs."""
+def slot_for(program: Program, estimate: float, timer: str = AUTO) -> Slot:
+    """A slot by the given timer; by itself, a graph of rotated copies for what is short and may be rotated, else event
+    pairs. What was chosen is in its protocol. :class:`MeasurementError` if that timer can't time this recording."""
+    check_timer(timer)
+    if timer == PROFILER:
+        return ProfilerSlot(program)
     replicas = program.memory.rotation(program.recording)
-    if estimate >= GRAPH_BELOW_NS or replicas < 2:
+    if timer == GRAPH and replicas < 2:
+        raise MeasurementError("timer 'graph' needs copies of the call's memory, which has no room or hides addresses")
+    if timer == EVENTS or (timer == AUTO and (estimate >= GRAPH_BELOW_NS or replicas < 2)):
         return EventSlot(program, _event_runs(estimate))
     runs = unrolled_runs(replicas, len(program.recording.launches), estimate, bool(program.in_place))
     try:
@@ -36,21 +47,32 @@ def slot_for(program: Program, estimate: float) -> Slot:
         raise MeasurementError(f"the launches can't be recorded as a graph: {exc}") from exc
 
 
+def check_timer(timer: str) -> None:
+    """:class:`UsageError` for a timer that doesn't exist."""
+    if timer not in TIMERS:
+        raise UsageError(f"timer {timer!r} is none of {', '.join(TIMERS)}")
+
+
 def same_kind(program: Program, like: Slot) -> Slot:
     """A slot for another program under the very protocol of ``like``."""
     p = like.protocol
-    if p.timer == "graph":
+    if p.timer == GRAPH:
         return GraphSlot(program, p.replicas, p.runs_per_slot)
-    return EventSlot(program, p.runs_per_slot)
+    made = ProfilerSlot if p.timer == PROFILER else EventSlot
+    return made(program, p.runs_per_slot)
 
 
-def take_sample(slot: Slot) -> Sample:
-    """Warm up until slots stop sloping, then take slots until the rule says enough."""
+def take_sample(slot: Slot, quick: bool = False) -> Sample:
+    """Warm up until slots stop sloping, then take slots until the rule says enough.
+
+    A ``quick`` one is for telling near from far: it has fewer slots.
+    """
+    ready, done = (quickly_warm, quickly_enough) if quick else (warm, enough)
     warming: list[float] = []
-    while not warm(warming):
+    while not ready(warming):
         warming.append(slot.enqueue()())
     times: list[float] = []
-    while not enough(times):
+    while not done(times):
         times.append(slot.enqueue()())
     return Sample(slot.protocol, tuple(round(t, 1) for t in times))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -34,11 +35,18 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     compile_seconds: float | None = None
 
 
-def launch_statics(recorded: Recorded, spec: DeviceSpec) -> tuple[LaunchStatic, ...]:
-    """One entry a launch, in order; each distinct binary is looked at once."""
+def launch_statics(
+    recorded: Recorded, spec: DeviceSpec, known: Mapping[str, StaticMetrics] = MappingProxyType({})
+) -> tuple[LaunchStatic, ...]:
+    """One entry a launch, in order; each distinct binary is looked at once.
+
+    ``known`` has the figures of code identities on this device: equal code needs no disassembler again.
+    """
     recording = recorded.recording
-    figures = metrics_of([_input(recorded, b) for b in recording.binaries], spec)
-    return tuple(_of(recorded, launch, figures[launch.binary]) for launch in recording.launches)
+    new = [b for b in recording.binaries if b.code not in known]
+    made = metrics_of([_input(recorded, b) for b in new], spec)
+    figures = {**known, **{b.code: m for b, m in zip(new, made, strict=True)}}
+    return tuple(_of(recorded, x, figures[recording.binary_of(x).code]) for x in recording.launches)
 
 
 def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchStatic:

@@ -21,7 +21,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
 class PairRequest(msgspec.Struct, frozen=True, tag="pair"):
     """Time ``a`` and ``b`` in turn on memory laid out as ``storages``, whose contents they describe.
 
-    ``artifacts`` holds binaries and stored contents by checksum. ``seed`` decides the order of blocks.
+    ``artifacts`` holds binaries and stored contents by checksum. ``seed`` decides the order of blocks, ``timer``
+    is one of :data:`kerntune.measure.timing.TIMERS`.
     """
 
     a: Recording
@@ -30,6 +31,7 @@ class PairRequest(msgspec.Struct, frozen=True, tag="pair"):
     artifacts: dict[str, bytes]
     blocks: int
     seed: int
+    timer: str = "auto"
 
 
 class PairReply(msgspec.Struct, frozen=True, tag="paired"):
@@ -65,10 +67,8 @@ def receive(stream: BinaryIO) -> Message:
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = stream.read(size - len(data))
-        if not part:
-            raise EOFError("the other side closed its pipe")
-        data += part
-    return bytes(data)
+    """A buffered stream reads until it has all or meets the end, in one piece: contents can have 64 MiB."""
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError("the other side closed its pipe")
+    return data

@@ -1,4 +1,4 @@
-"""The parent's side: fresh processes, started at the first need, the next ones made ready meanwhile."""
+"""The parent's side: processes that start at the first need, are asked in turn, and are replaced after a while."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -18,15 +19,22 @@ from kerntune.errors import MeasurementError, ReplayError
 from kerntune.worker.messages import Failed, Message, PairReply, PairRequest, Ready, receive, send
 from kerntune.worker.serve import answer
 
-READY = 4
-"""Processes kept ready: what one decision, or one calibration, needs."""
+READY = 3
+"""Processes that start anew together: what one decision asks first."""
+
+REQUESTS = 10
+"""Requests that one process serves. Memory and code are laid out anew for each (:mod:`kerntune.worker.scatter`); then
+those of one process differ as those of several do (``benchmarks/results/process_reuse_h200.json``)."""
 
 START_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 300.0
 
 
 class Pairs(Protocol):
-    """Something that answers pair requests, each in a process of its own if it can."""
+    """Something that answers pair requests, in several processes if it can."""
+
+    def expect(self, count: int) -> None:
+        """A decision begins or goes on that asks ``count`` times in all: let each time be another process's."""
 
     def run(self, request: PairRequest) -> PairReply:
         """:class:`ReplayError` where no process could, :class:`MeasurementError` where this one couldn't."""
@@ -44,6 +52,9 @@ class LocalPairs:
     def __init__(self, gpu: Executor | None) -> None:
         self._gpu = gpu
 
+    def expect(self, count: int) -> None:
+        """There is this process only."""
+
     def run(self, request: PairRequest) -> PairReply:
         """At once. Without a device there is nothing to run on."""
         if self._gpu is None:
@@ -58,7 +69,7 @@ class LocalPairs:
 
 
 class Worker:
-    """One process. Used for one request, then dropped: a fresh process has a fresh placement in memory."""
+    """One process. ``asked`` counts its requests."""
 
     def __init__(self, ordinal: int) -> None:
         root = str(Path(__file__).resolve().parents[2])
@@ -69,6 +80,7 @@ class Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, start_new_session=True,
         )  # fmt: skip
         self._ready = False
+        self.asked = 0
 
     def wait(self) -> None:
         """Until the process has its device."""
@@ -90,6 +102,7 @@ class Worker:
         """The reply; :class:`MeasurementError` if the process dies or hangs."""
         assert self._process.stdin is not None
         self.wait()
+        self.asked += 1
         try:
             send(self._process.stdin, request)  # type: ignore[arg-type]  # a pipe is a binary stream
             return self._receive(REQUEST_TIMEOUT_S)
@@ -119,37 +132,56 @@ class Worker:
 
 
 class WorkerPool:
-    """A queue of ready workers on one device."""
+    """Workers on one device, asked in turn, each up to ``requests`` times; one that fails is dropped at once."""
 
-    def __init__(self, ordinal: int = 0) -> None:
-        self._ordinal = ordinal
-        self._ready: deque[Worker] = deque()
+    def __init__(self, ordinal: int = 0, requests: int = REQUESTS, start: Callable[[int], Worker] = Worker) -> None:
+        self._ordinal, self._requests, self._start = ordinal, requests, start
+        self._workers: deque[Worker] = deque()
+        self._broken = ""
+
+    def expect(self, count: int) -> None:
+        """Start those that are missing, at once. They are asked first, for the others may have been asked already."""
+        missing = range(count - len(self._workers))
+        self._workers.extendleft([self._start(self._ordinal) for _ in missing])
 
     def run(self, request: PairRequest) -> PairReply:
-        """In a process that has done nothing before."""
-        self._start()
+        """In the process that was asked longest ago."""
+        self.expect(1)
         self.settle()
-        worker = self._ready.popleft()
+        if not self._workers:
+            raise MeasurementError(self._broken)
+        worker = self._workers.popleft()
         try:
-            return _checked(worker.ask(request))
-        finally:
+            reply = _checked(worker.ask(request))
+        except BaseException:
             worker.close()
-            if not self._ready:
-                self._start()
+            raise
+        self._back(worker)
+        return reply
+
+    def _back(self, worker: Worker) -> None:
+        """Keep a worker that may serve again. When the last one is used up, others start while the caller goes on."""
+        if worker.asked < self._requests:
+            self._workers.append(worker)
+            return
+        worker.close()
+        if not self._workers:
+            self.expect(READY)
 
     def settle(self) -> None:
         """Nobody starts up on the device while something is measured there."""
-        for waiting in self._ready:
-            waiting.wait()
-
-    def _start(self) -> None:
-        if not self._ready:
-            self._ready.extend(Worker(self._ordinal) for _ in range(READY))
+        for worker in tuple(self._workers):
+            try:
+                worker.wait()
+            except MeasurementError as exc:
+                self._broken = str(exc)
+                self._workers.remove(worker)
+                worker.close()
 
     def close(self) -> None:
         """End every process."""
-        while self._ready:
-            self._ready.popleft().close()
+        while self._workers:
+            self._workers.popleft().close()
 
 
 def _checked(reply: Message) -> PairReply:

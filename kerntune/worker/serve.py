@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 
 from kerntune.backend.base import Executor
@@ -12,6 +13,7 @@ from kerntune.memory import Memory, make_source
 from kerntune.recording import Storage, Stored
 from kerntune.replay import Pairing
 from kerntune.worker.messages import Failed, Message, PairReply, PairRequest, Ready, receive, send
+from kerntune.worker.scatter import Scatter
 
 
 def serve(ordinal: int) -> None:
@@ -26,37 +28,50 @@ def serve(ordinal: int) -> None:
         send(target, Failed(str(exc), replayable=False))
         return
     send(target, Ready(gpu.spec.name))
+    chance = random.Random()
     while True:
         try:
             request = receive(source)
         except EOFError:
             return
-        send(target, answer(gpu, request))
+        send(target, answer(gpu, request, chance))
 
 
-def answer(gpu: Executor, request: Message) -> Message:
+def answer(gpu: Executor, request: Message, chance: random.Random | None = None) -> Message:
     """The reply to a request; failures are replies too."""
     if not isinstance(request, PairRequest):
         return Failed(f"a worker can't answer {type(request).__name__}", replayable=False)
     try:
-        return run_pair(gpu, request)
+        return run_pair(gpu, request, chance)
     except (ReplayError, OutOfResourcesError) as exc:
         return Failed(str(exc), replayable=False)
     except KerntuneError as exc:
         return Failed(str(exc))
 
 
-def run_pair(gpu: Executor, request: PairRequest) -> PairReply:
-    """Lay out memory, load both sides, time them in turn."""
-    loader = Loader(gpu)
+def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None = None) -> PairReply:
+    """Lay out memory, load both sides, time them in turn; everything is freed again.
+
+    ``chance`` decides where memory and code come to lie (:mod:`kerntune.worker.scatter`).
+    """
+    loaders, scatter = (Loader(gpu), Loader(gpu)), Scatter(gpu, chance or random.Random())
     try:
-        sources = [make_source(gpu, s, _stored(s, request)) for s in request.storages]
-        memory = Memory(gpu, request.storages, sources)
-        a, b = (Program(loader, side, memory, request.artifacts) for side in (request.a, request.b))
-        pair = Pairing(a, b, request.seed).run(request.blocks, 0.99)
-        return PairReply(pair.a_ns, pair.b_ns)
+        scatter.memory()
+        scatter.code((request.a, request.b), request.artifacts)
+        return _timed(gpu, request, loaders)
     finally:
-        loader.close()
+        for loader in loaders:
+            loader.close()
+        scatter.close()
+
+
+def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) -> PairReply:
+    """Each side has a loader of its own, so that equal code lies in two places too, as two codes do."""
+    sources = [make_source(gpu, s, _stored(s, request)) for s in request.storages]
+    memory, sides = Memory(gpu, request.storages, sources), (request.a, request.b)
+    a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
+    pair = Pairing(a, b, request.seed, request.timer).run(request.blocks, 0.99)
+    return PairReply(pair.a_ns, pair.b_ns)
 
 
 def _stored(storage: Storage, request: PairRequest) -> bytes | None:

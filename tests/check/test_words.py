@@ -6,58 +6,13 @@ import math
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kerntune.check.words import duration, interval, percent, timed_message
+from kerntune.check.words import interval, timed_message
 from kerntune.policy import Verdict
 from kerntune.result import CaseId
 from kerntune.stats import Estimate
 
-UNITS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
 CASE = CaseId("t.py::test[4096]", "0")
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [
-        (0.0, "0.00 ns"),
-        (1.0, "1.00 ns"),
-        (12.34, "12.3 ns"),
-        (999.0, "999 ns"),
-        (1000.0, "1.00 µs"),
-        (12_400.0, "12.4 µs"),
-        (124_000.0, "124 µs"),
-        (1_234_567.0, "1.23 ms"),
-        (2.5e9, "2.50 s"),
-        (1.234e12, "1234 s"),
-    ],
-)
-def test_duration(ns: float, text: str) -> None:
-    assert duration(ns) == text
-
-
-@given(st.floats(1.0, 1e12))
-def test_duration_reads_back_to_three_digits(ns: float) -> None:
-    number, unit = duration(ns).split(" ")
-    assert float(number) * UNITS[unit] == pytest.approx(ns, rel=0.006)
-
-
-@pytest.mark.parametrize(("ns", "text"), [(999_999.0, "1.00 ms"), (9.999, "10.0 ns"), (99.99e6, "100 ms")])
-def test_duration_has_three_digits_at_the_borders(ns: float, text: str) -> None:
-    assert duration(ns) == text
-
-
-@pytest.mark.parametrize(
-    ("change", "text"), [(0.121, "+12.1 %"), (-0.0534, "-5.3 %"), (0.0, "+0.0 %"), (1.5, "+150.0 %")]
-)
-def test_percent(change: float, text: str) -> None:
-    assert percent(change) == text
-
-
-@given(st.floats(-0.9, 10))
-def test_percent_reads_back(change: float) -> None:
-    assert float(percent(change).removesuffix(" %")) / 100 == pytest.approx(change, abs=0.00051)
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kerntune.backend.fake import FakeBackend, FakeGpu, Rule
-from kerntune.errors import BackendError, MeasurementError
+from kerntune.errors import BackendError, MeasurementError, UsageError
 from kerntune.launch import Program
+from kerntune.measure import hold, profiler
 from kerntune.measure.base import PROTOCOL_VERSION, Sample, TimingProtocol
 from kerntune.measure.calls import EVENTS, GRAPH, CallSlot
 from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import TARGET_LAUNCHES, TARGET_NS, GraphSlot, unrolled_runs
+from kerntune.measure.hold import HEADROOM, MAX_FLUSHES, flush_count
 from kerntune.measure.stopping import MAX_SLOTS, MAX_WARM_UP, MIN_SLOTS
 from kerntune.measure.timing import GRAPH_BELOW_NS, estimate_ns, same_kind, slot_for, take_sample
 from kerntune.stats import median
@@ -87,6 +89,7 @@ def test_hidden_pointers_are_timed_in_place(backend: FakeBackend) -> None:
 
 def test_without_room_for_copies_events_do(backend: FakeBackend) -> None:
     made = program(backend)
+    made.enqueue()
     backend.gpu.script.memory_bytes = 0
     assert isinstance(slot_for(made, 5000.0), EventSlot)
 
@@ -170,7 +173,9 @@ def test_in_place_work_is_restored_before_every_timed_run(
     order: list[str] = []
     monkeypatch.setattr(made, "restore", lambda replica=0: order.append(f"restore {replica}"))
     monkeypatch.setattr(made, "enqueue", lambda replica=0: order.append(f"run {replica}"))
-    EventSlot(made, 2).enqueue()()
+    slot: EventSlot | GraphSlot = EventSlot(made, 2)
+    order.clear()
+    slot.enqueue()()
     assert order == ["restore 0", "run 0"] * 2
     order.clear()
     slot = GraphSlot(made, 2, 4)
@@ -202,8 +207,9 @@ def test_a_quiet_sample_is_short(backend: FakeBackend) -> None:
 
 def test_a_noisy_sample_is_bounded(backend: FakeBackend) -> None:
     made = program(backend, block(64, 1e6), noise=0.2)
+    slot = EventSlot(made, 1)
     before = backend.gpu.launches
-    sample = take_sample(EventSlot(made, 1))
+    sample = take_sample(slot)
     assert len(sample.times_ns) == MAX_SLOTS
     assert backend.gpu.launches - before <= MAX_SLOTS + MAX_WARM_UP
 
@@ -278,7 +284,7 @@ def test_a_whole_call_is_a_graph_if_it_can_be_captured(
     before = call.calls
     assert slot.enqueue()() == pytest.approx(1234.0)
     assert call.calls - before == (3 if refuses else 0)
-    assert call.preserved == 2
+    assert call.preserved == 3, "once to capture, once to see how long the host takes, once for the slot"
 
 
 def test_a_whole_calls_own_error_is_its_own(backend: FakeBackend) -> None:
@@ -301,3 +307,84 @@ def test_a_graph_is_freed_with_its_slot(backend: FakeBackend, monkeypatch: pytes
         assert seen() is None
     finally:
         gc.enable()
+
+
+# timers by name
+
+
+@pytest.mark.parametrize("timer", ["graph", "events"])
+@pytest.mark.parametrize("estimate", [5000.0, 1e6])
+def test_a_timer_asked_for_is_used_and_recorded(backend: FakeBackend, timer: str, estimate: float) -> None:
+    assert slot_for(program(backend), estimate, timer).protocol.timer == timer
+
+
+def test_an_unknown_timer_is_a_usage_error(backend: FakeBackend) -> None:
+    with pytest.raises(UsageError, match="timer 'sundial' is none of auto, graph, events, profiler"):
+        slot_for(program(backend), 5000.0, "sundial")
+
+
+def test_a_graph_that_cannot_rotate_is_refused_not_replaced(backend: FakeBackend) -> None:
+    made = program(backend)
+    made.recording = msgspec.structs.replace(made.recording, hidden_pointers=True)
+    with pytest.raises(MeasurementError, match="timer 'graph' needs copies"):
+        slot_for(made, 5000.0, "graph")
+
+
+def profiled(monkeypatch: pytest.MonkeyPatch, *kernels: tuple[str, float]) -> None:
+    """What the profiler will have seen, once ``work`` has run."""
+
+    def kernels_of(work: Callable[[], None]) -> list[tuple[str, float]]:
+        work()
+        return list(kernels)
+
+    monkeypatch.setattr(profiler, "kernels_of", kernels_of)
+
+
+def test_the_profiler_counts_our_kernels_only(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(backend)
+    profiled(monkeypatch, ("Memset", 40_000.0), ("scale_kernel", 900.0), ("Memset", 1.0), ("scale_kernel", 1100.0))
+    slot = slot_for(made, 5000.0, "profiler")
+    assert slot.protocol == TimingProtocol("profiler", profiler.DEFAULT_RUNS, 1)
+    before = backend.gpu.launches
+    assert slot.enqueue()() == pytest.approx(1000.0)
+    assert backend.gpu.launches - before == profiler.DEFAULT_RUNS
+    assert same_kind(made, slot).protocol == slot.protocol
+
+
+def test_an_execution_is_the_sum_of_its_launches() -> None:
+    seen = [("a", 1.0), ("b", 2.0), ("a", 3.0), ("b", 4.0)]
+    assert [sum(x) for x in profiler.executions(seen, ["a", "b"])] == [3.0, 7.0]
+
+
+@pytest.mark.parametrize("seen", [[], [("a", 1.0)], [("a", 1.0), ("a", 1.0)], [("b", 1.0), ("a", 1.0)]])
+def test_what_the_profiler_missed_is_told(seen: list[tuple[str, float]]) -> None:
+    with pytest.raises(MeasurementError, match=f"saw {len(seen)} kernels that are not a, b in turn"):
+        profiler.executions(seen, ["a", "b"])
+
+
+def test_without_cuda_there_are_no_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(MeasurementError, match="need torch and a CUDA device"):
+        profiler.kernels_of(lambda: None)
+
+
+# the host's time
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e6))
+def test_the_device_is_busy_for_longer_than_the_host(host_ns: float, flush_ns: float) -> None:
+    count = flush_count(host_ns, flush_ns)
+    assert 1 <= count <= MAX_FLUSHES
+    if flush_ns > 0 and count < MAX_FLUSHES:
+        assert count * flush_ns >= HEADROOM * host_ns or count == 1
+        assert (count - 1) * flush_ns <= HEADROOM * host_ns
+
+
+def test_a_slow_host_is_hidden_behind_flushes(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each of its runs, and outside the events."""
+    made, flushed = program(backend, block(64, 100.0)), []
+    monkeypatch.setattr(hold, "flush_count", lambda host_ns, flush_ns: 7)
+    slot = EventSlot(made, 3)
+    monkeypatch.setattr(FakeGpu, "flush_l2", lambda self: flushed.append(self))
+    assert slot.enqueue()() == pytest.approx(100.0)
+    assert len(flushed) == 21

@@ -1,0 +1,82 @@
+"""The baseline that a check may leave behind: the recording, its sample, and what can be told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from kerntune.backend.base import Backend
+from kerntune.baseline import TIME_SCHEMA, Argument, Calibration, TimeBaseline, fingerprint_of, now
+from kerntune.calibration import calibrate
+from kerntune.check.call import Call, Pending, Settings
+from kerntune.check.replayer import Replayer
+from kerntune.check.results import should_write
+from kerntune.errors import KerntuneError
+from kerntune.measure.base import Sample
+from kerntune.plan import describe
+from kerntune.policy import Verdict
+from kerntune.recorder import Recorded
+from kerntune.recording import Recording, same_work
+from kerntune.static.launches import LaunchStatic
+from kerntune.worker.pool import Pairs
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """Makes the baseline of one captured call."""
+
+    backend: Backend
+    pairs: Pairs
+    settings: Settings
+    call: Call
+    recorded: Recorded
+    arguments: tuple[Argument, ...]
+    replayer: Replayer
+    progress: Callable[[str], None]
+
+    def pending(
+        self, verdict: Verdict, sample: Sample, static: tuple[LaunchStatic, ...], before: TimeBaseline | None
+    ) -> Pending:
+        """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
+        outcome, missing = self.call.policy.outcome(verdict), self.call.policy.missing.value
+        write = should_write(verdict, self.settings.update, outcome, missing) and not self.settings.read_only
+        recording = self.recorded.recording
+        storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
+        recording = msgspec.structs.replace(recording, storages=storages)
+        found = self._baseline(recording, sample, static, self._calibration(before, write))
+        return Pending(found, {**self.recorded.artifacts, **contents}, write)
+
+    def _calibration(self, before: TimeBaseline | None, write: bool) -> Calibration | None:
+        """What is known of the same work, else a new one for a baseline that is written; None where it can't be had."""
+        now = self.recorded.recording
+        if before is not None and before.calibration is not None and same_work(before.recording, now):
+            return before.calibration
+        idle = all(0 in x.grid for x in now.launches)
+        if not write or idle or now.hidden_pointers or not self.settings.calibrate:
+            return None
+        self.progress(f"{self.call.case}: calibrating")
+        try:
+            return calibrate(self.pairs, self.replayer.work(now, now, {}))
+        except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
+            return None
+
+    def _baseline(
+        self, recording: Recording, sample: Sample, static: tuple[LaunchStatic, ...], calibration: Calibration | None
+    ) -> TimeBaseline:
+        gpu = self.backend.gpu
+        assert gpu is not None
+        return TimeBaseline(
+            schema=TIME_SCHEMA,
+            case=self.call.case,
+            fingerprint=fingerprint_of(self.arguments),
+            arguments=self.arguments,
+            device=msgspec.structs.replace(gpu.spec, uuid=""),
+            environment=gpu.environment(),
+            recorded=now(),
+            recording=recording,
+            sample=sample,
+            static=static,
+            calibration=calibration,
+        )

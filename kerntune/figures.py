@@ -1,0 +1,41 @@
+"""Figures as text, the same in every table, sentence and file for people."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+NO_FIGURE = "–"
+
+_TIME_UNITS = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
+
+LIMIT = 999.5
+"""From here on, three digits round up to a thousand, which is the next unit's."""
+
+
+def format_time(ns: float | None) -> str:
+    """Nanoseconds with three significant digits in the unit that fits: ``12.4 µs``, ``1.00 ms``."""
+    if ns is None or not math.isfinite(ns):
+        return NO_FIGURE
+    scale, unit = next(((s, u) for s, u in _TIME_UNITS if abs(ns) / s < LIMIT), _TIME_UNITS[-1])
+    return f"{_three(ns / scale)} {unit}"
+
+
+def format_share(share: float) -> str:
+    """A relative change as a signed percentage: 0.121 is ``+12.1 %``."""
+    return f"{100 * share:+.1f} %" if bounded(share) else ("> any" if share > 0 else "< any")
+
+
+def format_size(share: float) -> str:
+    """A share that isn't a change: 0.02 is ``2.0 %``."""
+    return format_share(share).removeprefix("+")
+
+
+def bounded(value: float) -> bool:
+    """Whether a number is one that says something: finite, and not what JSON writes for infinity."""
+    return abs(value) < sys.float_info.max
+
+
+def _three(number: float) -> str:
+    digits = 0 if abs(number) >= 99.95 else 1 if abs(number) >= 9.995 else 2
+    return f"{number:.{digits}f}"

@@ -1,0 +1,48 @@
+"""The policy of a project: how its cases are judged where a test says nothing else."""
+
+from __future__ import annotations
+
+from kerntune.errors import UsageError
+from kerntune.policy import Missing, Outcome, Policy, Update, Verdict
+from pytest_kerntune.gates import parse_metrics, parse_outcomes
+from pytest_kerntune.source import Source, choice
+from pytest_kerntune.static_rules import parse_static
+from pytest_kerntune.values import parse_floor, parse_tolerance
+
+
+def policy_of(source: Source, update: Update, ci: bool) -> Policy:
+    """What the command line and the ini file say of it."""
+    plain = Policy()
+    return Policy(
+        tolerance=source.read("--kerntune-tolerance", parse_tolerance, plain.tolerance),
+        floor_ns=source.read("kerntune_floor", parse_floor, plain.floor_ns),
+        missing=_missing(source, update, ci),
+        strict=source.switch("--kerntune-strict"),
+        ci=ci,
+        static=source.read("kerntune_static", parse_static, plain.static),
+        anchor_tolerance=source.read("kerntune_anchor_tolerance", parse_tolerance, plain.anchor_tolerance),
+        metrics=source.read("kerntune_metrics", parse_metrics, plain.metrics),
+        outcomes=_outcomes(source),
+    )
+
+
+def _outcomes(source: Source) -> dict[Verdict, Outcome]:
+    """``--kerntune-strict`` on the command line rules out what the ini file says of INCONCLUSIVE."""
+    found: dict[Verdict, Outcome] = source.read("kerntune_outcomes", parse_outcomes, {})
+    if source.on_command_line("--kerntune-strict"):
+        found.pop(Verdict.INCONCLUSIVE, None)
+    return found
+
+
+def _missing(source: Source, update: Update, ci: bool) -> Missing:
+    """An update that writes new cases implies ``record``; saying otherwise in the same command contradicts it."""
+    writes_new = update in (Update.ALL, Update.NEW)
+    missing = source.read("--kerntune-missing", choice(Missing), None)
+    if not writes_new:
+        return missing or (Missing.FAIL if ci else Missing.RECORD)
+    if missing not in (None, Missing.RECORD) and source.on_command_line("--kerntune-missing"):
+        raise UsageError(
+            f"--kerntune-update={update.value} records cases without a baseline, "
+            f"--kerntune-missing={missing.value} refuses to: drop one of them"
+        )
+    return Missing.RECORD
