@@ -75,7 +75,8 @@ class Axis:
 
     def ticks(self) -> Iterator[int]:
         """Whole percents, every so many."""
-        step = 1 if self.high - self.low < 14 else 5
+        span = self.high - self.low
+        step = 1 if span < 14 else 2 if span < 28 else 10
         first = int(-(-self.low // step)) * step
         yield from range(first, int(self.high) + 1, step)
 
@@ -117,6 +118,7 @@ def _frame(axis: Axis, top: float, height: float) -> Iterator[str]:
     """The tolerance as a band, and the scale."""
     left, right = axis.x(-TOLERANCE), axis.x(TOLERANCE)
     yield f'<rect x="{left:.1f}" y="{top}" width="{right - left:.1f}" height="{height}" fill="#dafbe1"/>'
+    yield _text(right - 4, top + 12, f"tolerance {TOLERANCE:g} %", 10, SOFT, "end")
     for tick in axis.ticks():
         x, strong = axis.x(tick), "1" if tick == 0 else "0.4"
         yield _line(x, top, x, top + height, SOFT, f'stroke-width="{strong}"')
