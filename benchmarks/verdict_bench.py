@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from verdict_kernels import Case
-from verdict_process import with_spin
+from verdict_process import slowed
 
 from kerntune import compat
 from kerntune.backend.base import Backend
@@ -34,9 +34,6 @@ from kerntune.worker.messages import PairRequest, send
 ROOT = Path(__file__).resolve().parent.parent
 PROCESS = Path(__file__).with_name("verdict_process.py")
 
-ANY_SPIN = 64
-"""What the slowed form is captured with; each use sets its own."""
-
 MOST_STEPS = 1 << 22
 SEARCH_BLOCKS = 12
 
@@ -49,9 +46,9 @@ class Prepared:
     sides: dict[str, Recording]
     work: Work
 
-    def request(self, side: str, spin: int | None = None) -> PairRequest:
-        """The base form beside another one. Blocks and seed come with the command."""
-        b = self.sides[side] if spin is None else with_spin(self.sides[side], spin)
+    def request(self, side: str, amount: int | None = None) -> PairRequest:
+        """The base form beside another one, made slower by ``amount``. Blocks and seed come with the command."""
+        b = self.sides[side] if amount is None else slowed(self.sides[side], amount, self.case.plant)
         return Work(self.sides["base"], b, self.work.storages, self.work.artifacts).request(1, 0)
 
 
@@ -64,12 +61,12 @@ def prepare(backend: Backend, compiler: Compiler, modules: dict[str, ModuleType]
     sides: dict[str, Recording] = {}
     artifacts: dict[str, bytes] = {}
     storages: Any = ()
-    for side, module in modules.items():
-        if side == "slowed" and not case.slowed:
+    for side, form in (("base", "base"), ("twin", "twin"), ("slowed", case.plant)):
+        if not form:
             continue
         capture = Capture(backend, compiler)
         with compat.without_line_info(), capture.active():
-            getattr(module, case.op)(ANY_SPIN if side == "slowed" else 0, *tensors)
+            getattr(modules[form], case.op)(case.spin if side == "slowed" else 0, *tensors)
         recorded = record(capture, backend.targets[0])
         artifacts.update(recorded.artifacts)
         if not sides:
@@ -149,10 +146,14 @@ class Batch:
         for seed, process in enumerate(self._processes, first):
             yield process.ask(seed=seed, **command)
 
-    def close(self) -> None:
-        """End all of them at once."""
+    def stop(self) -> None:
+        """End all of them at once, without waiting."""
         for process in self._processes:
             process.stop()
+
+    def close(self) -> None:
+        """Until they have ended."""
+        self.stop()
         for process in self._processes:
             process.wait()
 
@@ -194,8 +195,9 @@ def search(
         batch.ready()
         known: dict[int, float] = {}
 
-        def seen(spin: int) -> float:
-            return mean(map(effect, batch.each(do="effect", blocks=SEARCH_BLOCKS, spin=spin)))
+        def seen(amount: int) -> float:
+            command = {"do": "effect", "blocks": SEARCH_BLOCKS, "amount": amount, "plant": prepared.case.plant}
+            return mean(map(effect, batch.each(**command)))
 
         return {name: steps_for(target, seen, known) for name, target in targets.items()}
     finally:
@@ -209,7 +211,8 @@ def true_effects(
     batch = Batch([prepared.request("slowed")] * processes, start)
     try:
         batch.ready()
-        return {n: [effect(x) for x in batch.each(do="effect", blocks=blocks, spin=s)] for n, s in steps.items()}
+        command = {"do": "effect", "blocks": blocks, "plant": prepared.case.plant}
+        return {name: [effect(x) for x in batch.each(**command, amount=n)] for name, n in steps.items()}
     finally:
         batch.close()
 

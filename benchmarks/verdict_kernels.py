@@ -1,7 +1,8 @@
 """The kernels of the verdict benchmarks: their base form, and edits that make a twin and a slowed form of them.
 
-A twin has other constants, so other machine code of the same length. The slowed form does extra dependent work at the
-start of each program, as many steps as the argument ``spin`` says; the other forms take the argument and ignore it.
+A twin has other constants, so other machine code of the same length. Two forms can be made slower: one does extra
+dependent work at the start of each program, as many steps as the argument ``spin`` says; the other runs with more
+programs, which do the first ones' work once more. The other forms take the argument and ignore it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ SLOWED = [
 """Each step waits for the one before, and the program's number for the last. An even number times an odd one plus two
 is even, so nothing is ever added; the compiler can't know."""
 
-EDITS: dict[str, list[tuple[str, str]]] = {"base": [], "twin": TWIN, "slowed": SLOWED}
+AGAIN = [("    return tl.program_id(0)\n", "    return tl.program_id(0) % spin\n")]
+"""``spin`` is the number of programs that there is work for. For kernels that are bound by memory: where many programs
+share a multiprocessor, steps that wait are hidden behind the others' loads."""
+
+EDITS: dict[str, list[tuple[str, str]]] = {"base": [], "twin": TWIN, "steps": SLOWED, "programs": AGAIN}
 
 by_hand = triton.jit(do_not_specialize=["spin"])
 
@@ -238,12 +243,14 @@ def three_kernels(spin, gate, up, residual):
 
 @dataclass(frozen=True)
 class Case:
-    """One call: the name of what it calls, and the tensors it gets. ``slowed`` tells whether slowdowns are planted."""
+    """One call: the name of what it calls, and the tensors it gets. ``plant`` is the form that is made slower, if any,
+    and ``spin`` what that form is captured with: any number of steps, or the number of programs."""
 
     name: str
     op: str
     inputs: Callable[[Callable[..., Any]], tuple[Any, ...]]
-    slowed: bool = True
+    plant: str = "steps"
+    spin: int = 64
 
 
 def _half(*shape: int) -> dict[str, Any]:
@@ -251,7 +258,7 @@ def _half(*shape: int) -> dict[str, Any]:
 
 
 CASES = (
-    Case("add_2us", "add", lambda make: (make(65_536), make(65_536)), slowed=False),
+    Case("add_2us", "add", lambda make: (make(65_536), make(65_536)), plant=""),
     Case("softmax_small", "softmax", lambda make: (make(1024, 4096),)),
     Case("split_k_atomics", "split_k", lambda make: (make(**_half(16, 14_336)), make(**_half(14_336, 4096)))),
     Case("three_kernels", "three_kernels", lambda make: tuple(make(2048, 2048) for _ in range(3))),
@@ -263,7 +270,7 @@ CASES = (
         ),
     ),
     Case("matmul_1024", "matmul", lambda make: (make(**_half(1024, 4096)), make(**_half(4096, 4096)))),
-    Case("softmax_large", "softmax", lambda make: (make(65_536, 1024),)),
+    Case("softmax_large", "softmax", lambda make: (make(65_536, 1024),), plant="programs", spin=65_536),
     Case(
         "cross_entropy_in_place",
         "cross_entropy",

@@ -21,22 +21,27 @@ import msgspec
 from kerntune.backend.base import Executor
 from kerntune.launch import Loader, Program
 from kerntune.memory import Memory, make_source
-from kerntune.recording import Recording, Stored
+from kerntune.recording import Launch, Recording, Stored
 from kerntune.worker.messages import PairRequest, receive
 from kerntune.worker.serve import run_pair
 
 WARM_UP_LAUNCHES = 5
 
 
-def with_spin(recording: Recording, spin: int) -> Recording:
-    """The recording with another value of the argument ``spin``, wherever a launch has one that isn't zero."""
+def slowed(recording: Recording, amount: int, plant: str) -> Recording:
+    """The recording made slower by ``amount`` steps a program, or by so many programs; only launches that were
+    captured to be."""
     replace = msgspec.structs.replace
 
-    def changed(param: Any) -> Any:
-        return replace(param, value=spin) if param.name == "spin" and param.value else param
+    def changed(launch: Launch) -> Launch:
+        if not any(p.name == "spin" and p.value for p in launch.params):
+            return launch
+        if plant == "programs":
+            return replace(launch, grid=(launch.grid[0] + amount, *launch.grid[1:]))
+        params = tuple(replace(p, value=amount) if p.name == "spin" else p for p in launch.params)
+        return replace(launch, params=params)
 
-    launches = tuple(replace(x, params=tuple(map(changed, x.params))) for x in recording.launches)
-    return replace(recording, launches=launches)
+    return replace(recording, launches=tuple(map(changed, recording.launches)))
 
 
 class Bench:
@@ -50,9 +55,11 @@ class Bench:
         self._gpu = self._open()
         self._gpu.synchronize()
 
-    def pair(self, blocks: int, seed: int, spin: int | None = None) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Block times of both sides in ns; ``spin`` replaces that of side b."""
-        b = self._request.b if spin is None else with_spin(self._request.b, spin)
+    def pair(
+        self, blocks: int, seed: int, amount: int | None = None, plant: str = ""
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Block times of both sides in ns; with an ``amount`` side b is made slower by it."""
+        b = self._request.b if amount is None else slowed(self._request.b, amount, plant)
         found = run_pair(self._gpu, msgspec.structs.replace(self._request, b=b, blocks=blocks, seed=seed))
         return found.a_ns, found.b_ns
 
@@ -103,7 +110,7 @@ class Bench:
             self.device()
             return {}
         start = time.perf_counter()
-        a, b = self.pair(command["blocks"], command["seed"], command.get("spin"))
+        a, b = self.pair(command["blocks"], command["seed"], command.get("amount"), command.get("plant", ""))
         paired = time.perf_counter()
         plain = self.plain(command["plain"]) if command.get("plain") else {}
         seconds = [round(paired - start, 3), round(time.perf_counter() - paired, 3)]

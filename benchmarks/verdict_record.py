@@ -43,7 +43,7 @@ VARIANTS = {"same": "base", "twin": "twin", "slow_3": "slowed", "slow_1_5": "slo
 """What stands beside the base form."""
 
 TRUE_PROCESSES, TRUE_BLOCKS = 6, 48
-BATCH = 8
+BATCH = 12
 PLAIN = 40
 
 
@@ -138,14 +138,13 @@ def begun(record: Record, step: Step, start: Callable[..., Any] = Fresh) -> Batc
 
 
 def measure(record: Record, step: Step, batch: Batch, backend: Backend) -> None:
-    """Every process of a batch, one after the other, into the file."""
+    """Every process of a batch, one after the other, into the file. They are ended, but not waited for."""
     rows = record.case(step.prepared.case.name)["variants"].setdefault(step.variant, [])
     try:
-        batch.ready()
         for answer in batch.each(do="measure", blocks=record.data["protocol"]["blocks"], plain=PLAIN, first=len(rows)):
             rows.append(shortened(answer))
     finally:
-        batch.close()
+        batch.stop()
     assert backend.gpu is not None
     now = backend.gpu.environment()
     rows[-1]["after"] = {"sm_clock_mhz": now.sm_clock_mhz, "throttle": now.throttle}
@@ -169,19 +168,24 @@ def _short(value: float, digits: int = 6) -> float:
 def run(record: Record, steps: list[Step], backend: Backend, until: float, start: Callable[..., Any] = Fresh) -> None:
     """Until all is there or the time is up. Each batch gets ready while the one before it measures."""
     coming = begun(record, steps[0], start) if steps else None
+    before: Batch | None = None
     try:
         for index, step in enumerate(steps):
             if time.monotonic() > until:
                 break
             assert coming is not None
-            batch, coming = coming, None
-            begin = time.monotonic()
+            begin, batch = time.monotonic(), coming
+            batch.ready()
+            if before is not None:
+                before.close()
+            coming, before = None, batch
             coming = begun(record, steps[index + 1], start) if index + 1 < len(steps) else None
             measure(record, step, batch, backend)
             print(f"{step.prepared.case.name} {step.variant}: {time.monotonic() - begin:.1f} s", flush=True)
     finally:
-        if coming is not None:
-            coming.close()
+        for left in (before, coming):
+            if left is not None:
+                left.close()
 
 
 def main() -> None:
@@ -205,7 +209,7 @@ def main() -> None:
         modules = {v: variant_module(v, Path(folder)) for v in EDITS}
         ready = prepared_cases(backend, modules, [c for c in CASES if c.name in names], record)
         for prepared in ready:
-            if prepared.case.slowed and time.monotonic() < until:
+            if prepared.case.plant and time.monotonic() < until:
                 plant(record, prepared)
         run(record, plan(record, ready, args.processes), backend, until)
 

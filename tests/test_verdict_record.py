@@ -24,12 +24,16 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
+ROWS = 4096
+
+
 class Slowing(FakeGpu):
-    """Each planted step makes a launch a ten-thousandth longer."""
+    """Each planted step makes a launch a ten-thousandth longer, each program by its share of all."""
 
     def prepare(self, function: Any, grid: Any, params: Sequence[Param], addresses: Any) -> Any:
-        steps = sum(int(p.value or 0) for p in params if p.name == "spin")
-        script, self.script = self.script, Script([Rule(time_ns=10_000 * (1 + steps * PER_STEP))], noise=0.0002)
+        (spin,) = (int(p.value or 0) for p in params if p.name == "spin")
+        slower = grid[0] / ROWS - 1 + PER_STEP * (spin if spin != ROWS else 0)
+        script, self.script = self.script, Script([Rule(time_ns=10_000 * (1 + slower))], noise=0.0002)
         try:
             return super().prepare(function, grid, params, addresses)
         finally:
@@ -73,12 +77,15 @@ def backend() -> Iterator[FakeBackend]:
         yield made
 
 
-@pytest.fixture
-def prepared(benchmarks: None, backend: FakeBackend, tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture(params=["steps", "programs"])
+def prepared(
+    benchmarks: None, backend: FakeBackend, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Any]:
     from verdict_bench import prepare
     from verdict_kernels import EDITS, Case, variant_module
 
-    case = Case("small", "softmax", lambda make: (make(64, 256),))
+    spin = 64 if request.param == "steps" else ROWS
+    case = Case("small", "softmax", lambda make: (make(ROWS, 256),), request.param, spin)
     modules = {variant: variant_module(variant, tmp_path) for variant in EDITS}
     compiler = Compiler()
     yield prepare(backend, compiler, modules, case)
@@ -89,14 +96,18 @@ def test_forms_are_other_code_for_the_same_launch(prepared: Any) -> None:
     base, twin, slowed = (prepared.sides[x] for x in ("base", "twin", "slowed"))
     assert not same_work(base, twin)
     assert not same_work(base, slowed)
-    assert base.storages[0].nbytes == twin.storages[0].nbytes == slowed.storages[0].nbytes == 64 * 256 * 4
-    assert [x.grid for x in base.launches] == [x.grid for x in slowed.launches] == [(64, 1, 1)]
+    assert base.storages[0].nbytes == twin.storages[0].nbytes == slowed.storages[0].nbytes == ROWS * 256 * 4
+    assert [x.grid for x in base.launches] == [x.grid for x in slowed.launches] == [(ROWS, 1, 1)]
 
 
-def test_a_request_carries_its_steps(prepared: Any) -> None:
+def test_a_request_carries_what_is_planted(prepared: Any) -> None:
     request = prepared.request("slowed", 300)
-    assert [p.value for p in request.b.launches[0].params if p.name == "spin"] == [300]
-    assert [p.value for p in request.a.launches[0].params if p.name == "spin"] == [0]
+    (before,), (after,) = request.a.launches, request.b.launches
+    spins = [[p.value for p in x.params if p.name == "spin"] for x in (before, after)]
+    if prepared.case.plant == "steps":
+        assert (spins, after.grid) == ([[0], [300]], before.grid)
+    else:
+        assert (spins, after.grid) == ([[0], [ROWS]], (ROWS + 300, 1, 1))
 
 
 def test_slowdowns_are_planted_and_recorded(prepared: Any, backend: FakeBackend, tmp_path: Path) -> None:
@@ -129,8 +140,7 @@ def test_a_second_call_adds_what_is_missing(prepared: Any, backend: FakeBackend,
     record.case("small")["variants"] = {"same": [{}] * 10, "twin": [{}] * 24}
     steps = module.plan(record, [prepared], 24)
     assert [(s.variant, s.count) for s in steps] == [
-        ("slow_3", 8), ("slow_1_5", 8), ("same", 6), ("slow_3", 8), ("slow_1_5", 8),
-        ("same", 8), ("slow_3", 8), ("slow_1_5", 8),
+        ("same", 2), ("slow_3", 12), ("slow_1_5", 12), ("same", 12), ("slow_3", 12), ("slow_1_5", 12),
     ]  # fmt: skip
 
 
