@@ -46,7 +46,11 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bias: float
     spread: float
     drift: float = 0.0
-    """The largest relative difference between process medians that calibration saw."""
+    """How far apart the times of this one binary lie in the states that its device gets into, with room for what the
+    calibration didn't see: less than that from the stored time is no drift."""
+
+    throttle: tuple[str, ...] = ()
+    """Throttle reasons (NVML's bits, in hexadecimal) that were seen meanwhile."""
 
 
 class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import log
 from statistics import NormalDist, stdev
 
@@ -9,33 +10,59 @@ from kerntune.baseline import Calibration
 from kerntune.policy import DEFAULT_LEVEL
 from kerntune.processes import BLOCKS, ONE_SIGMA, Work, between, combine, log_ratios
 from kerntune.stats import Estimate, hodges_lehmann, median
+from kerntune.worker.messages import PairReply
 from kerntune.worker.pool import Pairs
 
 CALIBRATION_PROCESSES = 4
 """Fresh processes of a calibration: under a second for a short kernel, and a first baseline pays it once."""
 
+STATE_BLOCKS = 3
+DRIFT_ROOM = 1.25
+"""Four processes within a second or two don't meet a device's fastest and slowest state: a quarter more. On an H200
+under its power limit, a matmul of 4096 x 4096 x 4096 took 224 us when rested and 252 to 258 us when not."""
+
 MIN_SPREAD = 0.002
 """Plain medians of one session agree better than those of two: on one H200, 0.1 to 0.7 % between processes."""
 
 
-def calibrate(pairs: Pairs, work: Work, processes: int = CALIBRATION_PROCESSES) -> Calibration:
-    """Time ``work``, whose two sides are equal, in fresh processes.
+def calibrate(
+    pairs: Pairs,
+    work: Work,
+    processes: int = CALIBRATION_PROCESSES,
+    seen_ns: Sequence[float] = (),
+    throttle: Callable[[], str] = lambda: "",
+) -> Calibration:
+    """Time ``work``, whose two sides are equal, in several processes.
 
-    The floor is how far the interval of a first look reaches from zero, the truth being zero. Raises what
-    :func:`kerntune.processes.compare` raises.
+    The floor is how far the interval of a first look reaches from zero, the truth being zero. ``seen_ns`` are medians
+    of the same work by the same timer at other moments, its stored sample's say; ``throttle`` tells what holds the
+    device back just now. Raises what :func:`kerntune.processes.compare` raises.
     """
     pairs.expect(processes)
-    replies = [pairs.run(work.request(BLOCKS, seed)) for seed in range(processes)]
+    replies, reasons = [], {throttle()}
+    for seed in range(processes):
+        replies.append(pairs.run(work.request(BLOCKS, seed)))
+        reasons.add(throttle())
     change = combine(replies, DEFAULT_LEVEL, bias=0.0).change
     bias = between([hodges_lehmann(log_ratios(r), ONE_SIGMA) for r in replies], centre=0.0)
     medians = [log(median(r.a_ns + r.b_ns)) for r in replies]
+    states = [*(t for r in replies for t in states_of(r)), *(t for t in seen_ns if t > 0)]
     return Calibration(
         processes=processes,
         blocks=BLOCKS,
         floor=_rounded(max(abs(change.low), abs(change.high))),
         bias=_rounded(bias),
         spread=_rounded(stdev(medians) if processes > 1 else 0.0),
+        drift=_rounded(DRIFT_ROOM * (max(states) / min(states) - 1)),
+        throttle=tuple(sorted(reasons - {""})),
     )
+
+
+def states_of(reply: PairReply) -> list[float]:
+    """The times that a process saw for a while, in nanoseconds: medians of three blocks in a row, so that one
+    interrupted block is none, while a clock that is held back for three is."""
+    blocks = [(a + b) / 2 for a, b in zip(reply.a_ns, reply.b_ns, strict=True)]
+    return [median(blocks[i : i + STATE_BLOCKS]) for i in range(max(1, len(blocks) - STATE_BLOCKS + 1))]
 
 
 def against_stored(today_ns: float, stored_ns: float, found: Calibration, level: float) -> Estimate:

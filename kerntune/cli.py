@@ -64,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate.add_argument(
         "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
     )
+    _anchor(_command(commands, "anchor", run_anchor, "make today's time baselines the anchor, at a release"))
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
@@ -157,6 +158,14 @@ def _prune(parser: argparse.ArgumentParser) -> None:
         metavar="RUN.json",
         help="remove what this run (of --kerntune-json) found stale, instead of collecting the tests",
     )
+
+
+def _anchor(parser: argparse.ArgumentParser) -> None:
+    _folder(parser)
+    parser.add_argument(
+        "--anchor", metavar="DIR", help="folder of the anchor (default: as the ini file says, else anchors)"
+    )
+    _case(parser)
 
 
 def _cache(parser: argparse.ArgumentParser) -> None:
@@ -261,6 +270,13 @@ def run_calibrate(args: argparse.Namespace) -> int:
     from kerntune.commands import calibrate
 
     return calibrate.run(args)
+
+
+def run_anchor(args: argparse.Namespace) -> int:
+    """``kerntune anchor``."""
+    from kerntune.commands import anchor
+
+    return anchor.run(args)
 
 
 def run_cache_export(args: argparse.Namespace) -> int:

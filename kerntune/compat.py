@@ -73,6 +73,13 @@ def default_options(target: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
+def compiled_kernel() -> Any:
+    """The class of what ``kernel.warmup(...)`` gives."""
+    from triton.compiler.compiler import CompiledKernel
+
+    return CompiledKernel
+
+
 def option_names(target: Any) -> tuple[str, ...]:
     """Compile options that the backend of a :class:`kerntune.device.Target` knows beside the usual four."""
     backend = make_backend(gpu_target(target.backend, target.triton_arch, target.warp_size))

@@ -75,6 +75,10 @@ class DeviceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.target.warp_size
 
 
+RESTLESS = frozenset({"sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"})
+"""Fields of an environment that move from second to second."""
+
+
 class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a time was taken under. Compared when a time moves though the code did not."""
 
@@ -92,12 +96,11 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature_c: int | None = None
 
     def differences(self, other: Environment) -> list[str]:
-        """Lines ``field: mine -> theirs`` for what differs, without what moves by itself: clocks, power, temperature."""
-        skip = {"sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"}
+        """Lines ``field: mine -> theirs`` for what differs, without what moves by itself (:data:`RESTLESS`)."""
         return [
             f"{f}: {getattr(self, f)} -> {getattr(other, f)}"
             for f in self.__struct_fields__
-            if f not in skip and getattr(self, f) != getattr(other, f)
+            if f not in RESTLESS and getattr(self, f) != getattr(other, f)
         ]
 
 

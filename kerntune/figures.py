@@ -21,6 +21,17 @@ def format_time(ns: float | None) -> str:
     return f"{_three(ns / scale)} {unit}"
 
 
+_RATE_UNITS = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"))
+
+
+def format_rate(per_second: float | None, of_what: str) -> str:
+    """Bytes (``B``) or operations (``FLOP``) a second in the unit that fits: ``3.81 TB/s``."""
+    if per_second is None or not math.isfinite(per_second):
+        return NO_FIGURE
+    scale, unit = next(((s, u) for s, u in _RATE_UNITS if abs(per_second) / s < LIMIT), _RATE_UNITS[-1])
+    return f"{_three(per_second / scale)} {unit}{of_what}/s"
+
+
 def format_share(share: float) -> str:
     """A relative change as a signed percentage: 0.121 is ``+12.1 %``."""
     return f"{100 * share:+.1f} %" if bounded(share) else ("> any" if share > 0 else "< any")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from kerntune.backend.base import Buffer, Executor, Function
 from kerntune.errors import ReplayError
-from kerntune.memory import Memory, in_place_storages, written_storages
+from kerntune.memory import Memory, Source, in_place_storages, written_storages
 from kerntune.recording import Binary, Launch, Param, Recording
 
 Artifacts = Mapping[str, bytes]
@@ -92,3 +94,18 @@ class Program:
         self.gpu.fill(buffer, 0)
         self._scratch.append(buffer)
         return buffer.address
+
+
+def memory_at(
+    loader: Loader, recording: Recording, sources: Sequence[Source], artifacts: Artifacts, index: int
+) -> Memory:
+    """Memory as launch ``index`` found it: the launches before it are run once, their results become first content."""
+    before = Memory(loader.gpu, recording.storages, sources)
+    if index == 0:
+        return before
+    prefix = msgspec.structs.replace(recording, launches=recording.launches[:index]).pruned()
+    Program(loader, prefix, before, artifacts).enqueue()
+    changed = set(written_storages(prefix))
+    later = [Source(before.buffer(0, i), shared=False) if i in changed else s for i, s in enumerate(sources)]
+    loader.gpu.synchronize()
+    return Memory(loader.gpu, recording.storages, later)

@@ -50,6 +50,7 @@ class Plan:
         if not self._backend.tensors.is_tensor(tensor):
             where = getattr(tensor, "device", type(tensor).__name__)
             raise CaptureError(f"a kernel argument is a tensor on {where}; Triton can only reach tensors on the GPU")
+        self._refuse_other_gpu(tensor)
         dtype = str(value.dtype).removeprefix("torch.")
         storage = self._storage(tensor, dtype)
         tensors = self._backend.tensors
@@ -61,6 +62,16 @@ class Plan:
             offset_bytes=tensors.address(tensor) - tensors.storage_address(tensor),
         )
         return self._views.setdefault(view, len(self._views))
+
+    def _refuse_other_gpu(self, tensor: Any) -> None:
+        """One GPU is measured, and its memory alone is kept and restored."""
+        mine, other = getattr(self._backend.gpu, "ordinal", 0), tensor.device.index
+        if self._backend.gpu is not None and other not in (None, mine):
+            raise CaptureError(
+                f"a kernel argument is a tensor on cuda:{other}, and this run measures on cuda:{mine} alone; make the "
+                "test's tensors on autotune.device (torch.cuda.set_device moves it), or choose the GPU for the whole "
+                f"run with CUDA_VISIBLE_DEVICES={other}"
+            )
 
     def _storage(self, tensor: Any, dtype: str) -> int:
         address = self._backend.tensors.storage_address(tensor)

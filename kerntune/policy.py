@@ -140,6 +140,10 @@ the static gate's rules (:data:`STATIC_RULES`), and no spill more."""
 METRICS = (TIME, *METRIC_TOLERANCES)
 
 
+TIMERS = ("auto", "graph", "events", "profiler")
+"""What a test can ask to be timed by; ``auto`` chooses by length and memory (:mod:`kerntune.measure.timing`)."""
+
+
 class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What of a case on a GPU is gated. Without ``time``, the verdict on it is only reported. ``static`` maps figures
     (of :data:`METRIC_TOLERANCES`) to the growth over the baseline's that is allowed, as a share."""
@@ -152,7 +156,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one case is judged. ``tolerance`` is relative (0.02 is 2 %); ``floor_ns`` is in nanoseconds:
     a slowdown smaller than it never fails a test, however small the kernel. ``level`` is that of the whole run (0..1)
     and ``cases`` how many decisions share it. ``anchor_tolerance`` is what the code may have become slower by since the
-    anchor's recording. ``outcomes`` says what a verdict does to the test where that isn't the usual."""
+    anchor's recording. ``outcomes`` says what a verdict does to the test where that isn't the usual. ``timer`` is
+    one of :data:`TIMERS`."""
 
     tolerance: float = DEFAULT_TOLERANCE
     floor_ns: float = 0.0
@@ -165,6 +170,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     anchor_tolerance: float = DEFAULT_ANCHOR_TOLERANCE
     metrics: Metrics = Metrics()
     outcomes: dict[Verdict, Outcome] = {}
+    timer: str = "auto"
 
     def since_anchor(self) -> Policy:
         """The policy that the anchor's comparison is judged by. Never the stricter one of the two: a step that is

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, log
 from statistics import NormalDist, mean, variance
 
-from kerntune.errors import ReplayError
+from kerntune.errors import MeasurementError, ReplayError
 from kerntune.recording import Recording, Storage
 from kerntune.stats import Estimate, hodges_lehmann, median, widened
 from kerntune.worker.messages import PairReply, PairRequest
@@ -22,6 +23,9 @@ MORE_PROCESSES = 5
 
 LOOKS = 2
 """How often a verdict may fall: after the first processes and after all. Each look spends half of the error allowed."""
+
+MAX_DISCARDED = 2
+"""Processes that may fail (killed, out of memory, a hung device) in one decision before there is none."""
 
 BLOCKS, MORE_BLOCKS = 12, 36
 """Blocks in each process of the first look, and in those that are added."""
@@ -69,18 +73,33 @@ def compare(pairs: Pairs, work: Work, level: float, bias: float, settled: Callab
 
     ``settled(change, a_ns)`` says whether more of them could no longer change the verdict; ``bias`` is the standard
     deviation that a process adds. Raises :class:`ReplayError` where a side can't be run, :class:`MeasurementError`
-    where a process failed.
+    where too many processes failed.
     """
     replies: list[PairReply] = []
+    failures: list[MeasurementError] = []
 
     def ask(count: int, blocks: int) -> Replay:
         pairs.expect(len(replies) + count)
-        for _ in range(count):
-            replies.append(pairs.run(work.request(blocks, seed=len(replies))))
+        wanted = len(replies) + count
+        while len(replies) < wanted:
+            with discarding(failures):
+                replies.append(pairs.run(work.request(blocks, seed=len(replies) + len(failures))))
         return combine(replies, level, bias)
 
     replay = ask(PROCESSES, BLOCKS)
     return replay if settled(replay.change, median(replay.a_ns)) else ask(MORE_PROCESSES, MORE_BLOCKS)
+
+
+@contextlib.contextmanager
+def discarding(failures: list[MeasurementError]) -> Iterator[None]:
+    """Another process may take the place of one that failed, but not of more than :data:`MAX_DISCARDED`: then the last
+    one's error is raised. What a process has measured is never discarded, whatever it says."""
+    try:
+        yield
+    except MeasurementError as exc:
+        failures.append(exc)
+        if len(failures) > MAX_DISCARDED:
+            raise MeasurementError(f"{len(failures)} measuring processes failed, the last one: {exc}") from exc
 
 
 def once(pairs: Pairs, work: Work, seed: int = 0) -> float:

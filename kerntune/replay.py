@@ -117,6 +117,8 @@ def _stored(storage: Storage, artifacts: Artifacts) -> bytes | None:
     return artifacts.get(storage.content.sha256) if isinstance(storage.content, Stored) else None
 
 
-def pair(loader: Loader, a: Recording, b: Recording, memory: Memory, artifacts: Artifacts) -> Pairing:
+def pair(
+    loader: Loader, a: Recording, b: Recording, memory: Memory, artifacts: Artifacts, timer: str = AUTO
+) -> Pairing:
     """Both recordings bound to one memory and warmed up."""
-    return Pairing(Program(loader, a, memory, artifacts), Program(loader, b, memory, artifacts))
+    return Pairing(Program(loader, a, memory, artifacts), Program(loader, b, memory, artifacts), timer=timer)

@@ -12,7 +12,7 @@ import msgspec
 from tabulate import tabulate
 
 from kerntune.codec import from_json, to_json, write_atomic
-from kerntune.figures import NO_FIGURE, bounded, format_share, format_time
+from kerntune.figures import NO_FIGURE, bounded, format_rate, format_share, format_time
 from kerntune.policy import Verdict
 from kerntune.result import CaseResult, LaunchReport
 from kerntune.stats import Estimate
@@ -28,8 +28,8 @@ WIDTHS = {"config": 40, "change": 40}
 MAX_CONFIG_LINES = 4
 """Kernels of one case that are named in its row; the JSON has them all."""
 
-HEADERS = ("case", "config", "time", "baseline", "change", "verdict")
-ALWAYS = (0, 5)
+HEADERS = ("case", "config", "time", "rate", "baseline", "change", "verdict")
+ALWAYS = (0, 6)
 """Columns that are shown even if they hold nothing: without a GPU there are no baseline times, say."""
 
 
@@ -70,6 +70,7 @@ def storable(result: CaseResult) -> CaseResult:
         baseline_ns=_known(result.baseline_ns),
         current_ns=_known(result.current_ns),
         change=_finite(result.change),
+        since=result.since and msgspec.structs.replace(result.since, change=_finite(result.since.change)),
         times_ns=tuple(t for t in result.times_ns if math.isfinite(t)),
     )
 
@@ -131,6 +132,15 @@ def format_configs(launches: Sequence[LaunchReport]) -> str:
     return "\n".join([*lines[:MAX_CONFIG_LINES], f"... {more} more"] if more > 0 else lines) or NO_FIGURE
 
 
+def format_work(result: CaseResult) -> str:
+    """Operations a second where the test says how many there are, else bytes a second and their share of what the
+    device was measured to copy: ``612 TFLOP/s``, ``3.81 TB/s (92 %)``."""
+    if result.flops_per_second is not None:
+        return format_rate(result.flops_per_second, "FLOP")
+    used = result.of_bandwidth
+    return format_rate(result.bytes_per_second, "B") + (f" ({used:.0%})".replace("%", " %") if used is not None else "")
+
+
 def properties(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
     """Names and texts for a test's JUnit ``<property>`` elements; several results of one test carry their call."""
     out: list[tuple[str, str]] = []
@@ -148,6 +158,7 @@ def _row(result: CaseResult, several_targets: bool) -> tuple[str, ...]:
         case,
         format_configs(result.launches),
         format_time(result.current_ns) if timed else format_static(result.launches),
+        format_work(result),
         format_time(result.baseline_ns),
         _change(result),
         f"{result.verdict.value} (recorded)" if result.recorded else result.verdict.value,
@@ -155,7 +166,13 @@ def _row(result: CaseResult, several_targets: bool) -> tuple[str, ...]:
 
 
 def _change(result: CaseResult) -> str:
-    return result.findings[0] if result.change is None and result.findings else format_change(result.change)
+    """The change of the time, or what else decided: a rule or metric, the anchor."""
+    lines = [format_change(result.change)] if result.change is not None else []
+    lines += result.findings[:1]
+    since = result.since
+    if since is not None and since.change is not None and since.verdict is result.verdict is not Verdict.PASS:
+        lines.append(f"{format_change(since.change)} since {since.date}")
+    return "\n".join(lines) or NO_FIGURE
 
 
 def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResult]:
@@ -184,6 +201,10 @@ def _figures(result: CaseResult) -> Mapping[str, str]:
         "change": None if change is None or math.isnan(change) else f"{change:+.4f}",
         "time_ns": None if _known(result.current_ns) is None else f"{result.current_ns:.1f}",
         "baseline_ns": None if _known(result.baseline_ns) is None else f"{result.baseline_ns:.1f}",
+        "bytes_per_second": None if result.bytes_per_second is None else f"{result.bytes_per_second:.4g}",
+        "of_bandwidth": None if result.of_bandwidth is None else f"{result.of_bandwidth:.3f}",
+        "flops_per_second": None if result.flops_per_second is None else f"{result.flops_per_second:.4g}",
+        "shares": ", ".join(f"{x.kernel} {x.share:.0%}" for x in result.shares) or None,
     }
     return {k: v for k, v in figures.items() if v is not None}
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from kerntune.config import Config
 from kerntune.policy import Outcome, Verdict
-from kerntune.stats import Estimate
+from kerntune.stats import Estimate, Modes
 
 
 class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
@@ -83,6 +85,15 @@ class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return self.recorded.partition("T")[0]
 
 
+class LaunchShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What launch ``index`` of a case takes, timed alone, in nanoseconds, and its share of all of them (0..1)."""
+
+    index: int
+    kernel: str
+    time_ns: float
+    share: float
+
+
 class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A candidate config as compiled for a target, without being run. ``broken``: why it can't be compiled or launched,
     else empty; the figures are None for one that can't be compiled."""
@@ -137,3 +148,37 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     flops: float | None = None
     bytes_moved: float | None = None
+    """Of one call: as its test says, else as the memory plan does (:func:`kerntune.derived.bytes_moved`)."""
+
+    bandwidth: float | None = None
+    """Bytes a second that this device copies, as measured on it."""
+
+    shares: tuple[LaunchShare, ...] = ()
+    """Of several launches, the slowest first."""
+
+    outliers: tuple[int, ...] = ()
+    """Which of ``times_ns`` are far out; they are kept."""
+
+    modes: Modes | None = None
+    """The two groups that ``times_ns`` fall into, if they do."""
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """``bytes_moved`` over today's time."""
+        return self._rate(self.bytes_moved)
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """``flops`` over today's time."""
+        return self._rate(self.flops)
+
+    def _rate(self, amount: float | None) -> float | None:
+        if not amount or not self.current_ns or not math.isfinite(self.current_ns):
+            return None
+        return amount / self.current_ns * 1e9
+
+    @property
+    def of_bandwidth(self) -> float | None:
+        """The share of the device's measured bandwidth that is used (1.0 is all a copy gets)."""
+        rate = self.bytes_per_second
+        return rate / self.bandwidth if rate is not None and self.bandwidth else None

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -44,6 +45,77 @@ def relative_spread(values: Sequence[float]) -> float:
         return math.nan
     q1, q2, q3 = np.percentile(np.asarray(values, dtype=float), [25, 50, 75])
     return float((q3 - q1) / 2 / q2) if q2 else math.nan
+
+
+FAR_OUT = 3.0
+"""Values more than three interquartile ranges outside the quartiles are far out (Tukey: Exploratory Data Analysis,
+1977, 2C)."""
+
+FAR_LEAST = 0.01
+"""And a hundredth of the median at least: in a very steady sample, far out is nothing much."""
+
+
+def outliers(values: Sequence[float]) -> tuple[int, ...]:
+    """Indices of the values that are far out. They are kept wherever they are: a median bears them."""
+    x = np.asarray(values, dtype=float)
+    if len(x) < 4:
+        return ()
+    q1, q2, q3 = np.percentile(x, [25, 50, 75])
+    off = np.abs(x - np.clip(x, q1, q3))
+    return tuple(int(i) for i in np.flatnonzero((off > FAR_OUT * (q3 - q1)) & (off > FAR_LEAST * abs(q2))))
+
+
+class Modes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Two groups that a sample falls into: their medians, and the share of the values in the higher one (0..1)."""
+
+    low: float
+    high: float
+    share_high: float
+
+
+MODES_LEAST = 10
+"""Fewer values don't tell two groups from chance."""
+
+MODES_SHARE = 0.2
+"""The smaller group has this share of the values at least; less are outliers."""
+
+MODES_APART = 0.02
+"""Groups nearer to each other than this don't matter to any verdict."""
+
+MODES_TAIL = 0.001
+
+
+def modes(values: Sequence[float]) -> Modes | None:
+    """The two groups of a sample that falls into two, else None.
+
+    The split is the one with the least variance inside the groups. It counts if the sum of squares between them over
+    that inside is larger than chance makes it for a normal sample (Engelman and Hartigan: Percentage Points of a Test
+    for Clusters, JASA 64, 1969; log(1 + ratio) is about normal with mean 2.4 / (n - 2) - log(1 - 2 / pi) and variance
+    1 / (n - 2)), and if the gap is wider than what 80 % of either group span, which slopes and long tails don't have.
+    In 4,000 simulated samples each of 15 values, one normal one in 200 was flagged, one exponential one in 35, and of
+    groups 14 standard deviations apart 97 %; of 24 values and more, hardly any and nearly all.
+    """
+    x = np.sort(np.asarray(values, dtype=float))
+    n, least = len(x), max(2, math.ceil(MODES_SHARE * len(x)))
+    if n < MODES_LEAST or x[0] <= 0:
+        return None
+    sizes = np.arange(least, n - least + 1)
+    between = (np.cumsum(x)[sizes - 1] - sizes * x.mean()) ** 2 * n / (sizes * (n - sizes))
+    best = int(np.argmax(between))
+    low, high = x[: sizes[best]], x[sizes[best] :]
+    inside = float(((x - x.mean()) ** 2).sum() - between[best])
+    limit = 2.4 / (n - 2) - math.log(1 - 2 / math.pi) + NormalDist().inv_cdf(1 - MODES_TAIL) / math.sqrt(n - 2)
+    clear = inside <= 0 or math.log1p(float(between[best]) / inside) > limit
+    gap = float(high[0] - low[-1])
+    found = Modes(median(low.tolist()), median(high.tolist()), len(high) / n)
+    if not clear or gap <= max(_width(low), _width(high)) or found.high / found.low - 1 < MODES_APART:
+        return None
+    return found
+
+
+def _width(values: np.ndarray) -> float:
+    """What the middle 80 % span."""
+    return float(np.percentile(values, 90) - np.percentile(values, 10))
 
 
 def walsh_averages(values: Sequence[float]) -> np.ndarray:

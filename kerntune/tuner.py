@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from kerntune.cache import StoredTrial
 from kerntune.capture import Capture, Probe, Site
 from kerntune.errors import (
@@ -17,10 +15,10 @@ from kerntune.errors import (
     TrialError,
     TuningError,
 )
-from kerntune.launch import Loader, Program
+from kerntune.launch import Loader, Program, memory_at
 from kerntune.measure.base import Slot
 from kerntune.measure.timing import estimate_ns, same_kind, slot_for
-from kerntune.memory import Memory, Source, written_storages
+from kerntune.memory import Memory
 from kerntune.recorder import Recorded, with_candidate
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
@@ -299,18 +297,8 @@ def _left_behind(trial: StoredTrial, best: Mapping[tuple[str, int], float]) -> b
 
 
 def memory_before(recorded: Recorded, index: int, loader: Loader) -> Memory:
-    """Memory as launch ``index`` found it: the launches before it are run once, their results become first content."""
-    gpu, recording = loader.gpu, recorded.recording
-    sources = recorded.sources
-    if index == 0:
-        return Memory(gpu, recording.storages, sources)
-    before = Memory(gpu, recording.storages, sources)
-    prefix = msgspec.structs.replace(recording, launches=recording.launches[:index]).pruned()
-    Program(loader, prefix, before, recorded.artifacts).enqueue()
-    changed = set(written_storages(prefix))
-    later = [Source(before.buffer(0, i), shared=False) if i in changed else s for i, s in enumerate(sources)]
-    gpu.synchronize()
-    return Memory(gpu, recording.storages, later)
+    """Memory as launch ``index`` found it."""
+    return memory_at(loader, recorded.recording, recorded.sources, recorded.artifacts, index)
 
 
 def race(trials: Sequence[Trial], incumbent: int | None = None) -> list[Trial]:

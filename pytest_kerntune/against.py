@@ -50,9 +50,18 @@ def anchor_folder(options: Options, into: Path) -> Path:
     """
     folder, ref = Path(options.anchor), options.yardstick_name
     if not folder.is_dir():
-        return gitref.extract(options.anchor, options.baselines, into)
+        return _anchor_of(options.anchor, options.baselines, into)
     inside = ref and folder.resolve().is_relative_to(gitref.top_of(options.root))
     return gitref.extract(ref, folder, into) if inside else folder
+
+
+def _anchor_of(ref: str, baselines: Path, into: Path) -> Path:
+    try:
+        return gitref.extract(ref, baselines, into)
+    except UsageError as exc:
+        raise UsageError(
+            f"--kerntune-anchor: {ref} is no folder (`kerntune anchor` makes it), and no revision: {exc}"
+        ) from None
 
 
 def export(config: pytest.Config, root: Path, top: Path, into: Path) -> Yard:

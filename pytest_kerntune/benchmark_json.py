@@ -98,10 +98,12 @@ def _benchmark(result: CaseResult, params: Mapping[str, str]) -> dict[str, Any]:
 def _extra(result: CaseResult) -> dict[str, Any]:
     configs = [f"{x.kernel}: {x.config}" for x in result.launches if x.config is not None]
     extra: dict[str, Any] = {"verdict": result.verdict.value, "device": result.device, "configs": configs}
-    work = {"tflops": (result.flops, 1e12), "gigabytes_per_second": (result.bytes_moved, 1e9)}
-    for name, (amount, unit) in work.items():
-        if amount and result.current_ns:
-            extra[name] = amount / (result.current_ns * NS) / unit
+    rates = {"tflops": (result.flops_per_second, 1e12), "gigabytes_per_second": (result.bytes_per_second, 1e9)}
+    extra |= {name: rate / unit for name, (rate, unit) in rates.items() if rate is not None}
+    if result.of_bandwidth is not None:
+        extra["of_bandwidth"] = result.of_bandwidth
+    if result.shares:
+        extra["shares"] = [[x.kernel, x.share] for x in result.shares]
     return extra
 
 

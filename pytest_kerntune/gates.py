@@ -40,7 +40,8 @@ def _pairs(value: object) -> dict[object, object]:
         return {name: said or True for name, _, said in words}
     if isinstance(value, Mapping):
         return dict(value)
-    return dict.fromkeys(value, True) if isinstance(value, Iterable) else {}
+    names = value if isinstance(value, Iterable) else ()
+    return {name if isinstance(name, str) else repr(name): True for name in names}
 
 
 def _growth(name: str, share: object, where: str) -> float:
@@ -51,7 +52,8 @@ def _verdict(name: object, where: str) -> Verdict:
     text = (name.value if isinstance(name, Verdict) else str(name)).upper()
     if text == Verdict.NEW.value:
         raise UsageError(f"{where}: what NEW does is for missing= (--kerntune-missing) to say")
-    return Verdict(parse_choice(text, [v.value for v in MAPPABLE], where))
+    known = [v.value for v in MAPPABLE]
+    return Verdict(text if text in known else parse_choice(str(name), known, where))
 
 
 def _outcome(found: object, where: str) -> Outcome:

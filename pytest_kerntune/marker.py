@@ -11,7 +11,7 @@ import pytest
 
 from kerntune.config import COMPILE_FIELDS, Config, unique_configs
 from kerntune.errors import ConfigError, UsageError
-from kerntune.policy import Missing, Policy
+from kerntune.policy import TIMERS, Missing, Policy
 from pytest_kerntune.gates import parse_metrics, parse_outcomes
 from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import SCOPES, parse_choice, parse_floor, parse_name, parse_switch, parse_tolerance
@@ -20,15 +20,16 @@ NAME = "autotune"
 
 SIGNATURE = (
     "autotune(tolerance, floor, strict, missing, candidates, scope, name, static, metrics, outcomes, "
-    "anchor_tolerance): tune and compare this test's kernels under --kerntune. tolerance=0.02 or '2%': slower by more "
-    "fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown never fails. strict=True: INCONCLUSIVE fails. "
-    "missing='record'|'warn'|'fail': without a "
+    "anchor_tolerance, timer): tune and compare this test's kernels under --kerntune. tolerance=0.02 or '2%': slower "
+    "by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown never fails. strict=True: INCONCLUSIVE "
+    "fails. missing='record'|'warn'|'fail': without a "
     "baseline. candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. scope='kernels'|'op': "
     "what is timed. name='forward': name of the test's one call. static={'registers': 0.1, 'spills': 'warn', 'all': "
     "True}: rules of the static gate, each a share, fail, warn or off, and whether every candidate config is "
     "compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of time, registers, spills, shared_memory, "
     "binary_size. outcomes={'DRIFTED': 'fail'}: what a verdict does, pass, warn or fail. anchor_tolerance=0.05: slower "
-    "by more since the anchor fails. A marker closer to the test overrides."
+    "by more since the anchor fails. timer='auto'|'graph'|'events'|'profiler': how times are taken. A marker closer to "
+    "the test overrides."
 )
 
 
@@ -92,6 +93,10 @@ def _scope(value: object, where: str) -> str:
     return parse_choice(value, SCOPES, where)
 
 
+def _timer(value: object, where: str) -> str:
+    return parse_choice(value, TIMERS, where)
+
+
 def _candidates(value: object, where: str) -> dict[str, tuple[Config, ...]]:
     if not isinstance(value, Mapping) or not value:
         raise UsageError(f"{where}: {value!r} is no mapping from a kernel's name to its configs")
@@ -146,6 +151,7 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "metrics": parse_metrics,
     "outcomes": parse_outcomes,
     "anchor_tolerance": parse_tolerance,
+    "timer": _timer,
 }
 
 _POLICY_FIELD = {
@@ -157,4 +163,5 @@ _POLICY_FIELD = {
     "metrics": "metrics",
     "outcomes": "outcomes",
     "anchor_tolerance": "anchor_tolerance",
+    "timer": "timer",
 }

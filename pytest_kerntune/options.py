@@ -139,6 +139,12 @@ class Options:
         """The revision that this run is held against; empty for the project's own baselines."""
         return self.baselines_ref or self.against
 
+    @property
+    def anchor_name(self) -> str:
+        """How the anchor is called in the header."""
+        inside = Path(self.anchor).is_relative_to(self.root)
+        return str(Path(self.anchor).relative_to(self.root)) if inside else self.anchor
+
     def settings(self) -> Settings:
         """The part that the engine needs."""
         from kerntune.check import Settings

@@ -99,7 +99,7 @@ class Gate:
         if self.options.yardstick_name:
             started.hold_against(self._yardstick_folder(), self.options.yardstick_name)
         if self.options.anchor:
-            started.anchor_at(self._anchor_folder())
+            started.anchor_at(self._anchor_folder(), self.options.anchor_name)
         self.header = (*started.header(), *self._remarks)
 
     def _yardstick_folder(self) -> Path:

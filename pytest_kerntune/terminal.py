@@ -18,8 +18,8 @@ from pytest_kerntune.payload import Collected
 PATIENCE_S = 1.0
 """Seconds of work on a case before progress is shown: most cases are done by then, and their line stays undisturbed."""
 
-MAX_CONFIG_LINES = 20
-"""Configs with a problem that are listed without ``-v``: more would push the table off the screen."""
+MAX_LINES = 20
+"""Lines of one kind that are listed without ``-v``: more would push the table off the screen."""
 
 INTERVAL_S = 0.2
 """Seconds between two progress lines: faster than that nobody reads."""
@@ -87,6 +87,7 @@ def write_summary(
         reporter.write_line(table(collected.results, max_rows=None if reporter.verbosity > 0 else MAX_ROWS))
         reporter.write_line("")
     _write_configs(reporter, collected.results)
+    _write_warnings(reporter, collected.results)
     _write_static_only(reporter, collected.static_only)
     for result in stale:
         reporter.write_line(result.message, yellow=True)
@@ -122,11 +123,21 @@ def _write_configs(reporter: pytest.TerminalReporter, results: Sequence[CaseResu
     lines = dict.fromkeys(
         f"{r.target}: {c.kernel} with {c.config}: {c.problem}" for r in results for c in r.configs if c.problem
     )
-    shown = list(lines) if reporter.verbosity > 0 else list(lines)[:MAX_CONFIG_LINES]
+    _write_some(reporter, list(lines), "configs with a problem")
+
+
+def _write_warnings(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
+    """What a reader should know of cases whose message nobody sees: those that pass."""
+    lines = [f"{r.case}: {text}" for r in results if r.outcome is Outcome.PASS for text in r.warnings]
+    _write_some(reporter, lines, "warnings")
+
+
+def _write_some(reporter: pytest.TerminalReporter, lines: Sequence[str], what: str) -> None:
+    shown = lines if reporter.verbosity > 0 else lines[:MAX_LINES]
     for line in shown:
         reporter.write_line(line, yellow=True)
     if len(lines) > len(shown):
-        reporter.write_line(f"... and {len(lines) - len(shown)} more configs with a problem; -v shows all")
+        reporter.write_line(f"... and {len(lines) - len(shown)} more {what}; -v shows all")
 
 
 def _write_static_only(reporter: pytest.TerminalReporter, tests: Mapping[str, str]) -> None:

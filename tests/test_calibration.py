@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samples import recording, time_baseline
 
 from kerntune.baseline import TIME_SCHEMA, Calibration, TimeBaseline
-from kerntune.calibration import CALIBRATION_PROCESSES, against_stored, calibrate
+from kerntune.calibration import CALIBRATION_PROCESSES, DRIFT_ROOM, against_stored, calibrate, states_of
 from kerntune.codec import from_json, to_json
 from kerntune.processes import BLOCKS, Work
 from kerntune.worker.messages import PairReply, PairRequest
@@ -89,3 +89,52 @@ def test_old_baselines_still_decode_and_new_ones_keep_it() -> None:
     assert from_json(msgspec.json.encode(plain), TimeBaseline, TIME_SCHEMA, where="old.json").calibration is None
     known = msgspec.structs.replace(made, calibration=Calibration(4, 12, 0.004, 0.0005, 0.002))
     assert from_json(to_json(known), TimeBaseline, TIME_SCHEMA, where="new.json") == known
+
+
+# states of the device
+
+
+def states(*levels: float, blocks: int = BLOCKS) -> PairReply:
+    """A process whose blocks are at these levels, as long at each."""
+    times = tuple(levels[i * len(levels) // blocks] for i in range(blocks))
+    return PairReply(times, times)
+
+
+class Replies:
+    """Answers in order."""
+
+    def __init__(self, *replies: PairReply) -> None:
+        self.replies = list(replies)
+
+    def expect(self, count: int) -> None:
+        """All are there."""
+
+    def run(self, request: PairRequest) -> PairReply:
+        return self.replies.pop(0)
+
+
+def test_drift_is_what_states_of_the_device_do() -> None:
+    quiet = calibrate(Replies(*[states(1000.0)] * 4), WORK)
+    assert quiet.drift == 0.0
+    limited = calibrate(Replies(states(391.0, 434.0), *[states(391.0)] * 3), WORK)
+    assert limited.drift == pytest.approx(DRIFT_ROOM * (434 / 391 - 1), rel=1e-3)
+    between_processes = calibrate(Replies(states(391.0), states(434.0), states(400.0), states(400.0)), WORK)
+    assert between_processes.drift == pytest.approx(limited.drift)
+
+
+def test_one_interrupted_block_is_no_state() -> None:
+    odd = PairReply((*[1000.0] * 5, 3000.0, *[1000.0] * 6), (1000.0,) * 12)
+    assert calibrate(Replies(odd, *[states(1000.0)] * 3), WORK).drift == 0.0
+    assert len(states_of(odd)) == 10
+    assert states_of(states(5.0, blocks=2)) == [5.0], "fewer blocks than make a state are one"
+
+
+def test_the_stored_sample_is_one_of_the_states() -> None:
+    found = calibrate(Replies(*[states(250.0)] * 4), WORK, seen_ns=[224.0, 0.0])
+    assert found.drift == pytest.approx(DRIFT_ROOM * (250 / 224 - 1), rel=1e-3)
+
+
+def test_throttle_reasons_are_kept() -> None:
+    seen = iter(["", "0x4", "", "0x4", "0x24"])
+    found = calibrate(Replies(*[states(1000.0)] * 4), WORK, throttle=lambda: next(seen))
+    assert found.throttle == ("0x24", "0x4")

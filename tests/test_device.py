@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Environment, Target, typical_device
+from kerntune.device import RESTLESS, TYPICAL_DEVICES, DeviceSpec, Environment, Target, typical_device
 from kerntune.errors import TargetError
 
 
@@ -100,12 +100,12 @@ def test_device_slug_is_always_one_plain_folder(name: str) -> None:
 
 def test_environment_differences_leave_clocks_out() -> None:
     before = Environment("3.8.0", driver="560.1", sm_clock_mhz=1980, memory_clock_mhz=2619, throttle="")
-    after = Environment("3.9.0", driver="570.2", sm_clock_mhz=1200, memory_clock_mhz=1, throttle="power")
+    after = Environment("3.9.0", driver="570.2", sm_clock_mhz=1200, memory_clock_mhz=1, throttle="power", power_w=699.0)
     assert before.differences(after) == ["triton: 3.8.0 -> 3.9.0", "driver: 560.1 -> 570.2", "throttle:  -> power"]
     assert before.differences(before) == []
 
 
-@pytest.mark.parametrize("field", [f for f in Environment.__struct_fields__ if not f.endswith("clock_mhz")])
+@pytest.mark.parametrize("field", [f for f in Environment.__struct_fields__ if f not in RESTLESS])
 def test_every_other_field_of_an_environment_counts(field: str) -> None:
     before = Environment("3.9.0")
     after = msgspec.structs.replace(before, **{field: "other"})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.figures import NO_FIGURE, format_share, format_size, format_time
+from kerntune.figures import NO_FIGURE, format_rate, format_share, format_size, format_time
 
 UNITS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
@@ -69,3 +69,16 @@ def test_an_unbounded_share_is_no_number(end: float) -> None:
 
 def test_a_size_has_no_sign_unless_it_is_negative() -> None:
     assert [format_size(x) for x in (0.02, 0.005, -0.01)] == ["2.0 %", "0.5 %", "-1.0 %"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "of_what", "text"),
+    [(3.81e12, "B", "3.81 TB/s"), (612e12, "FLOP", "612 TFLOP/s"), (999.7e9, "B", "1.00 TB/s"), (5.0, "B", "5.00 B/s")],
+)
+def test_rates_have_three_digits_in_the_unit_that_fits(rate: float, of_what: str, text: str) -> None:
+    assert format_rate(rate, of_what) == text
+
+
+@pytest.mark.parametrize("rate", [None, math.nan, math.inf])
+def test_what_is_no_rate_is_no_figure(rate: float | None) -> None:
+    assert format_rate(rate, "B") == NO_FIGURE

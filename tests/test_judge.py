@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.judge import DRIFT, Evidence, decide, limit_of, settled
+from kerntune.judge import DRIFT, Evidence, decide, drift_limit, limit_of, settled, with_anchor
 from kerntune.policy import Missing, Policy, Verdict
 from kerntune.stats import Estimate
 
@@ -37,7 +37,8 @@ Row = tuple[str, Callable[[Evidence, float], bool], Verdict]
 
 
 def drifted(e: Evidence) -> bool:
-    return e.drift is not None and not -DRIFT <= e.drift <= DRIFT
+    """Beyond 5 %, and beyond what the calibration saw of equal code."""
+    return e.drift is not None and not -DRIFT <= e.drift <= DRIFT and not -e.spread <= e.drift <= e.spread
 
 
 def counted(e: Evidence) -> bool:
@@ -133,9 +134,27 @@ def more_evidence() -> list[Evidence]:
     ]
 
 
+def spread_evidence() -> list[Evidence]:
+    """Cases whose own medians lay apart when they were calibrated, on and beside the borders that this makes."""
+    return [
+        Evidence(
+            launched, expected, identical, replay, drift, 1000.0, static_failure=failed, timed=timed, spread=spread
+        )
+        for (launched, expected), identical, replay, drift, failed, timed, spread in itertools.product(
+            [(1, 1), (1, 2), (1, None)],
+            (False, True),
+            [None, *(estimate(a, b) for a, b in itertools.combinations_with_replacement((-0.05, 0.0, 0.02, 0.05), 2))],
+            (None, 0.0, 0.05, 0.051, 0.08, -0.08, 0.081, -0.081, 0.2),
+            (False, True),
+            (False, True),
+            (0.0, 0.01, 0.05, 0.08),
+        )
+    ]
+
+
 @pytest.fixture(scope="module")
 def evidence() -> list[Evidence]:
-    return [*all_evidence(), *more_evidence()]
+    return [*all_evidence(), *more_evidence(), *spread_evidence()]
 
 
 @pytest.mark.parametrize("floor_ns", [0.0, 100.0])
@@ -247,6 +266,34 @@ def test_a_higher_effect_floor_never_turns_a_pass_into_a_failure(change: Estimat
     )
     assert not (first is Verdict.PASS and second is Verdict.REGRESSED)
     assert not (first is Verdict.INCONCLUSIVE and second is Verdict.REGRESSED)
+
+
+WORSE = {
+    Verdict.REGRESSED: {v: Verdict.REGRESSED for v in Verdict if v is not Verdict.INCOMPLETE},
+    Verdict.INCONCLUSIVE: dict.fromkeys((Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED), Verdict.INCONCLUSIVE),
+}
+"""What the anchor's verdict makes of the baseline's; all else stays as it is."""
+
+
+@pytest.mark.parametrize("since", [None, *Verdict])
+@pytest.mark.parametrize("verdict", Verdict)
+def test_the_anchor_can_only_make_it_worse(verdict: Verdict, since: Verdict | None) -> None:
+    expected = WORSE.get(since, {}).get(verdict, verdict) if since is not None else verdict
+    assert with_anchor(verdict, since) is expected
+
+
+def test_a_passing_baseline_passes_its_anchor_unless_they_differ() -> None:
+    """The same estimate judged by both: the anchor's tolerance is never the smaller one."""
+    for low, high in itertools.combinations_with_replacement(EDGES, 2):
+        for tolerance, anchor in itertools.product((0.01, 0.02, 0.1), (0.02, 0.05)):
+            policy = Policy(tolerance=tolerance, anchor_tolerance=anchor)
+            seen = Evidence(1, 1, replay=estimate(low, high))
+            by_baseline, by_anchor = decide(seen, policy), decide(seen, policy.since_anchor())
+            assert with_anchor(by_baseline, by_anchor) is by_baseline
+
+
+def test_drift_limit() -> None:
+    assert [drift_limit(s) for s in (0.0, 0.05, 0.07)] == [DRIFT, DRIFT, 0.07]
 
 
 def test_settled_takes_the_floor_into_account() -> None:

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.policy import DEFAULT_LEVEL, DEFAULT_TOLERANCE, Missing, Outcome, Policy, Verdict, spent
+from kerntune.policy import (
+    DEFAULT_LEVEL,
+    DEFAULT_TOLERANCE,
+    MAPPABLE,
+    METRIC_TOLERANCES,
+    METRICS,
+    Metrics,
+    Missing,
+    Outcome,
+    Policy,
+    Verdict,
+    spent,
+)
 
 ALWAYS = {
     "PASS": "pass",
@@ -54,8 +66,41 @@ def test_defaults() -> None:
 
 
 def test_round_trip() -> None:
-    policy = Policy(tolerance=0.05, floor_ns=100.0, missing=Missing.FAIL, strict=True, ci=True)
+    policy = Policy(
+        tolerance=0.05,
+        floor_ns=100.0,
+        missing=Missing.FAIL,
+        strict=True,
+        ci=True,
+        anchor_tolerance=0.1,
+        metrics=Metrics(False, {"spills": 0.0}),
+        outcomes={Verdict.DRIFTED: Outcome.FAIL},
+    )
     assert msgspec.json.decode(msgspec.json.encode(policy), type=Policy) == policy
+
+
+@pytest.mark.parametrize("policy", POLICIES[::5])
+@pytest.mark.parametrize("mapped", MAPPABLE)
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_mapped_verdict_has_that_outcome_and_no_other_changes(
+    policy: Policy, mapped: Verdict, outcome: Outcome
+) -> None:
+    changed = msgspec.structs.replace(policy, outcomes={mapped: outcome})
+    assert changed.outcome(mapped) is outcome
+    assert all(changed.outcome(v) is policy.outcome(v) for v in Verdict if v is not mapped)
+
+
+def test_time_alone_is_gated_by_default() -> None:
+    assert Policy().metrics == Metrics(time=True, static={})
+    assert set(METRICS) == {"time", "registers", "spills", "shared_memory", "binary_size"}
+    assert METRIC_TOLERANCES["spills"] == 0.0, "a spill more is never allowed unless somebody says so"
+
+
+@given(st.floats(0.001, 0.5), st.floats(0.001, 0.5))
+def test_the_anchor_is_never_the_stricter_gate(tolerance: float, anchor: float) -> None:
+    found = Policy(tolerance=tolerance, anchor_tolerance=anchor).since_anchor()
+    assert found.tolerance == max(tolerance, anchor)
+    assert msgspec.structs.replace(found, tolerance=tolerance) == Policy(tolerance=tolerance, anchor_tolerance=anchor)
 
 
 def test_unknown_words_are_refused() -> None:

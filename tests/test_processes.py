@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import recording
 
-from kerntune.errors import ReplayError
+from kerntune.errors import MeasurementError, ReplayError
 from kerntune.policy import DEFAULT_LEVEL
 from kerntune.processes import (
     BLOCKS,
@@ -167,3 +168,37 @@ def test_failures_are_the_callers() -> None:
 
     with pytest.raises(ReplayError, match="no such device"):
         compare(Broken(), WORK, 0.99, 0.001, lambda change, a_ns: True)
+
+
+class Failing(Scripted):
+    """Fails at these turns."""
+
+    def __init__(self, *turns: int) -> None:
+        super().__init__(0.0)
+        self.turns, self.turn = turns, 0
+
+    def run(self, request: PairRequest) -> PairReply:
+        self.turn += 1
+        if self.turn - 1 in self.turns:
+            raise MeasurementError("a measuring process ended")
+        return super().run(request)
+
+
+def test_others_take_the_place_of_a_few_that_fail() -> None:
+    pairs = Failing(0, 2)
+    found = compare(pairs, WORK, 0.99, 0.001, lambda change, a_ns: True)
+    assert len(found.a_ns) == PROCESSES
+    assert len({r.seed for r in pairs.requests}) == PROCESSES
+
+
+@pytest.mark.parametrize("turns", [(0, 1, 2), (0, 2, 4), range(99)])
+def test_a_decision_without_processes_is_none(turns: Sequence[int]) -> None:
+    with pytest.raises(MeasurementError, match="3 measuring processes failed, the last one: a measuring process ended"):
+        compare(Failing(*turns), WORK, 0.99, 0.001, lambda change, a_ns: True)
+
+
+def test_a_slow_process_is_never_discarded() -> None:
+    pairs = Scripted(0.0, 0.3, 0.0)
+    found = compare(pairs, WORK, 0.99, 0.001, lambda change, a_ns: True)
+    assert len(pairs.requests) == PROCESSES
+    assert found.change.high > 0.25

@@ -24,13 +24,14 @@ from kerntune.report import (
     format_change,
     format_configs,
     format_static,
+    format_work,
     properties,
     read_run,
     storable,
     table,
     write_run,
 )
-from kerntune.result import CaseId, CaseResult, LaunchReport
+from kerntune.result import CaseId, CaseResult, LaunchReport, LaunchShare, Since
 from kerntune.stats import Estimate
 
 ADD = LaunchReport("add", Config({"BLOCK": 1024}, num_warps=8), (4, 1, 1), 32, 0, 2048)
@@ -66,6 +67,36 @@ def test_format_configs_names_each_kernel_and_config_once():
     many = [LaunchReport(f"k{i}") for i in range(9)]
     assert format_configs(many).splitlines() == ["k0", "k1", "k2", "k3", "... 5 more"]
     assert format_configs([]) == NO_FIGURE
+
+
+GREW = "launch 0 (add): registers 32 -> 64 a thread (+100.0 %, 10.0 % allowed)"
+CREPT = Since("2026-10-02T01:02:03Z", Verdict.REGRESSED, 0.05, Estimate(0.061, 0.059, 0.063, 0.999))
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown", "hidden"),
+    [
+        ({"since": CREPT}, ["+6.1 % (+5.9..+6.3) since", "2026-10-02"], []),
+        ({"findings": (GREW,)}, ["registers 32 -> 64"], []),
+        ({"since": msgspec.structs.replace(CREPT, verdict=Verdict.PASS)}, [], ["since"]),
+        ({"since": msgspec.structs.replace(CREPT, change=None)}, [], ["since"]),
+    ],
+)
+def test_the_row_shows_what_decided_beside_the_time(fields, shown, hidden):
+    text = table([result(verdict=Verdict.REGRESSED, change=Estimate(0.009, 0.008, 0.01, 0.999), **fields)])
+    assert "+0.9 % (+0.8..+1.0)" in text
+    assert all(x in text for x in shown)
+    assert not any(x in text for x in hidden)
+
+
+def test_the_anchors_comparison_and_warnings_are_in_the_json(tmp_path):
+    unbounded = msgspec.structs.replace(CREPT, change=Estimate(0.1, -math.inf, math.inf, 0.999))
+    warned = result(warnings=("can't be gated at 2.0 %",), since=CREPT)
+    write_run(tmp_path / "run.json", RunReport((warned, result("test_b", since=unbounded))))
+    found = read_run(tmp_path / "run.json").results
+    assert found[0] == warned
+    assert found[1].since is not None
+    assert found[1].since.change == Estimate(0.1, -sys.float_info.max, sys.float_info.max, 0.999)
 
 
 def test_table_has_a_row_per_result():
@@ -171,3 +202,28 @@ def test_write_keeps_the_old_file_when_it_fails(tmp_path, monkeypatch):
 def test_a_result_without_a_target_is_no_second_target() -> None:
     text = table([result("test_a", target="cuda:90"), result("test_b", Verdict.INCOMPLETE, target="")])
     assert "cuda:90" not in text
+
+
+def test_bytes_are_held_against_the_devices_bandwidth():
+    moved = result(current_ns=1e6, bytes_moved=3_900_000_000, bandwidth=4.2e12)
+    assert format_work(moved) == "3.90 TB/s (93 %)"
+    assert format_work(result(current_ns=1e6, bytes_moved=3_900_000_000)) == "3.90 TB/s"
+    assert dict(properties([moved]))["kerntune_of_bandwidth"] == "0.929"
+    assert "3.90 TB/s (93 %)" in table([moved])
+
+
+def test_operations_come_before_bytes():
+    matmul = result(current_ns=1e6, bytes_moved=1e9, bandwidth=4.2e12, flops=6.12e11)
+    assert format_work(matmul) == "612 TFLOP/s"
+    found = dict(properties([matmul]))
+    assert (found["kerntune_flops_per_second"], found["kerntune_bytes_per_second"]) == ("6.12e+14", "1e+12")
+
+
+@pytest.mark.parametrize("time_ns", [None, 0.0, math.nan, math.inf])
+def test_without_a_time_there_is_no_rate(time_ns):
+    assert format_work(result(current_ns=time_ns, bytes_moved=1e9, bandwidth=1e12, flops=1e9)) == NO_FIGURE
+
+
+def test_shares_are_told_slowest_first():
+    shares = (LaunchShare(1, "softmax", 700.0, 0.7), LaunchShare(0, "add", 300.0, 0.3))
+    assert dict(properties([result(shares=shares)]))["kerntune_shares"] == "softmax 70%, add 30%"

@@ -14,8 +14,11 @@ from scipy.stats import wilcoxon
 
 from kerntune.stats import (
     Estimate,
+    Modes,
     hodges_lehmann,
     median,
+    modes,
+    outliers,
     relative_spread,
     settled,
     signed_rank_cut,
@@ -216,3 +219,64 @@ def test_independent_errors_add_as_the_sides_of_a_right_angle(
 def test_what_is_open_stays_open() -> None:
     found = widened(Estimate(0.0, -math.inf, math.inf, 0.99), 0.1)
     assert (found.low, found.high) == (-math.inf, math.inf)
+
+
+# the shape of a sample
+
+
+def sample_of(kind: str, n: int, seed: int) -> list[float]:
+    random = np.random.default_rng(seed)
+    noise = {
+        "normal": random.normal(0, 1, n),
+        "uniform": random.uniform(-2, 2, n),
+        "tailed": random.standard_t(3, n),
+        "exponential": random.exponential(1, n),
+        "slope": np.linspace(0, 20, n) + random.normal(0, 1, n),
+    }[kind]
+    return (1000 + noise).tolist()
+
+
+@pytest.mark.parametrize("kind", ["normal", "uniform", "tailed", "exponential", "slope"])
+@pytest.mark.parametrize("spread", [1.0, 40.0])
+def test_one_group_is_not_two(kind: str, spread: float) -> None:
+    seen = [[1000 + spread * (t - 1000) for t in sample_of(kind, 40, seed)] for seed in range(200)]
+    assert sum(modes(x) is not None for x in seen) <= 1
+
+
+@given(st.integers(0, 1000), st.integers(3, 30), st.sampled_from([12, 30, 40]))
+def test_two_groups_are_found(seed: int, high: int, n: int) -> None:
+    """A matmul under a power limit: 374 us or 430 us, each within half a percent."""
+    high = min(max(high, n // 4), n - n // 4)
+    random = np.random.default_rng(seed)
+    times = np.where(np.arange(n) < high, 430.0, 374.0) * (1 + random.uniform(-0.005, 0.005, n))
+    found = modes(random.permutation(times).tolist())
+    assert found is not None
+    assert (found.low, found.high) == (pytest.approx(374, rel=0.005), pytest.approx(430, rel=0.005))
+    assert found.share_high == pytest.approx(high / n)
+
+
+def test_groups_that_do_not_matter_are_left_out() -> None:
+    near = [1000.0] * 10 + [1010.0] * 10
+    assert modes(near) is None
+    assert modes([1000.0] * 10 + [1100.0] * 10) == Modes(1000.0, 1100.0, 0.5)
+    assert modes([1000.0] * 19 + [1100.0]) is None, "one outlier is no group"
+    assert modes([1000.0, 1100.0] * 4) is None, "too few to tell"
+    assert modes([0.0] * 10 + [5.0] * 10) is None
+    assert modes([]) is None
+
+
+def test_what_is_far_out_is_named() -> None:
+    steady = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]
+    assert outliers(steady) == ()
+    assert outliers([*steady, 250.0]) == (7,)
+    assert outliers([3.0, *steady]) == (0,)
+    assert outliers([1.0, 900.0, 5.0]) == (), "too few to have quartiles"
+    assert outliers([100.0] * 9 + [100.9]) == (), "nothing much"
+    assert outliers([100.0] * 9 + [101.1]) == (9,)
+
+
+@given(st.lists(st.floats(1.0, 1e6), max_size=50))
+def test_less_than_half_is_far_out(values: list[float]) -> None:
+    found = outliers(values)
+    assert len(found) <= len(values) / 2
+    assert all(0 <= i < len(values) for i in found)

@@ -20,6 +20,7 @@ from kerntune.policy import Verdict
 from kerntune.recorder import Recorded
 from kerntune.recording import Recording, same_work
 from kerntune.static.launches import LaunchStatic
+from kerntune.stats import median
 from kerntune.worker.pool import Pairs
 
 
@@ -45,20 +46,22 @@ class Keeper:
         recording = self.recorded.recording
         storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
         recording = msgspec.structs.replace(recording, storages=storages)
-        found = self._baseline(recording, sample, static, self._calibration(before, write))
+        found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
         return Pending(found, {**self.recorded.artifacts, **contents}, write)
 
-    def _calibration(self, before: TimeBaseline | None, write: bool) -> Calibration | None:
+    def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
         """What is known of the same work, else a new one for a baseline that is written; None where it can't be had."""
         now = self.recorded.recording
         if before is not None and before.calibration is not None and same_work(before.recording, now):
             return before.calibration
-        idle = all(0 in x.grid for x in now.launches)
+        idle, gpu = all(0 in x.grid for x in now.launches), self.backend.gpu
+        assert gpu is not None
         if not write or idle or now.hidden_pointers or not self.settings.calibrate:
             return None
         self.progress(f"{self.call.case}: calibrating")
         try:
-            return calibrate(self.pairs, self.replayer.work(now, now, {}))
+            work, seen = self.replayer.work(now, now, {}), () if self.call.scope == "op" else (median(sample.times_ns),)
+            return calibrate(self.pairs, work, seen_ns=seen, throttle=lambda: gpu.environment().throttle)
         except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
             return None
 

@@ -9,10 +9,10 @@ from kerntune.static.launches import LaunchStatic, paired
 from kerntune.static.metrics import StaticMetrics
 
 FIGURES: dict[str, tuple[str, Callable[[StaticMetrics], int]]] = {
-    "registers": ("registers a thread", lambda m: m.registers),
-    "spills": ("spilled bytes a thread", lambda m: m.spill_store_bytes + m.spill_load_bytes),
-    "shared_memory": ("bytes of shared memory a block", lambda m: m.shared_bytes),
-    "binary_size": ("bytes of machine code", lambda m: m.code_bytes),
+    "registers": ("a thread", lambda m: m.registers),
+    "spills": ("bytes a thread", lambda m: m.spill_store_bytes + m.spill_load_bytes),
+    "shared_memory": ("bytes a block", lambda m: m.shared_bytes),
+    "binary_size": ("bytes", lambda m: m.code_bytes),
 }
 """Of each metric that :data:`kerntune.policy.METRIC_TOLERANCES` names: its unit, and where it is found. A binary's
 size is that of its machine code: the file around it changes with a path."""

@@ -26,8 +26,9 @@ Settled = Callable[[Estimate, float], bool]
 class Replayer:
     """Pairs of recordings: in fresh processes, or in this one where addresses hide in the memory's contents."""
 
-    def __init__(self, backend: Backend, pairs: Pairs, loader: Loader, recorded: Recorded) -> None:
+    def __init__(self, backend: Backend, pairs: Pairs, loader: Loader, recorded: Recorded, timer: str = "auto") -> None:
         self._backend, self._pairs, self._loader, self._recorded = backend, pairs, loader, recorded
+        self._timer = timer
 
     def judged(self, before: Recording, artifacts: Artifacts, level: float, bias: float, settled: Settled) -> Replay:
         """``before`` beside today's recording, until the verdict is settled or the last look is done."""
@@ -48,7 +49,7 @@ class Replayer:
         (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
         added = max(more_a, more_b, key=len)[len(storages) :]
         found = ChainMap(contents, self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
-        return Work(a, b, (*storages, *added), found)
+        return Work(a, b, (*storages, *added), found, self._timer)
 
     @cached_property
     def _described(self) -> tuple[tuple[Storage, ...], dict[str, bytes]]:
@@ -72,4 +73,4 @@ class Replayer:
         (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
         found = ChainMap(self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
         memory = live_memory(self._loader.gpu, max(more_a, more_b, key=len), self._recorded.sources, found)
-        return pair(self._loader, a, b, memory, found)
+        return pair(self._loader, a, b, memory, found, self._timer)

@@ -16,7 +16,9 @@ from kerntune.backend.probe import find_backend
 from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture, Site
+from kerntune.check.arguments import tensor_arguments
 from kerntune.check.call import Call, Checked, Settings
+from kerntune.check.precompiled import unseen_text, watched
 from kerntune.check.reference import compare_reference
 from kerntune.check.static import check_static, stored_configs
 from kerntune.check.timed import TimedCheck
@@ -28,6 +30,8 @@ from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
 from kerntune.winners import Winners
 from kerntune.worker.pool import LocalPairs, Pairs, WorkerPool
+
+NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
 
 def open_session(settings: Settings, backend: Backend | None = None) -> Session:
@@ -59,9 +63,9 @@ class Session:
         self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
         self.yard = Yardstick(folder, self.store, self.settings.read_only, name)
 
-    def anchor_at(self, folder: Path) -> None:
-        """Hold every case against the baselines of ``folder`` too."""
-        self.anchor = BaselineStore(folder)
+    def anchor_at(self, folder: Path, name: str = "") -> None:
+        """Hold every case against the baselines of ``folder``, called ``name``, too."""
+        self.anchor, self._anchor_name = BaselineStore(folder), name or self.store.shown(folder)
 
     @property
     def device(self) -> str:
@@ -80,7 +84,8 @@ class Session:
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
-        return [f"{place}, {versions}", self._measure()]
+        anchored = [] if self.anchor is None or self.static else [f"anchor {self._anchor_name}"]
+        return [f"{place}, {versions}", self._measure(), *anchored]
 
     def _measure(self) -> str:
         """What this run is held against."""
@@ -111,11 +116,13 @@ class Session:
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
         with self._lock():
-            capture, value = self._capture(call, arguments)
+            capture, value, unseen = self._capture(call, arguments)
             self._compare(call, value)
+            if unseen:
+                return self._incomplete(call, value, unseen_text(unseen))
             _refuse_unmet(call, capture)
             if not capture.launches:
-                return self._incomplete(call, value)
+                return self._incomplete(call, value, NO_LAUNCH)
             if self.backend.gpu is None:
                 return self._check_static(call, capture, arguments, value)
             winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
@@ -160,13 +167,14 @@ class Session:
     def _lock(self) -> contextlib.AbstractContextManager[None]:
         return self.backend.gpu.lock() if self.backend.gpu is not None else contextlib.nullcontext()
 
-    def _capture(self, call: Call, arguments: tuple[Argument, ...]) -> tuple[Capture, Any]:
+    def _capture(self, call: Call, arguments: tuple[Argument, ...]) -> tuple[Capture, Any, list[str]]:
+        """What the call launched, what it returned, and the kernels that it launched unseen."""
         capture = Capture(self.backend, self._compiler, call.candidates, prefer=self._preference(call, arguments))
-        with capture.active():
+        with watched() as unseen, capture.active():
             value = call.fn(*call.args, **call.kwargs)
         if self.backend.gpu is not None:
             self.backend.gpu.synchronize()
-        return capture, value
+        return capture, value, unseen
 
     def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Callable[[Site], Sequence[int]]:
         if self.backend.gpu is not None:
@@ -198,15 +206,14 @@ class Session:
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
         return Checked(value, tuple(r for r, _ in found), pending, self.store)
 
-    def _incomplete(self, call: Call, value: Any) -> Checked:
+    def _incomplete(self, call: Call, value: Any, why: str) -> Checked:
         verdict = decide(Evidence(launched=0), call.policy)
-        message = f"{verdict.value} {call.case}: no Triton kernel was launched in this call, so nothing was checked"
         result = CaseResult(
             case=call.case,
             fingerprint="",
             verdict=verdict,
             outcome=call.policy.outcome(verdict),
-            message=message,
+            message=f"{verdict.value} {call.case}: {why}",
             target=str(self.backend.targets[0]),
         )
         return Checked(value, (result,))
@@ -274,43 +281,3 @@ def pairs_for(backend: Backend) -> Pairs:
 def _first(index: int | None, count: int) -> list[int]:
     rest = [i for i in range(count) if i != index]
     return rest if index is None else [index, *rest]
-
-
-def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
-    """The layouts of the tensors among a call's arguments, in order; partial functions and modules included."""
-    out: list[Argument] = []
-
-    def walk(value: Any, depth: int = 0) -> None:
-        if backend.tensors.is_tensor(value):
-            out.append(
-                Argument(
-                    str(value.dtype).removeprefix("torch."),
-                    tuple(map(int, value.shape)),
-                    tuple(map(int, value.stride())),
-                )
-            )
-        elif type(value).__name__ == "dtype":
-            out.append(Argument(str(value).removeprefix("torch."), (), ()))
-        elif depth < MAX_DEPTH:
-            for child in _children(value):
-                walk(child, depth + 1)
-
-    walk(tree)
-    return tuple(out)
-
-
-MAX_DEPTH = 6
-"""Nesting of containers in which tensors are looked for."""
-
-
-def _children(value: Any) -> list[Any]:
-    if isinstance(value, (tuple, list)):
-        return list(value)
-    if isinstance(value, dict):
-        return list(value.values())
-    if hasattr(value, "func") and hasattr(value, "args") and hasattr(value, "keywords"):
-        return [value.args, value.keywords]
-    if callable(getattr(value, "parameters", None)) and hasattr(value, "buffers"):
-        return [*value.parameters(), *value.buffers()]
-    base = getattr(value, "base", None)
-    return [base] if type(value).__name__ == "TensorDescriptor" else []

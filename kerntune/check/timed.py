@@ -17,10 +17,12 @@ from kerntune.check.replayer import Replayer
 from kerntune.check.results import launch_reports, outcome_of, readable, reasons_of, times, warnings_of
 from kerntune.check.rungs import Standing
 from kerntune.check.tuning import Tuning
-from kerntune.check.words import shares_text, since_text, timed_message
+from kerntune.check.words import modes_text, shares_text, since_text, timed_message
+from kerntune.derived import bytes_moved, device_bandwidth, launch_shares
 from kerntune.launch import Loader, Program
 from kerntune.measure.base import Sample, Slot
 from kerntune.measure.calls import CallSlot
+from kerntune.measure.shares import launch_times
 from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
 from kerntune.policy import Update
@@ -28,6 +30,7 @@ from kerntune.recorder import record
 from kerntune.recording import Recording, same_work
 from kerntune.result import Attribution, CaseResult, Since
 from kerntune.static.launches import LaunchStatic, launch_statics
+from kerntune.stats import modes, outliers
 from kerntune.winners import Winners
 from kerntune.worker.pool import Pairs
 
@@ -57,11 +60,12 @@ class TimedCheck:
         assert backend.gpu is not None
         self.gpu, self.store, self.yard, self.anchor = backend.gpu, store, yard or store, anchor
         self.pairs, self.call, self.capture, self.settings, self.progress = pairs, call, capture, settings, progress
-        self.loader = Loader(self.gpu)
+        self.loader, self.cache = Loader(self.gpu), winners.cache.folder
+        self.alone: tuple[float, ...] = ()
         self.recorded = record(capture, backend.targets[0])
         arguments = arguments or inputs_of(self.recorded.recording)
         self.fingerprint = fingerprint_of(arguments)
-        replayer = Replayer(backend, pairs, self.loader, self.recorded)
+        replayer = Replayer(backend, pairs, self.loader, self.recorded, call.policy.timer)
         self.tuning = Tuning(capture, self.recorded, self.loader, winners, progress)
         self.comparer = Comparer(self.gpu, call, capture, self.recorded, replayer, next_decision, progress)
         self.keeper = Keeper(backend, pairs, settings, call, self.recorded, arguments, replayer, progress)
@@ -103,7 +107,8 @@ class TimedCheck:
     def _kernel_slot(self, recording: Recording) -> Slot:
         memory = Memory(self.gpu, recording.storages, self.recorded.sources)
         program = Program(self.loader, recording, memory, self.recorded.artifacts)
-        return slot_for(program, estimate_ns(program))
+        self.alone = launch_times(self.loader, recording, self.recorded.sources, self.recorded.artifacts)
+        return slot_for(program, estimate_ns(program), self.call.policy.timer)
 
     def _op_slot(self) -> Slot:
         call, plan = self.call, self.capture.plan
@@ -168,6 +173,7 @@ class TimedCheck:
         reasons = reasons_of(baseline, self.recorded.recording, self.gpu.environment(), standing, call.scope, sample)
         remark = self.yard.remark(self.gpu.spec, call.case, self.fingerprint)
         warnings = (*filter(None, [remark]), *warnings_of(judgement, pending, call.policy))
+        warnings = (*warnings, *modes_text(modes(sample.times_ns)))
         change = found.change if found is not None else None
         return CaseResult(
             case=call.case,
@@ -190,12 +196,16 @@ class TimedCheck:
             trials=tuple(self.tuning.trials),
             failed_trials=tuple(self.tuning.failures),
             times_ns=sample.times_ns,
+            outliers=outliers(sample.times_ns),
+            modes=modes(sample.times_ns),
             timer=sample.protocol.timer,
             tuning_seconds=self.tuning.seconds,
             baseline_path=self.store.shown(self.store.time_path(self.gpu.spec, call.case, self.fingerprint)),
             since=since,
             flops=call.flops,
-            bytes_moved=call.bytes,
+            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(self.recorded.recording),
+            bandwidth=device_bandwidth(self.gpu, self.cache),
+            shares=launch_shares(self.recorded.recording, self.alone),
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kerntune.figures import format_share, format_size, format_time
 from kerntune.policy import Verdict
 from kerntune.result import Attribution, CaseId, Share, Since
-from kerntune.stats import Estimate
+from kerntune.stats import Estimate, Modes
 
 
 def interval(change: Estimate) -> str:
@@ -66,3 +66,11 @@ def timed_message(
     elif after_ns is not None:
         text += f": {format_time(after_ns)}"
     return ", ".join([text, *causes])
+
+
+def modes_text(modes: Modes | None) -> list[str]:
+    """A remark on times that fall into two groups, as clocks that are held back now and then make them."""
+    if modes is None:
+        return []
+    low, high, share = format_time(modes.low), format_time(modes.high), format_size(modes.share_high)
+    return [f"times fall into two groups, {low} and {high} ({share} of them), as under a power limit"]

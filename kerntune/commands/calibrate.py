@@ -16,8 +16,9 @@ from kerntune.commands.output import complain, fail_with, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.stored import Pattern
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.policy import DEFAULT_TOLERANCE
+from kerntune.policy import DEFAULT_TOLERANCE, TIMERS
 from kerntune.processes import Work
+from kerntune.stats import median
 from kerntune.worker.pool import Pairs
 
 HIDDEN = "its memory holds addresses, so it can't be run outside its test"
@@ -55,8 +56,11 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
     if recording.hidden_pointers:
         return f"{baseline.case}: {HIDDEN}"
     work = Work(recording, recording, recording.storages, store.artifacts(backend.spec.target))
+    gpu, timer = backend.gpu, baseline.sample.protocol.timer
+    seen_ns = [median(baseline.sample.times_ns)] if timer in TIMERS else []  # a whole call's time is not its kernels'
+    assert gpu is not None
     try:
-        found = calibrate(pairs, work, processes)
+        found = calibrate(pairs, work, processes, seen_ns, throttle=lambda: gpu.environment().throttle)
     except KerntuneError as exc:
         return f"{baseline.case}: {exc}"
     store.put_time(msgspec.structs.replace(baseline, calibration=found), {}, keep_binaries=False)

@@ -10,6 +10,8 @@ import msgspec
 
 from kerntune.baseline import TimeBaseline
 from kerntune.commands.stored import Baseline, Entry, Key, key_of, launches_of, problems, time_ns
+from kerntune.figures import format_size
+from kerntune.policy import DEFAULT_TOLERANCE
 from kerntune.static.launches import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
 
@@ -105,6 +107,7 @@ def change_of(key: Key, old: Baseline, new: Baseline) -> Change:
     """How one case's baseline changed."""
     before_ns, after_ns = time_ns(old), time_ns(new)
     note = _incomparable(old, new)
+    notes = (note, ungateable(new))
     change = after_ns / before_ns - 1 if before_ns and after_ns is not None and not note else None
     pairs = list(zip_longest(launches_of(old), launches_of(new)))
     return Change(
@@ -117,7 +120,7 @@ def change_of(key: Key, old: Baseline, new: Baseline) -> Change:
         configs=tuple(line for a, b in pairs for line in _config(a, b)),
         figures=tuple(f for a, b in pairs if a and b for f in _figures(a, b)),
         environment=_environment(old, new),
-        notes=(note,) if note else (),
+        notes=tuple(filter(None, notes)),
     )
 
 
@@ -155,6 +158,15 @@ def _incomparable(old: Baseline, new: Baseline) -> str:
         f"timed by {before.timer} (protocol {before.version}), then by {after.timer} (protocol {after.version}): "
         "not comparable"
     )
+
+
+def ungateable(baseline: Baseline) -> str:
+    """That a case is too noisy for the usual tolerance, as its calibration says; empty if it isn't."""
+    found = baseline.calibration if isinstance(baseline, TimeBaseline) else None
+    if found is None or found.floor <= DEFAULT_TOLERANCE:
+        return ""
+    told = format_size(found.floor)
+    return f"can't be gated at {format_size(DEFAULT_TOLERANCE)}: changes under {told} can't be told from none there"
 
 
 def _config(old: LaunchStatic | None, new: LaunchStatic | None) -> list[str]:

@@ -12,6 +12,7 @@ from tabulate import tabulate
 from kerntune.baseline import TimeBaseline
 from kerntune.check.results import launch_reports
 from kerntune.codec import to_json
+from kerntune.commands.compare import ungateable
 from kerntune.commands.output import CONFIG_WIDTH, fail_with, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.stored import (
@@ -31,12 +32,15 @@ from kerntune.report import format_configs, format_static
 from kerntune.result import LaunchReport
 
 SCHEMA = "kerntune.show/1"
+NOTE_WIDTH = 40
+"""Columns of the time's cell before what is remarked of it wraps."""
+
 HEADERS = ("case", "device", "config", "time", "environment", "recorded")
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A baseline as ``--json`` prints it. ``time_ns`` is the sample's median; static baselines have neither time nor
-    environment. ``path`` is relative to the folder."""
+    environment. ``path`` is relative to the folder; ``note`` says if the case is too noisy for the usual tolerance."""
 
     case: str
     fingerprint: str
@@ -47,6 +51,7 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     environment: Environment | None
     recorded: str
     path: str
+    note: str = ""
 
 
 class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,13 +89,13 @@ def table(rows: Sequence[Row]) -> str:
             r.case,
             f"{r.place}\n({r.target})",
             format_configs(r.launches),
-            format_static(r.launches) if r.time_ns is None else format_time(r.time_ns),
+            format_static(r.launches) if r.time_ns is None else _time(r),
             _environment(r.environment),
             r.recorded,
         )
         for r in rows
     ]
-    widths = [None, None, CONFIG_WIDTH, None, None, None]
+    widths = [None, None, CONFIG_WIDTH, NOTE_WIDTH, None, None]
     return str(tabulate(cells, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
 
 
@@ -106,7 +111,12 @@ def _row(entry: Entry, baseline: Baseline) -> Row:
         environment=baseline.environment if isinstance(baseline, TimeBaseline) else None,
         recorded=baseline.recorded,
         path=str(entry.path),
+        note=ungateable(baseline),
     )
+
+
+def _time(row: Row) -> str:
+    return "\n".join(filter(None, [format_time(row.time_ns), row.note]))
 
 
 def _environment(environment: Environment | None) -> str:

@@ -19,6 +19,7 @@ users too."""
 def flushes_before(gpu: Executor, enqueue: Callable[[], object]) -> int:
     """How many L2 flushes to enqueue before ``enqueue`` (which has run before, so that it loads and compiles nothing):
     one empties the cache, more of them last until the host has enqueued all that belongs between two events."""
+    gpu.flush_l2()  # so that the device is busy while the next one is enqueued
     start = gpu.event()
     gpu.flush_l2()
     flush_ns = gpu.elapsed_ns(start, gpu.event())
@@ -36,4 +37,4 @@ def flush_count(host_ns: float, flush_ns: float) -> int:
     """Flushes that last as long as the host takes, with :data:`HEADROOM`; one at least."""
     if flush_ns <= 0:
         return 1
-    return max(1, min(MAX_FLUSHES, math.ceil(HEADROOM * host_ns / flush_ns)))
+    return math.ceil(max(1.0, min(MAX_FLUSHES, HEADROOM * host_ns / flush_ns)))

@@ -9,20 +9,20 @@ from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import GraphSlot, unrolled_runs
 from kerntune.measure.profiler import ProfilerSlot
 from kerntune.measure.stopping import enough, quickly_enough, quickly_warm, warm
+from kerntune.policy import TIMERS
 
 GRAPH_BELOW_NS = 200_000.0
 """Shorter recordings are timed as graphs, longer ones by event pairs (both agree A/A to 0.1 % near the border)."""
 
-AUTO, GRAPH, EVENTS, PROFILER = "auto", "graph", "events", "profiler"
-TIMERS = (AUTO, GRAPH, EVENTS, PROFILER)
-"""What a test can ask for. Each timer's module says what it is good for."""
+AUTO, GRAPH, EVENTS, PROFILER = TIMERS
+"""Each timer's module says what it is good for."""
 
 ESTIMATE_RUNS = 3
 
 
 def estimate_ns(program: Program) -> float:
     """A rough time by a few event pairs; good enough to choose a timer and to drop the hopeless."""
-    slot = EventSlot(program, ESTIMATE_RUNS)
+    slot = EventSlot(program, ESTIMATE_RUNS, roughly=True)
     slot.enqueue()()
     return slot.enqueue()()
 

@@ -22,7 +22,7 @@ class PairRequest(msgspec.Struct, frozen=True, tag="pair"):
     """Time ``a`` and ``b`` in turn on memory laid out as ``storages``, whose contents they describe.
 
     ``artifacts`` holds binaries and stored contents by checksum. ``seed`` decides the order of blocks, ``timer``
-    is one of :data:`kerntune.measure.timing.TIMERS`.
+    is one of :data:`kerntune.policy.TIMERS`.
     """
 
     a: Recording

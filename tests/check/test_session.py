@@ -18,7 +18,7 @@ from triton.runtime.jit import JITFunction
 
 from check.project import NODE, Project, Run
 from kerntune.check import Settings, open_session
-from kerntune.check.session import tensor_arguments
+from kerntune.check.arguments import tensor_arguments
 from kerntune.errors import (
     BaselineError,
     CacheMissError,
@@ -400,6 +400,46 @@ def test_a_damaged_binary_names_its_file(project: Project) -> None:
         path.write_bytes(b"not compressed")
     with project.run(FAST, SLOW) as run, pytest.raises(StoreError, match=r"\.xz: damaged"):
         run.check(after, x_of())
+
+
+def by_hand(x: torch.Tensor) -> None:
+    y = torch.empty_like(x)
+    compiled = scale_kernel.warmup(x, y, N, 2.0, BLOCK=64, grid=(64,))
+    for _ in range(2):
+        compiled[(64, 1, 1)](x, y, N, 2.0)
+
+
+def both(x: torch.Tensor) -> None:
+    before(x)
+    by_hand(x)
+
+
+@pytest.mark.parametrize("call", [by_hand, both])
+def test_launches_of_kernels_compiled_by_hand_are_named(project: Project, call: Any) -> None:
+    """Not judged by the launches that are seen alone: a case is all that it launches."""
+    with project.run(FAST) as run:
+        result = run.judge(call, x_of())
+    assert (result.verdict, result.recorded) == (Verdict.INCOMPLETE, False)
+    assert "launches scale_kernel as compiled by hand (kernel.warmup(...)[grid](...))" in result.message
+    with project.static_run("cuda:90") as static:
+        (found,) = static.check(call, torch.empty(N, device="cuda")).results
+    assert (found.verdict, found.message) == (Verdict.INCOMPLETE, result.message)
+
+
+def test_a_warm_up_alone_is_no_launch(project: Project) -> None:
+    def warm(x: torch.Tensor) -> None:
+        scale_kernel.warmup(x, torch.empty_like(x), N, 2.0, BLOCK=64, grid=(64,))
+        before(x)
+
+    with project.run(FAST) as run:
+        assert run.judge(warm, x_of()).verdict is Verdict.NEW
+
+
+def test_a_tensor_on_another_gpu_is_refused(project: Project) -> None:
+    with project.run(FAST) as run:
+        with pytest.raises(CaptureError, match=r"on cuda:1, and this run measures on cuda:0 alone.*VISIBLE_DEVICES=1"):
+            run.check(before, torch.empty(N, device="cuda:1"))
+        assert run.judge(before, torch.empty(N, device="cuda:0")).recorded
 
 
 def test_an_unknown_scope(project: Project) -> None:

@@ -380,6 +380,42 @@ def test_scope_op_times_the_winner_of_a_decorated_kernel(project: Project, monke
     assert set(winners) == {64}
 
 
+@pytest.mark.parametrize(("spread", "shift", "verdict"), [
+    (0.0, 1.07, Verdict.DRIFTED),
+    (0.10, 1.07, Verdict.PASS),
+    (0.10, 1.15, Verdict.DRIFTED),
+    (0.01, 1.04, Verdict.PASS),
+])  # fmt: skip
+def test_drift_begins_where_the_cases_own_spread_ends(
+    project: Project, spread: float, shift: float, verdict: Verdict
+) -> None:
+    made = record(project)
+    assert made.calibration is not None
+    rewrite(project, calibration=msgspec.structs.replace(made.calibration, drift=spread))
+    with project.run(FAST, shift=shift) as run:
+        assert run.judge(before, x_of()).verdict is verdict
+
+
+def test_a_calibration_of_before_drift_was_kept_is_read(project: Project) -> None:
+    record(project)
+    (path,) = project.files()
+    stored = json.loads(path.read_bytes())
+    stored["calibration"].pop("drift", None)
+    path.write_text(json.dumps(stored))
+    found = baseline_of(project).calibration
+    assert found is not None
+    assert found.drift == 0.0
+
+
+def test_who_won_among_other_candidates_wins_ties_where_the_baseline_has_none(project: Project) -> None:
+    """As ``@kerntune.autotune`` does it: a config more or less doesn't change the winner."""
+    with project.run(block(64, 20_000.0), block(128, 10_000.0)) as run:
+        run.judge(tuned_call(64, 128), x_of(), policy=Policy(missing=Missing.WARN))
+    with project.run(block(64, 10_000.0), block(128, 10_000.0), block(256, 20_000.0)) as run:
+        result = run.judge(tuned_call(64, 128, 256), x_of(), policy=Policy(missing=Missing.WARN))
+    assert result.launches[0].config == Config({"BLOCK": 128})
+
+
 def test_in_place_calls_are_judged_from_their_first_content(project: Project) -> None:
     def op(x: torch.Tensor) -> torch.Tensor:
         increment_kernel[by_block](x, N, BLOCK=64)

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from kerntune.check.words import interval, timed_message
+from kerntune.check.words import interval, modes_text, timed_message
 from kerntune.policy import Verdict
 from kerntune.result import CaseId
-from kerntune.stats import Estimate
+from kerntune.stats import Estimate, Modes
 
 CASE = CaseId("t.py::test[4096]", "0")
 
@@ -57,3 +57,10 @@ def test_every_verdict_stands_first(verdict: Verdict) -> None:
     message = timed_message(verdict, CASE, 1e3, 2e3, None, ["why"])
     assert re.match(rf"{verdict.value} t\.py", message)
     assert message.endswith(", why")
+
+
+def test_two_groups_of_times_are_told() -> None:
+    assert modes_text(Modes(374_000.0, 430_000.0, 0.4)) == [
+        "times fall into two groups, 374 µs and 430 µs (40.0 % of them), as under a power limit"
+    ]
+    assert modes_text(None) == []

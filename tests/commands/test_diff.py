@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from commands.made import SOFTMAX, folder, metrics, static, timed
+from kerntune.baseline import Calibration
 from kerntune.check.call import Pending
 from kerntune.commands.compare import Figure, change_of, compare
 from kerntune.commands.stored import Entry, key_of, load_folder
@@ -63,6 +64,21 @@ def test_times_of_two_timers_are_not_compared():
     change = changes(timed(timer="events"), timed(timer="graph", times=(99_000.0,)))
     assert change.change is None
     assert "not comparable" in change.notes[0]
+
+
+def noisy(pending: Pending, floor: float) -> Pending:
+    found = Calibration(processes=4, blocks=12, floor=floor, bias=0.001, spread=0.002)
+    return Pending(msgspec.structs.replace(pending.baseline, calibration=found), pending.artifacts, True)
+
+
+@pytest.mark.parametrize("form", [(), ("--markdown",), ("--json",)])
+def test_a_case_that_is_too_noisy_says_so(kerntune, tmp_path, form):
+    folder(tmp_path / "a", timed())
+    folder(tmp_path / "b", noisy(timed(times=(13_000.0,)), 0.031))
+    said = " ".join(kerntune("baselines", "diff", "a", "b", *form).out.split())
+    assert "can't be gated at 2.0 %: changes under 3.1 % can't be told" in said
+    folder(tmp_path / "b", noisy(timed(times=(13_000.0,)), 0.019))
+    assert "gated" not in kerntune("baselines", "diff", "a", "b", *form).out
 
 
 def test_an_added_launch_is_named():

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from commands.made import SOFTMAX, folder, metrics, static, timed
+from kerntune.baseline import Calibration
+from kerntune.check.call import Pending
 from kerntune.commands.stored import Pattern
 
 
@@ -34,6 +37,17 @@ def test_json_has_what_the_files_have(kerntune, tmp_path):
     assert row["launches"][0]["config"] == {"kwargs": {"BLOCK": 1024}, "num_warps": 8}
     assert row["environment"]["driver"] == "580.65"
     assert (store.folder / row["path"]).is_file()
+
+
+@pytest.mark.parametrize(("floor", "said"), [(0.05, True), (0.01, False)])
+def test_a_case_that_is_too_noisy_says_so(kerntune, tmp_path, floor, said):
+    found = Calibration(processes=4, blocks=12, floor=floor, bias=0.001, spread=0.002)
+    made = timed()
+    baseline = msgspec.structs.replace(made.baseline, calibration=found)
+    folder(tmp_path / "baselines", Pending(baseline, made.artifacts, True))
+    assert ("can't be gated at 2.0 %" in kerntune("baselines", "show").out) == said
+    (row,) = json.loads(kerntune("baselines", "show", "--json").out)["baselines"]
+    assert row["note"] == ("can't be gated at 2.0 %: changes under 5.0 % can't be told from none there" if said else "")
 
 
 @pytest.mark.parametrize(

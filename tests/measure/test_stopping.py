@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from kerntune.measure.stopping import (
     ENOUGH_SPREAD,
+    MAX_QUICK_SLOTS,
     MAX_SLOTS,
     MAX_WARM_UP,
     MIN_SLOTS,
     MIN_WARM_UP,
+    QUICK_SLOTS,
     enough,
+    quickly_enough,
+    quickly_warm,
     warm,
 )
 
@@ -105,3 +109,22 @@ def test_zeros_never_settle() -> None:
 @pytest.mark.parametrize("rule", [warm, enough])
 def test_nothing_taken_is_not_enough(rule: Callable[[Sequence[float]], bool]) -> None:
     assert not rule([])
+
+
+def test_a_quick_sample_is_short_whatever_the_noise() -> None:
+    assert len(taken(quickly_enough, steady(0.0005))) == QUICK_SLOTS
+    assert len(taken(quickly_enough, steady(0.2))) == MAX_QUICK_SLOTS
+    assert len(taken(quickly_warm, steady(0.2))) == MAX_QUICK_SLOTS
+    assert len(taken(quickly_warm, steady(0.0005))) == MIN_WARM_UP
+
+
+@given(times)
+def test_quick_rules_never_ask_for_more(seen: list[float]) -> None:
+    assert quickly_warm(seen) or not warm(seen)
+    assert quickly_enough(seen) or not enough(seen)
+
+
+@given(st.integers(0, 1000))
+def test_a_quick_median_is_near_enough_to_tell_drift(seed: int) -> None:
+    seen = taken(quickly_enough, steady(0.01, seed))
+    assert np.median(seen) == pytest.approx(10_000, rel=0.02)

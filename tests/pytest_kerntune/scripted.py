@@ -109,6 +109,9 @@ class Session:
     def hold_against(self, folder: Path, name: str) -> None:
         log(f"hold against {name}")
 
+    def anchor_at(self, folder: Path, name: str) -> None:
+        log(f"anchor {name} at {Path(folder).name}")
+
     def start(self) -> None:
         log("start")
 
@@ -117,6 +120,8 @@ class Session:
 
     def check(self, call: Call, progress: Any) -> Checked:
         log(f"check {call.nodeid} {call.name} scope={call.scope} tolerance={call.policy.tolerance}")
+        mapped = " ".join(f"{v.value}={o.value}" for v, o in call.policy.outcomes.items())
+        log(f"judged by {call.policy} {mapped}")
         for text in self.options["progress"]:
             progress(text)
         value = call.fn(*call.args, **call.kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable
 
@@ -114,6 +115,38 @@ def test_the_ini_file_may_say_so(repository):
     repository.run("--kerntune-update=all")
     repository.pytester.makeini("[pytest]\nkerntune_baselines_ref = base\n")
     repository.run().assert_outcomes(failed=1)
+
+
+# --kerntune-anchor
+
+
+@pytest.fixture
+def crept(repository):
+    """A step of 20 % that was accepted: the anchor and the tag ``base`` are of before."""
+    repository.run()
+    shutil.copytree(repository.path / "baselines", repository.path / "anchors")
+    repository.commit("base")
+    repository.kernels(64)
+    repository.run("--kerntune-update=all")
+    return repository
+
+
+def test_an_accepted_step_is_seen_by_the_anchor(crept):
+    result = crept.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["kerntune: anchor anchors", "REGRESSED *+20.0 % since the anchor of *5.0 % allowed*"])
+    crept.run("--kerntune-anchor=off").assert_outcomes(passed=1)
+    crept.run("--kerntune-anchor=base").assert_outcomes(failed=1)
+
+
+def test_a_change_cant_move_its_anchor_either(crept):
+    crept.commit("accepted")
+    shutil.rmtree(crept.path / "anchors")
+    shutil.copytree(crept.path / "baselines", crept.path / "anchors")
+    crept.run().assert_outcomes(passed=1)
+    result = crept.run("--kerntune-baselines-ref=accepted")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["REGRESSED *+20.0 % since the anchor of *"])
 
 
 # --kerntune-against

@@ -16,6 +16,7 @@ pytest_plugins = ["pytester"]
         ("floor='soon'", "marker autotune, floor: 'soon' is no time; *"),
         ("strict=1", "marker autotune, strict: 1 is neither True nor False"),
         ("missing='skip'", "marker autotune, missing: 'skip' is none of record, warn, fail"),
+        ("timer='sundial'", "marker autotune, timer: 'sundial' is none of auto, graph, events, profiler"),
         ("scope='all'", "marker autotune, scope: 'all' is none of kernels, op"),
         ("name=''", "marker autotune, name: '' is no name; *"),
         ("candidates=[{'BLOCK': 1}]", "marker autotune, candidates: * is no mapping from a kernel's name*"),

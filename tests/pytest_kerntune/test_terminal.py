@@ -27,7 +27,7 @@ def test_kept(autotune):
         [
             "*= kerntune =*",
             "case * config * time * baseline * change * verdict*",
-            "test_it.py::test_fast *add_kernel: BLOCK=1024 num_warps=8 * 10 µs * 12.4 µs * -19.4 % * IMPROVED",
+            "test_it.py::test_fast *add_kernel: BLOCK=1024 num_warps=8 * 10.0 µs * 12.4 µs * -19.4 % * IMPROVED",
             "test_it.py::test_kept * NEW (recorded)",
             "1 IMPROVED, 2 NEW",
             "1 baseline recorded; commit the folder*",
@@ -35,6 +35,23 @@ def test_kept(autotune):
             "1 case without a baseline; to record: pytest * --kerntune-update=new",
         ]
     )
+
+
+def test_what_a_passing_case_warns_of_is_shown(project):
+    """A test that fails or warns shows its message itself."""
+    project.file(
+        """
+def test_noisy(autotune):
+    autotune(kernel(warnings=("can't be gated at 2.0 %",)))
+
+def test_failing(autotune):
+    autotune(kernel("REGRESSED", warnings=("only in its message",)))
+"""
+    )
+    result = project.run("--kerntune-json=run.json")
+    result.stdout.fnmatch_lines(["*= kerntune =*", "test_it.py::test_noisy: can't be gated at 2.0 %"])
+    result.stdout.no_fnmatch_line("*only in its message*")
+    assert project.json()["results"][0]["warnings"] == ["can't be gated at 2.0 %"]
 
 
 def test_offered_command_replaces_the_update(project):

@@ -29,7 +29,10 @@ def test_wrong_option(project, one_test):
     result.stderr.no_fnmatch_line("*Traceback*")
 
 
-@pytest.mark.parametrize("key", ["tolerance", "floor", "scope", "missing", "update", "tune", "target"])
+@pytest.mark.parametrize(
+    "key",
+    ["tolerance", "floor", "scope", "missing", "update", "tune", "target", "anchor_tolerance", "metrics", "outcomes"],
+)
 def test_wrong_ini_key_is_named(project, one_test, key):
     project.file(one_test())
     project.pytester.makeini(f"[pytest]\nkerntune_{key} = -wrong-\n")

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import recording
 
+from kerntune.errors import MeasurementError
 from kerntune.worker.scatter import MAX_LOADS, MAX_PADS, PAD_BITS, Scatter
 
 
@@ -70,6 +71,19 @@ def test_layouts_differ() -> None:
     assert len({tuple(d.sizes) for d, _ in seen}) > 30
     assert len({len(d.loaded) for d, _ in seen}) > 1
     assert any(0 < len(d.held) < len(d.sizes) for d, _ in seen), "holes among what stays"
+
+
+def test_a_full_device_has_fewer_pads() -> None:
+    class Full(Device):
+        def allocate(self, nbytes: int) -> Pad:
+            if len(self.sizes) == 2:
+                raise MeasurementError("no room")
+            return super().allocate(nbytes)
+
+    for seed in range(20):
+        device = Full()
+        Scatter(device, random.Random(seed)).memory()  # type: ignore[arg-type]
+        assert len(device.sizes) <= 2
 
 
 def test_what_cannot_be_loaded_is_left_alone() -> None:

@@ -1,0 +1,48 @@
+"""The tensors among a call's arguments: what tells one case of a test from another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kerntune.backend.base import Backend
+from kerntune.baseline import Argument
+
+
+def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
+    """The layouts of the tensors among a call's arguments, in order; partial functions and modules included."""
+    out: list[Argument] = []
+
+    def walk(value: Any, depth: int = 0) -> None:
+        if backend.tensors.is_tensor(value):
+            out.append(
+                Argument(
+                    str(value.dtype).removeprefix("torch."),
+                    tuple(map(int, value.shape)),
+                    tuple(map(int, value.stride())),
+                )
+            )
+        elif type(value).__name__ == "dtype":
+            out.append(Argument(str(value).removeprefix("torch."), (), ()))
+        elif depth < MAX_DEPTH:
+            for child in _children(value):
+                walk(child, depth + 1)
+
+    walk(tree)
+    return tuple(out)
+
+
+MAX_DEPTH = 6
+"""Nesting of containers in which tensors are looked for."""
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return list(value)
+    if isinstance(value, dict):
+        return list(value.values())
+    if hasattr(value, "func") and hasattr(value, "args") and hasattr(value, "keywords"):
+        return [value.args, value.keywords]
+    if callable(getattr(value, "parameters", None)) and hasattr(value, "buffers"):
+        return [*value.parameters(), *value.buffers()]
+    base = getattr(value, "base", None)
+    return [base] if type(value).__name__ == "TensorDescriptor" else []
