@@ -17,7 +17,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,12 +118,14 @@ class Step:
     count: int
 
 
-def plan(record: Record, ready: list[Prepared], processes: int) -> list[Step]:
+def plan(
+    record: Record, ready: list[Prepared], processes: int, variants: Collection[str] = tuple(VARIANTS)
+) -> list[Step]:
     """What is missing: a few processes of everything before more of anything."""
     steps = []
     for before in range(0, processes, BATCH):
         for prepared in ready:
-            for variant in (v for v, side in VARIANTS.items() if side in prepared.sides):
+            for variant in (v for v in variants if VARIANTS[v] in prepared.sides):
                 have = max(before, record.count(prepared.case.name, variant))
                 count = min(before + BATCH, processes) - have
                 steps += [Step(prepared, variant, count)] if count > 0 else []
@@ -194,6 +196,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--processes", type=int, default=24)
     parser.add_argument("--cases", default="")
+    parser.add_argument("--variants", default=",".join(VARIANTS))
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--planted", type=Path)
     args = parser.parse_args()
@@ -209,9 +212,9 @@ def main() -> None:
         modules = {v: variant_module(v, Path(folder)) for v in EDITS}
         ready = prepared_cases(backend, modules, [c for c in CASES if c.name in names], record)
         for prepared in ready:
-            if prepared.case.plant and time.monotonic() < until:
+            if prepared.case.plant and "slow" in args.variants and time.monotonic() < until:
                 plant(record, prepared)
-        run(record, plan(record, ready, args.processes), backend, until)
+        run(record, plan(record, ready, args.processes, args.variants.split(",")), backend, until)
 
 
 def prepared_cases(backend: Backend, modules: Any, cases: list[Case], record: Record) -> list[Prepared]:

@@ -78,9 +78,7 @@ def backend() -> Iterator[FakeBackend]:
 
 
 @pytest.fixture(params=["steps", "programs"])
-def prepared(
-    benchmarks: None, backend: FakeBackend, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Any]:
+def prepared(benchmarks: None, backend: FakeBackend, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
     from verdict_bench import prepare
     from verdict_kernels import EDITS, Case, variant_module
 
