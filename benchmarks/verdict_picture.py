@@ -56,9 +56,10 @@ def paired(rows: Sequence[dict[str, Any]]) -> list[Dot]:
 
 
 def stored(same: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[Dot]:
-    """One dot a process: its median of event-timed launches against that of the next process, as stored."""
-    before = [median(r["a_event"]) for r in same]
-    return [Dot(100 * (median(r["b_event"]) / before[(i + 1) % len(before)] - 1)) for i, r in enumerate(rows)]
+    """A dot for each process that timed today's side alone: its median against that of another, as stored."""
+    before = [median(r["a_event"]) for r in same if "a_event" in r]
+    today = [median(r["b_event"]) for r in rows if "b_event" in r]
+    return [Dot(100 * (x / before[i % len(before)] - 1)) for i, x in enumerate(today)]
 
 
 class Axis:

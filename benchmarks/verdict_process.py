@@ -25,7 +25,8 @@ from kerntune.recording import Launch, Recording, Stored
 from kerntune.worker.messages import PairRequest, receive
 from kerntune.worker.serve import run_pair
 
-WARM_UP_LAUNCHES = 5
+WARM_UP_S = 0.01
+"""Of plain launches."""
 
 
 def slowed(recording: Recording, amount: int, plant: str) -> Recording:
@@ -63,25 +64,27 @@ class Bench:
         found = run_pair(self._gpu, msgspec.structs.replace(self._request, b=b, blocks=blocks, seed=seed))
         return found.a_ns, found.b_ns
 
-    def plain(self, launches: int) -> dict[str, list[float]]:
-        """Single executions of both sides, each alone: between two events after a flush of the L2 cache, as Triton's
-        ``do_bench`` times them (``a_event``, ``b_event``), and by the host's clock until the device is idle, as a
-        benchmark of a Python function does (``a_host``, ``b_host``)."""
-        out: dict[str, list[float]] = {}
-        for name, program in zip("ab", self._programs(), strict=True):
-            for _ in range(WARM_UP_LAUNCHES):
-                program.enqueue()
-            out[f"{name}_event"] = self._by_events(program, launches)
-            out[f"{name}_host"] = self._by_clock(program, launches)
-        return out
+    def plain(self, side: str, launches: int) -> dict[str, list[float]]:
+        """Single executions of side ``a`` or ``b``, each alone: between two events after a flush of the L2 cache, as
+        Triton's ``do_bench`` times them (``a_event``), and by the host's clock until the device is idle, as a benchmark
+        of a Python function does (``a_host``)."""
+        program = self._program(side)
+        until = time.perf_counter() + WARM_UP_S
+        while time.perf_counter() < until:
+            program.enqueue()
+            self._gpu.synchronize()
+        return {
+            f"{side}_event": self._by_events(program, launches),
+            f"{side}_host": self._by_clock(program, launches),
+        }
 
-    def _programs(self) -> list[Program]:
+    def _program(self, side: str) -> Program:
         request, gpu = self._request, self._gpu
         contents = [x.content.sha256 if isinstance(x.content, Stored) else "" for x in request.storages]
         stored = [request.artifacts.get(sha) for sha in contents]
         sources = [make_source(gpu, x, data) for x, data in zip(request.storages, stored, strict=True)]
         memory = Memory(gpu, request.storages, sources)
-        return [Program(Loader(gpu), x, memory, request.artifacts) for x in (request.a, request.b)]
+        return Program(Loader(gpu), request.a if side == "a" else request.b, memory, request.artifacts)
 
     def _by_events(self, program: Program, launches: int) -> list[float]:
         gpu, pairs = self._gpu, []
@@ -112,7 +115,8 @@ class Bench:
         start = time.perf_counter()
         a, b = self.pair(command["blocks"], command["seed"], command.get("amount"), command.get("plant", ""))
         paired = time.perf_counter()
-        plain = self.plain(command["plain"]) if command.get("plain") else {}
+        side = "ab"[command["seed"] % 2]  # one a process: the second would find the device as the first left it
+        plain = self.plain(side, command["plain"]) if command.get("plain") else {}
         seconds = [round(paired - start, 3), round(time.perf_counter() - paired, 3)]
         return {"a": a, "b": b, "plain": plain, "seconds": seconds}
 

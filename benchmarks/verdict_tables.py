@@ -123,10 +123,15 @@ def spread(name: str, case: dict[str, Any]) -> Spread:
         blocks_12=_rounded(stdev([point(r, BLOCKS) for r in rows])),
         blocks_36=_rounded(stdev([point(r, len(r["a"])) for r in rows])),
         required=next(limit for longer, limit in REQUIRED_SD if ns > longer),
-        do_bench_median=_scatter([median(r["a_event"]) for r in rows]),
-        host_mean=_scatter([mean(r["a_host"]) for r in rows]),
+        do_bench_median=_scatter([median(x) for x in plain(rows, "event")]),
+        host_mean=_scatter([mean(x) for x in plain(rows, "host")]),
         twin=_rounded(mean(point(r, len(r["a"])) for r in case["variants"]["twin"])),
     )
+
+
+def plain(rows: Sequence[dict[str, Any]], timer: str) -> list[list[float]]:
+    """Each process's plain launches, of whichever side: here both run the same."""
+    return [r[f"{side}_{timer}"] for side in "ab" for r in of_side(side, rows)]
 
 
 def _scatter(values: Sequence[float]) -> float:
@@ -162,13 +167,18 @@ def drawn(rng: np.random.Generator, rows: Sequence[dict[str, Any]], count: int) 
 
 def others(rng: np.random.Generator, case: dict[str, Any], variant: str, decisions: int) -> dict[str, Counter[str]]:
     """Verdicts of the others' rules: one process's launches, as stored, against another's."""
-    same, rows = case["variants"]["same"], case["variants"][variant]
+    same, rows = of_side("a", case["variants"]["same"]), of_side("b", case["variants"][variant])
     found = {rule.name: Counter[str]() for rule in RULES}
     for _ in range(decisions):
-        stored, today = rng.choice(len(same)), rng.choice(len(rows))
+        stored, today = same[rng.choice(len(same))], rows[rng.choice(len(rows))]
         for rule in RULES:
-            found[rule.name][rule.of(same[stored], rows[today])] += 1
+            found[rule.name][rule.of(stored, today)] += 1
     return found
+
+
+def of_side(side: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The processes whose plain launches are of this side: each times one."""
+    return [r for r in rows if f"{side}_event" in r]
 
 
 def row(
