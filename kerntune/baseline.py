@@ -20,6 +20,7 @@ from kerntune.measure.base import Sample
 from kerntune.recording import Recording, Stored
 from kerntune.result import CaseId
 from kerntune.static.launches import LaunchStatic
+from kerntune.stats import Estimate
 
 TIME_SCHEMA = "kerntune.time/1"
 STATIC_SCHEMA = "kerntune.static/1"
@@ -53,6 +54,14 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Throttle reasons (NVML's bits, in hexadecimal) that were seen meanwhile."""
 
 
+class SinceAnchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the comparison with an anchor showed when a baseline was recorded: how much longer (0.01: 1 %) the recorded
+    work took than that of ``anchor`` (:func:`work_id`). Two works that stay the same needn't be compared twice."""
+
+    anchor: str
+    change: Estimate
+
+
 class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case's time on one kind of device, and the recording that took it."""
 
@@ -67,6 +76,7 @@ class TimeBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sample: Sample
     static: tuple[LaunchStatic, ...]
     calibration: Union[Calibration, None] = None
+    since: Union[SinceAnchor, None] = None
 
 
 class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,6 +111,11 @@ def inputs_of(recording: Recording) -> tuple[Argument, ...]:
 def fingerprint_of(arguments: Iterable[Argument]) -> str:
     """16 hex digits over shapes, dtypes and strides: cases with another fingerprint are other cases."""
     return hashlib.sha256(msgspec.json.encode(tuple(arguments))).hexdigest()[:16]
+
+
+def work_id(recording: Recording) -> str:
+    """16 hex digits over all of a recording."""
+    return hashlib.sha256(msgspec.json.encode(recording)).hexdigest()[:16]
 
 
 def now() -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kerntune.backend.base import Gpu
-from kerntune.baseline import TimeBaseline
+from kerntune.baseline import TimeBaseline, work_id
 from kerntune.capture import Capture
 from kerntune.check.attribute import at_configs, attribute, steps_between
 from kerntune.check.call import Call
 from kerntune.check.replayer import Artifacts, Replayer
-from kerntune.check.rungs import IDENTITY, RECOMPILED, REPLAY, STORED, Standing, stand, stored_change
+from kerntune.check.rungs import IDENTITY, RECOMPILED, REMEMBERED, REPLAY, STORED, Standing, stand, stored_change
 from kerntune.errors import ReplayError
 from kerntune.judge import Evidence, decide, drift_limit, settled
 from kerntune.measure.base import Sample
@@ -41,8 +41,20 @@ class Comparison:
 
     @property
     def change(self) -> Estimate | None:
-        """The replay's estimate, if there was one."""
-        return self.standing.replay.change if self.standing.replay else None
+        """The replay's estimate, if there was one, today or when the baseline was recorded."""
+        return self.evidence.replay
+
+    def remembered(self, anchor: TimeBaseline, policy: Policy) -> Comparison | None:
+        """The comparison with ``anchor`` from when the baseline was recorded, if both are still the same work.
+
+        Only what clears the case (by today's policy): what fails it is measured anew.
+        """
+        known = self.baseline.since
+        if self.standing.rung != IDENTITY or known is None or known.anchor != work_id(anchor.recording):
+            return None
+        evidence = replace(self.evidence, identical=False, replay=known.change, drift=None)
+        found = Comparison(anchor, Standing(REMEMBERED), evidence, policy)
+        return found if found.verdict in (Verdict.PASS, Verdict.IMPROVED) else None
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,24 @@ from dataclasses import dataclass
 import msgspec
 
 from kerntune.backend.base import Backend
-from kerntune.baseline import TIME_SCHEMA, Argument, Calibration, TimeBaseline, fingerprint_of, now
+from kerntune.baseline import (
+    TIME_SCHEMA,
+    Argument,
+    Calibration,
+    SinceAnchor,
+    TimeBaseline,
+    fingerprint_of,
+    now,
+    work_id,
+)
 from kerntune.calibration import calibrate
 from kerntune.check.call import Call, Pending, Settings
+from kerntune.check.judgement import Judgement
 from kerntune.check.replayer import Replayer
 from kerntune.check.results import should_write
 from kerntune.errors import KerntuneError
 from kerntune.measure.base import Sample
 from kerntune.plan import describe
-from kerntune.policy import Verdict
 from kerntune.recorder import Recorded
 from kerntune.recording import Recording, same_work
 from kerntune.static.launches import LaunchStatic
@@ -38,15 +47,17 @@ class Keeper:
     progress: Callable[[str], None]
 
     def pending(
-        self, verdict: Verdict, sample: Sample, static: tuple[LaunchStatic, ...], before: TimeBaseline | None
+        self, judgement: Judgement, sample: Sample, static: tuple[LaunchStatic, ...], before: TimeBaseline | None
     ) -> Pending:
         """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
+        verdict = judgement.verdict
         outcome, missing = self.call.policy.outcome(verdict), self.call.policy.missing.value
         write = should_write(verdict, self.settings.update, outcome, missing) and not self.settings.read_only
         recording = self.recorded.recording
         storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
         recording = msgspec.structs.replace(recording, storages=storages)
         found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
+        found = msgspec.structs.replace(found, since=since_of(judgement))
         return Pending(found, {**self.recorded.artifacts, **contents}, write)
 
     def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
@@ -83,3 +94,11 @@ class Keeper:
             static=static,
             calibration=calibration,
         )
+
+
+def since_of(judgement: Judgement) -> SinceAnchor | None:
+    """What the next run needn't find out again about the anchor."""
+    since = judgement.since
+    if since is None or since.change is None:
+        return None
+    return SinceAnchor(work_id(since.baseline.recording), since.change)

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from kerntune import compat
-from kerntune.backend.standin.launches import Unlaunched
 
 
 @contextlib.contextmanager
 def watched() -> Iterator[list[str]]:
     """The names of kernels that are launched like that meanwhile, in order, each once. They launch as they would."""
+    from kerntune.backend.standin.launches import Unlaunched  # loads Triton, which commands that only look don't need
+
     seen: list[str] = []
     with contextlib.ExitStack() as stack:
         for kind in (compat.compiled_kernel(), Unlaunched):

@@ -20,6 +20,9 @@ from kerntune.stats import Estimate, median
 IDENTITY, REPLAY, RECOMPILED, STORED = "identity", "paired replay", "recompiled TTIR", "stored sample"
 """The rungs, best first: the same work needs no comparison; the last can say PASS or INCONCLUSIVE only."""
 
+REMEMBERED = "compared when recorded"
+"""Of an anchor's comparison alone: both works are those of the baseline's own recording."""
+
 UNREPLAYABLE = (ReplayError, OutOfResourcesError, MeasurementError)
 """What the next rung is for. A damaged file is not: it is to be mended."""
 

@@ -138,18 +138,21 @@ class TimedCheck:
         grown = exceeded(baseline.static, static, policy.metrics.static) if baseline is not None else ()
         judgement = judged(policy, len(self.recorded.recording.launches), found, since, grown)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
-        pending = self.keeper.pending(judgement.verdict, sample, static, baseline)
+        pending = self.keeper.pending(judgement, sample, static, baseline)
         result = self._result(judgement, sample, static, parts, pending)
         return Checked(value, (result,), (pending,), self.store)
 
     def _since(self, found: Comparison | None, sample: Sample) -> Comparison | None:
-        """The comparison with the anchor; that with the baseline serves where both did the same work."""
+        """The comparison with the anchor. Where both did the same work, that with the baseline serves; where nothing is
+        new, that of when the baseline was recorded."""
         policy = self.call.policy.since_anchor()
         anchor = self._read(self.anchor) if self.anchor is not None and policy.metrics.time else None
         if anchor is None or self.anchor is None:
             return None
         if found is not None and same_work(anchor.recording, found.baseline.recording):
             return replace(found, baseline=anchor, policy=policy)
+        if found is not None and (known := found.remembered(anchor, policy)) is not None:
+            return known
         since = self.comparer.against(anchor, self.anchor.readable(self.gpu.spec.target), sample, policy)
         # another number of launches was accepted when the baseline was recorded
         return replace(since, evidence=replace(since.evidence, expected=since.evidence.launched))
@@ -168,7 +171,7 @@ class TimedCheck:
         baseline = found.baseline if found is not None else None
         standing = found.standing if found is not None else Standing("")
         before, after = times(baseline, sample, standing.replay)
-        since = since_of(judgement.since)
+        since = reported(judgement.since)
         said = [*judgement.grown, *([shares_text(parts)] if parts else []), *filter(None, [since_text(since)])]
         reasons = reasons_of(baseline, self.recorded.recording, self.gpu.environment(), standing, call.scope, sample)
         remark = self.yard.remark(self.gpu.spec, call.case, self.fingerprint)
@@ -209,7 +212,7 @@ class TimedCheck:
         )
 
 
-def since_of(found: Comparison | None) -> Since | None:
+def reported(found: Comparison | None) -> Since | None:
     """The comparison with the anchor, for reports."""
     if found is None:
         return None

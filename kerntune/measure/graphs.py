@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kerntune.launch import Program
 from kerntune.measure.base import Reading, TimingProtocol
+from kerntune.measure.hold import flushes_before
 
 TARGET_LAUNCHES = 200
 """Launches in one graph: enough that the graph's own start (a few us) is a small and equal part of both sides."""
@@ -34,12 +35,17 @@ class GraphSlot:
                 program.enqueue(i % replicas)
 
         self._graph = program.gpu.graph(work)
+        self._graph.replay()
+        self._flushes = flushes_before(program.gpu, self._graph.replay)
 
     def enqueue(self) -> Reading:
-        """Restore every copy, then replay between two events."""
+        """Restore every copy, then replay between two events. The device is kept busy meanwhile: on an idle one, the
+        first event would wait some ten microseconds for the graph, another time in every slot."""
         gpu = self._program.gpu
         for replica in range(self.protocol.replicas):
             self._program.restore(replica)
+        for _ in range(self._flushes):
+            gpu.flush_l2()
         start = gpu.event()
         self._graph.replay()
         end = gpu.event()

@@ -64,7 +64,7 @@ def kernels_of(work: Callable[[], None]) -> list[tuple[str, float]]:
 
     if not torch.cuda.is_available():
         raise MeasurementError("the profiler's timestamps need torch and a CUDA device; use another timer")
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:
         work()
     events = [e for e in found.events() or () if e.device_type == DeviceType.CUDA]
     events.sort(key=lambda e: e.time_range.start)

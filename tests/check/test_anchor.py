@@ -130,6 +130,47 @@ def test_the_same_work_as_the_anchors_is_not_replayed(project: Project, anchor: 
     assert "anchor" not in result.message
 
 
+def count(project: Project, number: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[int, CaseResult]:
+    """How many replays a case that nobody changed costs, and its result."""
+    policy = options.pop("policy", None)
+    with project.run(*RULES, **options) as run:
+        asked = replays(run, monkeypatch)
+        result = run.judge(step(number), torch.randn(N, device="cuda"), policy=policy)
+        return len(asked), result
+
+
+def test_what_was_compared_when_it_was_recorded_is_not_compared_again(
+    project: Project, anchor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = judged(project, 4, anchor=anchor, update=Update.ALL)
+    asked, result = count(project, 4, monkeypatch, anchor=anchor)
+    assert (asked, result.verdict, result.rung) == (0, Verdict.PASS, "identity")
+    assert result.since is not None
+    assert recorded.since is not None
+    assert (result.since.rung, result.since.change) == ("compared when recorded", recorded.since.change)
+    judged(project, 4, anchor=anchor, update=Update.ALL)
+    assert count(project, 4, monkeypatch, anchor=anchor)[0] == 0, "a refresh without a change keeps it"
+
+
+def test_it_is_compared_again_where_anything_is_new(
+    project: Project, anchor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged(project, 4, anchor=anchor, update=Update.ALL)
+    strict = Policy(anchor_tolerance=0.03)
+    asked, result = count(project, 4, monkeypatch, anchor=anchor, policy=strict)
+    assert (asked > 0, result.verdict) == (True, Verdict.REGRESSED), "what fails a case is measured today"
+    asked, result = count(project, 5, monkeypatch, anchor=anchor)
+    assert (asked > 0, result.since and result.since.rung) == (True, "paired replay"), "other code"
+    kept = project.root / "kept"
+    project.baselines.rename(kept)
+    judged(project, 2)
+    moved(project)
+    project.baselines.rename(project.root / "unused")
+    kept.rename(project.baselines)
+    asked, result = count(project, 4, monkeypatch, anchor=anchor)
+    assert (asked > 0, result.since and result.since.rung) == (True, "paired replay"), "another anchor"
+
+
 def test_a_slowdown_that_the_baseline_shows_needs_no_anchor(project: Project, anchor: Path) -> None:
     result = judged(project, 3, anchor=anchor)
     assert result.verdict is Verdict.REGRESSED

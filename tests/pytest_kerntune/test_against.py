@@ -149,6 +149,23 @@ def test_a_change_cant_move_its_anchor_either(crept):
     result.stdout.fnmatch_lines(["REGRESSED *+20.0 % since the anchor of *"])
 
 
+def test_an_equal_base_is_not_all_that_counts(crept):
+    """The base's own run asks no anchor; the head's does."""
+    crept.commit("accepted")
+    result = crept.run("--kerntune-against=accepted", "--kerntune-json=run.json")
+    result.assert_outcomes(failed=1)
+    (found,) = crept.json()["results"]
+    assert (found["rung"], found["since"]["verdict"]) == ("identity", "REGRESSED")
+
+
+def test_workers_share_one_anchor(crept):
+    pytest.importorskip("xdist")
+    (crept.path / "anchors").rename(crept.path / "elsewhere")
+    result = crept.run("--kerntune-anchor=base", "-n", "2")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*kerntune: anchor base", "REGRESSED *since the anchor of *"])
+
+
 # --kerntune-against
 
 
