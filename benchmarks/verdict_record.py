@@ -42,7 +42,7 @@ CORRECTIONS = 2
 VARIANTS = {"same": "base", "twin": "twin", "slow_3": "slowed", "slow_1_5": "slowed"}
 """What stands beside the base form."""
 
-TRUE_PROCESSES, TRUE_BLOCKS = 6, 48
+TRUE_PROCESSES, TRUE_BLOCKS = 6, 36
 BATCH = 12
 PLAIN = 40
 
