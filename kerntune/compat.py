@@ -64,6 +64,15 @@ def gpu_target(backend: str, arch: int | str, warp_size: int) -> Any:
     return GPUTarget(backend, arch, warp_size)
 
 
+SURROUNDING_OPTIONS = ("ptx_options", "enable_fp_fusion")
+"""Compile options whose default environment variables set: ``PTXAS_OPTIONS``, ``TRITON_DEFAULT_FP_FUSION``."""
+
+
+def default_options(target: Any) -> dict[str, Any]:
+    """The options of a compilation of which nothing was said, here and now."""
+    return dict(vars(make_backend(target).parse_options({})))
+
+
 @lru_cache(maxsize=8)
 def compiled_kernel() -> Any:
     """The class of what ``kernel.warmup(...)`` gives."""

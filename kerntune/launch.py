@@ -42,7 +42,11 @@ class Loader:
 
 
 class Program:
-    """A recording bound to memory: ``enqueue(r)`` runs all its launches on copy ``r``."""
+    """A recording bound to memory: ``enqueue(r)`` runs all its launches on copy ``r``.
+
+    ``cycle`` is how many whole copies there are (None: as many as are asked for); from there on ``r`` has copies of its
+    own only of what the launches change and depend on, and takes the others in turn.
+    """
 
     def __init__(self, loader: Loader, recording: Recording, memory: Memory, artifacts: Artifacts) -> None:
         self.gpu = loader.gpu
@@ -52,6 +56,7 @@ class Program:
         self.written = written_storages(recording)
         self.in_place = in_place_storages(recording)
         memory.will_write(self.written)
+        self.cycle: int | None = None
         self._scratch: list[Buffer] = []
         self._calls: dict[int, list[Callable[[], None]]] = {}
 
@@ -87,7 +92,9 @@ class Program:
     def _address(self, param: Param, replica: int) -> int | None:
         if param.view is not None:
             view = self.recording.views[param.view]
-            return self.memory.buffer(replica, view.storage).address + view.offset_bytes
+            own = self.cycle is None or view.storage in self.in_place
+            copy = replica if own else replica % (self.cycle or 1)
+            return self.memory.buffer(copy, view.storage).address + view.offset_bytes
         return 0 if param.type.startswith("*") else None
 
     def _scratch_address(self, nbytes: int) -> int:

@@ -30,6 +30,23 @@ def recompiled(farm: Farm, recording: Recording, artifacts: Artifacts) -> tuple[
     return msgspec.structs.replace(recording, binaries=tuple(b for b, _ in made)), data
 
 
+def under_todays_flags(before: Recording, now: Recording) -> Recording:
+    """``before`` with the options that environment variables set as they are today, so that it is recompiled so.
+
+    What ``now``'s launches were told otherwise than today's environment says is their caller's doing, and stays.
+    """
+    target = now.target
+    defaults = compat.default_options(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
+    binaries = list(before.binaries)
+    for old, new in zip(before.launches, now.launches, strict=False):
+        options = now.binary_of(new).options
+        todays = {n: options[n] for n in compat.SURROUNDING_OPTIONS if n in options and options[n] == defaults.get(n)}
+        if old.kernel == new.kernel:
+            binary = before.binary_of(old)
+            binaries[old.binary] = msgspec.structs.replace(binary, options={**binary.options, **todays})
+    return msgspec.structs.replace(before, binaries=tuple(binaries))
+
+
 def _recompiled(farm: Farm, recording: Recording, binary: Binary, artifacts: Artifacts) -> tuple[Binary, bytes]:
     if binary.ttir_sha256 not in artifacts:
         raise ReplayError(f"kernel {binary.symbol}: its TTIR {binary.ttir_sha256[:12]} is not stored here")

@@ -188,7 +188,11 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 def same_work(a: Recording, b: Recording) -> bool:
-    """Whether two recordings run the same code on the same grids, scalars and layouts in the same order."""
+    """Whether two recordings run the same code on the same grids, scalars and layouts in the same order.
+
+    The same code has the same identity and the same machine code: settings that only the assembler sees
+    (``DISABLE_PTXAS_OPT``) are in no option.
+    """
     return [_work(a, x) for x in a.launches] == [_work(b, x) for x in b.launches]
 
 
@@ -234,7 +238,7 @@ def _work(recording: Recording, launch: Launch) -> tuple[object, ...]:
         )
         for p in launch.params
     ]
-    return binary.code, flags, launch.grid, params
+    return (binary.code, binary.text), flags, launch.grid, params
 
 
 def _layout(view: View) -> tuple[object, ...]:

@@ -62,9 +62,15 @@ class Pairing:
             times.append(self._slots[0].enqueue()() + self._slots[1].enqueue()())
 
     def run(self, blocks: int, level: float) -> Pair:
-        """Add blocks in random ABBA or BAAB order; the estimate is over all blocks so far."""
-        for _ in range(blocks):
-            order = (0, 1, 1, 0) if self._random.random() < 0.5 else (1, 0, 0, 1)
+        """Add blocks, as many in ABBA as in BAAB order; the estimate is over all blocks so far.
+
+        Of each two blocks chance decides which order comes first. What the first slot after a wait has of its own, one
+        side would else get more often: with 36 coins by a sixth of it, which is more than all other noise.
+        """
+        first = False
+        for index in range(blocks):
+            first = self._random.random() < 0.5 if index % 2 == 0 else not first
+            order = (0, 1, 1, 0) if first else (1, 0, 0, 1)
             readings = [(side, self._slots[side].enqueue()) for side in order]
             times: tuple[list[float], list[float]] = ([], [])
             for side, reading in readings:

@@ -10,8 +10,9 @@ from fake_runs import active, recorded, scale, scale_kernel
 
 from kerntune.errors import ReplayError
 from kerntune.farm.farm import Farm
-from kerntune.recompile import recompiled
+from kerntune.recompile import recompiled, under_todays_flags
 from kerntune.recorder import Recorded
+from kerntune.recording import same_work
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +46,30 @@ def test_what_another_version_wrote_is_described_as_todays(farm: Farm, stored: R
     (new,) = again.binaries
     assert (new.triton, new.assembler, new.unreplayable) == (old.triton, old.assembler, "")
     assert new.text == old.text
+
+
+def test_flags_of_the_environment_are_todays(farm: Farm, stored: Recorded) -> None:
+    """Code that was compiled under other flags than today's is recompiled under today's: it is then today's code."""
+    (now,) = stored.recording.binaries
+    then = msgspec.structs.replace(now, code="old", options={**now.options, "ptx_options": "--opt-level 0"})
+    before = msgspec.structs.replace(stored.recording, binaries=(then,))
+    under = under_todays_flags(before, stored.recording)
+    assert under.binaries[0].options == now.options
+    again, _ = recompiled(farm, under, stored.artifacts)
+    assert same_work(again, stored.recording)
+
+    kept, _ = recompiled(farm, before, stored.artifacts)
+    assert kept.binaries[0].text != now.text, "--opt-level 0 is passed on"
+
+
+def test_flags_that_a_caller_gives_stay(stored: Recorded) -> None:
+    """What today's launch says itself is no environment's doing: the baseline keeps what its launch said."""
+    (old,) = stored.recording.binaries
+    said = msgspec.structs.replace(
+        old, options={**old.options, "enable_fp_fusion": not old.options["enable_fp_fusion"]}
+    )
+    now = msgspec.structs.replace(stored.recording, binaries=(said,))
+    assert under_todays_flags(stored.recording, now) == stored.recording
 
 
 def test_a_missing_ttir_is_named(farm: Farm, stored: Recorded) -> None:

@@ -58,6 +58,7 @@ def with_view(**changes: Any) -> Recording:
     ("other", "what"),
     [
         (with_binary(code="other"), "code"),
+        (with_binary(text="other"), "code"),
         (with_binary(num_warps=8), "shared memory and launch flags"),
         (with_binary(num_ctas=2), "shared memory and launch flags"),
         (with_binary(shared=1024), "shared memory and launch flags"),
@@ -85,7 +86,7 @@ def test_a_change_is_found_and_named(other: Recording, what: str) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        with_binary(sha256="other", ttir_sha256="other", text="other"),
+        with_binary(sha256="other", ttir_sha256="other"),
         with_binary(symbol="add_kernel_2", triton="3.8.0", assembler="12.8"),
         with_binary(constexprs={"BLOCK": "256"}, options={}),
         with_launch(kernel="renamed", source="edited", config=Config({"BLOCK": 256})),

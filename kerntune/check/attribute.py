@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from kerntune import compat
 from kerntune.capture import Candidate, Capture
 from kerntune.errors import KerntuneError, ReplayError
 from kerntune.recorder import Recorded, keep, make_launch
-from kerntune.recording import Launch, Recording, same_work
+from kerntune.recording import Binary, Launch, Recording, same_work
 from kerntune.result import Attribution, Share
 
 Measure = Callable[[Recording, Recording], float]
@@ -95,11 +96,21 @@ def _compiler(before: Recording, again: Callable[[], Recording], now: Recording)
         middle = again()
     except KerntuneError as exc:
         return Share(None, f"not measured: {exc}"), before
-    return Step(before, middle, why), middle
+    step = Step(before, middle, why)
+    return (step if then != today or step.nothing else replace(step, why=f"{why}, {OTHER_SETTINGS}")), middle
+
+
+OTHER_SETTINGS = "other machine code of the same TTIR: other settings of the compiler in the environment"
 
 
 def _compilers(recording: Recording) -> list[str]:
-    return sorted({f"Triton {b.triton}, assembler {b.assembler}" for b in recording.binaries})
+    return sorted({f"Triton {b.triton}, assembler {b.assembler}{_flags(b)}" for b in recording.binaries})
+
+
+def _flags(binary: Binary) -> str:
+    """What the environment may have told the compiler, where it isn't what Triton does by itself."""
+    said = {n: binary.options.get(n) for n in compat.SURROUNDING_OPTIONS}
+    return "".join(f", {n}={v}" for n, v in said.items() if v not in (None, True))
 
 
 def _sources(recording: Recording) -> list[str]:

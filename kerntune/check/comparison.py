@@ -18,7 +18,7 @@ from kerntune.judge import Evidence, decide, drift_limit, settled
 from kerntune.measure.base import Sample
 from kerntune.policy import Policy, Verdict
 from kerntune.processes import PROCESS_BIAS, Replay
-from kerntune.recompile import recompiled
+from kerntune.recompile import recompiled, under_todays_flags
 from kerntune.recorder import Recorded
 from kerntune.recording import Recording, same_work
 from kerntune.result import Attribution, Share
@@ -139,7 +139,8 @@ class Comparer:
         def again() -> Recording:
             if standing.rung == RECOMPILED:
                 raise ReplayError("the baseline's binary can't be run: " + "; ".join(standing.why_not))
-            recording, binaries = recompiled(self.capture.compiler.farm, baseline.recording, artifacts)
+            then = under_todays_flags(baseline.recording, now)
+            recording, binaries = recompiled(self.capture.compiler.farm, then, artifacts)
             made.update(binaries)
             return recording
 

@@ -6,9 +6,12 @@ together exceed the L2 cache, so each execution finds it cold, as a flush would 
 
 from __future__ import annotations
 
+import math
+
 from kerntune.launch import Program
 from kerntune.measure.base import Reading, TimingProtocol
 from kerntune.measure.hold import flushes_before
+from kerntune.memory import MEMORY_SHARE
 
 TARGET_LAUNCHES = 200
 """Launches in one graph: enough that the graph's own start (a few us) is a small and equal part of both sides."""
@@ -17,22 +20,33 @@ TARGET_NS = 2e6
 """A graph need not last longer than this; longer kernels are unrolled less often."""
 
 
+IN_PLACE_BYTES = 1 << 30
+"""Copies of what is restored before each slot hold at most this much: on an H200, restoring it takes half a
+millisecond. A graph of two launches only would be read off event timers that resolve half a microsecond."""
+
+
 class GraphSlot:
-    """A graph of ``runs`` executions that visit the copies in turn; the slot's time is its duration over ``runs``."""
+    """A graph of ``runs`` executions that visit the copies in turn; the slot's time is its duration over ``runs``.
+
+    What launches change and depend on has a copy for each execution, because restores can't be inside the graph.
+    """
 
     def __init__(self, program: Program, replicas: int, runs: int) -> None:
         self._program = program
         self.protocol = TimingProtocol("graph", runs, replicas)
-        program.memory.ensure(replicas)
-        for replica in range(replicas):
-            program.enqueue(replica)
+        program.cycle = replicas
+        self._restored = range(runs if program.in_place else 0)
+        visits = range(runs if program.in_place else replicas)
+        program.memory.ensure(len(visits))
+        for visit in visits:
+            program.enqueue(visit)
         program.gpu.synchronize()
 
         def work() -> (
             None
         ):  # without self: a graph keeps its work, and device memory can't wait for a cycle's collection
             for i in range(runs):
-                program.enqueue(i % replicas)
+                program.enqueue(i % len(visits))
 
         self._graph = program.gpu.graph(work)
         self._graph.replay()
@@ -42,8 +56,8 @@ class GraphSlot:
         """Restore every copy, then replay between two events. The device is kept busy meanwhile: on an idle one, the
         first event would wait some ten microseconds for the graph, another time in every slot."""
         gpu = self._program.gpu
-        for replica in range(self.protocol.replicas):
-            self._program.restore(replica)
+        for copy in self._restored:
+            self._program.restore(copy)
         for _ in range(self._flushes):
             gpu.flush_l2()
         start = gpu.event()
@@ -52,12 +66,15 @@ class GraphSlot:
         return lambda: gpu.elapsed_ns(start, end) / self.protocol.runs_per_slot
 
 
-def unrolled_runs(replicas: int, launches: int, estimate_ns: float, in_place: bool) -> int:
-    """How many executions go into one graph: a multiple of ``replicas``, so that all copies weigh the same.
-
-    What depends on its own earlier output runs once per copy, because restores can't be inside the graph.
-    """
-    if in_place:
-        return replicas
+def unrolled_runs(replicas: int, launches: int, estimate_ns: float, most: float = math.inf) -> int:
+    """How many executions go into one graph: a multiple of ``replicas``, so that all copies weigh the same; no more
+    than ``most``, but once per copy in any case."""
     wanted = min(TARGET_LAUNCHES / max(launches, 1), TARGET_NS / max(estimate_ns, 1.0))
-    return max(1, round(wanted / replicas)) * replicas
+    return max(1, min(round(wanted / replicas), int(min(most, wanted + replicas) // replicas))) * replicas
+
+
+def most_in_place(program: Program) -> float:
+    """How many executions can have copies of their own of what is restored."""
+    nbytes = sum(program.memory.storages[i].nbytes for i in program.in_place)
+    room = min(IN_PLACE_BYTES, program.gpu.free_bytes() * MEMORY_SHARE)
+    return room / nbytes if nbytes else math.inf

@@ -6,7 +6,7 @@ from kerntune.errors import BackendError, MeasurementError, UsageError
 from kerntune.launch import Program
 from kerntune.measure.base import Sample, Slot
 from kerntune.measure.events import EventSlot
-from kerntune.measure.graphs import GraphSlot, unrolled_runs
+from kerntune.measure.graphs import GraphSlot, most_in_place, unrolled_runs
 from kerntune.measure.profiler import ProfilerSlot
 from kerntune.measure.stopping import enough, quickly_enough, quickly_warm, warm
 from kerntune.policy import TIMERS
@@ -38,7 +38,7 @@ def slot_for(program: Program, estimate: float, timer: str = AUTO) -> Slot:
         raise MeasurementError("timer 'graph' needs copies of the call's memory, which has no room or hides addresses")
     if timer == EVENTS or (timer == AUTO and (estimate >= GRAPH_BELOW_NS or replicas < 2)):
         return EventSlot(program, _event_runs(estimate))
-    runs = unrolled_runs(replicas, len(program.recording.launches), estimate, bool(program.in_place))
+    runs = unrolled_runs(replicas, len(program.recording.launches), estimate, most_in_place(program))
     try:
         return GraphSlot(program, replicas, runs)
     except (BackendError, MeasurementError):

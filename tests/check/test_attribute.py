@@ -104,6 +104,27 @@ def test_another_triton_is_compiled_again() -> None:
     assert code.nothing
 
 
+def test_flags_of_the_environment_are_the_compilers() -> None:
+    flags = {"enable_fp_fusion": False, "ptx_options": "-O1"}
+    before, again, now = of("a"), of("b", options=flags), of("b", source="t", options=flags)
+    compiler, code, _ = steps_between(before, lambda: again, now, gone)
+    assert isinstance(compiler, Step)
+    assert (compiler.before, compiler.after) == (before, again)
+    assert compiler.why.endswith("-> Triton 3.9.0, assembler 12.9, ptx_options=-O1, enable_fp_fusion=False")
+    assert isinstance(code, Step)
+    assert code.nothing
+
+
+def test_settings_that_only_the_assembler_sees_are_the_compilers() -> None:
+    """``DISABLE_PTXAS_OPT`` is in no option and in no PTX."""
+    before, again = of("a"), of("a", text="slow")
+    compiler, code, config = steps_between(before, lambda: again, again, gone)
+    assert isinstance(compiler, Step)
+    assert not compiler.nothing
+    assert "other settings of the compiler" in compiler.why
+    assert [isinstance(x, Step) and x.nothing for x in (code, config)] == [True, True]
+
+
 def test_what_cant_be_compiled_again_is_part_of_the_code() -> None:
     before, now = of("a", triton="3.6.0"), of("b")
     compiler, code, _ = steps_between(before, gone, now, gone)

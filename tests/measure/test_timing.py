@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from fake_runs import (
     scale,
     scale_kernel,
     script,
+    sum_kernel,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ from kerntune.measure import hold, profiler
 from kerntune.measure.base import PROTOCOL_VERSION, Sample, TimingProtocol
 from kerntune.measure.calls import EVENTS, GRAPH, CallSlot
 from kerntune.measure.events import EventSlot
-from kerntune.measure.graphs import TARGET_LAUNCHES, TARGET_NS, GraphSlot, unrolled_runs
+from kerntune.measure.graphs import IN_PLACE_BYTES, TARGET_LAUNCHES, TARGET_NS, GraphSlot, most_in_place, unrolled_runs
 from kerntune.measure.hold import HEADROOM, MAX_FLUSHES, flush_count
 from kerntune.measure.stopping import MAX_SLOTS, MAX_WARM_UP, MIN_SLOTS
 from kerntune.measure.timing import GRAPH_BELOW_NS, estimate_ns, same_kind, slot_for, take_sample
@@ -124,16 +126,23 @@ def test_the_same_kind_has_the_same_protocol(backend: FakeBackend) -> None:
         assert again.protocol == first.protocol
 
 
-@given(st.integers(2, 256), st.integers(1, 50), st.floats(0, 1e9), st.booleans())
-def test_every_copy_runs_equally_often(replicas: int, launches: int, estimate: float, in_place: bool) -> None:
-    runs = unrolled_runs(replicas, launches, estimate, in_place)
+@given(st.integers(1, 256), st.integers(1, 50), st.floats(0, 1e7), st.one_of(st.just(math.inf), st.floats(0.01, 1000)))
+def test_unrolled_runs_are_whole_rounds(replicas: int, launches: int, estimate: float, most: float) -> None:
+    runs = unrolled_runs(replicas, launches, estimate, most)
     assert runs >= replicas
     assert runs % replicas == 0
-    if in_place:
-        assert runs == replicas
-    elif runs > replicas:
+    if runs > replicas:
+        assert runs <= most
         assert runs * launches <= 1.5 * TARGET_LAUNCHES
         assert runs * max(estimate, 1.0) <= 1.5 * TARGET_NS
+
+
+@pytest.mark.parametrize(("free", "most"), [(1 << 40, IN_PLACE_BYTES / (4 * N)), (1 << 20, (1 << 18) / (4 * N))])
+def test_in_place_work_has_room_for_its_copies(backend: FakeBackend, free: int, most: float) -> None:
+    made = program(backend, call=in_place)
+    backend.gpu.script.memory_bytes = free + backend.gpu._allocated
+    assert most_in_place(made) == most
+    assert most_in_place(program(backend, call=one)) == math.inf
 
 
 # timing
@@ -179,10 +188,23 @@ def test_in_place_work_is_restored_before_every_timed_run(
     assert order == ["restore 0", "run 0"] * 2
     order.clear()
     slot = GraphSlot(made, 2, 4)
-    assert order == ["run 0", "run 1", "run 0", "run 1", "run 0", "run 1"], "once each, then as the graph holds them"
+    assert order == [f"run {i}" for i in (0, 1, 2, 3)] * 2, "once each, then as the graph holds them"
     order.clear()
     slot.enqueue()()
-    assert order == ["restore 0", "restore 1"]
+    assert order == [f"restore {i}" for i in range(4)]
+
+
+def test_executions_share_what_they_only_read(backend: FakeBackend) -> None:
+    """Each has its own copy of what it changes; inputs take turns."""
+    x, total = torch.randn(N, device="cuda"), torch.zeros(1, device="cuda")
+    made = program(backend, call=lambda: sum_kernel[by_block](x, total, N, BLOCK=64))
+    GraphSlot(made, 2, 6)
+    (written,) = made.in_place
+    (read,) = {p.view for p in made.recording.launches[0].params if p.view is not None} - {written}
+    assert made.memory.replicas == 6
+    copies = [[made.memory.buffer(i, s).address for i in range(6)] for s in (written,)]
+    assert len(set(copies[0])) == 6
+    assert all(read not in made.memory._copies[i] for i in range(2, 6))
 
 
 def test_flushes_and_restores_are_not_timed(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:

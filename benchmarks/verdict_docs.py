@@ -1,0 +1,131 @@
+"""Writes what was measured on a GPU into ``docs/verdicts.md``, between its two marks.
+
+    python benchmarks/verdict_docs.py TABLES.json [CAUSES.json] [--document docs/verdicts.md]
+
+TABLES.json is of ``verdict_tables.py``, CAUSES.json of ``verdict_causes.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "verdicts.md"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+CAUSES = {
+    "code": "code: edits of a kernel or of its launch",
+    "config": "config list: the winner removed, changed or pruned",
+    "compiler": "compiler: the same source under other flags",
+    "environment": "environment: another process keeps the GPU busy",
+}
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """``97.5 %``; what is not all is never shown as all, nor what is not nothing as nothing."""
+    text = f"{100 * share:.{digits}f}"
+    if float(text) in (0.0, 100.0) and share not in (0, 1) and digits < 4:
+        return percent(share, digits + 1)
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} %"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table; all but the first column to the right."""
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def spreads(found: dict[str, Any]) -> list[str]:
+    """How far one process is off, by each way to measure."""
+    head = ["case", "µs", "in turn, 12 blocks", "36 blocks", "`do_bench` median", "by the host's clock"]
+    rows = [
+        [
+            f"`{s['case']}`", f"{s['ns'] / 1e3:.3g}", percent(s["blocks_12"], 2), percent(s["blocks_36"], 2),
+            percent(s["do_bench_median"], 1), percent(s["host_mean"], 1),
+        ]
+        for s in found["spread"]
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def decisions(found: dict[str, Any]) -> list[str]:
+    """What each rule said of equal and of slower code."""
+    by_rule: dict[str, dict[str, dict[str, Any]]] = {}
+    for r in found["together"]:
+        name = r["rule"] if r["tolerance"] is None else f"kerntune at {r['tolerance']:.0%}"
+        by_rule.setdefault(name, {})[r["variant"]] = r
+    head = ["rule", "twin: slower or faster", "+1.5 %: found", "+3 %: found"]
+    ours_first = sorted(by_rule.items(), key=lambda item: not item[0].startswith("kerntune"))
+    variants = ("twin", "slow_1_5", "slow_3")
+    return table(head, ([name, *(_cell(rows.get(v)) for v in variants)] for name, rows in ours_first))
+
+
+def _cell(r: dict[str, Any] | None) -> str:
+    if r is None:
+        return ""
+    hits = r["slower"] + (0 if r["variant"].startswith("slow") else r["faster"])
+    word = "at least" if r["variant"].startswith("slow") else "at most"
+    return f"{hits:,} of {r['decisions']:,} ({percent(r['share'])}, {word} {percent(r['bound'], 2)})"
+
+
+def causes(found: dict[str, Any]) -> list[str]:
+    """How many causes were named right."""
+    counts = found["summary"]
+    rows = [[text, str(counts[c]["planted"]), str(counts[c]["right"])] for c, text in CAUSES.items() if c in counts]
+    total = counts["all"]
+    return table(["planted", "cases", "named right"], [*rows, ["all", str(total["planted"]), str(total["right"])]])
+
+
+def measured(tables: dict[str, Any], named: dict[str, Any] | None) -> str:
+    """All that stands between the marks."""
+    where, protocol = tables["environment"], tables["protocol"]
+    count = min(s["processes"] for s in tables["spread"])
+    lines = [
+        f"One {where['device']}, Triton {where['triton']}, {where['date']}; {len(tables['spread'])} cases, at least "
+        f"{count} fresh processes for each and for each variant of it.",
+        "",
+        "How much the figures of equal code scatter over fresh processes (standard deviation):",
+        "",
+        *spreads(tables),
+        "",
+        f"What the rules said, {protocol['decisions']:,} times for each case, each time of other processes drawn from "
+        "those. In brackets the share and its 95 % bound, as if the draws were independent:",
+        "",
+        *decisions(tables),
+    ]
+    if named is not None:
+        lines += [
+            "",
+            "Causes that were planted, and what the largest share of the attribution was:",
+            "",
+            *causes(named),
+        ]
+    return "\n".join(lines)
+
+
+def written(document: str, text: str) -> str:
+    """The document with ``text`` between its marks; an error without them."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"the document has no {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+
+
+def main() -> None:
+    """See the module's text."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", type=Path)
+    parser.add_argument("causes", type=Path, nargs="?")
+    parser.add_argument("--document", type=Path, default=DOCUMENT)
+    args = parser.parse_args()
+    named = json.loads(args.causes.read_text()) if args.causes else None
+    text = measured(json.loads(args.tables.read_text()), named)
+    args.document.write_text(written(args.document.read_text(), text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""The planted causes of ``benchmarks/``: each edit has its place, and what is named is counted right."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+RESULT = BENCHMARKS / "results" / "verdict_causes.json"
+
+CONFTEST = """
+from kerntune.backend.fake import FakeBackend, Rule, Script
+
+
+def pytest_kerntune_backend(config):
+    return FakeBackend(Script([Rule(constexprs={"BLOCK": 32}, time_ns=30_000.0)]))
+"""
+"""A scripted GPU on which blocks of 32 take three times as long."""
+
+
+@pytest.fixture
+def causes(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import verdict_causes
+
+    return verdict_causes
+
+
+def test_there_are_enough_of_each_kind(causes: Any) -> None:
+    kinds = [p.cause for p in causes.PLANTS]
+    assert len(kinds) >= 40
+    least = {"code": 12, "config": 10, "compiler": 8, "environment": 6}
+    assert all(kinds.count(kind) >= n for kind, n in least.items())
+    assert len({p.file for p in causes.PLANTS}) == len(kinds)
+
+
+def test_every_edit_has_its_place(causes: Any) -> None:
+    for plant in causes.PLANTS:
+        before, after = (ast.dump(ast.parse(plant.text(planted))) for planted in (False, True))
+        assert (before != after) == bool(plant.edits), plant.name
+        assert plant.edits or plant.flags or plant.busy
+
+
+def test_runs_are_by_flags_and_business(causes: Any) -> None:
+    found = causes.groups(causes.PLANTS)
+    assert sum(map(len, found.values())) == len(causes.PLANTS)
+    assert {p.cause for p in found[(), False]} == {"code", "config"}
+    assert {p.cause for p in found[(), True]} == {"environment"}
+    assert all({p.cause for p in found[key]} == {"compiler"} for key in found if key[0])
+
+
+def result(verdict: str, **shares: float | None) -> dict[str, Any]:
+    parts = {name: {"change": x, "why": ""} for name, x in shares.items()}
+    return {"verdict": verdict, "message": "so it is", "attribution": parts or None, "change": {"point": 0.1}}
+
+
+def test_the_largest_share_is_what_is_named(causes: Any) -> None:
+    slower = result("REGRESSED", environment=-0.02, compiler=0.0, code=0.01, config=None)
+    assert causes.named(slower) == "environment"
+    assert causes.named(result("REGRESSED", environment=0.0, compiler=0.0, code=0.2, config=-0.1)) == "code"
+    assert causes.named(result("INCONCLUSIVE", environment=0.3)) == ""
+    assert causes.named(result("DRIFTED", environment=0.0, compiler=None)) == ""
+    assert causes.named(result("PASS")) == ""
+
+
+def test_a_plant_without_a_result_is_wrong(causes: Any) -> None:
+    plant = causes.PLANTS[0]
+    rows = [causes.found(plant, None), causes.found(plant, result("REGRESSED", code=0.1))]
+    assert [r.right for r in rows] == [False, True]
+    assert causes.summary(rows)["all"] == {"planted": 2, "right": 1, "share": 0.5}
+    assert causes.summary(rows)["code"] == {"planted": 2, "right": 1}
+
+
+def test_code_and_config_are_named_on_a_scripted_gpu(
+    causes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+    plants = [p for p in causes.PLANTS if p.name in ("code_gelu_small_blocks", "config_gelu_removed")]
+    project = causes.Project(tmp_path, CONFTEST)
+    rows = {r.name: r for r in causes.judge_all(project, plants)}
+    assert [x["verdicts"] for x in project.runs] == [{"NEW": 2}, {"REGRESSED": 2}]
+    assert {n: r.named for n, r in rows.items()} == {p.name: p.cause for p in plants}, rows
+    assert all(r.change == pytest.approx(2.0, abs=0.02) for r in rows.values())
+
+
+@pytest.mark.skipif(not RESULT.exists(), reason="nothing is recorded yet")
+def test_the_stored_result_names_causes_right() -> None:
+    found = json.loads(RESULT.read_text())["summary"]["all"]
+    assert found["planted"] >= 40
+    assert found["share"] >= 0.95

@@ -1,0 +1,78 @@
+"""The measured part of ``docs/verdicts.md`` is made from results, and is there to be made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture
+def docs(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import verdict_docs
+
+    return verdict_docs
+
+
+def row(rule: str, variant: str, tolerance: float | None, slower: int, total: int) -> dict[str, Any]:
+    return {
+        "rule": rule, "variant": variant, "tolerance": tolerance, "slower": slower, "faster": 1, "decisions": total,
+        "share": slower / total, "bound": 0.5,
+    }  # fmt: skip
+
+
+TABLES = {
+    "environment": {"device": "NVIDIA H200", "triton": "3.6.0", "date": "2026-11-20"},
+    "protocol": {"decisions": 500},
+    "spread": [
+        {"case": "add", "ns": 2012.0, "processes": 24, "blocks_12": 0.0011, "blocks_36": 0.0007,
+         "do_bench_median": 0.05, "host_mean": 0.1},
+    ],
+    "together": [
+        row("a rank test", "twin", None, 300, 500), row("kerntune", "twin", 0.02, 0, 500),
+        row("kerntune", "slow_3", 0.02, 499, 500),
+    ],
+}  # fmt: skip
+
+
+def test_tables_stand_between_the_marks(docs: Any) -> None:
+    named = {"summary": {"code": {"planted": 13, "right": 12}, "all": {"planted": 13, "right": 12, "share": 0.92}}}
+    text = docs.written(f"before\n{docs.BEGIN}\nold\n{docs.END}\nafter\n", docs.measured(TABLES, named))
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "| `add` | 2.01 | 0.11 % | 0.07 % | 5 % | 10 % |" in text
+    assert "| kerntune at 2% | 1 of 500 (0 %, at most 50 %) |  | 499 of 500 (99.8 %, at least 50 %) |" in text
+    assert text.index("kerntune at") < text.index("a rank test")
+    assert "| all | 13 | 12 |" in text
+
+
+def test_without_marks_nothing_is_written(docs: Any) -> None:
+    with pytest.raises(SystemExit, match="measured: begin"):
+        docs.written("no marks", "text")
+
+
+def test_the_document_has_its_marks(docs: Any) -> None:
+    assert "new" in docs.written(docs.DOCUMENT.read_text(), "new")
+
+
+@given(st.floats(0, 1))
+def test_nearly_all_is_not_all(share: float) -> None:
+    import sys
+
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        from verdict_docs import percent
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    text = percent(share)
+    if 0.00001 < share < 0.99999:
+        assert text not in ("0 %", "100 %")
+    assert float(text.removesuffix(" %")) == pytest.approx(100 * share, abs=0.05001)
