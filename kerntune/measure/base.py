@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Raised whenever a change of the measurement makes its times incomparable with stored ones."""
 
 Reading = Callable[[], float]

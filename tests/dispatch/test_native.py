@@ -87,7 +87,7 @@ A, D = FakeTensor(1 << 12), descriptor()
 GRIDS = [(4,), (4, 5), [1, 2, 3], lambda meta: (meta["BLOCK"], meta["last"])]
 
 
-@pytest.mark.parametrize("grid", GRIDS, ids=repr)
+@pytest.mark.parametrize("grid", GRIDS, ids=["one", "two", "list", "function"])
 def test_known_calls_stay_in_c(cuda: FakeCuda, left: list[Any], grid: Any) -> None:
     kernel = tuned()
     results = [call(kernel, grid) for _ in range(5)]
