@@ -3,7 +3,8 @@
     python benchmarks/verdict_causes.py OUT.json [--only SUBSTRING]
 
 Everything is recorded once. Then code edits and changed config lists are judged in one run, recompilations under other
-flags in one run for each, and untouched code beside processes that keep the GPU busy. A cause is named right if the case is REGRESSED or DRIFTED and the largest share of its attribution is the planted one.
+flags in one run for each, and untouched code beside processes that keep the GPU busy. A cause is named right if the
+case is REGRESSED or DRIFTED and the largest share of its attribution is the planted one.
 """
 
 from __future__ import annotations
