@@ -38,6 +38,10 @@ MOST_STEPS = 1 << 22
 SEARCH_BLOCKS = 12
 
 
+class NotSlowedError(Exception):
+    """No slowdown of the wanted size can be planted in a case."""
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A case's recordings, on one memory plan: ``base``, ``twin`` and, where slowdowns are planted, ``slowed``."""
@@ -172,7 +176,7 @@ def steps_for(target: float, seen: Callable[[int], float], known: dict[int, floa
     while not any(x >= target for x in known.values()):
         steps *= 2
         if steps > MOST_STEPS:
-            raise SystemExit(f"{steps} steps more don't slow this kernel by {target:.1%}")
+            raise NotSlowedError(f"{steps} steps more don't slow this kernel by {target:.1%}")
         known[steps] = seen(steps)
     for _ in range(6):
         low = max((s for s, x in known.items() if x < target), default=0)

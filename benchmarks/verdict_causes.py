@@ -3,8 +3,8 @@
     python benchmarks/verdict_causes.py OUT.json [--only SUBSTRING]
 
 Everything is recorded once. Then code edits and changed config lists are judged in one run, recompilations under other
-flags in one run for each, and untouched code (and twins of it) beside a process that keeps the GPU busy. A cause is
-named right if the case is REGRESSED or DRIFTED and the largest share of its attribution is the planted one.
+flags in one run for each, and untouched code beside processes that keep the GPU busy. A cause is named right if the
+case is REGRESSED or DRIFTED and the largest share of its attribution is the planted one.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ while True:
         b = a @ a
     torch.cuda.synchronize()
 """
+
+NEIGHBOURS = 4
+"""Processes that keep the GPU busy. A GPU serves processes in turns of a few milliseconds: beside one neighbour, every
+other sample of a short kernel falls into a turn of its own and is not slower at all."""
 
 RUN_LIMIT_S = 300
 
@@ -122,15 +126,18 @@ class Project:
 
 @contextmanager
 def busy_gpu() -> Iterator[None]:
-    """Another process multiplies matrices meanwhile, without a pause."""
-    process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True)
+    """Other processes multiply matrices meanwhile, without a pause."""
+    command = [sys.executable, "-c", BUSY]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(NEIGHBOURS)]
     try:
-        assert process.stdout is not None
-        process.stdout.readline()
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.readline()
         yield
     finally:
-        process.kill()
-        process.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def groups(plants: Sequence[Plant]) -> dict[tuple[tuple[tuple[str, str], ...], bool], list[Plant]]:

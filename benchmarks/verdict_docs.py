@@ -20,7 +20,7 @@ CAUSES = {
     "code": "code: edits of a kernel or of its launch",
     "config": "config list: the winner removed, changed or pruned",
     "compiler": "compiler: the same source under other flags",
-    "environment": "environment: another process keeps the GPU busy",
+    "environment": "environment: other processes keep the GPU busy",
 }
 
 

@@ -295,8 +295,8 @@ COMPILER = (
 )
 
 
-def _busy(name: str, template: str, *edits: tuple[str, str]) -> Plant:
-    return Plant(f"environment_{name}", "environment", template, edits, busy=True)
+def _busy(name: str, template: str, *first: tuple[str, str]) -> Plant:
+    return Plant(f"environment_{name}", "environment", template, first=first, busy=True)
 
 
 ENVIRONMENT = (
@@ -305,8 +305,8 @@ ENVIRONMENT = (
     _busy("sum", ROW_SUM),
     _busy("matmul", MATMUL),
     _busy("polynomial", POLYNOMIAL),
-    _busy("softmax_twin", SOFTMAX, ('other=-float("inf")', "other=-3.0e38")),
-    _busy("gelu_twin", POINTWISE, ("out = 0.5 * x", "out = 0.25 * x")),
+    _busy("softmax_wide", SOFTMAX, WIDE),
+    _busy("polynomial_long", POLYNOMIAL, ("constexpr(128)", "constexpr(256)")),
 )
 
 PLANTS = (*CODE, *CONFIG, *COMPILER, *ENVIRONMENT)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from verdict_bench import Batch, Fresh, Prepared, corrected, prepare, search, true_effects
+from verdict_bench import Batch, Fresh, NotSlowedError, Prepared, corrected, prepare, search, true_effects
 from verdict_kernels import CASES, EDITS, Case, variant_module
 
 from kerntune.backend.base import Backend
@@ -125,7 +125,8 @@ def plan(
     steps = []
     for before in range(0, processes, BATCH):
         for prepared in ready:
-            for variant in (v for v in variants if VARIANTS[v] in prepared.sides):
+            planted = record.case(prepared.case.name)["planted"]
+            for variant in (v for v in variants if v in planted or VARIANTS[v] in ("base", "twin")):
                 have = max(before, record.count(prepared.case.name, variant))
                 count = min(before + BATCH, processes) - have
                 steps += [Step(prepared, variant, count)] if count > 0 else []
@@ -182,7 +183,10 @@ def run(record: Record, steps: list[Step], backend: Backend, until: float, start
                 before.close()
             coming, before = None, batch
             coming = begun(record, steps[index + 1], start) if index + 1 < len(steps) else None
-            measure(record, step, batch, backend)
+            try:
+                measure(record, step, batch, backend)
+            except RuntimeError as exc:  # what was measured stays; a second call adds what is missing
+                print(exc, flush=True)
             print(f"{step.prepared.case.name} {step.variant}: {time.monotonic() - begin:.1f} s", flush=True)
     finally:
         for left in (before, coming):
@@ -213,7 +217,10 @@ def main() -> None:
         ready = prepared_cases(backend, modules, [c for c in CASES if c.name in names], record)
         for prepared in ready:
             if prepared.case.plant and "slow" in args.variants and time.monotonic() < until:
-                plant(record, prepared)
+                try:
+                    plant(record, prepared)
+                except NotSlowedError as exc:
+                    print(f"{prepared.case.name}: {exc}; it is recorded without slowdowns", flush=True)
         run(record, plan(record, ready, args.processes, args.variants.split(",")), backend, until)
 
 

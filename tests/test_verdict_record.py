@@ -133,11 +133,21 @@ def test_slowdowns_are_planted_and_recorded(prepared: Any, backend: FakeBackend,
     assert sum(row["b"]) / sum(row["a"]) == pytest.approx(1.031, abs=0.002)
 
 
+def test_what_can_t_be_slowed_is_told(benchmarks: None) -> None:
+    from verdict_bench import NotSlowedError, steps_for
+
+    with pytest.raises(NotSlowedError, match=r"don't slow this kernel by 3\.0%"):
+        steps_for(0.03, lambda steps: 0.001, {})
+
+
 def test_a_second_call_adds_what_is_missing(prepared: Any, backend: FakeBackend, tmp_path: Path) -> None:
     import verdict_record as module
 
     record = module.Record(tmp_path / "out.json", backend)
     record.case("small")["variants"] = {"same": [{}] * 10, "twin": [{}] * 24}
+    only = [(s.variant, s.count) for s in module.plan(record, [prepared], 24)]
+    assert only == [("same", 2), ("same", 12)], "no slowdown is recorded that was not planted"
+    record.case("small")["planted"] = {name: {"steps": 1} for name in module.TARGETS}
     steps = module.plan(record, [prepared], 24)
     assert [(s.variant, s.count) for s in steps] == [
         ("same", 2), ("slow_3", 12), ("slow_1_5", 12), ("same", 12), ("slow_3", 12), ("slow_1_5", 12),
