@@ -227,12 +227,14 @@ def without_line_info() -> Iterator[None]:
     """Compile without line tables: smaller binaries, and the same ones wherever the source file lies."""
     from triton import knobs
 
-    before = knobs.compilation.disable_line_info
+    held = vars(knobs.compilation)  # a knob that nobody has set isn't there: it follows the environment
+    before = {name: held[name] for name in ("disable_line_info",) if name in held}
     knobs.compilation.disable_line_info = True
     try:
         yield
     finally:
-        knobs.compilation.disable_line_info = before
+        held.pop("disable_line_info", None)
+        held.update(before)
 
 
 def autotuner_errors() -> tuple[type[Exception], ...]:

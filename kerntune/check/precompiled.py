@@ -1,4 +1,4 @@
-"""Launches that a capture can't see: of kernels that the caller compiled by hand, ``kernel.warmup(...)[grid](...)``."""
+"""Launches that a capture can't see: of compiled kernels that have no Python source to bind arguments by."""
 
 from __future__ import annotations
 
@@ -11,18 +11,12 @@ from kerntune import compat
 
 @contextlib.contextmanager
 def watched() -> Iterator[list[str]]:
-    """The names of kernels that are launched like that meanwhile, in order, each once. They launch as they would."""
-    from kerntune.backend.standin.launches import Unlaunched  # loads Triton, which commands that only look don't need
+    """The names of kernels whose launches a capture leaves alone meanwhile, in order, each once; they launch as ever.
 
+    To be entered before the capture, which hands on to this what it can't record (``kernels.relaunch``).
+    """
     seen: list[str] = []
-    with contextlib.ExitStack() as stack:
-        for kind in (compat.compiled_kernel(), Unlaunched):
-            stack.enter_context(_watching(kind, seen))
-        yield seen
-
-
-@contextlib.contextmanager
-def _watching(kind: Any, seen: list[str]) -> Iterator[None]:
+    kind = compat.compiled_kernel()
     original = kind.__getitem__
 
     def getitem(kernel: Any, grid: Any) -> Any:
@@ -33,7 +27,7 @@ def _watching(kind: Any, seen: list[str]) -> Iterator[None]:
 
     kind.__getitem__ = getitem
     try:
-        yield
+        yield seen
     finally:
         kind.__getitem__ = original
 
@@ -41,6 +35,6 @@ def _watching(kind: Any, seen: list[str]) -> Iterator[None]:
 def unseen_text(names: list[str]) -> str:
     """Why a call that launches such kernels is INCOMPLETE, and what to do."""
     return (
-        f"it launches {', '.join(names)} as compiled by hand (kernel.warmup(...)[grid](...)), which can't be recorded, "
-        "so nothing was checked; launch kernel[grid](...) in this test"
+        f"it launches {', '.join(names)}, compiled without a Python source (from IR), which can't be recorded, so "
+        "nothing was checked; launch kernel[grid](...) of a @triton.jit function in this test"
     )

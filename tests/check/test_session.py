@@ -17,6 +17,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from check.project import NODE, Project, Run
+from kerntune import compat
 from kerntune.check import Settings, open_session
 from kerntune.check.arguments import tensor_arguments
 from kerntune.errors import (
@@ -406,23 +407,39 @@ def by_hand(x: torch.Tensor) -> None:
     y = torch.empty_like(x)
     compiled = scale_kernel.warmup(x, y, N, 2.0, BLOCK=64, grid=(64,))
     for _ in range(2):
-        compiled[(64, 1, 1)](x, y, N, 2.0)
+        compiled[(64, 1, 1)](x, y, N, 2.0, 64)
 
 
-def both(x: torch.Tensor) -> None:
-    before(x)
-    by_hand(x)
-
-
-@pytest.mark.parametrize("call", [by_hand, both])
-def test_launches_of_kernels_compiled_by_hand_are_named(project: Project, call: Any) -> None:
-    """Not judged by the launches that are seen alone: a case is all that it launches."""
+def test_launches_of_kernels_compiled_by_hand_are_recorded(project: Project) -> None:
     with project.run(FAST) as run:
-        result = run.judge(call, x_of())
+        result = run.judge(by_hand, x_of())
+    assert (result.verdict, result.recorded) == (Verdict.NEW, True)
+    assert len(result.launches) == 2
+
+
+class FromIr:
+    """A compiled kernel whose arguments nobody can bind."""
+
+    name, src = "from_ir", None
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args: None
+
+
+def test_launches_of_kernels_without_a_source_are_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not judged by the launches that are seen alone: a case is all that it launches."""
+    monkeypatch.setattr(compat, "compiled_kernel", lambda: FromIr)
+
+    def both(x: torch.Tensor) -> None:
+        before(x)
+        FromIr()[(64, 1, 1)](x)
+
+    with project.run(FAST) as run:
+        result = run.judge(both, x_of())
     assert (result.verdict, result.recorded) == (Verdict.INCOMPLETE, False)
-    assert "launches scale_kernel as compiled by hand (kernel.warmup(...)[grid](...))" in result.message
+    assert "it launches from_ir, compiled without a Python source (from IR)" in result.message
     with project.static_run("cuda:90") as static:
-        (found,) = static.check(call, torch.empty(N, device="cuda")).results
+        (found,) = static.check(both, torch.empty(N, device="cuda")).results
     assert (found.verdict, found.message) == (Verdict.INCOMPLETE, result.message)
 
 

@@ -79,7 +79,9 @@ def test_all_kinds_of_arguments_give_the_right_result(learned: list[Any]) -> Non
     assert len(learned) < 20, "the second call of each kind was prepared"
 
 
-@pytest.mark.parametrize("options", [{"num_ctas": 2}, {"pre_hook": lambda named: named["y"].zero_()}], ids=["cluster", "hook"])
+@pytest.mark.parametrize(
+    "options", [{"num_ctas": 2}, {"pre_hook": lambda named: named["y"].zero_()}], ids=["cluster", "hook"]
+)
 def test_clusters_and_hooks(learned: list[Any], options: dict[str, Any]) -> None:
     kernel, x = tuned(**options), torch.randn(N, device="cuda")
     for _ in range(4):
