@@ -19,6 +19,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -38,7 +39,9 @@ from benchmarks.suite.results import environment, merge
 from benchmarks.suite.tables import report
 from kerntune import compat
 from kerntune.backend.base import Backend
+from kerntune.capture import Capture
 from kerntune.compile import Compiler
+from kerntune.config import Config
 from kerntune.device import Target
 
 SHAPES = {"tuned": PROPOSED, "held-out": HELD_OUT}
@@ -104,18 +107,31 @@ def run(options: argparse.Namespace, backend: Backend) -> Iterator[dict[str, Any
     compiler.close()
 
 
-def judged(result: dict[str, Any], preset: str, max_autotune: bool) -> list[dict[str, Any]]:
-    """Stored kernels with a preset's proposals in place of the stored ones. What the sweep didn't have is told."""
+def proposed(backend: Backend, case: Proposed, **options: Any) -> tuple[Config, ...]:
+    """A kernel's proposals as a capture sees them, so that loads and reductions are counted without a GPU too."""
+    compiler = Compiler()
+    try:
+        with Capture(backend, compiler, thread=threading.get_ident()).active():
+            return case.proposals(case.call(case.shape, "cuda"), **options)
+    finally:
+        compiler.close()
+
+
+def judged(result: dict[str, Any], backend: Backend, **options: Any) -> list[dict[str, Any]]:
+    """Stored kernels with a preset's proposals in place of the stored ones. What the sweep didn't have is told.
+
+    ``options`` are the decorators', ``preset`` and perhaps ``max_autotune``.
+    """
     rows = []
     for row in result["kernels"]:
         case = SHAPES[result.get("shapes", "tuned")][row["kernel"]]
-        found = case.proposals(case.call(case.shape, "cuda"), preset=preset, max_autotune=max_autotune)
+        found = proposed(backend, case, **options)
         place = {words(c["config"]): i for i, c in enumerate(row["configs"])}
         texts = [config_text(compat.triton_config(c)) for c in found]
         for text in texts:
             if words(text) not in place:
                 print(f"{case.name}: {text} is proposed, but was not swept")
-        rows.append({**row, "proposals": {preset: [place[words(t)] for t in texts if words(t) in place]}})
+        rows.append({**row, "proposals": {options["preset"]: [place[words(t)] for t in texts if words(t) in place]}})
     return rows
 
 
@@ -161,7 +177,7 @@ def without_gpu(options: argparse.Namespace) -> int:
     with backend.activate():
         if options.judge:
             result = json.loads(options.out.read_text())
-            rows = judged(result, options.preset, options.max_autotune)
+            rows = judged(result, backend, preset=options.preset, max_autotune=options.max_autotune)
             print(report({"kernels": rows}))
             return 0
         for row in run(options, backend):

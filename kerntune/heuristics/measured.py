@@ -88,13 +88,17 @@ POINTWISE_TILES: dict[int, tuple[Line, ...]] = {
         Line((64, 1, 64), 8),
         Line((16, 256, 1), 32),
         Line((16, 1, 256), 32),
+        Line((32, 32, 1), 8),
+        Line((32, 1, 32), 8),
         Line((1024, 1, 1), 8),
     ),
 }
-"""By number of axes. 1-D: 16-bit kernels want 16 elements a thread (two 16-byte loads), fp32 ones 4 (``gelu_1d``,
-``blend_1d``). 2-D and 3-D: two unit-stride axes, that of the output (x) and another one's input, both get whole
-128-byte lines of fp32 or at least 64 bytes; an axis that nobody walks contiguously gets 1 (``permute_3d``; which axis
-that is hints don't tell, so both are tried)."""
+"""By number of axes. 1-D: a 16-bit kernel has 16 elements a thread, two loads of 16 bytes, an fp32 one 4 (``gelu_1d``,
+``blend_1d``, beside the 8 and 2 that Inductor has). 2-D: a transposition's tile with more in flight, and a plain
+kernel's of half-kilobyte rows (``add_transposed_2d``, ``scale_rows_2d``). 3-D: a transposition has two unit-stride
+axes, x of the output and another of the input. Both get whole lines of 128 bytes, or the output half of one, or small
+tiles that waste less at the edge of a size that isn't a multiple; an axis that nobody walks contiguously gets 1. Which
+one that is the hints don't tell, so both planes are tried, and x alone (``permute_3d``)."""
 
 
 class Tile(NamedTuple):
