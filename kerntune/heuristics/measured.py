@@ -38,7 +38,8 @@ OUTER_SHALLOW = 2
 
 OUTER_MIDDLE = (8, 8)
 OUTER_DEEP_WARPS = 4
-"""Warps and elements a thread of the middle tile; warps of the one with :data:`REGISTERS_HELD` (``sums_outer``)."""
+"""Warps and elements a thread of the middle tile (0.97 of the best of ``sums_outer``), and warps of the deep one, which
+has as many sums a thread as :data:`REGISTERS_HELD` allow: the best of ``sums_outer``, with 32 KiB in flight a block."""
 
 INNER_STEPS = ((8, 16), (4, 8))
 """Warps and elements a thread of an inner reduction's steps, 4096 and 1024 elements: within 1 % of the best of
@@ -69,8 +70,8 @@ PRODUCT_TILES = (
 16-bit operands fill the shared memory that so many blocks leave each other, up to four (``matmul``,
 ``matmul_batched``)."""
 
-WAVES_OF_PRODUCTS = 2
-"""A tile is worth trying if at least half of the SMs get one."""
+SMS_PER_PRODUCT_TILE = 2
+"""A tile is worth trying if there is one for every two SMs at least."""
 
 
 class Line(NamedTuple):
@@ -198,8 +199,8 @@ def row_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
 
 def _rows(tile: int, r: int, hints: KernelHints, device: DeviceSpec) -> int:
     """Rows of a block of ``tile`` elements, fewer where SMs would have too few blocks."""
-    most = max(hints.sizes["x"] // (BLOCKS_PER_SM * device.sm_count), 1)
-    return min(max(tile // r, 1), floor_pow2(most))
+    least = max(BLOCKS_PER_SM * device.sm_count, 1)
+    return min(max(tile // r, 1), floor_pow2(max(hints.sizes["x"] // least, 1)))
 
 
 def _row_share(hints: KernelHints) -> int:
@@ -228,6 +229,6 @@ def product_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Product, ...]
         room = min(device.shared_memory_per_block, device.shared_memory_per_sm // blocks)
         stages = min(room // ((x + y) * r0 * PRODUCT_BYTES), PRODUCT_STAGES)
         tiles = (sizes["x"] // x) * (sizes["y"] // y) * sizes.get("z", 1)
-        if stages > 1 and WAVES_OF_PRODUCTS * tiles >= device.sm_count:
+        if stages > 1 and SMS_PER_PRODUCT_TILE * tiles >= device.sm_count:
             found.append(Product(x, y, r0, warps, stages))
     return tuple(found)
