@@ -1,12 +1,14 @@
 """Holds what kerntune's heuristics propose against everything they could have proposed, on one NVIDIA GPU.
 
     python benchmarks/heuristic_sweep.py OUT.json [--kernels gelu_1d,matmul] [--seconds 420]
+    python benchmarks/heuristic_sweep.py OUT.json --shapes held-out --most 210
 
 Fourteen kernels of the generated families; per kernel 230 to 340 configs (blocks, warps, limits on registers, pipeline
 stages) compiled in parallel, looked at once, and those near the best timed in turn with all proposals. OUT.json has
 every config with its time and static figures, so that a preset can be judged without a GPU; kernels that an earlier run
 has measured are replaced, the others stay. Without a GPU: ``--dry`` compiles for sm_90, and
-``OUT.json --judge --preset NAME`` looks up what a preset proposes among the stored times.
+``OUT.json --judge --preset NAME`` looks up what a preset proposes among the stored times. ``--shapes held-out`` has the
+same kernels at shapes and dtypes for which no preset's rules were made.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +32,19 @@ import triton
 
 from benchmarks.suite import sweep
 from benchmarks.suite.case import config_text
+from benchmarks.suite.held_out_cases import HELD_OUT
 from benchmarks.suite.proposed import Proposed
 from benchmarks.suite.proposed_cases import PROPOSED
 from benchmarks.suite.results import environment, merge
 from benchmarks.suite.tables import report
 from kerntune import compat
 from kerntune.backend.base import Backend
+from kerntune.capture import Capture
 from kerntune.compile import Compiler
+from kerntune.config import Config
 from kerntune.device import Target
+
+SHAPES = {"tuned": PROPOSED, "held-out": HELD_OUT}
 
 ROUNDS = 12
 LOOK, NEAR = 1.6, 1.15
@@ -45,11 +53,20 @@ LOOK, NEAR = 1.6, 1.15
 START = time.perf_counter()
 
 
-def swept(backend: Backend, compiler: Compiler, case: Proposed, every: int = 1) -> tuple[sweep.Sweep, dict[str, Any]]:
-    """A kernel's proposals and space, compiled; each n-th of the space only if ``every`` says so."""
+def thinned(total: int, proposed: Collection[int], most: int) -> list[int]:
+    """``most`` of the first ``total`` numbers: all that are proposed, and others at even distances."""
+    others = [i for i in range(total) if i not in proposed]
+    room = min(max(most - len(proposed), 0), len(others))
+    return sorted({*proposed, *(others[n * len(others) // room] for n in range(room))})
+
+
+def swept(
+    backend: Backend, compiler: Compiler, case: Proposed, most: int = sys.maxsize
+) -> tuple[sweep.Sweep, dict[str, Any]]:
+    """A kernel's proposals and space, ``most`` configs in all, compiled."""
     call = case.call(case.shape, "cuda")
     configs, sets = case.configs(call)
-    keep = [i for i in range(len(configs)) if i % every == 0 or any(i in found for found in sets.values())]
+    keep = thinned(len(configs), {i for found in sets.values() for i in found}, most)
     place = {i: n for n, i in enumerate(keep)}
     listed = [compat.triton_config(configs[i]) for i in keep]
     tuner = triton.autotune(listed, key=[], **case.options)(case.kernel)
@@ -73,7 +90,7 @@ def run(options: argparse.Namespace, backend: Backend) -> Iterator[dict[str, Any
         if time.perf_counter() - START > options.seconds:
             print(f"{name}: no time left", flush=True)
             continue
-        one, head = swept(backend, compiler, PROPOSED[name], options.every)
+        one, head = swept(backend, compiler, SHAPES[options.shapes][name], options.most)
         compiled = time.perf_counter() - START
         if backend.gpu is not None:
             always = {i for found in head["proposals"].values() for i in found}
@@ -90,18 +107,31 @@ def run(options: argparse.Namespace, backend: Backend) -> Iterator[dict[str, Any
     compiler.close()
 
 
-def judged(result: dict[str, Any], preset: str, max_autotune: bool) -> list[dict[str, Any]]:
-    """Stored kernels with a preset's proposals in place of the stored ones. What the sweep didn't have is told."""
+def proposed(backend: Backend, case: Proposed, **options: Any) -> tuple[Config, ...]:
+    """A kernel's proposals as a capture sees them, so that loads and reductions are counted without a GPU too."""
+    compiler = Compiler()
+    try:
+        with Capture(backend, compiler, thread=threading.get_ident()).active():
+            return case.proposals(case.call(case.shape, "cuda"), **options)
+    finally:
+        compiler.close()
+
+
+def judged(result: dict[str, Any], backend: Backend, **options: Any) -> list[dict[str, Any]]:
+    """Stored kernels with a preset's proposals in place of the stored ones. What the sweep didn't have is told.
+
+    ``options`` are the decorators', ``preset`` and perhaps ``max_autotune``.
+    """
     rows = []
     for row in result["kernels"]:
-        case = PROPOSED[row["kernel"]]
-        found = case.proposals(case.call(case.shape, "cuda"), preset=preset, max_autotune=max_autotune)
+        case = SHAPES[result.get("shapes", "tuned")][row["kernel"]]
+        found = proposed(backend, case, **options)
         place = {words(c["config"]): i for i, c in enumerate(row["configs"])}
         texts = [config_text(compat.triton_config(c)) for c in found]
         for text in texts:
             if words(text) not in place:
                 print(f"{case.name}: {text} is proposed, but was not swept")
-        rows.append({**row, "proposals": {preset: [place[words(t)] for t in texts if words(t) in place]}})
+        rows.append({**row, "proposals": {options["preset"]: [place[words(t)] for t in texts if words(t) in place]}})
     return rows
 
 
@@ -110,7 +140,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--kernels", default=",".join(PROPOSED), help="of these only (default: all)")
     parser.add_argument("--seconds", type=float, default=420.0, help="no further kernel is begun after this")
-    parser.add_argument("--every", type=int, default=1, help="every n-th config of the space only")
+    parser.add_argument("--most", type=int, default=sys.maxsize, help="so many configs a kernel, evenly chosen")
+    parser.add_argument("--shapes", choices=SHAPES, default="tuned", help="held-out: those no rule was made for")
     parser.add_argument("--judge", action="store_true", help="judge --preset by the times in OUT.json, no GPU needed")
     parser.add_argument("--preset", default="inductor-2.13")
     parser.add_argument("--max-autotune", action="store_true", help="with --judge: the preset's larger set")
@@ -135,7 +166,7 @@ def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, 
     together = [*(row for row in before if row["kernel"] not in new), *rows]
     together.sort(key=lambda row: order.get(row["kernel"], len(order)))
     seconds = round(time.perf_counter() - START, 1)
-    return merge(options.out, environment=environment(), seconds=seconds, kernels=together)
+    return merge(options.out, environment=environment(), shapes=options.shapes, seconds=seconds, kernels=together)
 
 
 def without_gpu(options: argparse.Namespace) -> int:
@@ -146,7 +177,7 @@ def without_gpu(options: argparse.Namespace) -> int:
     with backend.activate():
         if options.judge:
             result = json.loads(options.out.read_text())
-            rows = judged(result, options.preset, options.max_autotune)
+            rows = judged(result, backend, preset=options.preset, max_autotune=options.max_autotune)
             print(report({"kernels": rows}))
             return 0
         for row in run(options, backend):

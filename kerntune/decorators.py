@@ -40,7 +40,7 @@ def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Dec
     multiplied. ``blocks`` names the kernel's own constexprs, ``{"x": "BLOCK"}``. An axis may do without a block only
     where its block would be 1 in every candidate.
 
-    Options of all these decorators: ``max_autotune=True`` (more candidates), ``preset="inductor-2.6"``, ``table=`` (a
+    Options of all these decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``, ``table=`` (a
     look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every value is tuned
     for), ``reset_to_zero=`` and ``cache_results=`` as in :func:`kerntune.autotune`, and every field of
     :class:`~kerntune.hints.KernelHints` that you know better.

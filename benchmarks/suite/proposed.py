@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from benchmarks.suite.case import Call, Shape
@@ -15,6 +15,12 @@ WARPS = (1, 2, 4, 8, 16, 32)
 REGISTERS = (None, 24, 32, 40, 48, 64, 96)
 """Limits on registers (``maxnreg``): what generated kernels trade against occupancy beside blocks and warps."""
 
+SETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "max_autotune": {"max_autotune": True},
+    "measured-2026": {"preset": "measured-2026"},
+}
+"""Options of the decorators whose proposals a sweep always has, by the name that it stores them under."""
 
 MOST_A_THREAD = 128
 """Elements: with more, nothing is left in registers, and ptxas takes half a minute for what nobody would run."""
@@ -49,9 +55,9 @@ class Proposed:
 
     def configs(self, call: Call) -> tuple[list[Config], dict[str, list[int]]]:
         """Proposals and space together, each config once, and which of them each set of options proposes."""
-        sets = {"default": self.proposals(call), "max_autotune": self.proposals(call, max_autotune=True)}
+        sets = {name: self.proposals(call, **options) for name, options in SETS.items()}
         index: dict[Config, int] = {}
-        for config in (*sets["default"], *sets["max_autotune"], *self.space()):
+        for config in (*chain(*sets.values()), *self.space()):
             index.setdefault(config, len(index))
         return list(index), {name: [index[c] for c in found] for name, found in sets.items()}
 

@@ -23,11 +23,11 @@ def blocks_of(**sizes: int) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
     return lambda meta: tuple(cdiv(size, meta[block]) for block, size in sizes.items())
 
 
-def gelu_call(shape: Shape, device: str) -> Call:
-    x = randn(shape["n"], device=device)
+def gelu_call(shape: Shape, device: str, dtype: torch.dtype = torch.float16) -> Call:
+    x = randn(shape["n"], device=device, dtype=dtype)
     out = torch.empty_like(x)
     arguments = (x, out, x.numel())
-    return Call(blocks_of(XBLOCK=x.numel()), arguments, lambda: {1: torch.nn.functional.gelu(x.float()).half()})
+    return Call(blocks_of(XBLOCK=x.numel()), arguments, lambda: {1: torch.nn.functional.gelu(x.float()).to(dtype)})
 
 
 def blend_call(shape: Shape, device: str) -> Call:
@@ -36,26 +36,26 @@ def blend_call(shape: Shape, device: str) -> Call:
     return Call(blocks_of(XBLOCK=n), (a, b, weight, out, n), lambda: {3: torch.lerp(b, a, weight.sigmoid())})
 
 
-def add_transposed_call(shape: Shape, device: str) -> Call:
+def add_transposed_call(shape: Shape, device: str, dtype: torch.dtype = torch.float16) -> Call:
     xs, ys = shape["xs"], shape["ys"]
-    a, b = randn(ys, xs, device=device), randn(xs, ys, device=device)
+    a, b = randn(ys, xs, device=device, dtype=dtype), randn(xs, ys, device=device, dtype=dtype)
     grid = blocks_of(XBLOCK=xs, YBLOCK=ys)
     return Call(grid, (a, b, torch.empty_like(a), xs, ys), lambda: {2: a + b.T})
 
 
-def scale_rows_call(shape: Shape, device: str) -> Call:
+def scale_rows_call(shape: Shape, device: str, dtype: torch.dtype = torch.float16) -> Call:
     xs, ys = shape["xs"], shape["ys"]
-    a = randn(ys, xs, device=device)
+    a = randn(ys, xs, device=device, dtype=dtype)
     row, col = (randn(n, device=device, dtype=torch.float32) for n in (ys, xs))
     grid = blocks_of(XBLOCK=xs, YBLOCK=ys)
     arguments = (a, row, col, torch.empty_like(a), xs, ys)
-    return Call(grid, arguments, lambda: {3: (a.float() * row[:, None] + col).half()})
+    return Call(grid, arguments, lambda: {3: (a.float() * row[:, None] + col).to(dtype)})
 
 
-def permute_call(shape: Shape, device: str) -> Call:
+def permute_call(shape: Shape, device: str, dtype: torch.dtype = torch.float32) -> Call:
     xs, ys, zs = shape["xs"], shape["ys"], shape["zs"]
-    x = randn(xs, zs, ys, device=device, dtype=torch.float32)
-    out = torch.empty(zs, ys, xs, device=device)
+    x = randn(xs, zs, ys, device=device, dtype=dtype)
+    out = torch.empty(zs, ys, xs, device=device, dtype=dtype)
     grid = blocks_of(XBLOCK=xs, YBLOCK=ys, ZBLOCK=zs)
     return Call(grid, (x, out, xs, ys, zs), lambda: {1: x.permute(1, 2, 0).contiguous()})
 
@@ -67,16 +67,16 @@ def matrix_of(shape: Shape, device: str, outer: bool, dtype: torch.dtype) -> tor
     return x.T if outer else x
 
 
-def sums_call(shape: Shape, device: str, outer: bool = False) -> Call:
-    x = matrix_of(shape, device, outer, torch.float32)
+def sums_call(shape: Shape, device: str, outer: bool = False, dtype: torch.dtype = torch.float32) -> Call:
+    x = matrix_of(shape, device, outer, dtype)
     rows, cols = x.shape
     out = torch.empty(rows, device=device)
     arguments = (x, out, rows, cols, *x.stride())
-    return Call(blocks_of(XBLOCK=rows), arguments, lambda: {1: x.sum(1)})
+    return Call(blocks_of(XBLOCK=rows), arguments, lambda: {1: x.float().sum(1)})
 
 
-def moments_call(shape: Shape, device: str, outer: bool = False) -> Call:
-    x = matrix_of(shape, device, outer, torch.float16)
+def moments_call(shape: Shape, device: str, outer: bool = False, dtype: torch.dtype = torch.float16) -> Call:
+    x = matrix_of(shape, device, outer, dtype)
     rows, cols = x.shape
     mean, square = (torch.empty(rows, device=device) for _ in range(2))
 
@@ -86,21 +86,21 @@ def moments_call(shape: Shape, device: str, outer: bool = False) -> Call:
     return Call(blocks_of(XBLOCK=rows), (x, mean, square, rows, cols, *x.stride()), expected)
 
 
-def row_softmax_call(shape: Shape, device: str) -> Call:
+def row_softmax_call(shape: Shape, device: str, dtype: torch.dtype = torch.float16) -> Call:
     rows, cols = shape["rows"], shape["cols"]
-    x = randn(rows, cols, device=device)
+    x = randn(rows, cols, device=device, dtype=dtype)
     arguments = (x, torch.empty_like(x), rows, cols)
     grid = blocks_of(XBLOCK=rows)
-    return Call(grid, arguments, lambda: {1: torch.softmax(x.float(), -1).half()})
+    return Call(grid, arguments, lambda: {1: torch.softmax(x.float(), -1).to(dtype)})
 
 
-def row_norm_call(shape: Shape, device: str) -> Call:
+def row_norm_call(shape: Shape, device: str, dtype: torch.dtype = torch.float16) -> Call:
     rows, cols = shape["rows"], shape["cols"]
-    x, weight = randn(rows, cols, device=device), randn(cols, device=device)
+    x, weight = randn(rows, cols, device=device, dtype=dtype), randn(cols, device=device, dtype=dtype)
     arguments = (x, weight, torch.empty_like(x), rows, cols)
 
     def expected() -> dict[int, torch.Tensor]:
-        return {2: torch.nn.functional.layer_norm(x.float(), (cols,), weight.float()).half()}
+        return {2: torch.nn.functional.layer_norm(x.float(), (cols,), weight.float()).to(dtype)}
 
     return Call(blocks_of(XBLOCK=rows), arguments, expected)
 
@@ -109,31 +109,32 @@ LEAST_SCAN_BLOCK = 128
 """The smallest block of the scan's space; the states of so many blocks are kept."""
 
 
-def scan_call(shape: Shape, device: str) -> Call:
+def scan_call(shape: Shape, device: str, dtype: torch.dtype = torch.float32) -> Call:
     rows, cols = shape["rows"], shape["cols"]
-    x = randn(rows, cols, device=device, dtype=torch.float32, scale=0.1)
+    x = randn(rows, cols, device=device, dtype=dtype, scale=0.1)
     state = torch.zeros(rows, cdiv(cols, LEAST_SCAN_BLOCK), device=device, dtype=torch.int64)
     arguments = (x, torch.empty_like(x), state, rows, cols, state.stride(0))
-    return Call(lambda meta: (cdiv(cols, meta["RBLOCK"]), rows), arguments, lambda: {1: x.cumsum(-1)})
+    return Call(lambda meta: (cdiv(cols, meta["RBLOCK"]), rows), arguments, lambda: {1: x.float().cumsum(-1).to(dtype)})
 
 
-def product_call(shape: Shape, device: str) -> Call:
+def product_call(shape: Shape, device: str, dtype: torch.dtype = torch.float16) -> Call:
     ys, xs, rs = shape["ys"], shape["xs"], shape["rs"]
-    a, b = randn(ys, rs, device=device), randn(rs, xs, device=device, scale=rs**-0.5)
+    a, b = randn(ys, rs, device=device, dtype=dtype), randn(rs, xs, device=device, dtype=dtype, scale=rs**-0.5)
     c = torch.empty(ys, xs, device=device, dtype=a.dtype)
     return Call(
         lambda meta: (cdiv(xs, meta["XBLOCK"]) * cdiv(ys, meta["YBLOCK"]),),
         (a, b, c, ys, xs, rs),
-        lambda: {2: (a.float() @ b.float()).half()},
+        lambda: {2: (a.float() @ b.float()).to(dtype)},
     )
 
 
-def batched_product_call(shape: Shape, device: str) -> Call:
+def batched_product_call(shape: Shape, device: str, dtype: torch.dtype = torch.float16) -> Call:
     zs, ys, xs, rs = shape["zs"], shape["ys"], shape["xs"], shape["rs"]
-    a, b = randn(zs, ys, rs, device=device), randn(zs, rs, xs, device=device, scale=rs**-0.5)
+    a = randn(zs, ys, rs, device=device, dtype=dtype)
+    b = randn(zs, rs, xs, device=device, dtype=dtype, scale=rs**-0.5)
     c = torch.empty(zs, ys, xs, device=device, dtype=a.dtype)
     grid = blocks_of(XBLOCK=xs, YBLOCK=ys, ZBLOCK=zs)
-    return Call(grid, (a, b, c, zs, ys, xs, rs), lambda: {2: (a.float() @ b.float()).half()})
+    return Call(grid, (a, b, c, zs, ys, xs, rs), lambda: {2: (a.float() @ b.float()).to(dtype)})
 
 
 LINE = {"sizes": {"x": "n"}, "blocks": X}

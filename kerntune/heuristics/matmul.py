@@ -6,6 +6,8 @@ import functools
 from math import prod
 
 from kerntune.config import Config
+from kerntune.device import DeviceSpec
+from kerntune.heuristics.measured import product_tiles
 from kerntune.heuristics.sizing import as_config, block_of, in_order, require_axes
 from kerntune.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
 
@@ -37,6 +39,15 @@ TILES = (
 def native_matmul(hints: KernelHints) -> tuple[Config, ...]:
     """The 19 tiles with a loop over r0; batched ones have Z blocks of 1."""
     return _tiles(_batched(hints), True)
+
+
+def measured_matmul(hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...]:
+    """The further tiles of a preset with measured rules, for the kernel with a loop over r0."""
+    batch = {"z": 1} if _batched(hints) else {}
+    return tuple(
+        as_config({"x": x, "y": y, **batch, "r0": r0}, warps, stages)
+        for x, y, r0, warps, stages in product_tiles(hints, device)
+    )
 
 
 def native_persistent_matmul(hints: KernelHints) -> tuple[Config, ...]:

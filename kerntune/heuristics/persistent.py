@@ -7,10 +7,19 @@ import msgspec
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
 from kerntune.heuristics.matmul import native_persistent_matmul
+from kerntune.heuristics.measured import applies, row_tiles
 from kerntune.heuristics.minimums import raise_to_tma_minimums
 from kerntune.heuristics.mix_order import mix_order
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
-from kerntune.heuristics.reduction import REDUCTION_AXES_SETS, SIMPLE_AXES, finish, reduction_config, tiny_x, without_x
+from kerntune.heuristics.reduction import (
+    REDUCTION_AXES_SETS,
+    SIMPLE_AXES,
+    finish,
+    measured_configs,
+    reduction_config,
+    tiny_x,
+    without_x,
+)
 from kerntune.heuristics.sizing import MIN_WARPS, Bounds, bounds, rebuilt, require_axes
 from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
 from kerntune.hints import KernelHints, ReductionHint
@@ -44,6 +53,8 @@ def persistent_reduction(hints: KernelHints, device: DeviceSpec, preset: Preset 
     hints = without_x(hints)
     limits = bounds(hints, device, preset)
     configs = persistent_candidates(hints, limits)
+    if applies(hints, device, preset) and not hints.native_matmul and "y" not in hints.sizes:
+        configs += tuple(map(_without_r_blocks, measured_configs(row_tiles(hints, device), hints, limits)))
     if hints.rsplit_size is not None and preset.filters:
         configs = mix_order(raise_to_tma_minimums(configs, hints, persistent=True), hints, limits)
         hints = _without_tma(hints)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import ceil, prod
 from typing import NamedTuple
 
 from kerntune.config import Config, Scalar
 from kerntune.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.measured import MOST_WARPS, pointwise_tiles
 from kerntune.heuristics.minimums import raise_to_tma_minimums
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import (
@@ -33,7 +35,8 @@ BLOCKS_WANTED = 128
 
 
 class Recipe(NamedTuple):
-    """A tile to be fitted to the sizes. ``per_warp`` elements ask for one warp, unless ``warps`` fixes them."""
+    """A tile to be fitted to the sizes. ``per_warp`` elements ask for one warp, up to ``most_warps``, unless ``warps``
+    fixes them."""
 
     blocks: tuple[int, ...]
     per_warp: int = 256
@@ -41,6 +44,7 @@ class Recipe(NamedTuple):
     stages: int = 1
     options: dict[str, Scalar] = {}
     least_per_thread: bool = True
+    most_warps: int = MAX_POINTWISE_WARPS
 
 
 TILES_2D = (Recipe((32, 32)), Recipe((64, 64)), Recipe((256, 16)), Recipe((16, 256)))
@@ -69,7 +73,18 @@ def pointwise(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
         raise HintError(f"{hints.where}a pointwise kernel needs an XBLOCK parameter")
     limits = bounds(hints, device, preset)
     configs = tuple(pointwise_config(hints, recipe, limits) for recipe in recipes(hints, device, preset))
+    configs += _measured(hints, device, limits)
     return in_order(raise_to_tma_minimums(configs, hints) if preset.filters else configs)
+
+
+def _measured(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
+    """The preset's further candidates; one that ``min_elements_per_thread`` makes illegal is left out."""
+    found = []
+    for tile in pointwise_tiles(hints, device, limits.preset):
+        recipe = Recipe(tile.blocks, per_warp=tile.per_thread * device.warp_size, most_warps=MOST_WARPS)
+        with suppress(HintError):
+            found.append(pointwise_config(hints, recipe, limits))
+    return tuple(found)
 
 
 def pointwise_config(hints: KernelHints, recipe: Recipe, limits: Bounds) -> Config:
@@ -78,7 +93,7 @@ def pointwise_config(hints: KernelHints, recipe: Recipe, limits: Bounds) -> Conf
     tile = prod(blocks.values())
     warps = recipe.warps
     if warps is None:
-        warps = choose_warps(tile // recipe.per_warp, limits, least=1, most=MAX_POINTWISE_WARPS)
+        warps = choose_warps(tile // recipe.per_warp, limits, least=1, most=recipe.most_warps)
     if tile >= PTXAS_WORKAROUND_ELEMENTS and not limits.hip:
         warps = max(warps, PTXAS_WORKAROUND_WARPS)
     x, size = blocks["x"], hints.sizes["x"]

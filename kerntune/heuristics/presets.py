@@ -1,4 +1,4 @@
-"""Presets: which release of Inductor's rules a proposal follows."""
+"""Presets: which release of Inductor's rules a proposal follows, and whether measured ones are added."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     * ``deterministic_pointwise``: deterministic mode leaves one config to pointwise kernels too.
     * ``chained_scaling``: a config made by halving a reduction block may be halved again.
     * ``foreach_candidates``: max-autotune tries 1, 2, 4 and 8 warps for foreach kernels.
+    * ``measured``: further candidates on NVIDIA GPUs, by rules found in a sweep (:mod:`kerntune.heuristics.measured`).
     """
 
     name: str
@@ -42,6 +43,7 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deterministic_pointwise: bool = False
     chained_scaling: bool = True
     foreach_candidates: bool = True
+    measured: bool = False
 
 
 INDUCTOR_2_13 = Preset("inductor-2.13")
@@ -67,4 +69,7 @@ INDUCTOR_2_6 = Preset(
 )
 """torch 2.6's rules (the same file at that release). Its one reduction axis ``r`` is ``r0`` here."""
 
-PRESETS: dict[str, Preset] = {p.name: p for p in (INDUCTOR_2_13, INDUCTOR_2_6)}
+MEASURED_2026 = msgspec.structs.replace(INDUCTOR_2_13, name="measured-2026", measured=True)
+"""torch 2.13's candidates in their order, then those of :mod:`kerntune.heuristics.measured`."""
+
+PRESETS: dict[str, Preset] = {p.name: p for p in (INDUCTOR_2_13, INDUCTOR_2_6, MEASURED_2026)}

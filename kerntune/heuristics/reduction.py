@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from math import prod
 
 from kerntune.config import Config, Scalar
 from kerntune.device import DeviceSpec
+from kerntune.errors import HintError
 from kerntune.heuristics.determinism import one_config
-from kerntune.heuristics.matmul import native_matmul
+from kerntune.heuristics.matmul import measured_matmul, native_matmul
+from kerntune.heuristics.measured import Tile, applies, reduction_tiles
 from kerntune.heuristics.minimums import raise_to_floors, raise_to_tma_minimums
 from kerntune.heuristics.outer import outer_tile
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
@@ -71,7 +75,26 @@ def reduction(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_
     hints = without_x(hints)
     limits = bounds(hints, device, preset)
     configs = reduction_candidates(hints, limits, dynamic=hints.dynamic_sizes)
+    if applies(hints, device, preset):
+        configs += _measured(hints, device, limits)
     return finish(configs, hints, limits)
+
+
+def _measured(hints: KernelHints, device: DeviceSpec, limits: Bounds) -> tuple[Config, ...]:
+    """The preset's further candidates; none for tiled reductions."""
+    if hints.native_matmul:
+        return measured_matmul(hints, device)
+    return () if "y" in hints.sizes else measured_configs(reduction_tiles(hints, device), hints, limits)
+
+
+def measured_configs(tiles: Iterable[Tile], hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
+    """Measured tiles as configs; one that exceeds a limit is left out."""
+    found = []
+    for x, r, warps, registers in tiles:
+        with suppress(HintError):
+            config = reduction_config(hints, x, r, limits, hints.reduction, warps=warps, least_warps=1)
+            found.append(config if registers is None else config.replace(maxnreg=registers))
+    return tuple(found)
 
 
 def without_x(hints: KernelHints) -> KernelHints:

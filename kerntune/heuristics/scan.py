@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
+from kerntune.heuristics.measured import applies, scan_steps
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
-from kerntune.heuristics.reduction import finish, reduction_candidates, without_x
+from kerntune.heuristics.reduction import finish, measured_configs, reduction_candidates, without_x
 from kerntune.heuristics.sizing import block_of, bounds, rebuilt, require_axes
 from kerntune.hints import KernelHints
 
@@ -17,10 +18,11 @@ def split_scan(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR
     (``hints.no_x_block``). Raises :class:`~kerntune.errors.HintError` for other axes than x and r0.
     """
     require_axes(hints, "a split scan", ("x", "r0"))
+    further = scan_steps(hints, device) if applies(hints, device, preset) else ()
     hints = without_x(hints)
     limits = bounds(hints, device, preset)
     raised = (
         rebuilt(config, {**config.kwargs, "R0_BLOCK": max(block_of(config, "r0"), hints.min_scan_rblock)})
-        for config in reduction_candidates(hints, limits)
+        for config in (*reduction_candidates(hints, limits), *measured_configs(further, hints, limits))
     )
     return finish(tuple(raised), hints, limits, floors=False)
