@@ -93,14 +93,17 @@ class Compiler:
         self._compilations.flush()
 
     def compile_stream(
-        self, launches: Iterable[Specialized], made_before: Collection[int] = ()
+        self,
+        launches: Iterable[Specialized],
+        made_before: Collection[int] = (),
+        idle: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
         """Each launch once, with what came of it, in the order in which they are done: what is known comes first.
 
         The front end of all launches runs before the first result; from then on the processes are never short of work,
         however long the caller takes between results. Closing the iterator cancels what has not begun. Kernels are
         written to Triton's cache meanwhile; :meth:`flush` waits for that. ``made_before`` has the ``id`` of each launch
-        that is probably in that cache.
+        that is probably in that cache. ``idle`` is called where only stragglers are left to wait for.
         """
         by_key: dict[str, list[Specialized]] = {}
         for launch in launches:
@@ -110,7 +113,7 @@ class Compiler:
         for key, found in known.items():
             yield from ((same, found) for same in by_key[key])
         unknown = [x[0] for key, x in by_key.items() if key not in known]
-        for launch, result in self._compilations.stream(unknown, made_before):
+        for launch, result in self._compilations.stream(unknown, made_before, idle):
             found = self._remember(launch, result)
             yield from ((same, found) for same in by_key[launch.key()])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
@@ -22,6 +22,10 @@ Result = tuple[int, Union[Compiled, TrialError]]
 """A candidate's index and what its compilation came to."""
 
 
+def nothing() -> None:
+    """What is done in a pause unless somebody wants it."""
+
+
 @dataclass
 class Prospects:
     """A site's candidates by index: ``probes`` of those that can be specialized, reasons of the ``refused``, and what
@@ -33,6 +37,8 @@ class Prospects:
     probes: dict[int, Probe] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     known: Known = NOTHING
+    idle: Callable[[], None] = nothing
+    """Called where only stragglers are left to be compiled: whoever takes the results may set it at any time."""
 
     def __post_init__(self) -> None:
         self._pulled: list[Result] = []
@@ -76,7 +82,7 @@ class Prospects:
         by_launch = {id(self.probes[i].specialized): i for i in indices}
         launches = [self.probes[i].specialized for i in indices]
         made_before = {id(self.probes[i].specialized) for i in indices if i in self.known.ran}
-        for launch, found in self.capture.compiler.compile_stream(launches, made_before):
+        for launch, found in self.capture.compiler.compile_stream(launches, made_before, lambda: self.idle()):
             yield by_launch[id(launch)], found
 
     def close(self) -> None:

@@ -124,8 +124,9 @@ def _warm_up(program: Program) -> None:
 
 
 def hopeful(trials: Sequence[Trial]) -> list[Trial]:
-    """Those whose first look is near the best."""
-    return _near_best(trials, DROP_FIRST)
+    """Those whose first look is near the best. Looks only: a graph's times lack an event pair's microseconds."""
+    best = min((t.estimate for t in trials), default=0.0)
+    return [t for t in trials if t.estimate <= best * DROP_FIRST]
 
 
 def screened(trials: Sequence[Trial]) -> list[Trial]:
@@ -137,6 +138,31 @@ def screened(trials: Sequence[Trial]) -> list[Trial]:
             _rounds(alive, rounds)
             alive = _near_best(alive, drop)
     return alive
+
+
+@dataclass
+class Heats:
+    """The way to the finals in one or several heats: as :func:`screened`, for candidates of whom some come late.
+
+    A late one is held against those that are left of earlier heats. Whoever was dropped stays dropped: the best can
+    only have become better.
+    """
+
+    raced: list[Trial] = field(default_factory=list)
+    finalists: list[Trial] = field(default_factory=list)
+
+    def finalists_of(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The finalists of all that were looked at so far; nothing runs if no hopeful one is new."""
+        near = hopeful(trials)
+        new = [t for t in near if not _among(t, self.raced)]
+        if new:
+            self.raced += new
+            self.finalists = screened([t for t in near if _among(t, new) or _among(t, self.finalists)])
+        return self.finalists
+
+
+def _among(trial: Trial, trials: Sequence[Trial]) -> bool:
+    return any(trial is other for other in trials)
 
 
 def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:

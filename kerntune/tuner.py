@@ -13,8 +13,8 @@ from kerntune.errors import BackendError, CompileError, OutOfResourcesError, Tri
 from kerntune.fits import misfit
 from kerntune.launch import Loader, Program, memory_at
 from kerntune.memory import Memory
-from kerntune.prospects import Prospects, prospects_of
-from kerntune.race import Looks, Trial, decided, hopeful, screened
+from kerntune.prospects import Prospects, nothing, prospects_of
+from kerntune.race import Heats, Looks, Trial, decided
 from kerntune.recorder import Recorded, with_candidate
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
@@ -112,6 +112,8 @@ class _Tuning:
     right: set[Work] = field(default_factory=set)
     """What has been verified."""
 
+    heats: Heats = field(default_factory=Heats)
+
     def __post_init__(self) -> None:
         self.site, self.stored, self.known = self.prospects.site, self.prospects.stored, self.prospects.known
         self.memory = memory_before(self.recorded, self.index, self.loader)
@@ -167,7 +169,7 @@ class _Tuning:
         """The best of a race; None, and those that are wrong no longer among ``alive``, if one was wrong."""
         if self.verify is Verify.ALL and self._drop_wrong(alive, list(alive)):
             return None
-        finalists = screened(hopeful(alive))
+        finalists = self.heats.finalists_of(alive)
         if self.verify is Verify.FINALISTS and self._drop_wrong(alive, finalists):
             return None
         best = decided(finalists, self.incumbent)[0]
@@ -177,6 +179,8 @@ class _Tuning:
         self.times.update({t.index: t.time_ns for t in alive})
         self.slots.update({t.index: tuple(t.times) for t in alive if t.times})
         wrong = {trial.index: why for trial in suspects if (why := self._disagreement(trial, alive)) is not None}
+        if wrong:
+            self.heats = Heats()  # a wrong one may have dropped others
         for trial in [t for t in alive if t.index in wrong]:
             alive.remove(trial)
             self._wrong(trial, wrong[trial.index])
@@ -217,15 +221,31 @@ class _Tuning:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
         found: dict[Work, Trial] = {}
         looks = Looks()
+        self.heats = Heats()
         for i in candidates:
             self.failures.pop(i, None)
             self.times.pop(i, None)
-        with contextlib.closing(self.prospects.compiled(candidates)) as stream:
+        with self._racing_early(found), contextlib.closing(self.prospects.compiled(candidates)) as stream:
             for i, compiled in stream:
                 self._admit(i, compiled, found, looks)
         for trial in found.values():
             self._name(trial)
         return sorted((t for t in found.values() if t.looked), key=lambda t: t.index)
+
+    @contextlib.contextmanager
+    def _racing_early(self, found: dict[Work, Trial]) -> Iterator[None]:
+        """While stragglers are compiled, race the others: whoever is left is all that stragglers have to beat."""
+
+        def race() -> None:
+            alive = [t for t in found.values() if t.looked]
+            if len(alive) > 1:
+                self.heats.finalists_of(sorted(alive, key=lambda t: t.index))
+
+        self.prospects.idle = race
+        try:
+            yield
+        finally:
+            self.prospects.idle = nothing  # a cycle would keep memory that the next call needs
 
     def _admit(self, i: int, compiled: Compiled | TrialError, found: dict[Work, Trial], looks: Looks) -> None:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_runs import active, block, program_of, recorded, scale, scale_kernel, script
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kerntune.backend.fake import FakeBackend
@@ -19,6 +19,7 @@ from kerntune.race import (
     MAX_FINAL_ROUNDS,
     MIN_FINAL_ROUNDS,
     TIE,
+    Heats,
     Looks,
     Trial,
     decided,
@@ -230,3 +231,41 @@ def test_a_single_candidate_is_not_timed_further(backend: FakeBackend) -> None:
     one.estimate = 1000.0
     assert decided(screened([one]))[0].time_ns == 1000.0
     assert one.slot is None
+
+
+def looked_at(backend: FakeBackend, times: tuple[float, ...], looks: tuple[float, ...]) -> list[Trial]:
+    script(backend, *(block(b, t) for b, t in zip(BLOCKS, times, strict=False)))
+    return [
+        Trial(i, found.recording, program_of(backend, found), [i], estimate=look, looked=True)
+        for i, (size, look) in enumerate(zip(BLOCKS, looks, strict=False))
+        for found in [recorded(backend, lambda size=size: scale(scale_kernel, BLOCK=size))]
+    ]
+
+
+def test_a_late_one_that_is_no_match_costs_no_round(backend: FakeBackend) -> None:
+    trials = looked_at(backend, (1000.0, 1030.0, 1300.0, 9000.0), (3000.0, 3030.0, 3300.0, 11_000.0))
+    heats = Heats()
+    assert [t.index for t in heats.finalists_of(trials[:3])] == [0, 1]
+    rounds = [list(t.times) for t in trials]
+    assert [t.index for t in heats.finalists_of(trials)] == [0, 1]
+    assert [list(t.times) for t in trials] == rounds
+
+
+def test_a_late_one_is_held_against_those_that_are_left(backend: FakeBackend) -> None:
+    """Its look is far above the times of the others: those are of graphs, without an event pair's microseconds."""
+    trials = looked_at(backend, (1000.0, 1030.0, 1300.0, 990.0), (3000.0, 3030.0, 3300.0, 2990.0))
+    heats = Heats()
+    heats.finalists_of(trials[:3])
+    dropped = list(trials[2].times)
+    assert [t.index for t in heats.finalists_of(trials)] == [0, 1, 3]
+    assert trials[2].times == dropped, "not timed again"
+    assert decided(heats.finalists)[0].index == 3
+
+
+@given(st.permutations(range(4)), st.integers(1, 4))
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_winner_is_the_same_whoever_is_late(backend: FakeBackend, order: list[int], first: int) -> None:
+    trials = looked_at(backend, (1000.0, 1030.0, 1200.0, 2000.0), (3000.0, 3030.0, 3200.0, 4000.0))
+    heats = Heats()
+    heats.finalists_of([trials[i] for i in order[:first]])
+    assert decided(heats.finalists_of(trials))[0].index == 0

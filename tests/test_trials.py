@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from fake_runs import COMPILER, N, active, block, by_block, captured, scale, script, tuned
 
-from kerntune import tuner
+from kerntune import race, tuner
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import StoredTrial, TrialCache, WinnerCache
 from kerntune.capture import Capture, Probe, Site
@@ -74,7 +74,7 @@ class Run:
         self.trials = None if folder is None else Trials(Winners(WinnerCache(folder), mode, gpu))
         loader = Loader(gpu)
         with self.capture.active(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tuner, "hopeful", self._hopeful)
+            patch.setattr(race, "hopeful", self._hopeful)
             recorded = record(self.capture, backend.targets[0])
             self.found: Tuned = tune(self.capture, recorded, 0, loader, incumbent=incumbent, trials=self.trials)
         self.gpu = gpu

@@ -357,7 +357,7 @@ def test_the_users_memory_is_given_back_also_after_an_error(
         return lambda: (call(), gpu.fill(home, 1))
 
     gpu.prepare = writing  # type: ignore[method-assign]
-    monkeypatch.setattr("kerntune.tuner.screened", lambda trials: 1 / 0)
+    monkeypatch.setattr("kerntune.race.screened", lambda trials: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tune()
     assert gpu.read(home, 1) == b"\x07"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -32,6 +32,7 @@ from kerntune.capture import Capture
 from kerntune.config import Config
 from kerntune.errors import TuningError
 from kerntune.launch import Loader, Program
+from kerntune.prospects import Prospects
 from kerntune.race import DROP_FIRST, TIE
 from kerntune.recorder import Recorded, record
 from kerntune.tuner import Tuned, memory_before, tune
@@ -364,3 +365,26 @@ def test_a_launch_of_nothing_is_tuned_to_the_first(backend: FakeBackend) -> None
     x = torch.randn(N, device="cuda")
     found, _, _ = race(backend, call=lambda: kernel[lambda meta: (0,)](x, x, N, 2.0))
     assert found.winner == 0
+
+
+@pytest.mark.parametrize("verify", ["winner", "finalists", "all"])
+@pytest.mark.parametrize("fastest", BLOCKS)
+def test_a_race_while_stragglers_are_compiled_decides_nothing_else(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, fastest: int, verify: str
+) -> None:
+    """A turn after each result: every candidate is a late one once, and a wrong one that is faster leaves no trace."""
+    compiled, turns = Prospects.compiled, []
+
+    def with_pauses(self: Prospects, indices: Sequence[int]) -> Iterator[Any]:
+        for result in compiled(self, indices):
+            yield result
+            turns.append(result[0])
+            self.idle()
+
+    monkeypatch.setattr(Prospects, "compiled", with_pauses)
+    monkeypatch.setenv("KERNTUNE_VERIFY", verify)
+    wrong = max(b for b in BLOCKS if b != fastest)
+    rules = [block(b, {fastest: 10_000.0, wrong: 9_000.0}.get(b, 10_300.0)) for b in BLOCKS if b != wrong]
+    found, _, _ = race(backend, *rules, block(wrong, 9_000.0, wrong=True))
+    assert BLOCKS[found.winner] == fastest
+    assert len(turns) == len(BLOCKS)

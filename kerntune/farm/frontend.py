@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from kerntune import compat
-from kerntune.farm.expect import Shape, tile_of
+from kerntune.farm.expect import Shape, elements_in, tile_of
 from kerntune.farm.protocol import Job
 from kerntune.kernels.specialize import Specialized
 
@@ -56,7 +56,7 @@ class Lowered:
     @property
     def shape(self) -> Shape:
         """What its compile time is guessed from."""
-        return shape_of(self.request.launch, len(self.job.ir))
+        return shape_of(self.request.launch, self.job.ir)
 
     def identity(self) -> str:
         """Equal for jobs whose answers are equal: the same text, target and options."""
@@ -65,10 +65,11 @@ class Lowered:
         return hashlib.sha256("\0".join((*parts, repr(sorted(self.request.env.items())))).encode()).hexdigest()
 
 
-def shape_of(launch: Specialized, length: int = 1) -> Shape:
-    """What is known of a launch's compile time; ``length`` is that of its TTIR, once there is one."""
+def shape_of(launch: Specialized, ir: str = "") -> Shape:
+    """What is known of a launch's compile time, by its TTIR once there is one, else by its constants."""
     values = [getattr(v, "value", v) for v in launch.constexprs.values()]
-    return Shape(length, tile_of(values), getattr(launch.options, "num_stages", 1) or 1)
+    stages, warps = (getattr(launch.options, name, None) or 1 for name in ("num_stages", "num_warps"))
+    return Shape(max(len(ir), 1), elements_in(ir) or tile_of(values), stages, warps)
 
 
 _hashing: threading.Thread | None = None

@@ -6,7 +6,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Union
@@ -33,6 +33,10 @@ from kerntune.kernels.specialize import Specialized
 
 FEW = 2
 """So few launches wait until Triton's cache can be asked: a front end and a process for nothing cost more."""
+
+LATE, QUIET_SECONDS = 4, 0.1
+"""With so few launches left, a pause this long means stragglers: one of 30 configs takes a third of all compile time
+where a thread holds 256 elements. Whoever waits for them may as well do something else."""
 
 _IN_PROCESS = threading.Lock()
 """One compilation at a time in this process: Triton 3.6 makes wrong code when threads compile for several targets."""
@@ -72,11 +76,17 @@ class Compilations:
         prepare_hashes()
         self.farm.warm(jobs)
 
-    def stream(self, launches: Sequence[Specialized], made_before: Collection[int] = ()) -> Iterator[Result]:
+    def stream(
+        self,
+        launches: Sequence[Specialized],
+        made_before: Collection[int] = (),
+        idle: Callable[[], None] = lambda: None,
+    ) -> Iterator[Result]:
         """Each launch's result as it comes, cached ones first. The front end runs here, before the first result.
 
         What came of it is in Triton's cache after :meth:`flush`. Launches whose ``id`` is in ``made_before`` are
-        probably there already: they wait until it can be asked.
+        probably there already: they wait until it can be asked. ``idle`` is called where only stragglers are left to
+        wait for.
         """
         run = _Run()
         try:
@@ -85,7 +95,7 @@ class Compilations:
             self._submit(new, run, patient=not made_before and len(new) <= FEW)
             self._submit([r for r in requests if id(r.launch) in made_before], run, patient=True)
             yield from run.finished
-            for future in as_completed(list(run.futures)):
+            for future in _as_done(run.futures, idle):
                 yield from self._finish(future.result(), run.futures.pop(future))
         finally:
             for future in run.futures:
@@ -251,6 +261,19 @@ class Compilations:
             kernel = triton.compile(request.source, target=request.target, options=options)
         tell_post_compile(request)
         return request.launch, kernel
+
+
+def _as_done(futures: Collection[Future[Outcome]], idle: Callable[[], None]) -> Iterator[Future[Outcome]]:
+    """Futures as they are done; ``idle`` has a turn in each pause before one of the last."""
+    waiting = set(futures)
+    told = False
+    while waiting:
+        patience = QUIET_SECONDS if len(waiting) <= LATE and not told else None
+        done, waiting = wait(waiting, patience, FIRST_COMPLETED)
+        told = not done
+        if told:
+            idle()
+        yield from done
 
 
 def refusal(launch: Specialized, why: Exception | str) -> CompileError:

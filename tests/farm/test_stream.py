@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from concurrent.futures import Future
 
 import pytest
 import triton
@@ -10,6 +12,7 @@ from triton import knobs
 
 from kerntune.compile import Compiled, Compiler
 from kerntune.errors import CompileError
+from kerntune.farm import stream
 from kerntune.farm.deadline import Deadline
 
 from . import kernels
@@ -144,3 +147,29 @@ def test_a_closed_compiler_starts_processes_again(farm):
     assert pids
     compiler.close()
     assert compiler._compilations.farm.pids == []
+
+
+def test_who_waits_for_stragglers_only_is_given_a_turn(monkeypatch):
+    first, second, third = (Future() for _ in range(3))
+    futures, turns = [first, second, third], []
+
+    def idle():
+        turns.append(sum(f.done() for f in futures))
+        (second if len(turns) == 1 else third).set_result(None)
+
+    monkeypatch.setattr(stream, "QUIET_SECONDS", 0.001)
+    first.set_result(None)
+    assert list(stream._as_done(futures, idle)) == futures
+    assert turns == [1, 2]
+
+
+def test_no_turn_while_many_are_waited_for(monkeypatch):
+    monkeypatch.setattr(stream, "QUIET_SECONDS", 0.0)
+    futures = [Future() for _ in range(stream.LATE + 1)]
+    turns = []
+    results = stream._as_done(futures, lambda: turns.append(1) or [f.set_result(None) for f in futures if not f.done()])
+    timer = threading.Timer(0.05, futures[0].set_result, [None])
+    timer.start()
+    assert next(results) is futures[0]
+    assert turns == []
+    assert set(results) == set(futures[1:])
