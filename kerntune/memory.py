@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from kerntune.backend.base import Buffer, Executor
-from kerntune.backend.compare import FLOATS, SENSIBLE, decode_floats, is_float
+from kerntune.backend.compare import FLOATS, SENSIBLE, decode_floats, is_float, whole_elements
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.recording import Content, Normal, Recording, Storage, Stored, Uniform, Zeros
 
@@ -309,7 +309,7 @@ def describe_content(
         return Normal(), None
     if (len(data) if nbytes is None else nbytes) <= store_limit:
         return Stored(hashlib.sha256(data).hexdigest()), data
-    numbers = np.frombuffer(_whole(data, np.dtype(INTEGERS[dtype]).itemsize), INTEGERS[dtype])
+    numbers = np.frombuffer(whole_elements(data, np.dtype(INTEGERS[dtype]).itemsize), INTEGERS[dtype])
     return Uniform(int(numbers.min()), int(numbers.max())), None
 
 
@@ -318,11 +318,6 @@ def _distribution(numbers: np.ndarray) -> Normal:
     if not sensible.size:
         return Normal()
     return Normal(mean=_rounded(float(sensible.mean())), std=_rounded(float(sensible.std())))
-
-
-def _whole(data: bytes, width: int) -> bytes:
-    """Whole elements only."""
-    return data[: len(data) // width * width]
 
 
 def _rounded(value: float) -> float:

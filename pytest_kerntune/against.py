@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,9 @@ from kerntune.commands.refresh import plugin_args
 from kerntune.errors import UsageError
 from pytest_kerntune.options import Options
 
-PASSED_ON = ("--kerntune-target", "--kerntune-tune", "--kerntune-cache-dir")
+TARGET = "--kerntune-target"
+
+PASSED_ON = ("--kerntune-tune", "--kerntune-cache-dir")
 """Options that the base's run must share with this one."""
 
 FINE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
@@ -35,12 +38,15 @@ class Yard:
     remark: str = ""
 
 
-def yardstick(config: pytest.Config, options: Options, into: Path) -> Yard:
-    """What the revision of ``options`` gives, written under ``into``."""
+def yardstick(config: pytest.Config, options: Options, into: Path, targets: Sequence[str] = ()) -> Yard:
+    """What the revision of ``options`` gives, written under ``into``.
+
+    ``targets`` are those that this run compiles for without a GPU: a base's run has no baselines that would know them.
+    """
     if options.baselines_ref:
         return Yard(gitref.extract(options.baselines_ref, options.baselines, into))
     with gitref.worktree(options.against, options.root) as root:
-        return export(config, root, gitref.top_of(options.root), into / "base")
+        return export(config, root, gitref.top_of(options.root), into / "base", targets)
 
 
 def anchor_folder(options: Options, into: Path) -> Path:
@@ -64,14 +70,15 @@ def _anchor_of(ref: str, baselines: Path, into: Path) -> Path:
         ) from None
 
 
-def export(config: pytest.Config, root: Path, top: Path, into: Path) -> Yard:
+def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Sequence[str]) -> Yard:
     """Run the same tests in the worktree ``root`` of the repository ``top``, in a process of its own."""
     into.mkdir(parents=True, exist_ok=True)
     tests = counterparts(config, root, top)
     if not tests:
         return Yard(into, "the base has none of these tests, so every case is NEW")
     command = [sys.executable, "-m", "pytest", *plugin_args(), "--kerntune", f"--kerntune-export={into}"]
-    command += ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *_selection(config), *tests]
+    command += ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", *_selection(config)]
+    command += [*([f"{TARGET}={','.join(targets)}"] if targets else []), *tests]
     here = root / _inside(Path(config.invocation_params.dir), top)
     done = subprocess.run(
         command, cwd=here if here.is_dir() else root, env=environment(root, top), capture_output=True, text=True,

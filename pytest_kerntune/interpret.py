@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerntune.commands.output import counted
 from kerntune.errors import UsageError
 from pytest_kerntune import options
 from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
@@ -110,8 +111,8 @@ class Numerics:
         for nodeid, why in self._limits.items():
             terminalreporter.write_line(f"not checked: {nodeid}: {why}", yellow=True)
         terminalreporter.write_line(
-            f"{_plural(self._calls, 'call')} of {_plural(self._tests, 'test')} computed in Triton's interpreter, "
-            f"{_plural(len(self._limits), 'test')} not checked; nothing was compiled or timed",
+            f"{counted(self._calls, 'call')} of {counted(self._tests, 'test')} computed in Triton's interpreter, "
+            f"{counted(len(self._limits), 'test')} not checked; nothing was compiled or timed",
             green=bool(self._tests) and not self._limits,
         )
 
@@ -175,7 +176,3 @@ def _skip_at_limit(item: pytest.Item, error: Exception) -> None:
     if limit is not None:
         item.user_properties.append((LIMIT_PROPERTY, str(limit)))
         pytest.skip(f"numerics not checked: {limit}")
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

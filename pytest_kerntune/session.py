@@ -97,18 +97,19 @@ class Gate:
                 started.start()
         self._engine = started
         if self.options.yardstick_name:
-            started.hold_against(self._yardstick_folder(), self.options.yardstick_name)
+            started.hold_against(self._yardstick_folder(started), self.options.yardstick_name)
         if self.options.anchor:
             started.anchor_at(self._anchor_folder(), self.options.anchor_name)
         self.header = (*started.header(), *self._remarks)
 
-    def _yardstick_folder(self) -> Path:
+    def _yardstick_folder(self, started: Session) -> Path:
         """What the revision gives; xdist's workers are handed what the controller made."""
         if self.worker:
             return Path(self.config.workerinput[YARDSTICK])  # type: ignore[attr-defined]
         from pytest_kerntune.against import yardstick
 
-        yard = yardstick(self.config, self.options, self._scratch())
+        compiled_for = () if started.backend.gpu is not None else tuple(map(str, started.backend.targets))
+        yard = yardstick(self.config, self.options, self._scratch(), compiled_for)
         self._yardstick = str(yard.folder)
         self._remarks = (yard.remark,) if yard.remark else ()
         return yard.folder

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kerntune.commands.output import counted
 from kerntune.policy import Outcome, Verdict
 from kerntune.report import MAX_ROWS, counts_line, table
 from kerntune.result import CaseResult
@@ -107,14 +108,14 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
     lines = []
     if recorded:
         lines.append(
-            f"{_plural(recorded, 'baseline')} recorded; commit the folder, so that later runs are held against it"
+            f"{counted(recorded, 'baseline')} recorded; commit the folder, so that later runs are held against it"
         )
     if improved:
-        lines.append(f"{_plural(improved, 'case')} improved; to hold the gain: {_again(config, 'improved')}")
+        lines.append(f"{counted(improved, 'case')} improved; to hold the gain: {_again(config, 'improved')}")
     if new:
-        lines.append(f"{_plural(new, 'case')} without a baseline; to record: {_again(config, 'new')}")
+        lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, 'new')}")
     if stale:
-        lines.append(f"{_plural(len(stale), 'stale baseline')}; to remove: kerntune baselines prune")
+        lines.append(f"{counted(len(stale), 'stale baseline')}; to remove: kerntune baselines prune")
     return lines
 
 
@@ -149,10 +150,6 @@ def _again(config: pytest.Config, update: str) -> str:
     """This run's command with another update."""
     args = [a for a in config.invocation_params.args if not str(a).startswith("--kerntune-update")]
     return shlex.join(["pytest", *map(str, args), f"--kerntune-update={update}"])
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _rewrites(reporter: pytest.TerminalReporter) -> bool:

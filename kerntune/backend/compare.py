@@ -51,9 +51,11 @@ def decode_floats(data: bytes, dtype: str, wide: bool = True) -> np.ndarray:
     kind = "<f8" if wide else "<f4"
     with np.errstate(all="ignore"):
         if dtype == "bfloat16":
-            return (np.frombuffer(_whole(data, 2), "<u2").astype("<u4") << 16).view("<f4").astype(kind, copy=False)
+            return (
+                (np.frombuffer(whole_elements(data, 2), "<u2").astype("<u4") << 16).view("<f4").astype(kind, copy=False)
+            )
         stored = np.dtype(FLOATS[dtype])
-        return np.frombuffer(_whole(data, stored.itemsize), stored).astype(kind, copy=False)
+        return np.frombuffer(whole_elements(data, stored.itemsize), stored).astype(kind, copy=False)
 
 
 def compare_bytes(expected: bytes, actual: bytes, dtype: str, tolerance: float) -> Difference | None:
@@ -84,5 +86,6 @@ def _bytewise(expected: bytes, actual: bytes) -> Difference:
     return Difference(int(np.count_nonzero(wrong)), len(expected), int(np.argmax(wrong)), nan, nan, "bytes")
 
 
-def _whole(data: bytes, width: int) -> bytes:
+def whole_elements(data: bytes, width: int) -> bytes:
+    """Without a part of an element at the end."""
     return data[: len(data) // width * width]

@@ -77,7 +77,7 @@ class Comparer:
     def moved(self, baseline: TimeBaseline, sample: Sample) -> bool:
         """Whether the same work took another time than stored: worth a second look before it is called drift."""
         stored = median(baseline.sample.times_ns)
-        same = same_work(baseline.recording, self.recorded.recording)
+        same = comparable(baseline, sample) and same_work(baseline.recording, self.recorded.recording)
         return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > drift_limit(spread_of(baseline))
 
     def _standing(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy) -> Standing:
@@ -97,15 +97,14 @@ class Comparer:
 
     def _evidence(self, baseline: TimeBaseline, sample: Sample, standing: Standing) -> Evidence:
         stored = median(baseline.sample.times_ns)
-        then, this = baseline.sample.protocol, sample.protocol
-        comparable = (then.timer, then.version) == (this.timer, this.version)
-        last = comparable and standing.rung == STORED and self.call.scope != "op"
+        fair = comparable(baseline, sample)
+        last = fair and standing.rung == STORED and self.call.scope != "op"
         return Evidence(
             launched=len(self.recorded.recording.launches),
             expected=len(baseline.recording.launches),
             identical=standing.rung == IDENTITY,
             replay=standing.replay.change if standing.replay else None,
-            drift=self._drift(stored, sample, standing) if comparable and stored > 0 else None,
+            drift=self._drift(stored, sample, standing) if fair and stored > 0 else None,
             baseline_ns=stored,
             spread=spread_of(baseline),
             effect_floor=floor_of(baseline),
@@ -155,6 +154,12 @@ class Comparer:
         if found.standing.rung != IDENTITY:
             return Share(None, "the whole call was timed then, its kernels were replayed now")
         return Share(found.evidence.drift, "; ".join(filter(None, ["all of the call but its kernels' code", moved])))
+
+
+def comparable(baseline: TimeBaseline, sample: Sample) -> bool:
+    """Whether the stored times were taken as today's are."""
+    then, this = baseline.sample.protocol, sample.protocol
+    return (then.timer, then.version) == (this.timer, this.version)
 
 
 def floor_of(baseline: TimeBaseline) -> float:

@@ -16,7 +16,7 @@ from kerntune.backend.standin.driver import StandInDriver
 from kerntune.backend.standin.modes import entered
 from kerntune.backend.standin.ops import RealImplementations
 from kerntune.backend.standin.patches import replace
-from kerntune.backend.standin.session import alone
+from kerntune.backend.standin.session import alone, run_eagerly
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
 from kerntune.errors import InterpreterLimit
@@ -78,16 +78,11 @@ class Interpreter:
 
         replace(stack, torch.autograd, "_engine_run_backward", backward)
         replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
-        replace(stack, torch, "compile", _run_eagerly)
+        replace(stack, torch, "compile", run_eagerly)
         stack.enter_context(set_wrap_triton_enabled(False))
 
     def _surroundings(self) -> contextlib.AbstractContextManager[None]:
         return entered(self._on_cpu, self._says_gpu)
-
-
-def _run_eagerly(model: Any = None, **options: Any) -> Any:
-    """``torch.compile`` that compiles nothing."""
-    return model if model is not None else lambda function: function
 
 
 def limit_of(error: BaseException | None) -> InterpreterLimit | None:

@@ -9,6 +9,8 @@ import torch
 from fake_runs import N, block, by_block, increment_kernel, scale_kernel
 
 from check.project import Project
+from kerntune.backend.fake import FakeGpu
+from kerntune.measure.base import PROTOCOL_VERSION
 from kerntune.measure.stopping import MIN_SLOTS, QUICK_SLOTS
 from kerntune.policy import Policy, Update, Verdict
 from kerntune.static import launches
@@ -38,6 +40,26 @@ def test_the_same_work_is_sampled_quickly(project: Project) -> None:
     assert slots(project) == QUICK_SLOTS
     assert slots(project, functools.partial(scaled, size=128)) == MIN_SLOTS, "other code"
     assert slots(project, update=Update.ALL) == MIN_SLOTS, "what will be stored is measured in full"
+
+
+def test_times_of_another_protocol_are_no_reason_for_second_looks(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots(project)
+    (path,) = project.files()
+    rested: list[int] = []
+    monkeypatch.setattr(FakeGpu, "rest", lambda gpu: rested.append(1))
+
+    def twice_as_slow() -> Verdict:
+        rested.clear()
+        with project.run(block(64, 20_000.0)) as run:
+            return run.judge(scaled, torch.randn(N, device="cuda")).verdict
+
+    assert twice_as_slow() is Verdict.DRIFTED
+    assert rested
+    path.write_text(path.read_text().replace(f'"version": {PROTOCOL_VERSION}', '"version": 1'))
+    assert twice_as_slow() is Verdict.PASS
+    assert not rested
 
 
 def test_known_code_is_not_disassembled_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,6 +187,23 @@ def test_base_and_head_are_compiled_today_and_replayed(repository):
     assert len(listed.stdout.splitlines()) == 1
 
 
+def test_the_base_is_compiled_for_what_the_head_is(repository):
+    """Without a GPU the head's targets may come from its baselines, which the base's run doesn't look at."""
+    repository.commit("base")
+    (repository.path / "conftest.py").unlink()
+    repository.commit("without")
+    repository.kernels(64)
+    repository.pytester.makeconftest(
+        "from kerntune.backend.static import StaticBackend\nfrom kerntune.device import Target\n\n"
+        "def pytest_kerntune_backend(config):\n    return StaticBackend((Target.parse('cuda:90'),))\n"
+    )
+    result = repository.run("--kerntune-against=without", "--kerntune-json=run.json")
+    assert result.ret in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), result.stderr.str()
+    (found,) = repository.json()["results"]
+    assert found["target"] == "cuda:90"
+    assert found["verdict"] != "NEW"
+
+
 def test_an_equal_head_passes(repository):
     repository.commit("base")
     result = repository.run("--kerntune-against=base", "--kerntune-json=run.json", "-k", "scale")

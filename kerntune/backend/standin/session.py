@@ -123,7 +123,7 @@ class StandIns:
         install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
         replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
-        replace(stack, torch, "compile", _run_eagerly)
+        replace(stack, torch, "compile", run_eagerly)
         stack.enter_context(set_wrap_triton_enabled(False))
 
     def _install_modes(self, stack: contextlib.ExitStack, fake: StandInFakeMode) -> None:
@@ -144,6 +144,6 @@ class StandIns:
         return entered(self._placement, self._answers)
 
 
-def _run_eagerly(model: Any = None, **options: Any) -> Any:
+def run_eagerly(model: Any = None, **options: Any) -> Any:
     """``torch.compile`` that compiles nothing: what it makes of a function would hide the user's kernels."""
     return model if model is not None else lambda function: function
