@@ -121,8 +121,10 @@ class _Tuning:
 
     def close(self) -> None:
         """Leave memory that isn't ours as it was, and what was compiled where Triton finds it."""
-        self.memory.give_back()
-        self.capture.compiler.flush()
+        try:
+            self.memory.give_back()
+        finally:
+            self.capture.compiler.flush()
 
     def look_up(self) -> None:
         """Take over what is known before anything is compiled."""

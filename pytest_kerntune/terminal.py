@@ -114,8 +114,9 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
         lines.append(f"{counted(improved, 'case')} improved; to hold the gain: {_again(config, 'improved')}")
     if new:
         lines.append(f"{counted(new, 'case')} without a baseline; to record: {_again(config, 'new')}")
-    if stale:
-        lines.append(f"{counted(len(stale), 'stale baseline')}; to remove: kerntune baselines prune")
+    gone = [r for r in stale if r.fingerprint]  # those that can't be read say so themselves, and prune refuses them
+    if gone:
+        lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: kerntune baselines prune")
     return lines
 
 

@@ -27,7 +27,10 @@ def run(args: argparse.Namespace) -> int:
     timed = [e.baseline for e in entries if isinstance(e.baseline, TimeBaseline)]
     chosen = [b for b in timed if Pattern(args.case).matches(b)]
     if not chosen:
-        raise UsageError(f"{store.folder} has no time baseline" + (f" that matches {args.case!r}" if args.case else ""))
+        raise UsageError(
+            f"{store.folder} has no time baseline"
+            + (f" that matches {args.case!r}" if args.case else "; they are recorded on a GPU")
+        )
     gone = [] if args.case else list(left_over(anchor, timed))
     copy(chosen, store, anchor)
     for path in gone:

@@ -20,6 +20,7 @@ from typing import NoReturn, Union
 
 import msgspec
 
+from kerntune.farm.descriptors import close_from
 from kerntune.farm.frontend import Lowered, Request, lower
 from kerntune.farm.protocol import Job, frame, frames_in
 
@@ -29,7 +30,7 @@ MAX_FORKS = 6
 EACH = 3
 """Requests that a copy is worth: a front end takes 15 to 40 ms."""
 
-SILENCE_SECONDS = 20.0
+SILENCE_SECONDS = 10.0
 """A copy that says nothing for so long hangs (a lock that another thread held when it was forked)."""
 
 SWITCH = "KERNTUNE_FORKS"
@@ -78,9 +79,16 @@ def fork_count(requests: int) -> int:
 
 def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Request, Fronted]]:
     """Each request once, as it is done; those that no copy has answered come last, as None."""
-    copies = [_fork(requests, list(range(k, len(requests), forks))) for k in range(forks)]
-    open_ = {copy.pipe: copy for copy in copies}
+    copies: list[_Copy] = []
+    alone: list[int] = []
     try:
+        for k in range(forks):
+            indices = list(range(k, len(requests), forks))
+            try:
+                copies.append(_fork(requests, indices))
+            except OSError:  # no memory or no process left for another copy: this process does its share
+                alone += indices
+        open_ = {copy.pipe: copy for copy in copies}
         while open_:
             yield from _heard(requests, open_)
         for copy in copies:
@@ -88,6 +96,8 @@ def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Re
             for index in copy.indices:
                 yield requests[index], crashed
                 crashed = None
+        for index in alone:
+            yield requests[index], None
     finally:
         for copy in copies:
             _end(copy)
@@ -95,8 +105,10 @@ def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Re
 
 def _heard(requests: Sequence[Request], open_: dict[int, _Copy]) -> Iterator[tuple[Request, Fronted]]:
     """What came through the pipes; one that is closed or silent for too long leaves ``open_``."""
-    ready, _, _ = select.select(list(open_), [], [], 1.0)
-    for pipe in ready:
+    poll = select.poll()  # select() refuses descriptors from 1024 on
+    for pipe in open_:
+        poll.register(pipe, select.POLLIN)
+    for pipe, _ in poll.poll(1000):
         copy, data = open_[pipe], os.read(pipe, 1 << 20)
         copy.heard = time.monotonic()
         copy.buffer += data
@@ -114,13 +126,16 @@ def _heard(requests: Sequence[Request], open_: dict[int, _Copy]) -> Iterator[tup
 def _ended(copy: _Copy) -> Crashed | None:
     """Reap a copy, ending it if need be; its crash, if it was no end of ours."""
     deadline = time.monotonic() + 1.0
-    with contextlib.suppress(ChildProcessError):  # somebody else has reaped it
-        while time.monotonic() < deadline:
+    while time.monotonic() < deadline:
+        try:
             pid, status = os.waitpid(copy.pid, os.WNOHANG)
-            if pid:
-                copy.pid = 0
-                return Crashed(_death(status)) if os.WIFSIGNALED(status) else None
-            time.sleep(0.001)
+        except ChildProcessError:  # somebody else has reaped it; its number may be another process's by now
+            copy.pid = 0
+            return None
+        if pid:
+            copy.pid = 0
+            return Crashed(_death(status)) if os.WIFSIGNALED(status) else None
+        time.sleep(0.001)
     return None
 
 
@@ -139,9 +154,14 @@ def _end(copy: _Copy) -> None:
 def _fork(requests: Sequence[Request], indices: list[int]) -> _Copy:
     read, write = os.pipe()
     _flush()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of threads; see the module's docstring
-        pid = os.fork()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of threads; see the module's docstring
+            pid = os.fork()
+    except OSError:
+        os.close(read)
+        os.close(write)
+        raise
     if pid:
         os.close(write)
         return _Copy(pid, read, indices)
@@ -155,7 +175,7 @@ def _serve(write: int, requests: Sequence[Request], indices: list[int]) -> NoRet
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if write != PIPE:
             os.dup2(write, PIPE)
-        os.closerange(PIPE + 1, os.sysconf("SC_OPEN_MAX"))
+        close_from(PIPE + 1)
         for index in indices:
             _write(frame(_front(index, requests[index])))
         _flush()

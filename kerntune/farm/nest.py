@@ -78,6 +78,7 @@ def _tell(pipe: int, number: int) -> None:
 
 def _be_worker(wanted: dict[str, str], descriptors: list[int]) -> NoReturn:
     """In a child: a process group of its own, the given pipes for standard ones, nothing else of its parent's."""
+    from kerntune.farm.descriptors import close_from
     from kerntune.farm.worker import main as work
 
     code = 1
@@ -87,7 +88,7 @@ def _be_worker(wanted: dict[str, str], descriptors: list[int]) -> NoReturn:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for number, one in enumerate(descriptors[:3]):
             os.dup2(one, number)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        close_from(3)
         os.environ["TMPDIR"], tempfile.tempdir = wanted["folder"], None
         work(int(wanted["memory"]), wanted["knobs"])
         code = 0

@@ -141,8 +141,8 @@ class WorkerPool:
 
     def expect(self, count: int) -> None:
         """Start those that are missing, at once. They are asked first, for the others may have been asked already."""
-        missing = range(count - len(self._workers))
-        self._workers.extendleft([self._start(self._ordinal) for _ in missing])
+        for _ in range(count - len(self._workers)):
+            self._workers.appendleft(self._start(self._ordinal))
 
     def run(self, request: PairRequest) -> PairReply:
         """In the process that was asked longest ago."""

@@ -84,7 +84,7 @@ def test_a_missing_artifact_is_named(kerntune: Command, baselines: BaselineStore
     ("words", "says"),
     [
         (("--case", "nothing"), "has no time baseline that matches 'nothing'"),
-        (("--baselines", "empty"), "has no time baseline"),
+        (("--baselines", "empty"), "has no time baseline; they are recorded on a GPU"),
         (("--anchor", "baselines"), "the anchor needs one of its own"),
     ],
 )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import resource
 import signal
 import time
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -121,3 +126,46 @@ def test_copies_are_few_where_they_would_not_pay(monkeypatch, cores, launches, c
     assert fork_count(launches) == copies
     monkeypatch.setenv("KERNTUNE_FORKS", "0")
     assert fork_count(launches) == 0
+
+
+def test_what_no_copy_could_be_forked_for_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not an error of the user's tuning: too little memory for a second copy leaves its share to this process."""
+    fork, forked = os.fork, []
+
+    def once() -> int:
+        if forked:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        pid = fork()
+        forked.append(pid)
+        return pid
+
+    monkeypatch.setattr(os, "fork", once)
+    before = len(os.listdir("/proc/self/fd"))
+    wanted = requests()
+    found = dict_of(lower_in_forks(wanted, 2))
+    assert [found[id(r)] is None for r in wanted] == [i % 2 == 1 for i in range(len(wanted))]
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_descriptors_above_a_thousand_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = os.pipe
+
+    def high() -> tuple[int, int]:
+        read, write = pipe()
+        moved = fcntl.fcntl(read, fcntl.F_DUPFD, 1100)
+        os.close(read)
+        return moved, write
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1200:
+        pytest.skip("this process may not have so many descriptors")
+    monkeypatch.setattr(os, "pipe", high)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    try:
+        assert all(fronted is not None for _, fronted in lower_in_forks(requests(), 2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def dict_of(found: Iterable[tuple[Any, Any]]) -> dict[int, Any]:
+    return {id(request): fronted for request, fronted in found}
