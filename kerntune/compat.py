@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 import re
 import struct
 import warnings
@@ -227,14 +228,19 @@ def without_line_info() -> Iterator[None]:
     """Compile without line tables: smaller binaries, and the same ones wherever the source file lies."""
     from triton import knobs
 
-    held = vars(knobs.compilation)  # a knob that nobody has set isn't there: it follows the environment
-    before = {name: held[name] for name in ("disable_line_info",) if name in held}
+    name = "disable_line_info"
+    held, variable = vars(knobs.compilation), knobs.compilation.knob_descriptors[name].key
+    before = {name: held[name]} if name in held else {}  # a knob that nobody has set isn't there
+    environment = os.environ.get(variable)  # Triton tells subprocesses of what is set
     knobs.compilation.disable_line_info = True
     try:
         yield
     finally:
-        held.pop("disable_line_info", None)
+        held.pop(name, None)
         held.update(before)
+        os.environ.pop(variable, None)
+        if environment is not None:
+            os.environ[variable] = environment
 
 
 def autotuner_errors() -> tuple[type[Exception], ...]:

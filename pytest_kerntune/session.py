@@ -108,8 +108,7 @@ class Gate:
             return Path(self.config.workerinput[YARDSTICK])  # type: ignore[attr-defined]
         from pytest_kerntune.against import yardstick
 
-        compiled_for = () if started.backend.gpu is not None else tuple(map(str, started.backend.targets))
-        yard = yardstick(self.config, self.options, self._scratch(), compiled_for)
+        yard = yardstick(self.config, self.options, self._scratch(), started.compiled_for)
         self._yardstick = str(yard.folder)
         self._remarks = (yard.remark,) if yard.remark else ()
         return yard.folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import runpy
 import warnings
 import weakref
@@ -178,12 +179,19 @@ def test_a_moved_kernel_is_the_same_code_and_without_line_info_the_same_binary(
     assert without[0].ttir == without[1].ttir
 
 
-def test_without_line_info_puts_the_knob_back() -> None:
-    before = triton.knobs.compilation.disable_line_info
+@pytest.mark.parametrize("said", [None, "0", "1"])
+def test_without_line_info_leaves_no_setting_behind(monkeypatch: pytest.MonkeyPatch, said: str | None) -> None:
+    """Neither in Triton nor in the environment, where Triton writes what is set for subprocesses."""
+    name = "TRITON_DISABLE_LINE_INFO"
+    monkeypatch.setenv(name, said) if said else monkeypatch.delenv(name, raising=False)
+    monkeypatch.delitem(vars(triton.knobs.compilation), "disable_line_info", raising=False)
+    before = dict(vars(triton.knobs.compilation))
     with pytest.raises(RuntimeError), compat.without_line_info():  # noqa: PT012 - both halves matter
         assert triton.knobs.compilation.disable_line_info is True
         raise RuntimeError
-    assert triton.knobs.compilation.disable_line_info == before
+    assert vars(triton.knobs.compilation) == before
+    assert os.environ.get(name) == said
+    assert triton.knobs.compilation.disable_line_info is (said == "1")
 
 
 # the compiler compiles once
@@ -289,6 +297,7 @@ def test_text_without_locations_is_left_alone(line: str) -> None:
 
 
 def test_no_warning_is_left_behind(backend: FakeBackend) -> None:
+    compat.take_announcements()  # Triton's own, once a process
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Compiler().compile(bind(backend, scale_kernel, x_of(), x_of(), N, 3.0, BLOCK=64))

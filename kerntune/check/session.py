@@ -77,6 +77,11 @@ class Session:
         """Whether nothing can run here: tests run on stand-ins."""
         return self.backend.gpu is None
 
+    @property
+    def compiled_for(self) -> tuple[str, ...]:
+        """The targets that kernels are compiled for where nothing can run; empty with a GPU."""
+        return tuple(map(str, self.backend.targets)) if self.static else ()
+
     def header(self) -> list[str]:
         """Where this run takes place, for pytest's header."""
         if self.static:
