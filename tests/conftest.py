@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 CACHES = tempfile.mkdtemp(prefix="kerntune-tests-")
@@ -19,3 +20,21 @@ pytest_plugins = ["pytester"]
 settings.register_profile("kerntune", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kerntune")
 """No test here asserts a time, so a slow machine must not fail one."""
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """A scripted GPU for the tests of one module; :func:`fake_runs.script` says anew how long kernels take."""
+    from fake_runs import active  # loads torch, which tests of the pure floors do without
+
+    with active() as backend:
+        yield backend
+
+
+@pytest.fixture
+def backend(shared):
+    """The module's GPU, on which everything takes what it takes by default."""
+    from fake_runs import script
+
+    script(shared)
+    return shared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, active, block, by_block, configs, increment_kernel, scale_kernel, script
+from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, script
 from triton import knobs
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.jit import JITFunction
@@ -32,12 +32,6 @@ TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
 
 THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import torch
-from fake_runs import N, active, block, by_block, increment_kernel, recorded, scale, scale_kernel, script
+from fake_runs import N, block, by_block, increment_kernel, recorded, scale, scale_kernel, script
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,18 +21,6 @@ from kerntune.measure.shares import MAX_LAUNCHES, launch_times
 from kerntune.recording import Recording, View
 
 replace = msgspec.structs.replace
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 def one() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 import torch
-from fake_runs import N, active, block, by_block, increment_kernel, recorded, scale, scale_kernel, script
+from fake_runs import N, block, by_block, increment_kernel, recorded, scale, scale_kernel, script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,18 +24,6 @@ from kerntune.replay import BLOCKS, MORE_BLOCKS, Pair, Pairing, common_plan, liv
 from kerntune.stats import Estimate
 
 LEVEL = 0.999
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 def small() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-from fake_runs import N, active, block, by_block, captured, configs, scale_kernel, script
+from fake_runs import N, block, by_block, captured, configs, scale_kernel, script
 from triton.runtime import autotuner as tritons
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
@@ -24,12 +24,6 @@ from kerntune.cache import WinnerCache
 from kerntune.errors import UsageError
 
 THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
 
 
 @pytest.fixture

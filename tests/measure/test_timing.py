@@ -6,7 +6,7 @@ import gc
 import math
 import types
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,7 +14,6 @@ import pytest
 import torch
 from fake_runs import (
     N,
-    active,
     block,
     by_block,
     increment_kernel,
@@ -40,18 +39,6 @@ from kerntune.measure.hold import HEADROOM, MAX_FLUSHES, flush_count
 from kerntune.measure.stopping import MAX_SLOTS, MAX_WARM_UP, MIN_SLOTS
 from kerntune.measure.timing import GRAPH_BELOW_NS, estimate_ns, same_kind, slot_for, take_sample
 from kerntune.stats import median
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 def one() -> None:
