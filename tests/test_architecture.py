@@ -108,6 +108,7 @@ EXPORTS = {
         "export_devices",
         "import_cache",
     },
+    "kerntune.capture": {"LAUNCH_WORDS", "Candidate", "Capture", "Pending", "Probe", "Site", "current"},
     "kerntune.compat": {
         "DIRECT_NAMES",
         "SURROUNDING_OPTIONS",
