@@ -166,13 +166,29 @@ def drawn(rng: np.random.Generator, rows: Sequence[dict[str, Any]], count: int) 
 
 
 def others(rng: np.random.Generator, case: dict[str, Any], variant: str, decisions: int) -> dict[str, Counter[str]]:
-    """Verdicts of the others' rules: one process's launches, as stored, against another's."""
-    same, rows = of_side("a", case["variants"]["same"]), of_side("b", case["variants"][variant])
+    """Verdicts of the others' rules: one process's launches, as stored, against another's of the same session."""
+    same, rows = of_side("a", case["variants"]["same"]), by_session(of_side("b", case["variants"][variant]))
+    same = [r for r in same if session(r) in rows]
     found = {rule.name: Counter[str]() for rule in RULES}
     for _ in range(decisions):
-        stored, today = same[rng.choice(len(same))], rows[rng.choice(len(rows))]
+        stored = same[rng.choice(len(same))]
+        then = rows[session(stored)]
+        today = then[rng.choice(len(then))]
         for rule in RULES:
             found[rule.name][rule.of(stored, today)] += 1
+    return found
+
+
+def session(row: dict[str, Any]) -> int:
+    """The call of ``verdict_record.py`` that a process was recorded by, 0 for the first."""
+    return int(row.get("session", 0))
+
+
+def by_session(rows: Sequence[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    """Processes that were recorded by one call: minutes apart, on one device."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(session(row), []).append(row)
     return found
 
 

@@ -19,6 +19,12 @@ AUTO, GRAPH, EVENTS, PROFILER = TIMERS
 
 ESTIMATE_RUNS = 3
 
+EVENTS_NS, QUICK_EVENTS_NS = 5e6, 1.5e6
+"""How long the executions of an event slot take together, about; those of a quick sample, less, so that they don't
+themselves drive the device into its power limit."""
+
+MOST_EVENT_RUNS = 20
+
 
 def estimate_ns(program: Program) -> float:
     """A rough time by a few event pairs; good enough to choose a timer and to drop the hopeless."""
@@ -27,9 +33,10 @@ def estimate_ns(program: Program) -> float:
     return slot.enqueue()()
 
 
-def slot_for(program: Program, estimate: float, timer: str = AUTO) -> Slot:
+def slot_for(program: Program, estimate: float, timer: str = AUTO, quick: bool = False) -> Slot:
     """A slot by the given timer; by itself, a graph of rotated copies for what is short and may be rotated, else event
-    pairs. What was chosen is in its protocol. :class:`MeasurementError` if that timer can't time this recording."""
+    pairs, fewer of them in a slot of a ``quick`` sample. What was chosen is in its protocol.
+    :class:`MeasurementError` if that timer can't time this recording."""
     check_timer(timer)
     if timer == PROFILER:
         return ProfilerSlot(program)
@@ -37,7 +44,7 @@ def slot_for(program: Program, estimate: float, timer: str = AUTO) -> Slot:
     if timer == GRAPH and replicas < 2:
         raise MeasurementError("timer 'graph' needs copies of the call's memory, which has no room or hides addresses")
     if timer == EVENTS or (timer == AUTO and (estimate >= GRAPH_BELOW_NS or replicas < 2)):
-        return EventSlot(program, _event_runs(estimate))
+        return EventSlot(program, event_runs(estimate, QUICK_EVENTS_NS if quick else EVENTS_NS))
     runs = unrolled_runs(replicas, len(program.recording.launches), estimate, most_in_place(program))
     try:
         return GraphSlot(program, replicas, runs)
@@ -77,6 +84,6 @@ def take_sample(slot: Slot, quick: bool = False) -> Sample:
     return Sample(slot.protocol, tuple(round(t, 1) for t in times))
 
 
-def _event_runs(estimate: float) -> int:
-    """Executions in an event slot: about 5 ms, between 3 and 20."""
-    return int(min(20, max(3, 5e6 / max(estimate, 1.0))))
+def event_runs(estimate: float, together: float) -> int:
+    """How many executions take so many nanoseconds; at least the one that takes longer by itself."""
+    return round(min(MOST_EVENT_RUNS, max(1.0, together / max(estimate, 1.0))))

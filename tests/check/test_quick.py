@@ -48,7 +48,7 @@ def test_times_of_another_protocol_are_no_reason_for_second_looks(
     slots(project)
     (path,) = project.files()
     rested: list[int] = []
-    monkeypatch.setattr(FakeGpu, "rest", lambda gpu: rested.append(1))
+    monkeypatch.setattr(FakeGpu, "rest", lambda gpu, seconds=0.5: rested.append(1))
 
     def twice_as_slow() -> Verdict:
         rested.clear()
