@@ -155,7 +155,7 @@ class TimedCheck:
         if anchor is None or self.anchor is None:
             return None
         if found is not None and same_work(anchor.recording, found.baseline.recording):
-            return replace(found, baseline=anchor, policy=policy)
+            return self.comparer.shared(found, anchor, sample, policy)
         if found is not None and (known := found.remembered(anchor, policy)) is not None:
             return known
         since = self.comparer.against(anchor, self.anchor.readable(self.gpu.spec.target), sample, policy)
