@@ -50,13 +50,14 @@ REQUIRED_SD = ((50_000.0, 0.001), (3_000.0, 0.001), (0.0, 0.002))
 @dataclass(frozen=True)
 class Spread:
     """How one process's estimate of base against base scatters over fresh processes. Relative; ``ns`` is a launch's
-    time, ``blocks_12`` and ``blocks_36`` standard deviations of the paired estimate, the others of plain figures."""
+    time, ``first_look`` (by as many blocks as the product's first look has) and ``all_blocks`` are standard deviations
+    of the paired estimate, the others of plain figures. ``processes`` are those of the variant that has fewest."""
 
     case: str
     ns: float
     processes: int
-    blocks_12: float
-    blocks_36: float
+    first_look: float
+    all_blocks: float
     required: float
     do_bench_median: float
     host_mean: float
@@ -119,9 +120,9 @@ def spread(name: str, case: dict[str, Any]) -> Spread:
     return Spread(
         case=name,
         ns=round(ns, 1),
-        processes=len(rows),
-        blocks_12=_rounded(stdev([point(r, BLOCKS) for r in rows])),
-        blocks_36=_rounded(stdev([point(r, len(r["a"])) for r in rows])),
+        processes=min(map(len, case["variants"].values())),
+        first_look=_rounded(stdev([point(r, BLOCKS) for r in rows])),
+        all_blocks=_rounded(stdev([point(r, len(r["a"])) for r in rows])),
         required=next(limit for longer, limit in REQUIRED_SD if ns > longer),
         do_bench_median=_scatter([median(x) for x in plain(rows, "event")]),
         host_mean=_scatter([mean(x) for x in plain(rows, "host")]),
@@ -269,7 +270,7 @@ def line(r: Row) -> str:
 def spread_line(s: Spread) -> str:
     """A row of the first table for people."""
     return (
-        f"{s.case:24} {s.ns / 1e3:8.1f} us  sd {s.blocks_12:.3%} (12 blocks) {s.blocks_36:.3%} (36), required "
+        f"{s.case:24} {s.ns / 1e3:8.1f} us  sd {s.first_look:.3%} ({BLOCKS} blocks) {s.all_blocks:.3%} (all), required "
         f"{s.required:.1%}; do_bench {s.do_bench_median:.2%}; host mean {s.host_mean:.2%}; twin {s.twin:+.3%}"
     )
 
@@ -296,7 +297,11 @@ def main() -> None:
     planted = {n: {v: x["true"] for v, x in c["planted"].items()} for n, c in recorded["cases"].items()}
     out = {
         "environment": recorded["environment"],
-        "protocol": {**recorded["protocol"], "decisions": args.decisions, "family": args.family, "seed": args.seed},
+        "sessions": recorded.get("sessions", []),
+        "protocol": {
+            **recorded["protocol"], "first_look": BLOCKS, "decisions": args.decisions, "family": args.family,
+            "seed": args.seed,
+        },
         "planted": planted,
         "spread": [asdict(s) for s in spreads],
         "together": [asdict(r) for r in total],

@@ -73,7 +73,7 @@ def test_short_cases_are_asked_for_false_alarms_only(tables: Any) -> None:
 
 def test_spread_is_over_processes(tables: Any) -> None:
     found = tables.spread("one", recorded(bias=0.004)["cases"]["one"])
-    assert 0.002 < found.blocks_12 < 0.008
+    assert 0.002 < found.first_look < 0.008
     assert 0.01 < found.do_bench_median < 0.04
     assert found.required == 0.001
 
