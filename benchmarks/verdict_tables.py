@@ -299,7 +299,10 @@ def main() -> None:
         "environment": recorded["environment"],
         "sessions": recorded.get("sessions", []),
         "protocol": {
-            **recorded["protocol"], "first_look": BLOCKS, "decisions": args.decisions, "family": args.family,
+            **recorded["protocol"],
+            "first_look": BLOCKS,
+            "decisions": args.decisions,
+            "family": args.family,
             "seed": args.seed,
         },
         "planted": planted,
