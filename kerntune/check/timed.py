@@ -92,7 +92,7 @@ class TimedCheck:
     def _sample(self, baseline: TimeBaseline | None) -> Sample:
         self.progress(f"{self.call.case}: timing")
         quick = self._roughly(baseline)
-        slot = self._op_slot() if self.call.scope == "op" else self._kernel_slot(self.recorded.recording, quick)
+        slot = self._op_slot() if self.call.scope == "op" else self._kernel_slot(self.recorded.recording)
         if self.tuning.trials:
             self.gpu.rest()
         sample = take_sample(slot, quick)
@@ -109,11 +109,11 @@ class TimedCheck:
             return False
         return same_work(baseline.recording, self.recorded.recording)
 
-    def _kernel_slot(self, recording: Recording, quick: bool) -> Slot:
+    def _kernel_slot(self, recording: Recording) -> Slot:
         memory = Memory(self.gpu, recording.storages, self.recorded.sources)
         program = Program(self.loader, recording, memory, self.recorded.artifacts)
         self.alone = launch_times(self.loader, recording, self.recorded.sources, self.recorded.artifacts)
-        return slot_for(program, estimate_ns(program), self.call.policy.timer, quick)
+        return slot_for(program, estimate_ns(program), self.call.policy.timer)
 
     def _op_slot(self) -> Slot:
         call, plan = self.call, self.capture.plan

@@ -19,11 +19,10 @@ AUTO, GRAPH, EVENTS, PROFILER = TIMERS
 
 ESTIMATE_RUNS = 3
 
-EVENTS_NS, QUICK_EVENTS_NS = 5e6, 1.5e6
-"""How long the executions of an event slot take together, about; those of a quick sample, less, so that they don't
-themselves drive the device into its power limit."""
-
-MOST_EVENT_RUNS = 20
+EVENT_RUNS = ((20, 1.5e6), (6, 5e6))
+"""Executions in an event slot: so many, if they take no longer than so many ns together, or as many as do. On an H200
+matmuls of 4096 x 4096 x 4096 that filled 5 ms a slot drove the device into its power limit within 30 to 60 ms, in the
+midst of a sample: then its median says how long the sample took, not how long the kernel does."""
 
 
 def estimate_ns(program: Program) -> float:
@@ -33,10 +32,9 @@ def estimate_ns(program: Program) -> float:
     return slot.enqueue()()
 
 
-def slot_for(program: Program, estimate: float, timer: str = AUTO, quick: bool = False) -> Slot:
+def slot_for(program: Program, estimate: float, timer: str = AUTO) -> Slot:
     """A slot by the given timer; by itself, a graph of rotated copies for what is short and may be rotated, else event
-    pairs, fewer of them in a slot of a ``quick`` sample. What was chosen is in its protocol.
-    :class:`MeasurementError` if that timer can't time this recording."""
+    pairs. What was chosen is in its protocol. :class:`MeasurementError` if that timer can't time this recording."""
     check_timer(timer)
     if timer == PROFILER:
         return ProfilerSlot(program)
@@ -44,7 +42,7 @@ def slot_for(program: Program, estimate: float, timer: str = AUTO, quick: bool =
     if timer == GRAPH and replicas < 2:
         raise MeasurementError("timer 'graph' needs copies of the call's memory, which has no room or hides addresses")
     if timer == EVENTS or (timer == AUTO and (estimate >= GRAPH_BELOW_NS or replicas < 2)):
-        return EventSlot(program, event_runs(estimate, QUICK_EVENTS_NS if quick else EVENTS_NS))
+        return EventSlot(program, event_runs(estimate))
     runs = unrolled_runs(replicas, len(program.recording.launches), estimate, most_in_place(program))
     try:
         return GraphSlot(program, replicas, runs)
@@ -84,6 +82,6 @@ def take_sample(slot: Slot, quick: bool = False) -> Sample:
     return Sample(slot.protocol, tuple(round(t, 1) for t in times))
 
 
-def event_runs(estimate: float, together: float) -> int:
-    """How many executions take so many nanoseconds; at least the one that takes longer by itself."""
-    return round(min(MOST_EVENT_RUNS, max(1.0, together / max(estimate, 1.0))))
+def event_runs(estimate: float) -> int:
+    """Executions in an event slot; one that takes long is precise enough alone."""
+    return max(1, *(round(min(most, together / max(estimate, 1.0))) for most, together in EVENT_RUNS))
