@@ -23,7 +23,7 @@ from kerntune.dispatch import LaunchPath, Ran
 from kerntune.dispatch.parts import Needs
 from kerntune.errors import BackendError, ConfigError, MeasurementError, UsageError
 from kerntune.kernels.source import jit_of
-from kerntune.policy import TuneMode
+from kerntune.policy import StaticPrune, TuneMode
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.tuner import Tuned
@@ -45,6 +45,7 @@ def autotune(
     do_bench: Callable[..., Any] | None = None,
     cache_results: bool = True,
     verify: str | None = None,
+    static_prune: Any = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
 
@@ -55,12 +56,18 @@ def autotune(
 
     ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
     ``finalists`` or ``all``. A config that writes something else than the first has failed.
+
+    ``static_prune`` leaves configs out once they are compiled, unrun: ``"spills"`` those that spill while others don't,
+    ``"occupancy"`` those whose occupancy is below a tenth of the highest, ``"model"`` those whose predicted cost is
+    more than three times the lowest, a share (``0.33`` or ``"33%"``) all but the best by predicted cost; several in one
+    text or list. By default (or as ``KERNTUNE_STATIC_PRUNE`` says) none. :class:`UsageError` for anything else.
     """
 
     if not configs:
         raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
 
     mode = verify_mode(verify) if verify else None
+    prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
 
     def decorate(fn: Any) -> Autotuner:
         names = fn.arg_names
@@ -69,7 +76,7 @@ def autotune(
             prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
-        tuner.verify = mode
+        tuner.verify, tuner.static_prune = mode, prune
         return tuner
 
     return decorate
@@ -80,6 +87,9 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
     verify: Verify | None = None
     """Whose results are compared; None leaves it to ``KERNTUNE_VERIFY``."""
+
+    static_prune: StaticPrune | None = None
+    """Which configs are left out unrun; None leaves it to ``KERNTUNE_STATIC_PRUNE``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._named = threading.local()
@@ -239,8 +249,14 @@ def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:
 def _settle(tuner: Any, capture: Capture, site: Site, winners: Winners, keep: bool) -> int:
     """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
     trials = Trials(winners) if keep else None
-    incumbent, verify = winners.incumbent(site), getattr(tuner, "verify", None)
-    tuned = tune_call(capture, site, incumbent=incumbent, trials=trials, verify=verify)
+    tuned = tune_call(
+        capture,
+        site,
+        incumbent=winners.incumbent(site),
+        trials=trials,
+        verify=getattr(tuner, "verify", None),
+        static_prune=getattr(tuner, "static_prune", None),
+    )
     site.settle(tuned.winner)
     tuner.configs_timings = timings_of(site, tuned)
     if keep:

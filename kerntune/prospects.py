@@ -85,6 +85,10 @@ class Prospects:
         for launch, found in self.capture.compiler.compile_stream(launches, made_before, lambda: self.idle()):
             yield by_launch[id(launch)], found
 
+    def ready(self) -> bool:
+        """Whether the next result of :meth:`compiled` comes without waiting."""
+        return False
+
     def close(self) -> None:
         """Cancel what is still compiled for nobody."""
         begun, self._begun = self._begun, None

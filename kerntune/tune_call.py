@@ -11,6 +11,7 @@ from kerntune import compat
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.launch import Loader
+from kerntune.policy import StaticPrune
 from kerntune.prospects import Prospects, prospects_of
 from kerntune.recorder import record
 from kerntune.result import FailedTrial
@@ -26,6 +27,7 @@ def tune_call(
     incumbent: int | None = None,
     trials: Trials | None = None,
     verify: str | Verify | None = None,
+    static_prune: StaticPrune | None = None,
 ) -> Tuned:
     """The winner of a site that nobody has launched; nothing is launched on the user's tensors.
 
@@ -49,7 +51,16 @@ def tune_call(
         _stage_first(capture, site, prospects)
         recorded = record(capture, capture.backend.targets[0])
         index = len(capture.launches) - 1
-        return tune(capture, recorded, index, loader, incumbent=incumbent, verify=verify, prospects=prospects)
+        return tune(
+            capture,
+            recorded,
+            index,
+            loader,
+            incumbent=incumbent,
+            verify=verify,
+            prospects=prospects,
+            static_prune=static_prune,
+        )
 
 
 SWITCH_SECONDS = 0.0005

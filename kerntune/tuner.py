@@ -13,11 +13,14 @@ from kerntune.errors import BackendError, CompileError, OutOfResourcesError, Tri
 from kerntune.fits import misfit
 from kerntune.launch import Loader, Program, memory_at
 from kerntune.memory import Memory
+from kerntune.outlook import Outlook
+from kerntune.policy import StaticPrune
 from kerntune.prospects import Prospects, nothing, prospects_of
 from kerntune.race import Heats, Looks, Trial, decided
 from kerntune.recorder import Recorded, with_candidate
 from kerntune.recording import Recording
-from kerntune.result import FailedTrial
+from kerntune.result import FailedTrial, LeftOut
+from kerntune.static.prune import static_prune_of
 from kerntune.trials import NOTHING, Trials
 from kerntune.verify import Verifier, Verify, verify_mode
 
@@ -47,6 +50,12 @@ class Tuned:
     slots_ns: dict[int, tuple[float, ...]] = field(default_factory=dict)
     """Each slot's time of the candidates that were raced."""
 
+    left_out: tuple[LeftOut, ...] = ()
+    """Candidates that were not run for what their static figures say."""
+
+    predicted_rank: int | None = None
+    """The winner's place by the resource model among the candidates that were compiled; None where it can't tell."""
+
 
 def tune(
     capture: Capture,
@@ -58,6 +67,7 @@ def tune(
     trials: Trials | None = None,
     verify: str | Verify | None = None,
     prospects: Prospects | None = None,
+    static_prune: StaticPrune | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Tuned:
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
@@ -65,7 +75,8 @@ def tune(
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
     always timed side by side. Remembered failures are tried again only if nothing else is left. ``verify`` says who has
     to write what the captured run writes (:func:`kerntune.verify.verify_mode`). ``prospects`` are the site's, if they
-    were looked up already.
+    were looked up already. ``static_prune`` says who is left out unrun (:mod:`kerntune.static.prune`), unless nobody
+    else can be used.
     Raises :class:`TuningError`, listing every reason, if none is left.
     """
     site = capture.launches[index].site
@@ -74,7 +85,10 @@ def tune(
     if prospects is None:
         prospects = prospects_of(capture, site, stored)
         capture.compiler.warm(prospects.to_compile())
-    with contextlib.closing(_Tuning(capture, recorded, index, loader, incumbent, prospects, verify_mode(verify))) as it:
+    outlook = Outlook(prospects, loader.gpu.spec, static_prune_of(static_prune), incumbent)
+    with contextlib.closing(
+        _Tuning(capture, recorded, index, loader, incumbent, prospects, outlook, verify_mode(verify))
+    ) as it:
         it.progress = progress
         it.look_up()
         for candidates in it.stages():
@@ -100,6 +114,7 @@ class _Tuning:
     loader: Loader
     incumbent: int | None
     prospects: Prospects
+    outlook: Outlook
     verify: Verify
     progress: Callable[[str], None] = lambda text: None
     times: dict[int, float] = field(default_factory=dict)
@@ -141,6 +156,7 @@ class _Tuning:
         yield slower
         self.known = NOTHING
         yield failed
+        yield self.outlook.readmitted()
         if last := self._with_one_stage():
             yield [last]
 
@@ -212,7 +228,16 @@ class _Tuning:
         recording = self.recorded.recording.with_launch(self.index, launch, best.recording.binary_of(launch))
         remembered = (set(self.known.ran) | set(self.known.failed)) - self.tried
         failures = tuple(self.failures.values())
-        return Tuned(best.index, recording, self.times, failures, frozenset(remembered), self.slots)
+        return Tuned(
+            best.index,
+            recording,
+            self.times,
+            failures,
+            frozenset(remembered),
+            self.slots,
+            left_out=self.outlook.left_out(),
+            predicted_rank=self.outlook.rank(best.index),
+        )
 
     # candidates one by one
 
@@ -228,7 +253,7 @@ class _Tuning:
             self.failures.pop(i, None)
             self.times.pop(i, None)
         with self._racing_early(found), contextlib.closing(self.prospects.compiled(candidates)) as stream:
-            for i, compiled in stream:
+            for i, compiled in self.outlook.worth_a_look(stream):
                 self._admit(i, compiled, found, looks)
         for trial in found.values():
             self._name(trial)

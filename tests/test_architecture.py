@@ -48,6 +48,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "winners",
         "trials",
         "prospects",
+        "outlook",
         "tuner",
         "tune_call",
         "autotuner",
