@@ -122,6 +122,7 @@ EXPORTS = {
         "Found",
         "Measure",
         "Measured",
+        "Predicted",
         "Range",
         "Space",
         "Tried",
