@@ -39,7 +39,7 @@ def main(job: dict[str, Any]) -> None:
     for tuner, listed in zip(tuners, configs, strict=True):
         if not sys.stdin.readline():
             return
-        say("done", **timed(tuner, call, listed))
+        say("done", **timed(tuner, call, listed, job.get("phases", False)))
     sys.stdin.readline()  # its context stays until all of its batch are done
 
 
@@ -77,12 +77,16 @@ def extra_configs() -> list[Any]:
     return [tile(128, 128, 128, 8, 3)]
 
 
-def timed(tuner: Any, call: Any, configs: list[Any]) -> dict[str, Any]:
-    """The first call, until its launch is done: its seconds, and what won."""
+def timed(tuner: Any, call: Any, configs: list[Any], phases: bool = False) -> dict[str, Any]:
+    """The first call, until its launch is done: its seconds, and what won; with ``phases``, where the time went."""
     import torch
 
     from benchmarks.suite.case import config_text
+    from benchmarks.suite.phases import Phases
 
+    watch = Phases()
+    if phases:
+        watch.begin()
     begin = time.perf_counter()
     try:
         tuner[call.grid](*call.arguments)
@@ -100,6 +104,7 @@ def timed(tuner: Any, call: Any, configs: list[Any]) -> dict[str, Any]:
         "configs": len(configs),
         "host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "kept": bool(call.check()) if hasattr(call, "check") else None,
+        **({"phases": watch.end()} if phases else {}),
     }
 
 
