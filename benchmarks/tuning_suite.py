@@ -65,7 +65,9 @@ def arguments() -> argparse.Namespace:
 
 def tell(row: dict[str, Any]) -> None:
     """A row as one line of progress, with the seconds since the start."""
-    rest = {k: v for k, v in row.items() if k not in ("configs", "timing", "index", "timed", "host_peak_bytes", "phases")}
+    rest = {
+        k: v for k, v in row.items() if k not in ("configs", "timing", "index", "timed", "host_peak_bytes", "phases")
+    }
     if isinstance(configs := row.get("configs"), list):
         failed = [c["config"] for c in configs if "failure" in c]
         rest |= {"configs": len(configs), "failed": failed, "best_ns": min(c.get("time_ns", 0) for c in configs)}
