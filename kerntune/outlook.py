@@ -8,9 +8,8 @@ from kerntune.compile import Compiled
 from kerntune.device import DeviceSpec
 from kerntune.policy import StaticPrune
 from kerntune.prospects import Prospects, Result
-from kerntune.result import LeftOut
+from kerntune.static import prune as pruning
 from kerntune.static.foresight import Foresight, promising_first
-from kerntune.static.prune import left_out
 
 
 class Outlook:
@@ -20,7 +19,8 @@ class Outlook:
     def __init__(self, prospects: Prospects, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
         self._prospects, self._prune, self._incumbent = prospects, prune, incumbent
         self._foresight = Foresight(spec)
-        self._left_out: dict[int, str] = {}
+        self.left_out: dict[int, str] = {}
+        """Why each candidate that was left out was."""
 
     def worth_a_look(self, compiled: Iterator[Result]) -> Iterator[Result]:
         """Of what is there together the most promising first; where some may be left out, once all of it is there."""
@@ -29,18 +29,13 @@ class Outlook:
         results = sorted(compiled, key=self._cost)
         figures = {i: self._foresight.figures[i] for i, _ in results if i in self._foresight.figures}
         protected = {*self._prospects.known.ran, self._incumbent}
-        self._left_out.update(left_out(figures, self._prune, protected))
-        return (result for result in results if result[0] not in self._left_out)
+        self.left_out.update(pruning.left_out(figures, self._prune, protected))
+        return (result for result in results if result[0] not in self.left_out)
 
     def readmitted(self) -> list[int]:
         """Those that were left out; from now on nobody is."""
-        back, self._left_out, self._prune = sorted(self._left_out), {}, StaticPrune()
+        back, self.left_out, self._prune = sorted(self.left_out), {}, StaticPrune()
         return back
-
-    def left_out(self) -> tuple[LeftOut, ...]:
-        """Those that were left out, with the reason."""
-        site = self._prospects.site
-        return tuple(LeftOut(site.kernel, site.candidates[i].config, why) for i, why in sorted(self._left_out.items()))
 
     def rank(self, index: int) -> int | None:
         """A candidate's predicted place, from 1; None where nothing can be predicted."""

@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.compile import Compiled
-from kerntune.config import Config
 from kerntune.errors import StoreError, TargetError, TuningError
 from kerntune.launch import Loader
 from kerntune.policy import StaticPrune
 from kerntune.prospects import Prospects
 from kerntune.recorder import record
-from kerntune.result import LeftOut
 from kerntune.static import foresight
 from kerntune.static.foresight import Figures
 from kerntune.tuner import Tuned, tune
@@ -92,7 +90,7 @@ def test_no_order_changes_the_winner(
         plain = raced(shared, *times, seed=seed, together=False)
     assert ordered.winner == plain.winner
     assert set(ordered.times_ns) == set(plain.times_ns)
-    assert (plain.predicted_rank, plain.left_out, ordered.left_out) == (None, (), ())
+    assert (plain.predicted_rank, plain.left_out, ordered.left_out) == (None, {}, {})
 
 
 def test_the_winners_place_by_prediction_is_told(backend: FakeBackend) -> None:
@@ -120,7 +118,7 @@ def test_where_nothing_can_be_foreseen_candidates_are_tuned_as_they_come(
 
     monkeypatch.setattr(foresight, "quick_candidate", fails)
     found = raced(backend, 30.0, 20.0, 10.0, 20.0, 30.0, prune=prune)
-    assert (found.winner, found.predicted_rank, found.failures, found.left_out) == (2, None, (), ())
+    assert (found.winner, found.predicted_rank, found.failures, found.left_out) == (2, None, (), {})
 
 
 def test_real_kernels_have_figures(backend: FakeBackend) -> None:
@@ -144,10 +142,7 @@ def test_who_spills_is_named_and_not_run(backend: FakeBackend) -> None:
     assert set(found.times_ns) == {1, 3, 4}
     assert found.failures == ()
     why = "bytes a thread, others none"
-    assert found.left_out == (
-        LeftOut("scale_kernel", Config({"BLOCK": 32}), f"spills 8 {why}"),
-        LeftOut("scale_kernel", Config({"BLOCK": 128}), f"spills 16 {why}"),
-    )
+    assert found.left_out == {0: f"spills 8 {why}", 2: f"spills 16 {why}"}
 
 
 def test_a_share_of_the_list_is_run(backend: FakeBackend) -> None:
@@ -160,7 +155,7 @@ def test_a_share_of_the_list_is_run(backend: FakeBackend) -> None:
 def test_nobody_is_left_out_unasked(backend: FakeBackend) -> None:
     with foreseen({**spilling(8, 0, 8, 0, 8), 512: Figures(1e9, 4096, 0.01)}):
         found = raced(backend, 30.0, 20.0, 30.0, 20.0, 10.0)
-    assert (found.winner, found.left_out) == (4, ())
+    assert (found.winner, found.left_out) == (4, {})
 
 
 @settings(max_examples=20, deadline=None)
@@ -189,7 +184,7 @@ def test_if_nobody_else_can_be_used_they_are_run_after_all(backend: FakeBackend)
             backend, block(32, 20.0), refused[0], block(128, 10.0), *refused[1:], prune=StaticPrune(spills=True)
         )
     assert found.winner == 2
-    assert found.left_out == ()
+    assert found.left_out == {}
     assert [f.reason for f in found.failures] == ["refused"] * 3
 
 

@@ -63,7 +63,7 @@ class Tuning:
             )
         self.recorded.recording = tuned.recording
         self.failures += tuned.failures
-        self.left_out += tuned.left_out
+        self.left_out += [LeftOut(site.kernel, site.candidates[i].config, why) for i, why in tuned.left_out.items()]
         self.trials += [
             TrialReport(site.kernel, site.candidates[i].config, round(ns, 1)) for i, ns in tuned.times_ns.items()
         ]
