@@ -6,7 +6,8 @@ Parts are merged into OUT.json; those that aren't asked for stay as they are. ``
 without a GPU. ``benchmarks/tuning_tables.py OUT.json`` prints what came of it.
 
 cold       each kernel and shape: seconds of the first call, in a fresh process with empty caches; the processes that
-           compile included, imports not; one tuner after the other, the first one alternating
+           compile included, imports not; one tuner after the other, the first one alternating. Where a first call does
+           not wait for some configs, calls go on until these have been tried: seconds until then, what that call took
 stability  ten cold runs of three kernels (three of triton.autotune): what wins
 added      one config added to 48: the same process, and a new one that has the caches of the first
 memory     device memory while an in-place kernel is tuned whose tensor is half of the GPU's

@@ -24,9 +24,12 @@ Result = tuple[int, Union[Compiled, TrialError]]
 """A candidate's index and what its compilation came to."""
 
 
-FEW, FEW_SHARE, QUIET_SECONDS = 4, 0.25, 0.1
-"""With so few candidates left to be compiled (or so small a share), none of them waiting for a processor, a pause this
-long means stragglers: one of 30 configs takes a third of all compile time where a thread holds 256 elements."""
+FEW, QUIET_SECONDS = 4, 0.1
+"""With so few candidates left to be compiled, none of them waiting for a processor, a pause this long means stragglers:
+one of 30 configs takes a third of all compile time where a thread holds 256 elements."""
+
+LATE_SHARE = 0.25
+"""Of all candidates, no more than this may be left: who wins among few would often not stay the winner."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +115,10 @@ class Prospects:
 
     def _left(self, left: set[int], coming: Pulled[Any]) -> bool:
         """Wait for the next result; whether it was decided in a pause to go on without those that are left."""
-        few = max(FEW, FEW_SHARE * len(self.probes))
+        may_leave = len(left) <= LATE_SHARE * len(self.probes)
         while not coming.wait(QUIET_SECONDS):
-            only_stragglers = len(left) <= few and not self.capture.compiler.farm.queued
-            if only_stragglers and self.pause() and not coming.wait(0):
+            only_stragglers = (may_leave or len(left) <= FEW) and not self.capture.compiler.farm.queued
+            if only_stragglers and self.pause() and may_leave and not coming.wait(0):
                 self.stragglers = Stragglers(frozenset(left), coming)
                 return True
         return False

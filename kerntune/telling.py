@@ -25,11 +25,11 @@ def timings_of(site: Site, tuned: Tuned) -> Timings:
     out: Timings = {}
     failed = {f.config for f in tuned.failures}
     for i, original in enumerate(site.originals):
-        if i in tuned.times_ns:
+        if site.candidates[i].config in failed:
+            out[original] = [math.inf] * 3  # a wrong one has been timed, too
+        elif i in tuned.times_ns:
             times = tuned.slots_ns.get(i) or (tuned.times_ns[i],)
             out[original] = [float(ns) / 1e6 for ns in (tuned.times_ns[i], *np.quantile(times, (0.2, 0.8)))]
-        elif site.candidates[i].config in failed:
-            out[original] = [math.inf] * 3
     return out
 
 

@@ -55,7 +55,8 @@ class Winners:
         others for the same arguments, so that a config more or less doesn't change the winner."""
         if self.mode is TuneMode.FORCE:
             return None
-        if (found := self.stored(site)) is not None:
+        found = self.stored(site)
+        if found is not None and found.untried:
             return index_of(site, found.config)
         configs = [c.config for c in site.candidates]
         others = [w.config for w in self.cache.of_other_configs(self.key(site)) if w.config in configs]

@@ -15,8 +15,8 @@ MODEL_LIMIT = 3.0
 within 1 % of the best is predicted to cost 2.1 times the lowest at most, and 1.3 times in all cases but one."""
 
 LOW_OCCUPANCY = 0.1
-"""Of the highest occupancy among the candidates. On those sweeps a backward layer norm's best has an eighth of it, matrix
-products' a sixth: below a quarter there are configs that are up to 15 % faster than all others."""
+"""Of the highest occupancy among the candidates. On those sweeps a backward layer norm's best has an eighth of it,
+matrix products' a sixth: below a quarter there are configs that are up to 15 % faster than all others."""
 
 Figured = Mapping[int, Figures]
 

@@ -140,14 +140,10 @@ def test_who_is_verified_comes_from_the_marker_or_the_ini_file(project, one_test
 @pytest.mark.parametrize(
     ("ini", "marker", "prune"),
     [
-        ("", "", "None"),
-        ("spills 50%", "", "StaticPrune(spills=True, occupancy=False, model=False, share=0.5)"),
-        (
-            "spills",
-            "static_prune=['model', 0.25]",
-            "StaticPrune(spills=False, occupancy=False, model=True, share=0.25)",
-        ),
-        ("spills", "static_prune='off'", "StaticPrune(spills=False, occupancy=False, model=False, share=None)"),
+        ("", "", None),
+        ("spills 50%", "", StaticPrune(spills=True, share=0.5)),
+        ("spills", "static_prune=['model', 0.25]", StaticPrune(model=True, share=0.25)),
+        ("spills", "static_prune='off'", StaticPrune()),
     ],
 )
 def test_who_is_left_out_unrun_comes_from_the_marker_or_the_ini_file(project, one_test, ini, marker, prune):
