@@ -10,12 +10,15 @@ from kerntune.errors import UsageError
 from pytest_kerntune import early, hookspecs, marker, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
-from pytest_kerntune.stash import GATE, MARKER, NODEID
+from pytest_kerntune.stash import MARKER, NODEID
 
 if TYPE_CHECKING:
     from kerntune.backend.base import Backend
+    from pytest_kerntune.session import Gate
 
 GATE_NAME = "kerntune_gate"
+GATE: pytest.StashKey[Gate] = pytest.StashKey()
+"""On the config, under ``--kerntune`` only."""
 NUMERICS_NAME = "kerntune_numerics"
 NUMERICS = pytest.StashKey[Numerics]()
 """On the config, under ``--kerntune-interpret`` only."""

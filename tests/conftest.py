@@ -4,14 +4,17 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 import pytest
+from forked import Copies
 from hypothesis import HealthCheck, settings
 
 CACHES = tempfile.mkdtemp(prefix="kerntune-tests-")
 """Caches of this run alone: the user's hold what other checkouts compiled, and are nothing for tests to write."""
 
-os.environ["TRITON_CACHE_DIR"] = os.path.join(CACHES, "triton")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share what they compile: they inherit the controller's folder
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(CACHES, "triton")
 os.environ["KERNTUNE_CACHE_DIR"] = os.path.join(CACHES, "kerntune")
 os.environ["KERNTUNE_PATIENCE"] = "all"  # who wins must not depend on how busy the machine is
 atexit.register(shutil.rmtree, CACHES, ignore_errors=True)
@@ -21,6 +24,14 @@ pytest_plugins = ["pytester"]
 settings.register_profile("kerntune", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("kerntune")
 """No test here asserts a time, so a slow machine must not fail one."""
+
+
+@pytest.fixture(scope="session")
+def copies() -> Iterator[Copies]:
+    """Python programs in processes of their own, without the seconds that imports of torch take."""
+    found = Copies()
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="module")

@@ -150,13 +150,6 @@ def test_most_are_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     assert kernel.untried == {}
 
 
-def test_nobody_waits_where_nothing_is_late(world: World) -> None:
-    kernel = ours()
-    assert call(kernel) == 128
-    assert kernel.untried == {}
-    assert set(timed_blocks(kernel)) == set(BLOCKS)
-
-
 @pytest.mark.parametrize("option", [{"patience": "all"}, {"patience": 60}])
 def test_who_is_patient_waits(world: World, option: dict[str, Any]) -> None:
     world.held, kernel = {128}, ours(**option)

@@ -6,6 +6,7 @@ For tests of everything above the driver, kerntune's own and those of its users'
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import weakref
 from collections.abc import Callable, Sequence
@@ -97,16 +98,36 @@ class FakeFunction:
     spills: int = 0
 
 
+@dataclass(frozen=True)
+class FakeWork:
+    """Launches in a row, taken as one: how many, how long, and what bytes they leave in which buffers (kept alive).
+
+    ``spread_ns`` times the script's noise is the standard deviation of ``time_ns``. Each launch has noise of its own,
+    so the spreads of several add up as the sides of a right angle do.
+    """
+
+    launches: int
+    time_ns: float
+    spread_ns: float
+    left: dict[FakeBuffer, int]
+
+    @classmethod
+    def of(cls, works: Sequence[FakeWork]) -> FakeWork:
+        """The same, one after the other."""
+        left = {buffer: byte for work in works for buffer, byte in work.left.items()}
+        time_ns, spread_ns = sum(w.time_ns for w in works), math.hypot(*(w.spread_ns for w in works))
+        return cls(sum(w.launches for w in works), time_ns, spread_ns, left)
+
+
 class FakeGraph:
     """Launches to repeat."""
 
-    def __init__(self, gpu: FakeGpu, work: list[Callable[[], None]]) -> None:
-        self._gpu, self._work = gpu, work
+    def __init__(self, gpu: FakeGpu, works: Sequence[FakeWork]) -> None:
+        self._gpu, self._work = gpu, FakeWork.of(works)
 
     def replay(self) -> None:
         """Run them all on the virtual clock."""
-        for call in self._work:
-            call()
+        self._gpu.run(self._work)
 
 
 class FakeGpu:
@@ -133,7 +154,7 @@ class FakeGpu:
         self._users: dict[int, FakeBuffer] = {}
         """Users' own memory."""
 
-        self._recording: list[Callable[[], None]] | None = None
+        self._recording: list[FakeWork] | None = None
         self.launches = 0
 
     def environment(self) -> Environment:
@@ -239,22 +260,25 @@ class FakeGpu:
     ) -> Callable[[], None]:
         """A launch takes its scripted time and marks the buffers it points to."""
         rule = self.script.rule(function.binary)
-        touched = [b for a in addresses if a and (b := self._containing(a))]  # kept alive by the call
-
-        def run() -> None:
-            self.launches += 1
-            noise = 1 + self._random.gauss(0, self.script.noise)
-            self._clock += rule.time_ns * self.script.shift * noise
-            for buffer in (b for b in touched if b.address not in self._users):
-                buffer.byte = WRONG if rule.wrong else RIGHT
+        byte = WRONG if rule.wrong else RIGHT
+        left = {b: byte for a in addresses if a and (b := self._containing(a))}
+        work = FakeWork(1, rule.time_ns, rule.time_ns, left)
 
         def call() -> None:
             if self._recording is None:
-                run()
+                self.run(work)
             else:
-                self._recording.append(run)
+                self._recording.append(work)
 
         return call
+
+    def run(self, work: FakeWork) -> None:
+        """Launches, on the virtual clock. Users' own memory stays as it is."""
+        self.launches += work.launches
+        self._clock += self.script.shift * (work.time_ns + self._random.gauss(0, self.script.noise * work.spread_ns))
+        for buffer, byte in work.left.items():
+            if buffer.address not in self._users:
+                buffer.byte = byte
 
     def _containing(self, address: int) -> FakeBuffer | None:
         exact = self._buffers.get(address)

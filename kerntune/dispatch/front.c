@@ -9,8 +9,8 @@
 #define MAX_PARAMETERS 64
 #define MAX_ITEMS (3 * MAX_PARAMETERS + 2)
 
-enum { FALLBACK, TABLE, TUNER, FN, JIT, JITFUNCTION, RUN, PROFILER, ENTERING, LEAVING, RUNNING, RUNTIME, COMPILATION,
-       CURRENT_DEVICE, CURRENT_STREAM, ALLOCATOR, KEYWORDS, NAMES, OBJECTS };
+enum { FALLBACK, TABLE, TUNER, FN, JIT, JITFUNCTION, RUN, PROFILER, ENTERING, LEAVING, RUNNING, RUNTIME, RUNTIME_THEN,
+       COMPILATION, COMPILATION_THEN, CURRENT_DEVICE, CURRENT_STREAM, ALLOCATOR, KEYWORDS, NAMES, OBJECTS };
 /* The numbers are those of native.OBJECTS above, source.ENTRY here, native.KINDS below. */
 enum { KERNEL, CONFIG, CHOICE, SLOT, REST, FUNCTION, PACKED, LAUNCH, COOPERATIVE, PDL, ANNOTATIONS, TYPES, SCRATCH,
        ALIGN, DRIVER };
@@ -67,12 +67,18 @@ static int item(Call *c, PyObject *owned) {
   return 1;
 }
 
+/* Whether Triton's knobs are set as they were when the form was written; mostly none is. */
+static int as_set(PyObject *now, PyObject *then) {
+  if (PyDict_GET_SIZE(now) != PyDict_GET_SIZE(then)) return 0;
+  return PyDict_GET_SIZE(now) == 0 || PyObject_RichCompareBool(now, then, Py_EQ) == 1;
+}
+
 static int usual(Front *self) {
   PyObject *own = ((PyTypeObject *)self->o[JITFUNCTION])->tp_dict;
   return PyDict_GetItemWithError(own, s_run) == self->o[RUN] && PyDict_GetItemWithError(self->o[PROFILER], s_enabled) == Py_False &&
          PyList_GET_SIZE(self->o[ENTERING]) == 0 && PyList_GET_SIZE(self->o[LEAVING]) == 0 &&
-         PyList_GET_SIZE(self->o[RUNNING]) == 0 && PyDict_GET_SIZE(self->o[RUNTIME]) == 0 &&
-         PyDict_GET_SIZE(self->o[COMPILATION]) == 0;
+         PyList_GET_SIZE(self->o[RUNNING]) == 0 && as_set(self->o[RUNTIME], self->o[RUNTIME_THEN]) &&
+         as_set(self->o[COMPILATION], self->o[COMPILATION_THEN]);
 }
 
 /* The call's arguments with keywords in the form's order; NULL if it gives others. Names are interned strings. */
@@ -469,13 +475,14 @@ static PyObject *make(PyObject *module, PyObject *args) {
     PyErr_SetString(PyExc_ValueError, "another number of objects, or too many parameters");
     return NULL;
   }
-  int lists[] = {ENTERING, LEAVING, RUNNING}, dicts[] = {TABLE, PROFILER, RUNTIME, COMPILATION};
+  int lists[] = {ENTERING, LEAVING, RUNNING};
+  int dicts[] = {TABLE, PROFILER, RUNTIME, RUNTIME_THEN, COMPILATION, COMPILATION_THEN};
   int fine = PyTuple_CheckExact(PyTuple_GET_ITEM(objects, KEYWORDS)) &&
              PyTuple_CheckExact(PyTuple_GET_ITEM(objects, NAMES)) &&
              PyTuple_GET_SIZE(PyTuple_GET_ITEM(objects, NAMES)) == count &&
              PyType_Check(PyTuple_GET_ITEM(objects, JITFUNCTION));
   for (int i = 0; i < 3; i++) fine = fine && PyList_CheckExact(PyTuple_GET_ITEM(objects, lists[i]));
-  for (int i = 0; i < 4; i++) fine = fine && PyDict_CheckExact(PyTuple_GET_ITEM(objects, dicts[i]));
+  for (int i = 0; i < 6; i++) fine = fine && PyDict_CheckExact(PyTuple_GET_ITEM(objects, dicts[i]));
   if (!fine) {
     PyErr_SetString(PyExc_TypeError, "an object of another type than the launch looks at");
     return NULL;

@@ -20,8 +20,8 @@ KINDS = (
 
 OBJECTS = (
     "kt_fallback", "kt_table", "kt_tuner", "kt_fn", "kt_jit", "kt_JITFunction", "kt_run", "kt_profiler", "kt_entering",
-    "kt_leaving", "kt_running", "kt_runtime", "kt_compilation", "kt_current_device", "kt_current_stream",
-    "kt_allocator", "kt_keywords", "kt_names",
+    "kt_leaving", "kt_running", "kt_runtime", "kt_runtime_then", "kt_compilation", "kt_compilation_then",
+    "kt_current_device", "kt_current_stream", "kt_allocator", "kt_keywords", "kt_names",
 )  # fmt: skip
 """What the C function holds, in the order of its numbers."""
 
@@ -34,7 +34,7 @@ def native_front(form: Form, fallback: Callable[..., Any], names: Mapping[str, A
     ``names`` are those of the Python function.
     """
     order = compat.direct_order()
-    if order is None or form.globals or form.changed_knobs or len(form.arguments) > MAX_PARAMETERS:
+    if order is None or form.globals or len(form.arguments) > MAX_PARAMETERS:
         return None
     if any(a.part.kind not in KINDS for a in form.arguments):
         return None

@@ -172,7 +172,6 @@ class LaunchPath:
             if part is None:
                 return None
             arguments.append(Argument(param.name, variable, part, param.is_constexpr))
-        settings = compat.launch_settings()
         return Form(
             positional=len(args),
             keywords=tuple(kwargs),
@@ -180,8 +179,7 @@ class LaunchPath:
             single=single,
             staged=staged,
             one_device=one,
-            settings=compat.settings_changed(settings),
-            changed_knobs=any(settings),
+            settings=compat.settings_changed(compat.launch_settings()),
             layouts=needs.layouts,
             globals=bool(jit.used_global_vals),
         )

@@ -56,9 +56,6 @@ class Form:
     settings: str = "False"
     """True where Triton's knobs aren't as they were when the form was written."""
 
-    changed_knobs: bool = False
-    """Whether somebody had set some by then."""
-
     layouts: bool = False
 
     globals: bool = False

@@ -11,7 +11,7 @@ from kerntune.policy import StaticPrune
 from kerntune.static.foresight import Figures
 
 MODEL_LIMIT = 3.0
-"""Times the lowest predicted cost. On 48 sweeps of 21 kernels (``benchmarks/results/resource_model.json``) a config
+"""Times the lowest predicted cost. On 52 sweeps of 21 kernels (``benchmarks/results/resource_model.json``) a config
 within 1 % of the best is predicted to cost 2.1 times the lowest at most, and 1.3 times in all cases but one."""
 
 LOW_OCCUPANCY = 0.1

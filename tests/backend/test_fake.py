@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Iterator
 
 import msgspec
@@ -149,6 +150,32 @@ def test_graphs_repeat_what_was_recorded(backend: FakeBackend, found: Recorded) 
     graph.replay()
     assert gpu.launches == 6
     assert gpu.elapsed_ns(start, gpu.event()) == pytest.approx(600.0)
+
+
+def test_a_graphs_time_scatters_as_that_of_its_launches(backend: FakeBackend, found: Recorded) -> None:
+    """Of 16 launches with independent noise the sum scatters four times as far as one does."""
+    gpu = script(backend, block(64, 100.0), noise=0.01)
+    call = gpu.prepare(gpu.load(found.recording.binaries[0], b""), (1, 1, 1), [], [])
+    graph = gpu.graph(lambda: [call() for _ in range(16)])
+    marks = [gpu.event()]
+    for _ in range(400):
+        graph.replay()
+        marks.append(gpu.event())
+    times = [gpu.elapsed_ns(a, b) for a, b in itertools.pairwise(marks)]
+    assert statistics.mean(times) == pytest.approx(1600.0, abs=1.0)
+    assert statistics.stdev(times) == pytest.approx(4.0, rel=0.15)
+
+
+def test_the_last_launch_of_a_graph_leaves_its_mark(backend: FakeBackend, found: Recorded) -> None:
+    gpu = script(backend, block(64, wrong=True))
+    wrong = gpu.load(found.recording.binaries[0], b"")
+    right = gpu.load(msgspec.structs.replace(found.recording.binaries[0], constexprs={}), b"")
+    buffer = gpu.allocate(64)
+    calls = [gpu.prepare(f, (1, 1, 1), [], [buffer.address]) for f in (wrong, right)]
+    graphs = [gpu.graph(lambda order=order: [call() for call in order]) for order in (calls, calls[::-1])]
+    for graph, byte in zip(graphs, (RIGHT, WRONG), strict=True):
+        graph.replay()
+        assert gpu.read(buffer, 1)[0] == byte
 
 
 def test_a_failing_recording_ends_the_recording(backend: FakeBackend, found: Recorded) -> None:

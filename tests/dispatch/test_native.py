@@ -14,6 +14,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from triton import knobs
 
 import kerntune
 from kerntune import compat
@@ -127,6 +128,47 @@ def test_keywords_in_any_order_stay_in_c(cuda: FakeCuda, left: list[Any]) -> Non
         kernel[(4,)](**{name: given[name] for name in order})
     assert left == []
     assert len({repr(x) for x in cuda.launches}) == 1
+
+
+KNOBS = [
+    (knobs.runtime, "debug", False),
+    (knobs.runtime, "override_arch", "sm90"),
+    (knobs.compilation, "always_compile", False),
+    (knobs.compilation, "disable_line_info", True),
+]
+
+
+@pytest.mark.parametrize(("group", "name", "value"), KNOBS, ids=[name for _, name, _ in KNOBS])
+@pytest.mark.parametrize("early", [True, False], ids=["set before", "set between"])
+def test_calls_stay_in_c_whatever_knob_is_set(
+    cuda: FakeCuda, left: list[Any], group: Any, name: str, value: Any, early: bool
+) -> None:
+    """Also one that is set to what it was anyway."""
+    kernel = tuned()
+    with group.scope():
+        if not early:
+            call(kernel)
+        setattr(group, name, value)
+        call(kernel)
+        left.clear()  # when a knob is set, Triton itself does the next launch
+        for _ in range(3):
+            call(kernel)
+        assert left == []
+        assert type(kernel._path.front).__name__ == "Front"
+    assert name not in vars(group)
+
+
+def test_a_knob_set_otherwise_since_is_left_to_python(cuda: FakeCuda, left: list[Any]) -> None:
+    kernel = tuned()
+    with knobs.compilation.scope():
+        for value in (False, True):
+            knobs.compilation.always_compile = value
+            call(kernel)
+            assert len(left) == value
+            call(kernel)
+            assert len(left) == value
+    call(kernel)
+    assert len(left) == 2
 
 
 def test_hooks_are_handed_on_from_c(cuda: FakeCuda, left: list[Any]) -> None:

@@ -27,7 +27,7 @@ from fake_runs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.backend.fake import FakeBackend, FakeGpu, Rule
+from kerntune.backend.fake import FakeBackend, FakeGpu, FakeWork, Rule
 from kerntune.errors import BackendError, MeasurementError, UsageError
 from kerntune.launch import Program
 from kerntune.measure import hold, profiler
@@ -260,7 +260,7 @@ class Caller:
     """A call that takes time on the scripted clock; ``refuses`` makes it unfit for graphs."""
 
     def __init__(self, gpu: FakeGpu, time_ns: float, refuses: bool = False) -> None:
-        self.gpu, self.time_ns, self.refuses = gpu, time_ns, refuses
+        self.gpu, self.work, self.refuses = gpu, FakeWork(1, time_ns, 0.0, {}), refuses
         self.calls, self.preserved = 0, 0
 
     def __call__(self) -> None:
@@ -268,12 +268,9 @@ class Caller:
         if self.gpu._recording is not None:
             if self.refuses:
                 raise RuntimeError("operation not permitted when stream is capturing")
-            self.gpu._recording.append(self._pass)
+            self.gpu._recording.append(self.work)
         else:
-            self._pass()
-
-    def _pass(self) -> None:
-        self.gpu._clock += self.time_ns
+            self.gpu.run(self.work)
 
     def preserving(self) -> Any:
         import contextlib

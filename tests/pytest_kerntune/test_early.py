@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import Copies
 
 CONFTEST = """
 import torch
@@ -38,33 +39,40 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, plugin_name: str, source_environ: dict[str, str]) -> Run:
-    """pytest in a process of its own: torch can't be imported twice. Without any GPU that this machine has."""
+def arguments(tmp_path: Path, plugin_name: str) -> Callable[..., list[str]]:
+    """What Python takes to run pytest on the files above, which are there then."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS)
-    environ = {k: v for k, v in source_environ.items() if k != "CI"} | {"CUDA_VISIBLE_DEVICES": ""}
 
-    def start(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def given(*args: str, **variables: str) -> list[str]:
         plugin = [] if "PYTEST_PLUGINS" in variables else ["-p", plugin_name]
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            *plugin,
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:hypothesispytest",
-            *args,
-        ]
-        env = environ | variables
-        return subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        return ["-m", "pytest", *plugin, "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *args]
 
-    return start
+    return given
 
 
-def test_conftests_see_the_target(run: Run) -> None:
-    done = run("--kerntune", "--kerntune-target=cuda:90")
+@pytest.fixture
+def environ(source_environ: dict[str, str]) -> dict[str, str]:
+    """Without any GPU that this machine has."""
+    return {k: v for k, v in source_environ.items() if k != "CI"} | {"CUDA_VISIBLE_DEVICES": ""}
+
+
+@pytest.fixture
+def run(tmp_path: Path, copies: Copies, arguments: Callable[..., list[str]], environ: dict[str, str]) -> Run:
+    """pytest in a process of its own: torch can't be imported twice."""
+    return lambda *args, **variables: copies.run(*arguments(*args, **variables), cwd=tmp_path, env=environ | variables)
+
+
+@pytest.fixture
+def run_anew(tmp_path: Path, arguments: Callable[..., list[str]], environ: dict[str, str]) -> Run:
+    """The same with nothing imported before: torch comes when the plugin or a conftest asks for it."""
+    return lambda *args: subprocess.run(
+        [sys.executable, *arguments(*args)], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+
+
+def test_conftests_see_the_target(run_anew: Run) -> None:
+    done = run_anew("--kerntune", "--kerntune-target=cuda:90")
     assert "1 failed, 1 passed" in done.stdout.splitlines()[-1]
     assert "FAILED test_it.py::test_none" in done.stdout
 

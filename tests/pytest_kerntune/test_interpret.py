@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from conftest import QUIET, find_plugin
+from forked import Copies
 
 pytest_plugins = ["pytester"]
 
@@ -61,13 +64,26 @@ def test_other():
 """
 
 
-def run(pytester: pytest.Pytester, source: str, *args: str) -> pytest.RunResult:
-    pytester.makepyfile(test_it=source)
-    return pytester.runpytest_subprocess("-p", find_plugin(), *QUIET, *args)
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, copies: Copies, source_environ: dict[str, str]) -> Run:
+    """Runs pytest on a test file given as text."""
+
+    def given(source: str, *args: str) -> pytest.RunResult:
+        pytester.makepyfile(test_it=source)
+        command = ["-m", "pytest", "-p", find_plugin(), *QUIET, *args]
+        done = copies.run(*command, cwd=pytester.path, env=source_environ)
+        return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0.0)
+
+    return given
 
 
 def test_numbers_are_checked_and_nothing_else_is(pytester: pytest.Pytester) -> None:
-    result = run(pytester, KERNELS + TESTS, "--kerntune-interpret", "-rs")
+    """With nothing imported before: torch comes with the plugin, while conftests aren't there yet."""
+    pytester.makepyfile(test_it=KERNELS + TESTS)
+    result = pytester.runpytest_subprocess("-p", find_plugin(), *QUIET, "--kerntune-interpret", "-rs")
     result.assert_outcomes(passed=2, failed=4, skipped=1, deselected=1)
     result.stdout.fnmatch_lines(["kerntune: numerics only, in the interpreter of Triton *; nothing is timed"])
     result.stdout.fnmatch_lines_random(
@@ -85,9 +101,9 @@ def test_numbers_are_checked_and_nothing_else_is(pytester: pytest.Pytester) -> N
     assert not list(pytester.path.rglob("baselines"))
 
 
-def test_with_xdist(pytester: pytest.Pytester) -> None:
+def test_with_xdist(run: Run) -> None:
     pytest.importorskip("xdist")
-    result = run(pytester, KERNELS + TESTS, "--kerntune-interpret", "-n2", "-k", "right or too_large")
+    result = run(KERNELS + TESTS, "--kerntune-interpret", "-n2", "-k", "right or too_large")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["not checked: *test_too_large*", "1 call of 1 test computed *, 1 test not checked*"])
 
@@ -99,24 +115,24 @@ def test_with_xdist(pytester: pytest.Pytester) -> None:
         (("--kerntune-interpret", "--kerntune-update"), "*--kerntune-update*does nothing without --kerntune*"),
     ],
 )
-def test_options_that_contradict_it(pytester: pytest.Pytester, args: tuple[str, ...], said: str) -> None:
-    result = run(pytester, "def test_it(): pass", *args)
+def test_options_that_contradict_it(run: Run, args: tuple[str, ...], said: str) -> None:
+    result = run("def test_it(): pass", *args)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([said])
 
 
-def test_a_small_value_for_no_parameter(pytester: pytest.Pytester) -> None:
+def test_a_small_value_for_no_parameter(run: Run) -> None:
     source = "import pytest\n@pytest.mark.autotune(interpret={'row': 4})\n@pytest.mark.parametrize('rows', [1])\n"
-    result = run(pytester, source + "def test_it(autotune, rows): pass", "--kerntune-interpret")
+    result = run(source + "def test_it(autotune, rows): pass", "--kerntune-interpret")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*test_it*interpret: the test has no parameter row; they are rows"])
 
 
-def test_the_ini_key_and_the_marker_without_it(pytester: pytest.Pytester) -> None:
+def test_the_ini_key_and_the_marker_without_it(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makeini("[pytest]\nkerntune_interpret = true\n")
     source = "def test_it(autotune): assert autotune.interpreted"
-    run(pytester, source).assert_outcomes(passed=1)
+    run(source).assert_outcomes(passed=1)
     pytester.makeini("[pytest]\n")
     other = "import pytest\n@pytest.mark.autotune(interpret={'rows': 4})\n@pytest.mark.parametrize('rows', [9])\n"
     other += "def test_it(autotune, rows): assert (rows, autotune.interpreted) == (9, False)"
-    run(pytester, other).assert_outcomes(passed=1)
+    run(other).assert_outcomes(passed=1)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import Copies
 
 import kerntune
 
@@ -29,24 +30,27 @@ def stand_ins(target="cuda:90", **options):
 """
 
 
-def run_python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python on ``arguments`` with the project and the kernels of these tests importable."""
+def environment() -> dict[str, str]:
+    """With the project and the kernels of these tests importable."""
     # Triton 3.9 warns once of a default that will change; here, warnings are errors
     more = {"PYTHONPATH": os.pathsep.join([str(PROJECT), str(HERE)]), "TRITON_DEFAULT_FP_FUSION": "1"}
-    environment = {**os.environ, **more}
-    return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=cwd, timeout=300, check=False
-    )
+    return {**os.environ, **more}
+
+
+def run_python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python on ``arguments``, all imports included: what stand-ins replace, torch may have listed before."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=cwd, timeout=300, check=False)
 
 
 @pytest.fixture
-def in_process(tmp_path: Path) -> Callable[[str], str]:
+def in_process(tmp_path: Path, copies: Copies) -> Callable[[str], str]:
     """Run a script, after :data:`PREAMBLE`, in a process of its own; what it printed. Fails with its traceback."""
 
     def run(body: str) -> str:
         script = tmp_path / "script.py"
         script.write_text(PREAMBLE + textwrap.dedent(body))
-        done = run_python(str(script), cwd=tmp_path)
+        done = copies.run(str(script), cwd=tmp_path, env=environment())
         assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

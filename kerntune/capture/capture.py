@@ -11,78 +11,16 @@ from typing import Any
 
 from kerntune import compat
 from kerntune.backend.base import Backend
+from kerntune.capture.pending import Pending, Probe, bind, probe_of
+from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.compile import Compiled, Compiler
 from kerntune.config import Config
 from kerntune.device import Target
 from kerntune.errors import CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError, TuningError
-from kerntune.grids.check import check_grid
 from kerntune.kernels.relaunch import as_launch
-from kerntune.kernels.source import jit_of, kernel_file, kernel_name
-from kerntune.kernels.specialize import Specialized, specialize
+from kerntune.kernels.source import kernel_name
+from kerntune.kernels.specialize import Specialized
 from kerntune.plan import Plan
-
-LAUNCH_WORDS = ("grid", "warmup")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A config to try. ``hook`` is what must run before a launch with it (a config's ``pre_hook``)."""
-
-    config: Config
-    hook: Callable[[dict[str, Any]], Any] | None = None
-
-
-@dataclass
-class Site:
-    """A launch whose config was open: who called it with what, and the candidates after the user's pruning.
-
-    ``run`` launches with one candidate's keywords (through ``@triton.heuristics`` and the like, if they are between).
-    """
-
-    kernel: str
-    jit: Any
-    arguments: Mapping[str, Any]
-    candidates: tuple[Candidate, ...]
-    run: Callable[[Mapping[str, Any]], Any]
-    settle: Callable[[int], None]
-    """Tells the user's tuner which candidate won."""
-
-    tuner: Any = None
-    originals: list[Any] = field(default_factory=list)
-    """The user's tuner object and its configs, candidate by candidate; nothing for candidates from a marker."""
-
-    writes_arguments: bool = False
-    """Whether ``run`` changes arguments before it launches (``reset_to_zero``, a user's ``pre_hook``)."""
-
-    chosen: int = 0
-
-    added: int = 0
-    """How many of the candidates, the last ones, aren't in the list that was given."""
-
-
-@dataclass
-class Pending:
-    """A launch as it was called: what each target would compile, and where it ran."""
-
-    jit: Any
-    specialized: dict[Target, Specialized | TrialError]
-    grid: tuple[int, int, int]
-    site: Site | None = None
-    ran: bool = True
-    """Whether it was launched, on the user's own tensors."""
-
-    @property
-    def kernel(self) -> str:
-        """The kernel's name."""
-        return kernel_name(self.jit)
-
-
-@dataclass(frozen=True)
-class Probe:
-    """What a candidate would launch."""
-
-    specialized: Specialized
-    grid: tuple[int, int, int]
 
 
 class _Local(threading.local):
@@ -169,7 +107,7 @@ class Capture:
             return self._record(jit, args, kwargs)
 
     def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        pending = self._bind(jit, args, kwargs)
+        pending = bind(self.backend, jit, args, kwargs, self._local.site)
         if self.backend.gpu is not None and 0 not in pending.grid:
             first = pending.specialized[self.backend.targets[0]]
             if isinstance(first, TrialError):
@@ -191,44 +129,11 @@ class Capture:
         if need > have:
             raise OutOfResourcesError(f"needs {need} B shared memory a block, {self.backend.spec.name} has {have} B")
 
-    def _bind(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Pending:
-        specialized: dict[Target, Specialized | TrialError] = {}
-        bound: Mapping[str, Any] | None = None
-        for target in self.backend.targets:
-            try:
-                launch = self._specialize(jit, args, kwargs, target)
-                specialized[target], bound = launch, launch.bound
-            except CompileError as exc:
-                specialized[target] = exc
-        if bound is None:
-            raise next(x for x in specialized.values() if isinstance(x, TrialError))
-        warps = next(x.options.num_warps for x in specialized.values() if isinstance(x, Specialized))
-        grid = self._grid(jit, kwargs.get("grid"), bound, kwargs, warps)
-        return Pending(jit, specialized, grid, self._local.site)
-
-    def _specialize(self, jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: Target) -> Specialized:
-        words = {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}
-        with self.backend.tensors.specializing():
-            return specialize(jit, args, words, target)
-
-    def _grid(
-        self, jit: Any, grid: Any, bound: Mapping[str, Any], kwargs: Mapping[str, Any], warps: int
-    ) -> tuple[int, int, int]:
-        values = grid(bound) if callable(grid) else grid
-        name = f"{kernel_name(jit)} ({kernel_file(jit)})"
-        ctas = int(kwargs.get("num_ctas") or 1)
-        return check_grid(values, kernel=name, spec=self.backend.spec, num_ctas=ctas, num_warps=warps)
-
     # tuned launches
 
     def site_of(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Site:
         """A tuner's call as a site: its candidates after pruning. Launches nothing."""
-        named = dict(zip(tuner.arg_names, args, strict=False))
-        tuner.nargs = named
-        try:
-            return self._site(tuner, args, kwargs, named)
-        finally:
-            tuner.nargs = None
+        return site_of_tuner(tuner, args, kwargs, self._options())
 
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         site = self.site_of(tuner, args, kwargs)
@@ -236,53 +141,12 @@ class Capture:
             return site.run(site.candidates[0].config.all_kwargs())
         return self.launch(site)
 
-    def _site(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], named: Mapping[str, Any]) -> Site:
-        name = tuner.base_fn.__name__
-        where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
-        configs = _pruned(tuner, kwargs, where)
-        candidates = tuple(Candidate(_config_of(c, where), c.pre_hook) for c in configs)
-        check_candidates(where, [c.config for c in candidates], self._words(tuner.arg_names), kwargs)
-        key = compat.autotuner_key(tuner, named, kwargs)
-
-        def run(words: Mapping[str, Any]) -> Any:
-            tuner.nargs = dict(named)
-            try:
-                tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
-                return tuner.fn.run(*args, **kwargs, **words)
-            finally:
-                tuner.nargs = None  # as Triton leaves it: a tuner outlives the call, its arguments needn't
-
-        def settle(winner: int) -> None:
-            tuner.best_config = configs[winner]
-            tuner.cache[key] = configs[winner]
-
-        writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
-        return Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
-
-    def _words(self, names: Sequence[str]) -> list[str]:
-        return [*names, *compat.option_names(self.backend.targets[0])]
-
     def _on_given(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        where = f"kernel {kernel_name(jit)} ({kernel_file(jit)})"
-        configs = self.given[kernel_name(jit)]
-        check_candidates(where, configs, self._words([p.name for p in jit.params]), {})
-        called = {**dict(zip([p.name for p in jit.params], args, strict=False)), **kwargs}
-        follows = callable(kwargs.get("grid")) or all(called.get(k) == v for c in configs for k, v in c.kwargs.items())
-        if not follows:
-            raise ConfigError(
-                f"{where}: its grid is the plain tuple {kwargs.get('grid')}, which can't follow the tuned "
-                f"{', '.join(sorted({k for c in configs for k in c.kwargs}))}. Give a grid function, "
-                "grid=lambda meta: (triton.cdiv(n, meta['BLOCK']),)"
-            )
-        bound_names = [p.name for p in jit.params]
-        tuned = {k for c in configs for k in (*c.kwargs, "num_warps", "num_stages", "num_ctas", "maxnreg")}
-        named = {**dict(zip(bound_names, args, strict=False)), **kwargs}
-        fixed = {k: v for k, v in named.items() if k not in tuned}
+        return self.launch(site_of_given(jit, args, kwargs, self.given[kernel_name(jit)], self._options()))
 
-        def run(words: Mapping[str, Any]) -> Any:
-            return jit.run(**{**fixed, **words})
-
-        return self.launch(Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None))
+    def _options(self) -> Sequence[str]:
+        """What configs may set of the compiler's options."""
+        return compat.option_names(self.backend.targets[0])
 
     def launch(self, site: Site) -> Any:
         """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can."""
@@ -393,8 +257,7 @@ class Capture:
         finally:
             self._local.probe = None
         jit, args, kwargs = seen[-1]
-        launch = self._specialize(jit, args, kwargs, target)
-        return Probe(launch, self._grid(jit, kwargs.get("grid"), launch.bound, kwargs, launch.options.num_warps))
+        return probe_of(self.backend, jit, args, kwargs, target)
 
     @staticmethod
     def add_candidate(site: Site, like: int, config: Config) -> int:
@@ -416,46 +279,3 @@ def current() -> Capture | None:
     """The capture that the calling thread's launches belong to, if any."""
     capture = _current
     return capture if capture is not None and capture.concerns_me() else None
-
-
-def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
-    try:
-        configs = list(tuner.prune_configs(kwargs))
-    except compat.autotuner_errors() as exc:
-        raise ConfigError(f"{where}: {exc}") from exc
-    if not configs:
-        raise ConfigError(f"{where}: no configs are left to try; give at least one, or prune fewer")
-    return configs
-
-
-def _config_of(config: Any, where: str) -> Config:
-    """Triton's config as ours."""
-    options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
-    try:
-        return Config.from_mapping(
-            {
-                **config.kwargs,
-                "num_warps": config.num_warps,
-                "num_stages": config.num_stages,
-                "num_ctas": config.num_ctas,
-                "maxnreg": config.maxnreg,
-            }
-        ).replace(options=options)
-    except ConfigError as exc:
-        raise ConfigError(f"{where}: {exc}") from exc
-
-
-def check_candidates(where: str, configs: Sequence[Config], names: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Refuse an empty list, a config for a parameter that doesn't exist, and one that the call sets itself."""
-    if not configs:
-        raise ConfigError(f"{where}: its list of configs is empty; give at least one config")
-    for config in configs:
-        unknown = [k for k in config.kwargs if k not in names]
-        if unknown:
-            raise ConfigError(
-                f"{where}: config ({config}) sets {', '.join(unknown)}, which the kernel doesn't have; "
-                f"give one of {', '.join(names)}"
-            )
-        clash = [k for k in config.all_kwargs() if k in given]
-        if clash:
-            raise ConfigError(f"{where}: {', '.join(clash)} is given by the call and tuned by config ({config})")

@@ -1,0 +1,156 @@
+"""A launch whose config is open: who called it with what, and the configs that may be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kerntune import compat
+from kerntune.config import Config
+from kerntune.errors import ConfigError
+from kerntune.kernels.source import jit_of, kernel_file, kernel_name
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config to try. ``hook`` is what must run before a launch with it (a config's ``pre_hook``)."""
+
+    config: Config
+    hook: Callable[[dict[str, Any]], Any] | None = None
+
+
+@dataclass
+class Site:
+    """A launch whose config was open: who called it with what, and the candidates after the user's pruning.
+
+    ``run`` launches with one candidate's keywords (through ``@triton.heuristics`` and the like, if they are between).
+    """
+
+    kernel: str
+    jit: Any
+    arguments: Mapping[str, Any]
+    candidates: tuple[Candidate, ...]
+    run: Callable[[Mapping[str, Any]], Any]
+    settle: Callable[[int], None]
+    """Tells the user's tuner which candidate won."""
+
+    tuner: Any = None
+    originals: list[Any] = field(default_factory=list)
+    """The user's tuner object and its configs, candidate by candidate; nothing for candidates from a marker."""
+
+    writes_arguments: bool = False
+    """Whether ``run`` changes arguments before it launches (``reset_to_zero``, a user's ``pre_hook``)."""
+
+    chosen: int = 0
+
+    added: int = 0
+    """How many of the candidates, the last ones, aren't in the list that was given."""
+
+
+def site_of_tuner(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], options: Sequence[str]) -> Site:
+    """A tuner's call, its candidates after the user's pruning; ``options`` are the compiler's that configs may set.
+
+    Launches nothing. :class:`ConfigError` if no config is left, or one sets what it can't.
+    """
+    named = dict(zip(tuner.arg_names, args, strict=False))
+    tuner.nargs = named
+    try:
+        return _site_of_tuner(tuner, args, kwargs, named, options)
+    finally:
+        tuner.nargs = None  # as Triton leaves it: a tuner outlives the call, its arguments needn't
+
+
+def _site_of_tuner(
+    tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], named: Mapping[str, Any], options: Sequence[str]
+) -> Site:
+    name = tuner.base_fn.__name__
+    where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
+    configs = _pruned(tuner, kwargs, where)
+    candidates = tuple(Candidate(_config_of(c, where), c.pre_hook) for c in configs)
+    check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
+    key = compat.autotuner_key(tuner, named, kwargs)
+
+    def run(words: Mapping[str, Any]) -> Any:
+        tuner.nargs = dict(named)
+        try:
+            tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
+            return tuner.fn.run(*args, **kwargs, **words)
+        finally:
+            tuner.nargs = None
+
+    def settle(winner: int) -> None:
+        tuner.best_config = configs[winner]
+        tuner.cache[key] = configs[winner]
+
+    writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
+    return Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
+
+
+def site_of_given(
+    jit: Any, args: Sequence[Any], kwargs: dict[str, Any], configs: Sequence[Config], options: Sequence[str]
+) -> Site:
+    """A bare kernel's call with candidates from elsewhere, which replace what the call itself sets.
+
+    :class:`ConfigError` if a config sets what it can't, or the call's grid can't follow the configs.
+    """
+    where = f"kernel {kernel_name(jit)} ({kernel_file(jit)})"
+    names = [p.name for p in jit.params]
+    check_candidates(where, configs, [*names, *options], {})
+    named = {**dict(zip(names, args, strict=False)), **kwargs}
+    if not (callable(kwargs.get("grid")) or all(named.get(k) == v for c in configs for k, v in c.kwargs.items())):
+        raise ConfigError(
+            f"{where}: its grid is the plain tuple {kwargs.get('grid')}, which can't follow the tuned "
+            f"{', '.join(sorted({k for c in configs for k in c.kwargs}))}. Give a grid function, "
+            "grid=lambda meta: (triton.cdiv(n, meta['BLOCK']),)"
+        )
+    tuned = {k for c in configs for k in (*c.kwargs, "num_warps", "num_stages", "num_ctas", "maxnreg")}
+    fixed = {k: v for k, v in named.items() if k not in tuned}
+
+    def run(words: Mapping[str, Any]) -> Any:
+        return jit.run(**{**fixed, **words})
+
+    return Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None)
+
+
+def check_candidates(where: str, configs: Sequence[Config], names: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Refuse an empty list, a config for a parameter that doesn't exist, and one that the call sets itself."""
+    if not configs:
+        raise ConfigError(f"{where}: its list of configs is empty; give at least one config")
+    for config in configs:
+        unknown = [k for k in config.kwargs if k not in names]
+        if unknown:
+            raise ConfigError(
+                f"{where}: config ({config}) sets {', '.join(unknown)}, which the kernel doesn't have; "
+                f"give one of {', '.join(names)}"
+            )
+        clash = [k for k in config.all_kwargs() if k in given]
+        if clash:
+            raise ConfigError(f"{where}: {', '.join(clash)} is given by the call and tuned by config ({config})")
+
+
+def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
+    try:
+        configs = list(tuner.prune_configs(kwargs))
+    except compat.autotuner_errors() as exc:
+        raise ConfigError(f"{where}: {exc}") from exc
+    if not configs:
+        raise ConfigError(f"{where}: no configs are left to try; give at least one, or prune fewer")
+    return configs
+
+
+def _config_of(config: Any, where: str) -> Config:
+    """Triton's config as ours."""
+    options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
+    try:
+        return Config.from_mapping(
+            {
+                **config.kwargs,
+                "num_warps": config.num_warps,
+                "num_stages": config.num_stages,
+                "num_ctas": config.num_ctas,
+                "maxnreg": config.maxnreg,
+            }
+        ).replace(options=options)
+    except ConfigError as exc:
+        raise ConfigError(f"{where}: {exc}") from exc

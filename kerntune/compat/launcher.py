@@ -1,0 +1,111 @@
+"""Triton's C launchers and the modules that it builds for them."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+from kerntune.compat.compiler import source_of
+from kerntune.compat.versions import triton_series
+
+
+def prepare_driver() -> None:
+    """Have Triton's driver ready: it builds a C module (0.4 s) where Triton's cache has none.
+
+    A help, no need: whatever goes wrong will be said by the first launch. The same goes for :func:`prepare_launcher`.
+    """
+    from triton.runtime.driver import driver
+
+    with contextlib.suppress(Exception):
+        _ = driver.active
+
+
+def prepare_launcher(jit: Any, signature: Any, constexprs: Any, attrs: Any) -> None:
+    """Have the C module built that Triton 3.6 needs for launches of a signature (0.2 s, then it is in Triton's cache).
+
+    Later ones need none. Not for tensor descriptors, whose launcher depends on what the compiler makes of them.
+    """
+    from types import SimpleNamespace
+
+    from triton.backends.nvidia import driver
+
+    if not hasattr(driver, "make_launcher") or "tensordesc" in str(signature):
+        return
+    unused = dict.fromkeys(("global_scratch_size", "global_scratch_align", "profile_scratch_size"), 0)
+    unused |= dict.fromkeys(("profile_scratch_align", "launch_cooperative_grid", "launch_pdl"), 0)
+    with contextlib.suppress(Exception):
+        driver.CudaLauncher(source_of(jit, signature, constexprs, attrs), SimpleNamespace(**unused))
+
+
+def compile_c(text: str, name: str) -> Any:
+    """A C extension module, compiled and cached by Triton's own helper. Raises what a missing compiler raises."""
+    from triton.runtime.build import compile_module_from_src
+
+    return compile_module_from_src(src=text, name=name)
+
+
+DIRECT_NAMES = ("kt_launch", "kt_cooperative", "kt_pdl", "kt_annotations", "kt_types", "kt_scratch_size", "kt_align")
+"""What :func:`direct_values` gives, under the names that :func:`direct_call` uses. The size is in bytes a block."""
+
+_DIRECT_CALLS = {
+    "3.6": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
+    "kt_scratch, None, kt_packed, None, None, None, {arguments})",
+    "3.9": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
+    "kt_packed, None, None, None, kt_scratch, None, kt_annotations, kt_types, ({arguments}))",
+}
+"""How Triton's C launcher is called, by series: 3.6 compiles one for each signature, 3.9 has one for all.
+
+Both take grid, stream, function, cooperative and PDL flags, then two scratch pointers and the packed metadata with
+launch metadata and two hooks (3.9 the other way round), then the arguments (``CudaLauncher`` in Triton's
+``backends/nvidia/driver.py``).
+"""
+
+
+def direct_call() -> str:
+    """The text of a call of Triton's C launcher; where its order isn't known, nothing ever comes to it."""
+    return _DIRECT_CALLS.get(triton_series(), "pass  # {arguments}")
+
+
+def direct_order() -> int | None:
+    """The same for the C front: 36 or 39; None where it isn't known."""
+    return {"3.6": 36, "3.9": 39}.get(triton_series())
+
+
+def direct_values(kernel: Any) -> tuple[Any, ...] | None:
+    """A compiled kernel's C launcher and what it takes; None where only ``kernel.run`` can launch.
+
+    That is where it is instrumented, isn't CUDA's, or is of a series whose launcher isn't known.
+    """
+    launcher = kernel.run
+    if triton_series() not in _DIRECT_CALLS or type(launcher).__name__ != "CudaLauncher":
+        return None
+    if launcher.profile_scratch_size or getattr(launcher, "gsan_enabled", False):
+        return None
+    annotations, types = (getattr(launcher, name, None) for name in ("arg_annotations", "kernel_signature"))
+    scratch = launcher.global_scratch_size * launcher.num_ctas
+    flags = (launcher.launch_cooperative_grid, launcher.launch_pdl)
+    return launcher.launch, *flags, annotations, types, scratch, launcher.global_scratch_align
+
+
+_C_TYPES = {
+    "i1": "b", "i8": "b", "u1": "b", "u8": "b", "i16": "h", "u16": "h", "i32": "i", "u32": "i", "i64": "l", "u64": "l",
+    "fp32": "f", "f32": "f", "fp64": "d", "constexpr": "-",
+}  # fmt: skip
+"""Triton's words for types that the C front can pass; 16-bit floats and descriptors are left to Triton's launcher."""
+
+
+def driver_plan(kernel: Any, room: int) -> bytes | None:
+    """What the C front tells the driver of a kernel (its ``Plan``, with ``room`` types); None where Triton launches.
+
+    That is with clusters, and for cooperative and programmatic dependent launches.
+    """
+    values, metadata = direct_values(kernel), kernel.metadata
+    if values is None or values[1] or values[2] or getattr(metadata, "num_ctas", 1) != 1:
+        return None
+    words = [str(word) for word in kernel.src.signature.values()]
+    types = ["P" if word.startswith("*") else _C_TYPES.get(word, "") for word in words]
+    if not all(types) or len(types) > room:
+        return None
+    threads = metadata.num_warps * metadata.target.warp_size
+    return struct.pack(f"QII{room}s", kernel.function, threads, metadata.shared, "".join(types).encode())

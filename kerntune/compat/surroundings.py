@@ -1,0 +1,98 @@
+"""What a launch depends on beside its arguments: knobs, hooks, profilers, devices, globals."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+UNUSUAL = (
+    "kt_JITFunction.run is not kt_run or kt_profiler._is_profiler_enabled or kt_entering or kt_leaving or kt_running"
+)
+"""True while a launch must take Triton's own way: something stands in for it (a capture, a tool), or a profiler or a
+hook wants to hear of it. Names are those of :func:`launch_surroundings`."""
+
+
+def launch_surroundings(jit: Any) -> dict[str, Any] | None:
+    """The names of :data:`UNUSUAL` and of a launch for one kernel; None where nothing can be prepared at all."""
+    import torch.autograd.profiler
+    from triton import knobs
+    from triton.runtime import _allocation
+    from triton.runtime.driver import driver
+    from triton.runtime.jit import JITFunction
+
+    run = JITFunction.run
+    own = getattr(run, "__code__", None)
+    if not isinstance(jit, JITFunction) or type(jit).run is not run or own is None or own.co_filename != _file_of_jit():
+        return None
+    enter, leave = knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook
+    if not (hasattr(enter, "calls") and hasattr(leave, "calls")):
+        return None
+    if knobs.runtime.debug or knobs.runtime.add_stages_inspection_hook or knobs.compilation.instrumentation_mode:
+        return None
+    active = driver.active
+    if active.get_current_target().backend != "cuda":  # HIP also compiles by the tensors' sizes
+        return None
+    return {
+        "kt_JITFunction": JITFunction,
+        "kt_run": run,
+        "kt_runtime": vars(knobs.runtime),
+        "kt_runtime_then": dict(vars(knobs.runtime)),
+        "kt_compilation": vars(knobs.compilation),
+        "kt_compilation_then": dict(vars(knobs.compilation)),
+        "kt_profiler": torch.autograd.profiler,
+        "kt_jit": jit,
+        "kt_entering": enter.calls,
+        "kt_leaving": leave.calls,
+        "kt_running": jit.pre_run_hooks,
+        "kt_allocator": _allocation._allocator,
+        "kt_current_device": active.get_current_device,
+        "kt_current_stream": active.get_current_stream,
+    }
+
+
+def _file_of_jit() -> str:
+    """The file of Triton's own ``JITFunction``: what was put in its place is from elsewhere."""
+    from triton.runtime.jit import JITFunction
+
+    return str(JITFunction.__init__.__code__.co_filename)
+
+
+def launch_settings() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What somebody set of Triton's knobs that a launch depends on."""
+    from triton import knobs
+
+    return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
+
+
+def settings_changed(settings: tuple[dict[str, Any], dict[str, Any]]) -> str:
+    """The text that is true once a knob was set or reset; what isn't set is quickest to look at."""
+    return " or ".join(
+        f"{name} != {name}_then" if then else name
+        for name, then in zip(("kt_runtime", "kt_compilation"), settings, strict=True)
+    )
+
+
+def has_one_device() -> bool:
+    """Whether torch sees but one GPU, number 0: then no launch need ask which one is current, which is dear."""
+    import torch
+
+    return int(torch.cuda.device_count()) == 1
+
+
+def globals_kept(jit: Any) -> bool:
+    """Whether the globals that a kernel was compiled with have their values still (else Triton refuses to launch)."""
+    return all(scope.get(name, _GONE) == value for (name, _), (value, scope) in jit.used_global_vals.items())
+
+
+_GONE = object()
+
+
+def profiler_range(name: Callable[[], str]) -> contextlib.AbstractContextManager[Any]:
+    """A named range for torch's profiler and NVTX while one of them listens, else nothing."""
+    import torch.autograd.profiler
+
+    if not torch.autograd.profiler._is_profiler_enabled:
+        return contextlib.nullcontext()
+    recorded: contextlib.AbstractContextManager[Any] = torch.profiler.record_function(name())
+    return recorded
