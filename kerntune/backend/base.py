@@ -52,8 +52,9 @@ class Executor(Protocol):
     def spec(self) -> DeviceSpec:
         """What this device is."""
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Held for a whole comparison: one measuring process per device."""
+    def lock(self, patience_s: float = ...) -> AbstractContextManager[None]:
+        """Held for a whole comparison: one measuring process per device. :class:`MeasurementError` if another one
+        doesn't end within ``patience_s`` (default: an hour)."""
 
     def free_bytes(self) -> int:
         """Device memory that could be allocated now."""

@@ -146,11 +146,11 @@ class DriverGpu:
         return value.value
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
         """One measuring process per device, whatever project it works on."""
         path = Path(tempfile.gettempdir()) / f"kerntune-{self.spec.uuid}.lock"
         try:
-            with filelock.FileLock(path, timeout=LOCK_TIMEOUT_S, mode=0o666):
+            with filelock.FileLock(path, timeout=patience_s, mode=0o666):
                 yield
         except filelock.Timeout as exc:
             raise MeasurementError(f"{self.spec.name} is measured on by another process: {exc.lock_file}") from exc

@@ -70,7 +70,7 @@ class TimedCheck:
         arguments = arguments or inputs_of(self.recorded.recording)
         self.fingerprint = fingerprint_of(arguments)
         replayer = Replayer(backend, pairs, self.loader, self.recorded, call.policy.timer)
-        self.tuning = Tuning(capture, self.recorded, self.loader, winners, call.policy.verify, progress)
+        self.tuning = Tuning(capture, self.recorded, self.loader, winners, call.policy, progress)
         self.comparer = Comparer(self.gpu, call, capture, self.recorded, replayer, next_decision, progress)
         self.keeper = Keeper(backend, pairs, settings, call, self.recorded, arguments, replayer, progress)
 
@@ -203,6 +203,7 @@ class TimedCheck:
             findings=judgement.grown,
             trials=tuple(self.tuning.trials),
             failed_trials=tuple(self.tuning.failures),
+            left_out=tuple(self.tuning.left_out),
             times_ns=sample.times_ns,
             outliers=outliers(sample.times_ns),
             modes=modes(sample.times_ns),

@@ -21,7 +21,7 @@ from kerntune.check.results import should_write
 from kerntune.codec import to_json
 from kerntune.config import Config
 from kerntune.measure.calls import EVENTS, GRAPH
-from kerntune.policy import Missing, Outcome, Policy, TuneMode, Update, Verdict
+from kerntune.policy import Missing, Outcome, Policy, StaticPrune, TuneMode, Update, Verdict
 from kerntune.recording import Normal
 from kerntune.static.launches import LaunchStatic
 
@@ -252,6 +252,19 @@ def test_trials_and_failures_are_reported(project: Project) -> None:
     assert result.launches[0].config == Config({"BLOCK": 64})
     assert result.launches[0].grid == (64, 1, 1)
     assert result.tuning_seconds > 0
+
+
+def test_who_is_left_out_unrun_is_the_policys_and_is_named(project: Project) -> None:
+    """Blocks of more than 4096 elements leave most multiprocessors idle here."""
+    policy = Policy(static_prune=StaticPrune(share=0.5))
+    with project.run(FAST, block(4096, 1.0)) as run:
+        result = run.judge(tuned_call(64, 4096), x_of(), policy=policy)
+    ((kernel, config, reason),) = (msgspec.structs.astuple(x) for x in result.left_out)
+    assert (kernel, config) == (result.launches[0].kernel, Config({"BLOCK": 4096}))
+    assert reason == "predicted to be number 2 of 2, the first 1 are tried"
+    assert [t.config for t in result.trials] == [Config({"BLOCK": 64})]
+    assert result.failed_trials == ()
+    assert result.launches[0].config == Config({"BLOCK": 64})
 
 
 @pytest.mark.parametrize(("verify", "failed"), [("", set()), ("all", {128}), ("winner", set())])
