@@ -19,6 +19,7 @@ from kerntune.recorder import record
 from kerntune.result import FailedTrial
 from kerntune.trials import Known, Trials
 from kerntune.tuner import Tuned, nothing_left, tune
+from kerntune.unraced import LAUNCHES_NOTHING, all_empty, unraced
 from kerntune.verify import Verify
 
 
@@ -36,7 +37,8 @@ def tune_call(
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
     tuned in its own memory, from which the first content moves to the host meanwhile. Without ``patience`` every
-    candidate is waited for.
+    candidate is waited for. A call that launches nothing, or changes what can't be put back, is not timed: the outcome
+    says why (:attr:`Tuned.unraced`).
     :class:`TuningError` as :func:`kerntune.tuner.tune`.
     """
     capture.compiler.warm(0)
@@ -45,6 +47,8 @@ def tune_call(
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored)
         with contextlib.closing(prospects):
+            if all_empty(prospects):
+                return unraced(capture, prospects, incumbent, LAUNCHES_NOTHING)
             _prepare_launch(capture, prospects)
             words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
             return _tuned(capture, prospects, loader, **words)
@@ -89,6 +93,8 @@ def _loading(capture: Capture) -> Iterator[Loader]:
 def _tuned(capture: Capture, prospects: Prospects, loader: Loader, **words: Any) -> Tuned:
     _stage_first(capture, prospects.site, prospects)
     recorded = record(capture, capture.backend.targets[0])
+    if recorded.unsaved:
+        return unraced(capture, prospects, words.get("incumbent"), recorded.unsaved)
     return tune(capture, recorded, len(capture.launches) - 1, loader, prospects=prospects, **words)
 
 

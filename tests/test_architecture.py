@@ -51,6 +51,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "prospects",
         "outlook",
         "tuner",
+        "unraced",
         "tune_call",
         "telling",
         "late",

@@ -220,6 +220,8 @@ class Capture:
             with self._undoing(site, [site.candidates[index]]):
                 self._probe(site, site.candidates[index], launch.target)
                 self.plan.observe(self.compiler.compile(launch), launch)
+        elif self.backend.gpu is not None:
+            self.plan.look_ahead(self.compiler.compile(launch), launch)
         self.launches.append(Pending(launch.jit, {launch.target: launch}, probe.grid, site, ran=False))
 
     def probe(self, site: Site, index: int, target: Target | None = None) -> Probe:

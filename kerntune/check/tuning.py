@@ -40,9 +40,15 @@ class Tuning:
         """Settle every launch whose config is open; ties go to the winner that is known, else to the baseline's."""
         start = time.perf_counter()
         for index, pending in enumerate(self.capture.launches):
-            if pending.site is not None:
+            if pending.site is not None and 0 not in pending.grid:
                 self._site(index, pending.site, baseline)
         self.seconds = time.perf_counter() - start
+
+    def leave(self) -> None:
+        """Settle what was launched as it was: where nothing can be timed, a later call must not try to."""
+        for pending in self.capture.launches:
+            if pending.site is not None and 0 not in pending.grid:
+                pending.site.settle(pending.site.chosen)
 
     def _site(self, index: int, site: Site, baseline: TimeBaseline | None) -> None:
         stored = self.winners.find(site)

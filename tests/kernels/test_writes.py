@@ -325,9 +325,7 @@ def asm_with_a_word(table, out):
 
 @triton.jit
 def asm_with_an_argument(x, out):
-    seen = tl.inline_asm_elementwise(
-        "ld.global.b32 $0, [$1];", "=r,l", [x], dtype=tl.int32, is_pure=False, pack=1
-    )
+    seen = tl.inline_asm_elementwise("ld.global.b32 $0, [$1];", "=r,l", [x], dtype=tl.int32, is_pure=False, pack=1)
     tl.store(out, seen)
 
 
