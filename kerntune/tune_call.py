@@ -132,7 +132,7 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
     for stage in prospects.stages():
         for i, found in prospects.first_compiled(stage):
             if isinstance(found, Compiled):
-                capture.stage(site, i, prospects.probes[i])
+                capture.stage(site, i, prospects.probes[i], found)
                 return
             failures.append(FailedTrial(site.kernel, site.candidates[i].config, str(found)))
     refused = [FailedTrial(site.kernel, site.candidates[i].config, why) for i, why in prospects.refused.items()]
