@@ -344,7 +344,7 @@ def test_a_passing_look_is_taken_twice_before_it_is_drift(project: Project) -> N
     """A busy moment isn't drift: the second sample decides."""
     record(project)
     with project.run(FAST, shift=1.2) as run:
-        run.gpu.rest = lambda: setattr(run.gpu.script, "shift", 1.0)  # type: ignore[method-assign]
+        run.gpu.rest = lambda seconds: setattr(run.gpu.script, "shift", 1.0)  # type: ignore[method-assign]
         assert run.judge(before, x_of()).verdict is Verdict.PASS
 
 
