@@ -1,7 +1,7 @@
 """Whether what a tuner foresees (stack frame from the cubin, instructions from PTX) judges configs as the machine code
 does, by which ``resource_model.py`` goes.
 
-    python benchmarks/foresight_figures.py OUT.json benchmarks/results/tuning_suite.json [--shapes 1] [kernel ...]
+    python benchmarks/foresight_figures.py OUT.json benchmarks/results/tuning_suite.json [kernel ...] [--shapes 1]
 
 Needs no GPU. Compiles the configs of the tuning suite for sm_90 with the Triton at hand, and holds both orders against
 the times that the given result recorded on a GPU (with its Triton). ``foresee_ms`` is the median time of one look.

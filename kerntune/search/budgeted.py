@@ -37,8 +37,8 @@ RANDOM_EVERY = 5
 
 BATCH = 4
 """Of so many possible next trials the cheapest by prediction is taken. On recorded sweeps (``search`` in
-``benchmarks/results/resource_model.json``) that saves two trials of five; twice as many save little more, and each has to
-be compiled."""
+``benchmarks/results/resource_model.json``) that saves two trials of five; twice as many save little more, and each has
+to be compiled."""
 
 ATTEMPTS = 200
 """Draws for a random legal new point before all points are gone through in order; for spaces with few legal points."""
