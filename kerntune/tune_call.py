@@ -18,7 +18,7 @@ from kerntune.recorder import record
 from kerntune.result import FailedTrial
 from kerntune.trials import Known, Trials
 from kerntune.tuner import Tuned, nothing_left, tune
-from kerntune.verify import Verify
+from kerntune.verify import TOLERANCE, Verify
 
 
 def tune_call(
@@ -37,13 +37,15 @@ def tune_call(
     candidate is waited for.
     :class:`TuningError` as :func:`kerntune.tuner.tune`.
     """
-    capture.compiler.warm(0)
+    known = trials is not None and trials.any(site)
+    capture.compiler.warm(1 if known else len(site.candidates))
     stored = trials.at(site) if trials is not None else None
-    capture.compiler.warm(1 if stored is not None and stored.any() else len(site.candidates))
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored)
         with contextlib.closing(prospects):
             _prepare_launch(capture, prospects)
+            if prospects.to_compile():
+                _prepare_verifying(capture, site)
             return _tuned(capture, prospects, loader, incumbent=incumbent, verify=verify, patience=patience)
 
 
@@ -138,3 +140,21 @@ def _prepare_launch(capture: Capture, prospects: Prospects) -> None:
     work = (launch.jit, launch.signature, launch.constexprs, launch.attrs)
     threading.Thread(target=compat.prepare_driver, name="kerntune-driver", daemon=True).start()
     threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher", daemon=True).start()
+
+
+SMALL = 1 << 16
+"""Bytes that are compared for practice."""
+
+
+def _prepare_verifying(capture: Capture, site: Site) -> None:
+    """Have whatever compares what candidates write loaded on the device (torch does so kernel by kernel, 0.1 s in all)
+    while the first candidate is compiled. A help, no need."""
+    gpu, tensors = capture.backend.gpu, capture.backend.tensors
+    assert gpu is not None
+    dtypes = {str(v.dtype).removeprefix("torch.") for v in site.arguments.values() if tensors.is_tensor(v)}
+    with contextlib.suppress(Exception):
+        zeros, others = gpu.allocate(SMALL), gpu.allocate(SMALL)
+        gpu.fill(zeros, 0)
+        gpu.fill(others, 1)
+        for dtype in sorted(dtypes & TOLERANCE.keys()):
+            gpu.compare(zeros, others, dtype, TOLERANCE[dtype])
