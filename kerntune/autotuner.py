@@ -189,7 +189,7 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
                 return Ran(_tune(tuner, key, named, args, kwargs, keep, plain))
     if (late := late_of(tuner, key)) is None:
         return Ran(_launch(tuner, config, named, args, kwargs), config)
-    if late.due:
+    if late.due and not kwargs.get("warmup"):
         config = _go_on(tuner, key, args, kwargs, keep) or config
     result = _launch(tuner, config, named, args, kwargs)
     return Ran(result, None if late.due and late_of(tuner, key) is late else config)

@@ -15,7 +15,7 @@ from kerntune.backend.base import Backend
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
 from kerntune.config import Config
-from kerntune.errors import KerntuneError, MeasurementError
+from kerntune.errors import MeasurementError
 from kerntune.prospects import Stragglers
 from kerntune.trials import Trials
 from kerntune.tune_call import compile_late, settle_call
@@ -102,7 +102,7 @@ def go_on(
     """What is due for a key, before a call of it is launched: have its late configs compiled, or hold them against the
     winner and take over who is faster. What came of the latter.
 
-    Somebody else who measures on the device is not waited for. What goes wrong is told in a warning, and not tried
+    Somebody else who measures on the device is not waited for. Whatever goes wrong is told in a warning, and not tried
     again in this process: the call has a winner.
     """
     late, gpu = late_of(tuner, key), backend.gpu
@@ -116,7 +116,7 @@ def go_on(
         capture = Capture(backend, compiler, thread=threading.get_ident())
         try:
             return _next_step(tuner, key, late, capture, capture.site_of(tuner, args, dict(kwargs)), winners, keep)
-        except KerntuneError as exc:
+        except Exception as exc:  # also of the user's own pruning and hooks
             tuner.untried.pop(key, None)
             text = f"kernel {tuner.base_fn.__name__}: {len(late.configs)} configs could not be tried later: {exc}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
@@ -131,12 +131,13 @@ def _next_step(
     if late.won not in configs or not indices:
         tuner.untried.pop(key, None)  # this call's pruning leaves nothing to compare
         return None
-    if late.stragglers is None:
-        _watch(tuner, key, late, compile_late(capture, site, indices))
+    winner, tuned = configs.index(late.won), None
+    if late.stragglers is not None:
+        trials, verify = Trials(winners) if keep else None, getattr(tuner, "verify", None)
+        tuned = settle_call(capture, site, winner, indices, trials=trials, verify=verify)
+    if tuned is None:
+        _watch(tuner, key, late, compile_late(capture, site, {winner, *indices}))
         return None
-    winner = configs.index(late.won)
-    trials, verify = Trials(winners) if keep else None, getattr(tuner, "verify", None)
-    tuned = settle_call(capture, site, winner, indices, trials=trials, verify=verify)
     tuner.untried.pop(key, None)
     site.settle(tuned.winner)
     if keep:

@@ -57,13 +57,18 @@ def settle_call(
     *,
     trials: Trials | None = None,
     verify: str | Verify | None = None,
-) -> Tuned:
+) -> Tuned | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
-    milliseconds if a look at each shows that it is much slower."""
+    milliseconds if a look at each shows that it is much slower.
+
+    None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
+    if the call launches nothing."""
     stored = trials.at(site) if trials is not None else None
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored, among={winner, *late})
         prospects.known = Known(bad=prospects.known.bad)
+        if prospects.to_compile() or any(0 in probe.grid for probe in prospects.probes.values()):
+            return None
         with contextlib.closing(prospects):
             return _tuned(capture, prospects, loader, incumbent=winner, verify=verify, proven=True)
 
