@@ -23,7 +23,7 @@ from kerntune.errors import BackendError, ConfigError, MeasurementError, UsageEr
 from kerntune.kernels.source import jit_of
 from kerntune.late import Late, go_on, late_of, leave
 from kerntune.patience import Patience, checked_patience, patience_now
-from kerntune.policy import TuneMode
+from kerntune.policy import StaticPrune, TuneMode
 from kerntune.telling import merged, tell, timings_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
@@ -46,6 +46,7 @@ def autotune(
     cache_results: bool = True,
     verify: str | None = None,
     patience: float | str | None = None,
+    static_prune: Any = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
 
@@ -61,6 +62,12 @@ def autotune(
     once those have been raced; ``all`` waits for every one. The default, or ``KERNTUNE_PATIENCE``, is a tenth of what
     the call has taken so far. Those that are late go on compiling, are in ``kernel.untried``, and are held against the
     winner by a later call of the same key.
+
+    ``static_prune`` leaves configs out once they are compiled, unrun: ``"spills"`` those that spill while others don't,
+    ``"occupancy"`` those whose occupancy is below a tenth of the highest, ``"model"`` those whose predicted cost is
+    more than three times the lowest, a share (``0.33`` or ``"33%"``) all but the best by predicted cost; several in one
+    text or list. Those are in ``kernel.left_out``, with the reason. By default (or as ``KERNTUNE_STATIC_PRUNE`` says)
+    there are none. :class:`UsageError` for anything else.
     """
 
     if not configs:
@@ -68,6 +75,7 @@ def autotune(
 
     mode = verify_mode(verify) if verify else None
     wait = None if patience is None else checked_patience(patience)
+    prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
 
     def decorate(fn: Any) -> Autotuner:
         names = fn.arg_names
@@ -76,7 +84,7 @@ def autotune(
             prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
-        tuner.verify, tuner.patience = mode, wait
+        tuner.verify, tuner.patience, tuner.static_prune = mode, wait, prune
         return tuner
 
     return decorate
@@ -88,14 +96,20 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
     verify: Verify | None = None
     """Whose results are compared; None leaves it to ``KERNTUNE_VERIFY``."""
 
+    static_prune: StaticPrune | None = None
+    """Which configs are left out unrun; None leaves it to ``KERNTUNE_STATIC_PRUNE``."""
+
     patience: float | str | None = None
     """Seconds to wait for stragglers, or ``all``; None leaves it to ``KERNTUNE_PATIENCE``."""
+
+    left_out: dict[Any, str]
+    """Configs that the last tuning did not run, with the reason: ``static_prune``."""
 
     untried: dict[tuple[Any, ...], Late]
     """By key of ``cache``: configs that are still being compiled. Empty once all have been tried."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._named, self.untried = threading.local(), {}
+        self._named, self.untried, self.left_out = threading.local(), {}, {}
         super().__init__(*args, **kwargs)
         if not self.user_defined_pre_hook and (self.reset_to_zero or self.restore_value):
             self.pre_hook = self._reset
@@ -277,10 +291,18 @@ def _settle(
 ) -> int:
     """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
     trials = Trials(winners) if keep else None
-    incumbent, verify = winners.incumbent(site), getattr(tuner, "verify", None)
-    tuned = tune_call(capture, site, incumbent=incumbent, trials=trials, verify=verify, patience=patience)
+    tuned = tune_call(
+        capture,
+        site,
+        incumbent=winners.incumbent(site),
+        trials=trials,
+        verify=getattr(tuner, "verify", None),
+        patience=patience,
+        static_prune=getattr(tuner, "static_prune", None),
+    )
     site.settle(tuned.winner)
     tuner.configs_timings = timings_of(site, tuned)
+    tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
     late = tuned.stragglers.indices if tuned.stragglers else frozenset()
     if keep:
         winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner], untried=late)

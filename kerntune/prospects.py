@@ -71,6 +71,7 @@ class Prospects:
     def __post_init__(self) -> None:
         self._pulled: list[Result] = []
         self._begun: tuple[list[int], Pulled[Any]] | None = None
+        self._coming: Pulled[Any] | None = None
         self._by_launch: dict[int, tuple[int, Specialized]] = {}
         self._until = math.inf
 
@@ -106,7 +107,7 @@ class Prospects:
         if begun is not None and begun[0] != list(indices):
             begun[1].stop()
             begun = None
-        coming = begun[1] if begun else self._compiling(sorted(left, key=list(indices).index))
+        coming = self._coming = begun[1] if begun else self._compiling(sorted(left, key=list(indices).index))
         try:
             yield from pulled
             while left and not self._left(left, coming):
@@ -114,6 +115,7 @@ class Prospects:
                 left.discard(result[0])
                 yield result
         finally:
+            self._coming = None
             if self.stragglers is None:
                 coming.stop()
 
@@ -156,6 +158,10 @@ class Prospects:
 
     def _named(self, coming: Pulled[Any]) -> Iterator[Result]:
         return ((self._by_launch[id(launch)][0], found) for launch, found in coming)
+
+    def ready(self) -> bool:
+        """Whether the next result of the :meth:`compiled` under way, or its end, comes without waiting."""
+        return self._coming is not None and self._coming.wait(0)
 
     def close(self) -> None:
         """Cancel what is still compiled for nobody."""

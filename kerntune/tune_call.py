@@ -13,6 +13,7 @@ from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.launch import Loader
 from kerntune.patience import Patience
+from kerntune.policy import StaticPrune
 from kerntune.prospects import Prospects, Stragglers, prospects_of
 from kerntune.recorder import record
 from kerntune.result import FailedTrial
@@ -29,6 +30,7 @@ def tune_call(
     trials: Trials | None = None,
     verify: str | Verify | None = None,
     patience: Patience | None = None,
+    static_prune: StaticPrune | None = None,
 ) -> Tuned:
     """The winner of a site that nobody has launched; nothing is launched on the user's tensors.
 
@@ -46,7 +48,8 @@ def tune_call(
             _prepare_launch(capture, prospects)
             if prospects.to_compile():
                 _prepare_verifying(capture, site)
-            return _tuned(capture, prospects, loader, incumbent=incumbent, verify=verify, patience=patience)
+            words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
+            return _tuned(capture, prospects, loader, **words)
 
 
 def settle_call(

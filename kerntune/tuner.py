@@ -15,12 +15,15 @@ from kerntune.errors import BackendError, CompileError, OutOfResourcesError, Tri
 from kerntune.fits import misfit
 from kerntune.launch import Loader, Program, memory_at
 from kerntune.memory import Memory
+from kerntune.outlook import Outlook
 from kerntune.patience import Patience
+from kerntune.policy import StaticPrune
 from kerntune.prospects import Prospects, Stragglers, prospects_of
 from kerntune.race import Heats, Looks, Trial, decided
 from kerntune.recorder import Recorded, with_candidate
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
+from kerntune.static.prune import static_prune_of
 from kerntune.trials import NOTHING, Trials
 from kerntune.verify import Verifier, Verify, verify_mode
 
@@ -53,6 +56,12 @@ class Tuned:
     stragglers: Stragglers | None = None
     """Candidates that were not waited for."""
 
+    left_out: dict[int, str] = field(default_factory=dict)
+    """Why candidates were not run, for what their static figures say."""
+
+    predicted_rank: int | None = None
+    """The winner's place by the resource model among the candidates that were compiled; None where it can't tell."""
+
 
 def tune(
     capture: Capture,
@@ -66,6 +75,7 @@ def tune(
     prospects: Prospects | None = None,
     patience: Patience | None = None,
     proven: bool = False,
+    static_prune: StaticPrune | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Tuned:
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
@@ -76,6 +86,7 @@ def tune(
     were looked up already. With ``patience``, stragglers among the compilations are waited for that long at most, and
     those that are left are the outcome's. A ``proven`` incumbent has won and been verified before: the others are held
     against it, and the device needs no warming up.
+    ``static_prune`` says who is left out unrun (:mod:`kerntune.static.prune`), unless nobody else can be used.
     Raises :class:`TuningError`, listing every reason, if none is left.
     """
     site = capture.launches[index].site
@@ -84,7 +95,10 @@ def tune(
     if prospects is None:
         prospects = prospects_of(capture, site, stored)
         capture.compiler.warm(prospects.to_compile())
-    with contextlib.closing(_Tuning(capture, recorded, index, loader, incumbent, prospects, verify_mode(verify))) as it:
+    outlook = Outlook(prospects, loader.gpu.spec, static_prune_of(static_prune), incumbent)
+    with contextlib.closing(
+        _Tuning(capture, recorded, index, loader, incumbent, prospects, outlook, verify_mode(verify))
+    ) as it:
         it.progress, it.patience, it.proven = progress, patience, proven
         it.look_up()
         for candidates in it.stages():
@@ -110,6 +124,7 @@ class _Tuning:
     loader: Loader
     incumbent: int | None
     prospects: Prospects
+    outlook: Outlook
     verify: Verify
     progress: Callable[[str], None] = lambda text: None
     patience: Patience | None = None
@@ -153,6 +168,7 @@ class _Tuning:
         yield slower
         self.known = NOTHING
         yield failed
+        yield self.outlook.readmitted()
         if last := self._with_one_stage():
             yield [last]
 
@@ -226,8 +242,17 @@ class _Tuning:
         recording = self.recorded.recording.with_launch(self.index, launch, best.recording.binary_of(launch))
         remembered = (set(self.known.ran) | set(self.known.failed)) - self.tried
         failures = tuple(self.failures.values())
-        late = self.prospects.take_stragglers()
-        return Tuned(best.index, recording, self.times, failures, frozenset(remembered), self.slots, late)
+        return Tuned(
+            best.index,
+            recording,
+            self.times,
+            failures,
+            frozenset(remembered),
+            self.slots,
+            self.prospects.take_stragglers(),
+            left_out=self.outlook.left_out,
+            predicted_rank=self.outlook.rank(best.index),
+        )
 
     # candidates one by one
 
@@ -243,7 +268,7 @@ class _Tuning:
             self.failures.pop(i, None)
             self.times.pop(i, None)
         with self._pauses(found), contextlib.closing(self.prospects.compiled(candidates)) as stream:
-            for i, compiled in stream:
+            for i, compiled in self.outlook.worth_a_look(stream):
                 self._admit(i, compiled, found, looks)
         for trial in found.values():
             self._name(trial)

@@ -158,6 +158,13 @@ def test_who_is_patient_waits(world: World, option: dict[str, Any]) -> None:
     assert kernel.untried == {}
 
 
+def test_who_prunes_by_the_figures_of_all_waits_for_all(world: World) -> None:
+    world.held, kernel = {128}, ours(static_prune="spills")
+    threading.Timer(0.2, world.gate.set).start()
+    assert call(kernel) == 128
+    assert kernel.untried == {}
+
+
 def test_late_ones_are_waited_for_if_nothing_else_can_be_used(world: World) -> None:
     script(world.backend, block(64, 9000.0, wrong=True), block(256, fails="needs too much"), TIMES[1])
     world.held, kernel = {128}, ours(128, 256)

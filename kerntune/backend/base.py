@@ -112,8 +112,8 @@ class Executor(Protocol):
     def flush_l2(self) -> None:
         """Enqueue a write that is larger than the L2 cache."""
 
-    def rest(self) -> None:
-        """Idle until clocks and power are as they are before hard work."""
+    def rest(self, seconds: float = 0.5) -> None:
+        """Idle, by default until clocks and power are as they are before hard work."""
 
     def synchronize(self) -> None:
         """Wait for all enqueued work."""

@@ -295,10 +295,10 @@ class DriverGpu:
             self._flush = DriverBuffer(max(FLUSH_FACTOR * self.spec.l2_bytes, 1 << 20))
         self.fill(self._flush, 0)
 
-    def rest(self) -> None:
+    def rest(self, seconds: float = REST_S) -> None:
         """Half a second: power limits that hard work ran into are lifted within that time (seen on an H200)."""
         self.synchronize()
-        time.sleep(REST_S)
+        time.sleep(seconds)
 
     def synchronize(self) -> None:
         """The whole context, torch's streams included."""

@@ -313,7 +313,7 @@ class FakeGpu:
         """Takes a microsecond that no event pair encloses."""
         self._clock += 1000.0
 
-    def rest(self) -> None:
+    def rest(self, seconds: float = 0.5) -> None:
         """Never tired."""
 
     def synchronize(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from inner import QUICK
 
 from commands.command import Command
 
@@ -23,6 +24,7 @@ def inner(kerntune: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     """A folder whose tests the command hands to pytest in this process. Not pytester's: that forgets all modules that
     are imported meanwhile, and torch can't be imported twice."""
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
     monkeypatch.delitem(sys.modules, "conftest", raising=False)
     yield tmp_path
     for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(tmp_path))]:

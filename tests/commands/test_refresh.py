@@ -44,7 +44,7 @@ def test_broken(request):
 
 INI = """
 [pytest]
-addopts = -p no:cacheprovider -p no:hypothesispytest
+addopts = -p no:cacheprovider
 kerntune_cache_dir = cache
 filterwarnings = ignore
 """

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from inner import QUICK
 
 from commands.command import Command
 from commands.made import SOFTMAX, folder, metrics, static, timed
@@ -195,6 +196,7 @@ def pretending(path: Path, triton: str) -> str:
 def test_two_environments(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
     (tmp_path / "test_it.py").write_text(TEST)
     python = pretending(tmp_path / "env", "3.77.1")
     ran = kerntune("static", "diff", "--python", python, "--target", "cuda:90,hip:gfx942", "test_it.py", "--json")
@@ -211,5 +213,6 @@ def test_two_environments(kerntune: Command, tmp_path: Path, monkeypatch: pytest
 
 def test_a_run_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
     with pytest.raises(UsageError, match="recorded nothing"):
         record_both([sys.executable, sys.executable], ["no_such_test.py"], "cuda:90", tmp_path / "baselines")

@@ -10,17 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import inner
 import pytest
 
 import pytest_kerntune.session  # noqa: F401 - numpy can't be imported twice, and pytester forgets what the inner run imports
 
 HERE = Path(__file__).parent
 
-QUIET = (
-    *("-p", "no:cacheprovider"),
-    *("-p", "no:hypothesispytest"),  # imports all of hypothesis for its summary: a second a run
-    *("-W", "default::UserWarning"),  # the outer run makes warnings errors
-)
+QUIET = (*inner.QUIET, "-W", "default::UserWarning")  # the outer run makes warnings errors
 
 
 INNER = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import _pytest.pytester
 import pytest
+from inner import QUIET
 
 pytest_plugins = ["pytester"]
 
@@ -17,6 +18,9 @@ from kerntune.backend.fake import FakeBackend, Rule, Script
 def pytest_kerntune_backend(config):
     return FakeBackend(Script([Rule(constexprs={'BLOCK': 128}, time_ns=20_000.0), Rule(time_ns=24_000.0)]))
 """
+
+INI = f"[pytest]\naddopts = {' '.join(QUIET)}\n"
+"""For the base's own run, which is a process of its own."""
 
 KERNELS = """
 import torch, triton, triton.language as tl
@@ -77,6 +81,7 @@ def repository(project, monkeypatch):
 
     project.pytester.makeconftest(CONFTEST)
     (project.path / "test_it.py").write_text(TESTS)
+    project.pytester.makeini(INI)
     (project.path / ".gitignore").write_text("*.log\n.triton\n__pycache__\ncache\n")
     kernels(128)
     git("init", "-q", "-b", "main")
@@ -113,7 +118,7 @@ def test_the_ini_file_may_say_so(repository):
     repository.commit("base")
     repository.kernels(64)
     repository.run("--kerntune-update=all")
-    repository.pytester.makeini("[pytest]\nkerntune_baselines_ref = base\n")
+    repository.pytester.makeini(INI + "kerntune_baselines_ref = base\n")
     repository.run().assert_outcomes(failed=1)
 
 
@@ -243,7 +248,7 @@ def test_a_base_that_breaks_off_is_a_usage_error(repository):
 
 
 def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(repository):
-    repository.pytester.makeini("[pytest]\nkerntune_against = base\n")
+    repository.pytester.makeini(INI + "kerntune_against = base\n")
     repository.commit("base")
     repository.run().assert_outcomes(passed=1)
     repository.kernels(64)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from forked import Copies
+from inner import QUIET
 
 CONFTEST = """
 import torch
@@ -46,7 +47,7 @@ def arguments(tmp_path: Path, plugin_name: str) -> Callable[..., list[str]]:
 
     def given(*args: str, **variables: str) -> list[str]:
         plugin = [] if "PYTEST_PLUGINS" in variables else ["-p", plugin_name]
-        return ["-m", "pytest", *plugin, "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *args]
+        return ["-m", "pytest", *plugin, *QUIET, *args]
 
     return given
 
