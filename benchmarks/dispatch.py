@@ -4,9 +4,10 @@ Run ``python benchmarks/dispatch.py benchmarks/results/dispatch_h200.json`` on a
 so that the GPU is never waited for; each figure is the median over repeats of the time of a call in a loop of 2000, the
 sides taking turns within a repeat. ``driver`` is Triton's C launcher alone with arguments made ready: nothing in Python
 that launches through it can be faster. ``inductor`` is ``CachingAutotuner.run`` of a compiled pointwise function with
-as many tensors. A warm start is a fresh process whose first call finds the winner (and its binary) on disk, beyond a
-process that launches the same config of the same kernel plainly, its binary cached too; imports are done before.
-Since processes differ by more than that, it is also taken within one: the plain launch first, then the tuned call's.
+as many tensors. A warm start is a fresh process (a fork of one that has done all imports) whose first call finds the
+winner and its binary on disk, beyond a process that launches the same config of the same kernel plainly, its binary
+cached too. Since processes differ by more than that, it is also taken within one: the plain launch first, then the
+tuned call's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -196,48 +196,51 @@ def dispatch(calls: int, repeats: int) -> dict[str, dict[str, float]]:
     return out
 
 
-CHILD = """
-import json, sys, time
-sys.path.insert(0, {root!r})
-import torch, triton, kerntune
-from benchmarks import dispatch as lab
-kerntune.autotune
-side, words = sys.argv[1], json.loads(sys.argv[2])
-case = lab.Case(lab.ten, lab.ten_args(), ["n"], lab.blocks(256, 512, 1024), lab.cdiv_grid)
-torch.cuda.synchronize()
-plain = lambda: case.jit[case.grid](*case.args, **words)
-if side == "plain":
-    call = plain
-else:
-    make = kerntune.autotune if side == "kerntune" else triton.autotune
-    kernel = make(case.configs, key=case.key, cache_results=True)(case.jit)
-    call = lambda: kernel[case.grid](*case.args)
-    if words:
-        plain()
-        torch.cuda.synchronize()
-begin = time.perf_counter()
-call()
-seconds = time.perf_counter() - begin
-best = {{}} if side == "plain" else kernel.best_config.all_kwargs()
-print(json.dumps([seconds * 1e3, best]))
-"""
-
-
 def ten_args() -> tuple[Any, ...]:
     """Arguments of ``ten``."""
     return (*[torch.zeros(4 * N, device="cuda") for _ in range(5)], N, 1, 2, 0.5)
 
 
 def first_call(folder: str, side: str, words: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-    """Milliseconds of the first call in a fresh process, and the config it launched with."""
-    root = str(Path(__file__).parents[1])
-    env = {**os.environ, "TRITON_CACHE_DIR": f"{folder}/triton", "KERNTUNE_CACHE_DIR": f"{folder}/kerntune"}
-    command = [sys.executable, "-c", CHILD.format(root=root), side, json.dumps(words)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=root)
-    if done.returncode:
-        raise SystemExit(f"{side}: {done.stderr[-2000:]}")
-    ms, best = json.loads(done.stdout.splitlines()[-1])
+    """Milliseconds of the first call in a fresh process, and the config it launched with.
+
+    The process is a copy of this one, which has done all imports and has not touched the GPU.
+    """
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            os.environ.update(TRITON_CACHE_DIR=f"{folder}/triton", KERNTUNE_CACHE_DIR=f"{folder}/kerntune")
+            os.write(write, json.dumps(timed_first_call(side, words)).encode())
+        except BaseException as exc:
+            os.write(write, json.dumps(f"{type(exc).__name__}: {exc}").encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        found = json.loads(pipe.read())
+    os.waitpid(pid, 0)
+    if isinstance(found, str):
+        raise SystemExit(f"{side}: {found}")
+    ms, best = found
     return ms, best
+
+
+def timed_first_call(side: str, words: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+    """In a child: a call by ``side``; if that is a tuner and ``words`` are a config, after a plain launch of it."""
+    case = Case(ten, ten_args(), ["n"], blocks(256, 512, 1024), cdiv_grid)
+    torch.cuda.synchronize()
+    kernel: Any = case.jit
+    if side != "plain":
+        make = kerntune.autotune if side == "kerntune" else triton.autotune
+        kernel = make(case.configs, key=case.key, cache_results=True)(case.jit)
+        if words:
+            case.jit[case.grid](*case.args, **words)
+            torch.cuda.synchronize()
+    begin = time.perf_counter()
+    kernel[case.grid](*case.args, **(words if side == "plain" else {}))
+    seconds = time.perf_counter() - begin
+    return seconds * 1e3, {} if side == "plain" else kernel.best_config.all_kwargs()
 
 
 def warm_start(times: int) -> dict[str, Any]:
@@ -287,18 +290,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--warm-starts", type=int, default=WARM_STARTS)
     args = parser.parse_args()
+    found: dict[str, Any] = {"calls": args.calls, "repeats": args.repeats}
+    if args.warm_starts:
+        found["warm_start"] = warm_start(args.warm_starts)  # first: it forks, which a process with a GPU can't
+        print(json.dumps(found["warm_start"], indent=1), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERNTUNE_CACHE_DIR"] = folder
-        calls = dispatch(args.calls, args.repeats)
-    found = {
-        "environment": environment(),
-        "calls": args.calls,
-        "repeats": args.repeats,
-        "us_per_call": calls,
-        "warm_start": warm_start(args.warm_starts) if args.warm_starts else {},
-    }
+        found["us_per_call"] = dispatch(args.calls, args.repeats)
+    found = {"environment": environment(), **found}
     args.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps({"us_per_call": calls, "warm_start": found["warm_start"]}, indent=1))
+    print(json.dumps(found["us_per_call"], indent=1))
 
 
 if __name__ == "__main__":

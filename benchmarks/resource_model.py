@@ -9,6 +9,9 @@ config of that third; what share of the configs must be looked at until one is w
 (expected values over 400 draws), the list as its author wrote it, fewest spills (then fewest registers), highest
 occupancy.
 
+Then what it is worth where kerntune uses it (``benchmarks/replayed_uses.py``): in the order of first looks, in pruning
+(``static_prune``) whole sweeps and what heuristics propose, and in a search over a declared space.
+
 The model's constants come from datasheets and papers but for three (OVERLAP, LOOP_SHARE, ATOMIC_CYCLES), chosen on
 the kernels in ``CHOSEN_ON``; these and the others, which it never saw, are told apart."""
 
@@ -18,7 +21,6 @@ import argparse
 import json
 import math
 import random
-import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
@@ -28,8 +30,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec
-from kerntune.static.model import OVERLAP, Candidate, rank
+from benchmarks.recorded_sweeps import FEWEST, H200, Recorded, Row, candidate, recorded
+from benchmarks.replayed_uses import RULES, SEARCHED, SEEDS, looks, pruned, search_summary, searched, winners_cost
+from kerntune.device import DeviceSpec
+from kerntune.search.budgeted import BATCH
+from kerntune.static.model import OVERLAP, rank
+from kerntune.static.prune import LOW_OCCUPANCY, MODEL_LIMIT
 
 CHOSEN_ON = ("softmax", "matmul", "gelu_1d", "cumsum_split")
 """Kernels whose sweeps were seen when the model was written."""
@@ -37,26 +43,7 @@ CHOSEN_ON = ("softmax", "matmul", "gelu_1d", "cumsum_split")
 THIRD = 1 / 3
 AS_GOOD = 1.01
 NEAR = 1.05
-FEWEST = 6
-"""Cases of fewer distinct configs say nothing about an order."""
-
 DRAWS = 400
-H200 = TYPICAL_DEVICES["cuda:90"]
-
-Row = dict[str, Any]
-
-
-def candidate(row: Row) -> Candidate:
-    """A sweep's row as the model takes it."""
-    return Candidate(
-        registers=row["registers"],
-        shared_bytes=row.get("shared_bytes", 0),
-        threads=row["threads"],
-        blocks=math.prod(row["grid"]),
-        instructions=row["instructions"],
-        spill_bytes=row.get("spill_store_bytes", 0) + row.get("spill_load_bytes", 0),
-        stages=int(found[1]) if (found := re.search(r"\bnum_stages=(\d+)", row["config"])) else 0,
-    )
 
 
 def by_model(rows: Sequence[Row], spec: DeviceSpec = H200) -> list[int]:
@@ -110,28 +97,17 @@ ORDERS: dict[str, Callable[[Sequence[Row]], list[int]]] = {
 }
 
 
-def cases_of(path: Path) -> list[tuple[str, str, list[Row]]]:
-    """Kernel, case and rows of a sweep file; only configs that ran and have figures, equal code once."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    out = []
-    for entry in (*data.get("quality", ()), *data.get("kernels", ())):
-        name = entry.get("case") or f"{entry['kernel']}[{' '.join(f'{k}={v}' for k, v in entry['shape'].items())}]"
-        rows = [r for r in entry["configs"] if "time_ns" in r and "registers" in r and "same_as" not in r]
-        if len(rows) >= FEWEST:
-            out.append((name.partition("[")[0], name, rows))
-    return out
-
-
-def case_result(kernel: str, name: str, rows: list[Row]) -> dict[str, Any]:
+def case_result(case: Recorded) -> dict[str, Any]:
     """All orders on one case."""
-    times = [float(r["time_ns"]) for r in rows]
-    orders = {label: judged(times, order(rows)) for label, order in ORDERS.items()}
+    times = case.times
+    orders = {label: judged(times, order(case.rows)) for label, order in ORDERS.items()}
     orders["random"] = at_random(times)
     return {
-        "case": name,
-        "kernel": kernel,
-        "configs": len(rows),
+        "case": case.name,
+        "kernel": case.kernel,
+        "configs": len(times),
         "worst_over_best": round(max(times) / min(times), 3),
+        "winners_cost": round(winners_cost(case), 3),
         "orders": {k: {a: round(b, 4) for a, b in v.items()} for k, v in orders.items()},
     }
 
@@ -148,27 +124,55 @@ def summary(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return out
 
 
+def prunings(sweeps: Sequence[Recorded]) -> dict[str, Any]:
+    """Of whole sweeps, and of what heuristics propose where that is more than one config; and which rules are safe: the
+    best of the others is within 1 % everywhere."""
+    found = {"sweeps": pruned(sweeps, {case.name: range(len(case.rows)) for case in sweeps})}
+    for options in sorted({options for case in sweeps for options in case.proposals}):
+        proposed = {case.name: case.proposals.get(options, []) for case in sweeps}
+        found[f"proposals, {options}"] = pruned([case for case in sweeps if len(proposed[case.name]) > 1], proposed)
+    safe = [rule for rule in RULES if all(not group["rules"][rule]["lost"] for group in found.values())]
+    return {"limit": MODEL_LIMIT, "low_occupancy": LOW_OCCUPANCY, "safe": safe, **found}
+
+
+def searches(sweeps: Sequence[Recorded]) -> dict[str, Any]:
+    """Of sweeps that are large enough."""
+    cases = [searched(case) for case in sweeps if len(case.rows) >= SEARCHED]
+    return {
+        "batch": BATCH,
+        "seeds": SEEDS,
+        "chosen_on": search_summary([c for c in cases if c["kernel"] in CHOSEN_ON]),
+        "held_out": search_summary([c for c in cases if c["kernel"] not in CHOSEN_ON]),
+        "cases": cases,
+    }
+
+
 def main() -> int:
     """Write OUT.json and print its summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("sweeps", type=Path, nargs="+")
     options = parser.parse_args()
-    cases = [case_result(*case) for path in options.sweeps for case in cases_of(path)]
-    if not cases:
+    sweeps = [case for path in options.sweeps for case in recorded(path)]
+    if not sweeps:
         parser.error(f"no sweep has a case of {FEWEST} configs with figures and times")
-    result = {
+    cases = [case_result(case) for case in sweeps]
+    result: dict[str, Any] = {
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "environment": {p.name: json.loads(p.read_text(encoding="utf-8")).get("environment") for p in options.sweeps},
         "overlap": OVERLAP,
         "all": summary(cases),
         "chosen_on": summary([c for c in cases if c["kernel"] in CHOSEN_ON]),
         "held_out": summary([c for c in cases if c["kernel"] not in CHOSEN_ON]),
+        "looks": looks(sweeps, lambda case: by_model(case.rows)),
+        "pruning": prunings(sweeps),
+        "search": searches(sweeps),
         "cases": cases,
     }
     options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    for part in ("all", "chosen_on", "held_out"):
+    for part in ("all", "chosen_on", "held_out", "looks", "pruning"):
         print(part, json.dumps(result[part], indent=1))
+    print("search", json.dumps({k: v for k, v in result["search"].items() if k != "cases"}, indent=1))
     return 0
 
 

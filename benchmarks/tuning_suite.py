@@ -6,7 +6,8 @@ Parts are merged into OUT.json; those that aren't asked for stay as they are. ``
 without a GPU. ``benchmarks/tuning_tables.py OUT.json`` prints what came of it.
 
 cold       each kernel and shape: seconds of the first call, in a fresh process with empty caches; the processes that
-           compile included, imports not; one tuner after the other, the first one alternating
+           compile included, imports not; one tuner after the other, the first one alternating. Where a first call does
+           not wait for some configs, calls go on until these have been tried: seconds until then, what that call took
 stability  ten cold runs of three kernels (three of triton.autotune): what wins
 added      one config added to 48: the same process, and a new one that has the caches of the first
 memory     device memory while an in-place kernel is tuned whose tensor is half of the GPU's
@@ -46,6 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--part", default=",".join(PARTS), help="parts to run (default: all)")
     parser.add_argument("--kernels", default=",".join(CASES), help="of these only (default: all)")
     parser.add_argument("--rounds", type=int, default=1, help="cold runs of each kernel, shape and tuner")
+    parser.add_argument("--phases", action="store_true", help="cold: kerntune alone, with the times of its steps")
     parser.add_argument("--seconds", type=float, default=3600.0, help="no further cold runs are begun after this")
     parser.add_argument("--runs", type=int, default=10, help="cold runs for stability")
     parser.add_argument("--peer-runs", type=int, default=3, help="the same of triton.autotune")
@@ -64,7 +66,9 @@ def arguments() -> argparse.Namespace:
 
 def tell(row: dict[str, Any]) -> None:
     """A row as one line of progress, with the seconds since the start."""
-    rest = {k: v for k, v in row.items() if k not in ("configs", "timing", "index", "timed", "host_peak_bytes")}
+    rest = {
+        k: v for k, v in row.items() if k not in ("configs", "timing", "index", "timed", "host_peak_bytes", "phases")
+    }
     if isinstance(configs := row.get("configs"), list):
         failed = [c["config"] for c in configs if "failure" in c]
         rest |= {"configs": len(configs), "failed": failed, "best_ns": min(c.get("time_ns", 0) for c in configs)}

@@ -2,6 +2,8 @@
 
     python benchmarks/verdict_causes.py OUT.json [--only SUBSTRING]
 
+With ``--only`` the other rows of OUT.json stay as they are.
+
 Everything is recorded once. Then code edits and changed config lists are judged in one run, recompilations under other
 flags in one run for each, and untouched code beside processes that keep the GPU busy. A cause is named right if the
 case is REGRESSED or DRIFTED and the largest share of its attribution is the planted one.
@@ -38,9 +40,8 @@ while True:
     torch.cuda.synchronize()
 """
 
-NEIGHBOURS = 4
-"""Processes that keep the GPU busy. A GPU serves processes in turns of a few milliseconds: beside one neighbour, every
-other sample of a short kernel falls into a turn of its own and is not slower at all."""
+NEIGHBOURS = 3
+"""Processes that keep the GPU busy, so that it takes about four turns to do what one does without them."""
 
 RUN_LIMIT_S = 300
 
@@ -107,10 +108,10 @@ class Project:
         plugin = [] if _installed() else ["-p", "pytest_kerntune.plugin"]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         start = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, *command, *plugin, *options, "-q", "-p", "no:cacheprovider", *[p.file for p in plants]],
-            cwd=self.folder, env={**os.environ, "PYTHONPATH": path, **(flags or {})}, capture_output=True, text=True,
-            check=False, timeout=RUN_LIMIT_S,
+        files = [p.file for p in plants]
+        done = _run(
+            [sys.executable, *command, *plugin, *options, "-q", "-p", "no:cacheprovider", *files],
+            self.folder, {**os.environ, "PYTHONPATH": path, **(flags or {})},
         )  # fmt: skip
         seconds = round(time.perf_counter() - start, 1)
         results = json.loads(report.read_text())["results"] if report.exists() else []
@@ -124,6 +125,17 @@ class Project:
         return {r["case"]["nodeid"].partition("::")[0]: r for r in results}
 
 
+def _run(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """A command that ended, or was ended after :data:`RUN_LIMIT_S`: then it gave no report."""
+    try:
+        return subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=RUN_LIMIT_S
+        )
+    except subprocess.TimeoutExpired as exc:
+        text = [x.decode(errors="replace") if isinstance(x, bytes) else x or "" for x in (exc.stdout, exc.stderr)]
+        return subprocess.CompletedProcess(command, -1, *text)
+
+
 @contextmanager
 def busy_gpu() -> Iterator[None]:
     """Other processes multiply matrices meanwhile, without a pause."""
@@ -132,7 +144,8 @@ def busy_gpu() -> Iterator[None]:
     try:
         for process in processes:
             assert process.stdout is not None
-            process.stdout.readline()
+            if not process.stdout.readline():
+                raise RuntimeError("a process that was to keep the GPU busy ended")
         yield
     finally:
         for process in processes:
@@ -170,6 +183,13 @@ def summary(rows: Sequence[Found]) -> dict[str, Any]:
     return {**counts, "all": {"planted": len(rows), "right": right, "share": round(right / max(len(rows), 1), 4)}}
 
 
+def kept(out: Path, plants: Sequence[Plant]) -> tuple[list[dict[str, Any]], list[Found]]:
+    """The runs that ``out`` has, and its rows but those of ``plants``."""
+    stored = json.loads(out.read_text())
+    again = {p.name for p in plants}
+    return stored["runs"], [Found(**row) for row in stored["rows"] if row["name"] not in again]
+
+
 def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -177,7 +197,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="plants whose name has this in it")
     args = parser.parse_args()
     plants = [p for p in PLANTS if args.only in p.name]
-    rows: list[Found] = []
+    runs, rows = kept(args.out, plants) if args.only and args.out.exists() else ([], [])
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = str(Path(folder) / "triton")
         project = Project(Path(folder))
@@ -190,7 +210,7 @@ def main() -> None:
             out = {
                 "environment": _environment(),
                 "summary": summary(rows),
-                "runs": project.runs,
+                "runs": [*runs, *project.runs],
                 "rows": [vars(r) for r in rows],
             }
             args.out.write_text(json.dumps(out, indent=1) + "\n")

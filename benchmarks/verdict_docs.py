@@ -40,10 +40,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def spreads(found: dict[str, Any]) -> list[str]:
     """How far one process is off, by each way to measure."""
-    head = ["case", "µs", "in turn, 12 blocks", "36 blocks", "`do_bench` median", "by the host's clock"]
+    protocol = found["protocol"]
+    blocks = f"in turn, {protocol['first_look']} blocks", f"{protocol['blocks']} blocks"
+    head = ["case", "µs", *blocks, "`do_bench` median", "by the host's clock"]
     rows = [
         [
-            f"`{s['case']}`", f"{s['ns'] / 1e3:.3g}", percent(s["blocks_12"], 2), percent(s["blocks_36"], 2),
+            f"`{s['case']}`", f"{s['ns'] / 1e3:.3g}", percent(s["first_look"], 2), percent(s["all_blocks"], 2),
             percent(s["do_bench_median"], 1), percent(s["host_mean"], 1),
         ]
         for s in found["spread"]
@@ -82,9 +84,10 @@ def causes(found: dict[str, Any]) -> list[str]:
 def measured(tables: dict[str, Any], named: dict[str, Any] | None) -> str:
     """All that stands between the marks."""
     where, protocol = tables["environment"], tables["protocol"]
+    days = " and ".join(dict.fromkeys(x["date"] for x in (where, *tables["sessions"])))
     count = min(s["processes"] for s in tables["spread"])
     lines = [
-        f"One {where['device']}, Triton {where['triton']}, {where['date']}; {len(tables['spread'])} cases, at least "
+        f"{where['device']}, Triton {where['triton']}, {days}; {len(tables['spread'])} cases, at least "
         f"{count} fresh processes for each and for each variant of it.",
         "",
         "How much the figures of equal code scatter over fresh processes (standard deviation):",

@@ -276,6 +276,7 @@ CASES = (
         "cross_entropy",
         lambda make: (make(size=(2048, 32_000), dtype=torch.bfloat16), make(2048).abs().mul(100).to(torch.int64)),
     ),
+    Case("matmul_6144", "matmul", lambda make: (make(**_half(6144, 4096)), make(**_half(4096, 4096)))),
     Case("matmul_power_limited", "matmul", lambda make: (make(**_half(8192, 8192)), make(**_half(8192, 8192)))),
 )  # fmt: skip
 

@@ -56,10 +56,16 @@ def paired(rows: Sequence[dict[str, Any]]) -> list[Dot]:
 
 
 def stored(same: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[Dot]:
-    """A dot for each process that timed today's side alone: its median against that of another, as stored."""
-    before = [median(r["a_event"]) for r in same if "a_event" in r]
-    today = [median(r["b_event"]) for r in rows if "b_event" in r]
-    return [Dot(100 * (x / before[i % len(before)] - 1)) for i, x in enumerate(today)]
+    """A dot for each process that timed today's side alone: its median against that of another, as stored, which the
+    same call of ``verdict_record.py`` recorded."""
+    before: dict[int, list[float]] = {}
+    for r in (r for r in same if "a_event" in r):
+        before.setdefault(r.get("session", 0), []).append(median(r["a_event"]))
+    out = []
+    for i, r in enumerate(r for r in rows if "b_event" in r and r.get("session", 0) in before):
+        others = before[r.get("session", 0)]
+        out.append(Dot(100 * (median(r["b_event"]) / others[i % len(others)] - 1)))
+    return out
 
 
 class Axis:

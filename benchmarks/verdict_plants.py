@@ -299,14 +299,26 @@ def _busy(name: str, template: str, *first: tuple[str, str]) -> Plant:
     return Plant(f"environment_{name}", "environment", template, first=first, busy=True)
 
 
-ENVIRONMENT = (
-    _busy("softmax", SOFTMAX),
-    _busy("gelu", POINTWISE),
-    _busy("sum", ROW_SUM),
-    _busy("matmul", MATMUL),
-    _busy("polynomial", POLYNOMIAL),
-    _busy("softmax_wide", SOFTMAX, WIDE),
-    _busy("polynomial_long", POLYNOMIAL, ("constexpr(128)", "constexpr(256)")),
+OFTEN = ("softmax_kernel[(rows,)]", "softmax_kernel[(rows * 512,)]")
+GELU_OFTEN = (
+    ("program = tl.program_id(0)\n", "program = tl.program_id(0) % tl.cdiv(n, BLOCK)\n"),
+    ('(triton.cdiv(n, meta["BLOCK"]),)', '(1024 * triton.cdiv(n, meta["BLOCK"]),)'),
 )
+SUM_OFTEN = (
+    ("range(0, cols, STEP)", "range(0, 512 * cols, STEP)"),
+    ("col = start + tl.arange(0, STEP)", "col = start % cols + tl.arange(0, STEP)"),
+)
+
+ENVIRONMENT = (
+    _busy("softmax", SOFTMAX, OFTEN),
+    _busy("softmax_wide", SOFTMAX, OFTEN, WIDE),
+    _busy("gelu", POINTWISE, *GELU_OFTEN),
+    _busy("sum", ROW_SUM, *SUM_OFTEN),
+    _busy("matmul", MATMUL, ("2, 2048, 2048", "2, 12288, 12288")),
+    _busy("polynomial", POLYNOMIAL, ("constexpr(128)", "constexpr(65536)")),
+    _busy("polynomial_large", POLYNOMIAL, ("constexpr(128)", "constexpr(16384)"), ("2**22", "2**24")),
+)
+"""Each takes some 5 to 10 ms on an H200. A GPU serves processes in turns of a few milliseconds: a kernel that is timed
+within one turn isn't slower beside others, and then there is nothing to name."""
 
 PLANTS = (*CODE, *CONFIG, *COMPILER, *ENVIRONMENT)

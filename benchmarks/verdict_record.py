@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import sys
 import tempfile
@@ -39,8 +40,8 @@ ALLOWED = {"slow_3": (0.030, 0.032), "slow_1_5": (0.015, 0.016)}
 """Where the true effect may lie. Outside, the steps are corrected, up to this many times:"""
 CORRECTIONS = 2
 
-VARIANTS = {"same": "base", "twin": "twin", "slow_3": "slowed", "slow_1_5": "slowed"}
-"""What stands beside the base form."""
+VARIANTS = {"same": "base", "twin": "twin", "slow_1_5": "slowed", "slow_3": "slowed"}
+"""What stands beside the base form; what is asked first is recorded first."""
 
 TRUE_PROCESSES, TRUE_BLOCKS = 6, 36
 BATCH = 12
@@ -48,12 +49,14 @@ PLAIN = 40
 
 
 class Record:
-    """The growing file."""
+    """The growing file. A row of a later call than the first has its number (``session``), for the rules that compare
+    stored times; ``sessions`` has their environments."""
 
     def __init__(self, path: Path, backend: Backend) -> None:
         self.path = path
         if path.exists():
             self.data: dict[str, Any] = json.loads(path.read_text())
+            self.data.setdefault("sessions", []).append(environment(backend))
         else:
             self.data = {"environment": environment(backend), "protocol": protocol(), "cases": {}}
 
@@ -65,6 +68,11 @@ class Record:
     def count(self, case: str, variant: str) -> int:
         """Processes that a variant already has."""
         return len(self.case(case)["variants"].get(variant, []))
+
+    @property
+    def session(self) -> int:
+        """0 in the call that began the file."""
+        return len(self.data.get("sessions", []))
 
     def save(self) -> None:
         """Whole, by one rename."""
@@ -123,13 +131,13 @@ def plan(
 ) -> list[Step]:
     """What is missing: a few processes of everything before more of anything."""
     steps = []
-    for before in range(0, processes, BATCH):
+    for before, variant in itertools.product(range(0, processes, BATCH), variants):
         for prepared in ready:
-            planted = record.case(prepared.case.name)["planted"]
-            for variant in (v for v in variants if v in planted or VARIANTS[v] in ("base", "twin")):
-                have = max(before, record.count(prepared.case.name, variant))
-                count = min(before + BATCH, processes) - have
-                steps += [Step(prepared, variant, count)] if count > 0 else []
+            if VARIANTS[variant] == "slowed" and variant not in record.case(prepared.case.name)["planted"]:
+                continue
+            have = max(before, record.count(prepared.case.name, variant))
+            count = min(before + BATCH, processes) - have
+            steps += [Step(prepared, variant, count)] if count > 0 else []
     return steps
 
 
@@ -145,7 +153,7 @@ def measure(record: Record, step: Step, batch: Batch, backend: Backend) -> None:
     rows = record.case(step.prepared.case.name)["variants"].setdefault(step.variant, [])
     try:
         for answer in batch.each(do="measure", blocks=record.data["protocol"]["blocks"], plain=PLAIN, first=len(rows)):
-            rows.append(shortened(answer))
+            rows.append({**shortened(answer), **({"session": record.session} if record.session else {})})
     finally:
         batch.stop()
     assert backend.gpu is not None

@@ -50,13 +50,14 @@ REQUIRED_SD = ((50_000.0, 0.001), (3_000.0, 0.001), (0.0, 0.002))
 @dataclass(frozen=True)
 class Spread:
     """How one process's estimate of base against base scatters over fresh processes. Relative; ``ns`` is a launch's
-    time, ``blocks_12`` and ``blocks_36`` standard deviations of the paired estimate, the others of plain figures."""
+    time, ``first_look`` (by as many blocks as the product's first look has) and ``all_blocks`` are standard deviations
+    of the paired estimate, the others of plain figures. ``processes`` are those of the variant that has fewest."""
 
     case: str
     ns: float
     processes: int
-    blocks_12: float
-    blocks_36: float
+    first_look: float
+    all_blocks: float
     required: float
     do_bench_median: float
     host_mean: float
@@ -119,9 +120,9 @@ def spread(name: str, case: dict[str, Any]) -> Spread:
     return Spread(
         case=name,
         ns=round(ns, 1),
-        processes=len(rows),
-        blocks_12=_rounded(stdev([point(r, BLOCKS) for r in rows])),
-        blocks_36=_rounded(stdev([point(r, len(r["a"])) for r in rows])),
+        processes=min(map(len, case["variants"].values())),
+        first_look=_rounded(stdev([point(r, BLOCKS) for r in rows])),
+        all_blocks=_rounded(stdev([point(r, len(r["a"])) for r in rows])),
         required=next(limit for longer, limit in REQUIRED_SD if ns > longer),
         do_bench_median=_scatter([median(x) for x in plain(rows, "event")]),
         host_mean=_scatter([mean(x) for x in plain(rows, "host")]),
@@ -166,13 +167,29 @@ def drawn(rng: np.random.Generator, rows: Sequence[dict[str, Any]], count: int) 
 
 
 def others(rng: np.random.Generator, case: dict[str, Any], variant: str, decisions: int) -> dict[str, Counter[str]]:
-    """Verdicts of the others' rules: one process's launches, as stored, against another's."""
-    same, rows = of_side("a", case["variants"]["same"]), of_side("b", case["variants"][variant])
+    """Verdicts of the others' rules: one process's launches, as stored, against another's of the same session."""
+    same, rows = of_side("a", case["variants"]["same"]), by_session(of_side("b", case["variants"][variant]))
+    same = [r for r in same if session(r) in rows]
     found = {rule.name: Counter[str]() for rule in RULES}
     for _ in range(decisions):
-        stored, today = same[rng.choice(len(same))], rows[rng.choice(len(rows))]
+        stored = same[rng.choice(len(same))]
+        then = rows[session(stored)]
+        today = then[rng.choice(len(then))]
         for rule in RULES:
             found[rule.name][rule.of(stored, today)] += 1
+    return found
+
+
+def session(row: dict[str, Any]) -> int:
+    """The call of ``verdict_record.py`` that a process was recorded by, 0 for the first."""
+    return int(row.get("session", 0))
+
+
+def by_session(rows: Sequence[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    """Processes that were recorded by one call: minutes apart, on one device."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(session(row), []).append(row)
     return found
 
 
@@ -253,7 +270,7 @@ def line(r: Row) -> str:
 def spread_line(s: Spread) -> str:
     """A row of the first table for people."""
     return (
-        f"{s.case:24} {s.ns / 1e3:8.1f} us  sd {s.blocks_12:.3%} (12 blocks) {s.blocks_36:.3%} (36), required "
+        f"{s.case:24} {s.ns / 1e3:8.1f} us  sd {s.first_look:.3%} ({BLOCKS} blocks) {s.all_blocks:.3%} (all), required "
         f"{s.required:.1%}; do_bench {s.do_bench_median:.2%}; host mean {s.host_mean:.2%}; twin {s.twin:+.3%}"
     )
 
@@ -280,7 +297,14 @@ def main() -> None:
     planted = {n: {v: x["true"] for v, x in c["planted"].items()} for n, c in recorded["cases"].items()}
     out = {
         "environment": recorded["environment"],
-        "protocol": {**recorded["protocol"], "decisions": args.decisions, "family": args.family, "seed": args.seed},
+        "sessions": recorded.get("sessions", []),
+        "protocol": {
+            **recorded["protocol"],
+            "first_look": BLOCKS,
+            "decisions": args.decisions,
+            "family": args.family,
+            "seed": args.seed,
+        },
         "planted": planted,
         "spread": [asdict(s) for s in spreads],
         "together": [asdict(r) for r in total],

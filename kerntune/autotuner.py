@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 import time
@@ -10,23 +9,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 from kerntune import capture as captures
 from kerntune import compat
-from kerntune.backend.base import Backend
-from kerntune.cache import Winner, WinnerCache
+from kerntune.backend.base import Backend, Gpu
+from kerntune.cache import WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
 from kerntune.dispatch import LaunchPath, Ran
 from kerntune.dispatch.parts import Needs
 from kerntune.errors import BackendError, ConfigError, MeasurementError, UsageError
 from kerntune.kernels.source import jit_of
-from kerntune.policy import TuneMode
+from kerntune.late import Late, go_on, late_of, leave
+from kerntune.patience import Patience, checked_patience, patience_now
+from kerntune.policy import StaticPrune, TuneMode
+from kerntune.telling import merged, tell, timings_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
-from kerntune.tuner import Tuned
 from kerntune.verify import Verify, verify_mode
 from kerntune.winners import Winners
 
@@ -45,6 +45,8 @@ def autotune(
     do_bench: Callable[..., Any] | None = None,
     cache_results: bool = True,
     verify: str | None = None,
+    patience: float | str | None = None,
+    static_prune: Any = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
 
@@ -55,12 +57,25 @@ def autotune(
 
     ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
     ``finalists`` or ``all``. A config that writes something else than the first has failed.
+
+    ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
+    once those have been raced; ``all`` waits for every one. The default, or ``KERNTUNE_PATIENCE``, is a tenth of what
+    the call has taken so far. Those that are late go on compiling, are in ``kernel.untried``, and are held against the
+    winner by a later call of the same key.
+
+    ``static_prune`` leaves configs out once they are compiled, unrun: ``"spills"`` those that spill while others don't,
+    ``"occupancy"`` those whose occupancy is below a tenth of the highest, ``"model"`` those whose predicted cost is
+    more than three times the lowest, a share (``0.33`` or ``"33%"``) all but the best by predicted cost; several in one
+    text or list. Those are in ``kernel.left_out``, with the reason. By default (or as ``KERNTUNE_STATIC_PRUNE`` says)
+    there are none. :class:`UsageError` for anything else.
     """
 
     if not configs:
         raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
 
     mode = verify_mode(verify) if verify else None
+    wait = None if patience is None else checked_patience(patience)
+    prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
 
     def decorate(fn: Any) -> Autotuner:
         names = fn.arg_names
@@ -69,7 +84,7 @@ def autotune(
             prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
-        tuner.verify = mode
+        tuner.verify, tuner.patience, tuner.static_prune = mode, wait, prune
         return tuner
 
     return decorate
@@ -81,8 +96,20 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
     verify: Verify | None = None
     """Whose results are compared; None leaves it to ``KERNTUNE_VERIFY``."""
 
+    static_prune: StaticPrune | None = None
+    """Which configs are left out unrun; None leaves it to ``KERNTUNE_STATIC_PRUNE``."""
+
+    patience: float | str | None = None
+    """Seconds to wait for stragglers, or ``all``; None leaves it to ``KERNTUNE_PATIENCE``."""
+
+    left_out: dict[Any, str]
+    """Configs that the last tuning did not run, with the reason: ``static_prune``."""
+
+    untried: dict[tuple[Any, ...], Late]
+    """By key of ``cache``: configs that are still being compiled. Empty once all have been tried."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._named = threading.local()
+        self._named, self.untried, self.left_out = threading.local(), {}, {}
         super().__init__(*args, **kwargs)
         if not self.user_defined_pre_hook and (self.reset_to_zero or self.restore_value):
             self.pre_hook = self._reset
@@ -167,13 +194,19 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     if recording is not None:
         return Ran(recording.tuned_run(tuner, args, kwargs))
     named = dict(zip(tuner.arg_names, args, strict=False))
-    config = _known(tuner, compat.autotuner_key(tuner, named, kwargs))
+    key = compat.autotuner_key(tuner, named, kwargs)
+    config = _known(tuner, key)
     if config is None:
         with _TUNING:
-            config = _known(tuner, compat.autotuner_key(tuner, named, kwargs))
+            config = _known(tuner, key)
             if config is None:
-                return Ran(_tune(tuner, named, args, kwargs, keep, plain))
-    return Ran(_launch(tuner, config, named, args, kwargs), config)
+                return Ran(_tune(tuner, key, named, args, kwargs, keep, plain))
+    if (late := late_of(tuner, key)) is None:
+        return Ran(_launch(tuner, config, named, args, kwargs), config)
+    if late.due:
+        config = _go_on(tuner, key, args, kwargs, keep) or config
+    result = _launch(tuner, config, named, args, kwargs)
+    return Ran(result, None if late.due and late_of(tuner, key) is late else config)
 
 
 _TUNING = threading.RLock()
@@ -203,6 +236,7 @@ SHORT_HASH = 12
 
 def _tune(
     tuner: Any,
+    key: tuple[Any, ...],
     named: dict[str, Any],
     args: Sequence[Any],
     kwargs: dict[str, Any],
@@ -212,40 +246,89 @@ def _tune(
     backend = None if compat.interprets() else this_gpu()
     if backend is None or backend.gpu is None:
         return plain(tuner, *args, **kwargs)
-    begin = time.perf_counter()
-    winners = Winners(WinnerCache(), tune_mode() if keep else TuneMode.FORCE, backend.gpu)
+    begin, patience = time.perf_counter(), patience_now(getattr(tuner, "patience", None))
+    winners = _winners(backend.gpu, keep)
     capture = Capture(backend, COMPILER, thread=threading.get_ident())
     site = capture.site_of(tuner, args, kwargs)
-    if (found := winners.find(site)) is not None:
-        _reuse(tuner, site, found, winners.stored(site))
-        _tell(tuner, site, None, {**named, **kwargs})
+    if (found := winners.find(site, unfinished=patience is not None)) is not None:
+        _reuse(tuner, key, site, found, winners)
+        tell(tuner, site, key, None)
         return _launch(tuner, site.originals[found], named, args, kwargs)
     _refuse_graph_capture(site.kernel)
     with backend.gpu.lock():
-        winner = _settle(tuner, capture, site, winners, keep)
+        winner = _settle(tuner, key, capture, site, winners, keep, patience)
     tuner.bench_time = time.perf_counter() - begin
-    _tell(tuner, site, tuner.bench_time, {**named, **kwargs})
+    late = late_of(tuner, key)
+    tell(tuner, site, key, tuner.bench_time, len(late.configs) if late else 0)
     config = site.originals[winner]
     tuner.pre_hook({**named, **kwargs, **config.all_kwargs()}, reset_only=True)  # as Triton's does after it has tuned
     return _launch(tuner, config, named, args, kwargs)
 
 
-def _reuse(tuner: Any, site: Site, index: int, stored: Winner | None) -> None:
+def _winners(gpu: Gpu, keep: bool) -> Winners:
+    return Winners(WinnerCache(), tune_mode() if keep else TuneMode.FORCE, gpu)
+
+
+def _reuse(tuner: Any, key: tuple[Any, ...], site: Site, index: int, winners: Winners) -> None:
     site.settle(index)
-    if stored is not None:
-        tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
+    stored = winners.stored(site)
+    if stored is None:
+        return
+    tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
+    late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
+    if late and winners.mode is not TuneMode.FROZEN:
+        leave(tuner, key, site, index, late)
 
 
-def _settle(tuner: Any, capture: Capture, site: Site, winners: Winners, keep: bool) -> int:
+def _settle(
+    tuner: Any,
+    key: tuple[Any, ...],
+    capture: Capture,
+    site: Site,
+    winners: Winners,
+    keep: bool,
+    patience: Patience | None,
+) -> int:
     """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
     trials = Trials(winners) if keep else None
-    incumbent, verify = winners.incumbent(site), getattr(tuner, "verify", None)
-    tuned = tune_call(capture, site, incumbent=incumbent, trials=trials, verify=verify)
+    tuned = tune_call(
+        capture,
+        site,
+        incumbent=winners.incumbent(site),
+        trials=trials,
+        verify=getattr(tuner, "verify", None),
+        patience=patience,
+        static_prune=getattr(tuner, "static_prune", None),
+    )
     site.settle(tuned.winner)
     tuner.configs_timings = timings_of(site, tuned)
+    tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
+    late = tuned.stragglers.indices if tuned.stragglers else frozenset()
     if keep:
-        winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+        winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner], untried=late)
+    if late:
+        leave(tuner, key, site, tuned.winner, late, tuned.stragglers)
     return tuned.winner
+
+
+def _go_on(tuner: Any, key: tuple[Any, ...], args: Sequence[Any], kwargs: dict[str, Any], keep: bool) -> Any:
+    """The config to launch, if what was due for late ones could be done now: not while a CUDA graph is captured, nor
+    while another thread tunes, nor where tuning is frozen."""
+    if _captures_graph() or not _TUNING.acquire(blocking=False):
+        return None
+    try:
+        backend, begin = this_gpu(), time.perf_counter()
+        if backend is None or backend.gpu is None or (keep and tune_mode() is TuneMode.FROZEN):
+            return None
+        winners = _winners(backend.gpu, keep)
+        found = go_on(tuner, key, args, kwargs, backend=backend, compiler=COMPILER, winners=winners, keep=keep)
+        if found is not None:
+            timings, site = timings_of(found.site, found.tuned), found.site
+            tuner.configs_timings = merged(getattr(tuner, "configs_timings", {}), timings, site.originals[found.before])
+            tell(tuner, site, key, time.perf_counter() - begin)
+    finally:
+        _TUNING.release()
+    return tuner.cache.get(key)
 
 
 def tune_mode() -> TuneMode:
@@ -258,38 +341,6 @@ def tune_mode() -> TuneMode:
         return TuneMode(text)
     except ValueError:
         raise UsageError(f"KERNTUNE_TUNE is {text!r}; it can be auto, frozen or force") from None
-
-
-def timings_of(site: Site, tuned: Tuned) -> dict[Any, list[float]]:
-    """Per ``triton.Config`` what Triton's benchmark gives: milliseconds at the quantiles 0.5, 0.2 and 0.8.
-
-    Candidates that were looked at once, or by an earlier run, have one figure three times; failed ones are infinite.
-    A config whose code another one has stands under that one.
-    """
-    out: dict[Any, list[float]] = {}
-    failed = {f.config for f in tuned.failures}
-    for i, original in enumerate(site.originals):
-        if i in tuned.times_ns:
-            times = tuned.slots_ns.get(i) or (tuned.times_ns[i],)
-            out[original] = [float(ns) / 1e6 for ns in (tuned.times_ns[i], *np.quantile(times, (0.2, 0.8)))]
-        elif site.candidates[i].config in failed:
-            out[original] = [math.inf] * 3
-    return out
-
-
-def _tell(tuner: Any, site: Site, seconds: float | None, named: dict[str, Any]) -> None:
-    """Tell those who asked Triton to be told: its listener, and whoever set ``TRITON_PRINT_AUTOTUNING``."""
-    key = compat.autotuner_key(tuner, named, {})
-    best = tuner.cache[key]
-    tuner.best_config = best
-    listener = compat.tuning_listener()
-    if listener is not None and len(site.candidates) > 1:
-        timings = getattr(tuner, "configs_timings", {})
-        listener(
-            fn=site.jit, key=key, best_config=best, configs_timings=timings, duration=seconds, cache_hit=seconds is None
-        )
-    if compat.prints_tuning() and seconds is not None:
-        print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}")
 
 
 COMPILER = Compiler()
@@ -311,10 +362,14 @@ def this_gpu() -> Backend | None:
 
 
 def _refuse_graph_capture(kernel: str) -> None:
-    import torch
-
-    if torch.cuda.is_current_stream_capturing():
+    if _captures_graph():
         raise MeasurementError(
             f"kernel {kernel} has no winner yet for these arguments, and tuning can't run while a CUDA graph is being "
             "captured; call it once before the capture"
         )
+
+
+def _captures_graph() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_current_stream_capturing())

@@ -34,7 +34,7 @@ def calibrate(
 ) -> Calibration:
     """Time ``work``, whose two sides are equal, in several processes.
 
-    The floor is how far the interval of a first look reaches from zero, the truth being zero. ``seen_ns`` are medians
+    The floor is how far the interval of a first look reaches from zero, the truth being zero. ``seen_ns`` are times
     of the same work by the same timer at other moments, its stored sample's say; ``throttle`` tells what holds the
     device back just now. Raises what :func:`kerntune.processes.compare` raises.
     """
@@ -46,7 +46,7 @@ def calibrate(
     change = combine(replies, DEFAULT_LEVEL, bias=0.0).change
     bias = between([hodges_lehmann(log_ratios(r), ONE_SIGMA) for r in replies], centre=0.0)
     medians = [log(median(r.a_ns + r.b_ns)) for r in replies]
-    states = [*(t for r in replies for t in states_of(r)), *(t for t in seen_ns if t > 0)]
+    states = [x for times in (*map(both, replies), seen_ns) for x in states_of(times) if x > 0]
     return Calibration(
         processes=processes,
         blocks=BLOCKS,
@@ -58,11 +58,17 @@ def calibrate(
     )
 
 
-def states_of(reply: PairReply) -> list[float]:
-    """The times that a process saw for a while, in nanoseconds: medians of three blocks in a row, so that one
-    interrupted block is none, while a clock that is held back for three is."""
-    blocks = [(a + b) / 2 for a, b in zip(reply.a_ns, reply.b_ns, strict=True)]
-    return [median(blocks[i : i + STATE_BLOCKS]) for i in range(max(1, len(blocks) - STATE_BLOCKS + 1))]
+def both(reply: PairReply) -> list[float]:
+    """Per block the mean time of both sides, which are equal."""
+    return [(a + b) / 2 for a, b in zip(reply.a_ns, reply.b_ns, strict=True)]
+
+
+def states_of(times_ns: Sequence[float]) -> list[float]:
+    """The times that lasted for a while: medians of three in a row, so that one interrupted block is none, while a
+    clock that is held back for three is. Of fewer, their median; none of none."""
+    if not times_ns:
+        return []
+    return [median(times_ns[i : i + STATE_BLOCKS]) for i in range(max(1, len(times_ns) - STATE_BLOCKS + 1))]
 
 
 def against_stored(today_ns: float, stored_ns: float, found: Calibration, level: float) -> Estimate:

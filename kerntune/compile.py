@@ -6,6 +6,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +19,7 @@ from kerntune.device import Target
 from kerntune.errors import TrialError
 from kerntune.farm.facts import ASSEMBLY, facts_of
 from kerntune.farm.farm import Farm
+from kerntune.farm.pulled import Pulled
 from kerntune.farm.store import Made
 from kerntune.farm.stream import Compilations
 from kerntune.kernels.specialize import Specialized
@@ -76,17 +78,23 @@ class Compiler:
 
     def compile(self, launch: Specialized) -> Compiled:
         """The compiled kernel of a launch. Raises :class:`CompileError`, with the same text each time."""
-        ((_, found),) = self.compile_stream([launch])
-        self.flush()
+        with self._lock:
+            known = self._done.get(launch.key())
+        found = known or self._compile_now([launch])[0]
         if isinstance(found, TrialError):
             raise type(found)(str(found))  # a new one: a raised error holds the frames it went through
         return found
 
     def compile_all(self, launches: Sequence[Specialized]) -> None:
         """Compile ahead, several at a time; failures wait for :meth:`compile`."""
-        for _ in self.compile_stream(launches):
-            pass
+        if self.missing(launches):
+            self._compile_now(launches)
+
+    def _compile_now(self, launches: Sequence[Specialized]) -> list[Compiled | TrialError]:
+        """In Triton's cache too, when this returns."""
+        results = [found for _, found in self.compile_stream(launches)]
         self.flush()
+        return results
 
     def flush(self) -> None:
         """Wait until all that streams have given is in Triton's own cache too."""
@@ -96,14 +104,14 @@ class Compiler:
         self,
         launches: Iterable[Specialized],
         made_before: Collection[int] = (),
-        idle: Callable[[], None] = lambda: None,
+        stopped: Future[None] | None = None,
     ) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
         """Each launch once, with what came of it, in the order in which they are done: what is known comes first.
 
-        The front end of all launches runs before the first result; from then on the processes are never short of work,
-        however long the caller takes between results. Closing the iterator cancels what has not begun. Kernels are
+        The front end runs between the first results, so a caller who takes long for each had better use
+        :meth:`compile_aside`. Closing the iterator cancels what has not begun. Kernels are
         written to Triton's cache meanwhile; :meth:`flush` waits for that. ``made_before`` has the ``id`` of each launch
-        that is probably in that cache. ``idle`` is called where only stragglers are left to wait for.
+        that is probably in that cache. Once ``stopped`` is done, no more results come.
         """
         by_key: dict[str, list[Specialized]] = {}
         for launch in launches:
@@ -113,9 +121,26 @@ class Compiler:
         for key, found in known.items():
             yield from ((same, found) for same in by_key[key])
         unknown = [x[0] for key, x in by_key.items() if key not in known]
-        for launch, result in self._compilations.stream(unknown, made_before, idle):
+        for launch, result in self._compilations.stream(unknown, made_before, stopped):
             found = self._remember(launch, result)
             yield from ((same, found) for same in by_key[launch.key()])
+
+    def compile_aside(
+        self, launches: Sequence[Specialized], made_before: Collection[int] = ()
+    ) -> Pulled[tuple[Specialized, Compiled | TrialError]]:
+        """:meth:`compile_stream` in a thread of its own, which goes on to the end, and to Triton's cache, if nobody
+        takes the results: the next stream has them at once. Stopping it cancels what has not begun."""
+        stopped: Future[None] = Future()
+
+        def results() -> Iterator[tuple[Specialized, Compiled | TrialError]]:
+            yield from self.compile_stream(launches, made_before, stopped)
+            self.flush()
+
+        def stop() -> None:
+            if not stopped.done():
+                stopped.set_result(None)
+
+        return Pulled(results(), stop, "kerntune-results")
 
     def missing(self, launches: Iterable[Specialized]) -> int:
         """How many of them this process has not compiled yet."""

@@ -23,6 +23,7 @@ from kerntune.heuristics.proposer import NO_COUNTS, Family, Look, Proposer
 from kerntune.hints import KernelHints, Modes
 from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
+from kerntune.policy import StaticPrune
 from kerntune.winners import text_of
 
 Names = Mapping[str, Union[str, Sequence[str]]]
@@ -31,6 +32,10 @@ Decorator = Callable[[Any], "HeuristicTuner"]
 
 UNDECIDED = (Config(), Config())
 """Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""
+
+
+TUNER_WORDS = ("key", "reset_to_zero", "cache_results", "table", "static_prune")
+"""Options that are of the tuner, not of the proposal."""
 
 
 def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
@@ -42,8 +47,8 @@ def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Dec
 
     Options of all these decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``, ``table=`` (a
     look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every value is tuned
-    for), ``reset_to_zero=`` and ``cache_results=`` as in :func:`kerntune.autotune`, and every field of
-    :class:`~kerntune.hints.KernelHints` that you know better.
+    for), ``reset_to_zero=``, ``cache_results=`` and ``static_prune=`` as in :func:`kerntune.autotune`, and every field
+    of :class:`~kerntune.hints.KernelHints` that you know better.
 
     Raises :class:`~kerntune.errors.HintError` and :class:`~kerntune.errors.ConfigError`, which name the kernel: at once
     for names that don't exist and wrong hints; at a call for a negative size and a block that would have to exist. A
@@ -104,7 +109,7 @@ def _decorator(
     counts: bool = True,
 ) -> Decorator:
     rest = dict(options)
-    words = {name: rest.pop(name) for name in ("key", "reset_to_zero", "cache_results", "table") if name in rest}
+    words = {name: rest.pop(name) for name in TUNER_WORDS if name in rest}
     preset = _preset(rest.pop("preset", heuristics.INDUCTOR_2_13))
     if rest.pop("max_autotune", False):
         rest["modes"] = msgspec.structs.replace(rest.get("modes", Modes()), max_autotune=True)
@@ -149,10 +154,13 @@ class HeuristicTuner(Autotuner):
         key: Sequence[str] = (),
         reset_to_zero: Sequence[str] = (),
         cache_results: bool = True,
+        static_prune: Any = None,
     ) -> None:
         undecided = [compat.triton_config(config) for config in UNDECIDED]
         self._proposer = proposer
         super().__init__(fn, fn.arg_names, undecided, list(key), list(reset_to_zero), None, cache_results=cache_results)
+        if static_prune is not None:
+            self.static_prune = StaticPrune.parse(static_prune, f"kernel {proposer.kernel}, static_prune")
         self._counting = counts
         self._table = None if table is None else Path(table)
         self._defaults = _defaults(self.base_fn)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import Literal
+import math
+from typing import Any, Literal
 
 import msgspec
+
+from kerntune.errors import UsageError
 
 DEFAULT_TOLERANCE = 0.02
 """2 %: an order above the paired replay's noise on one GPU (0.03 to 0.2 % over fresh processes)."""
@@ -79,6 +82,50 @@ def spent(alpha: float, cases: int, decision: int) -> float:
     if decision <= cases:
         return alpha / 2 / cases
     return alpha / 2 * cases / (decision * (decision - 1))
+
+
+class StaticPrune(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which candidates aren't run, by static figures of what they compile to (:mod:`kerntune.static.prune` has the
+    limits): those that spill while others don't, whose occupancy is far below the highest, whose predicted cost is far
+    above the lowest; then all but the best ``share`` (above 0, at most 1) by predicted cost."""
+
+    spills: bool = False
+    occupancy: bool = False
+    model: bool = False
+    share: float | None = None
+
+    def __bool__(self) -> bool:
+        return self.spills or self.occupancy or self.model or self.share is not None
+
+    @classmethod
+    def parse(cls, value: object, where: str) -> StaticPrune:
+        """``"spills model"``, ``0.33``, ``"33%"``, several of them in a list or in one text, or ``"off"``;
+        :class:`UsageError`, naming ``where``, for anything else."""
+        words = value if isinstance(value, (list, tuple)) else str(value).replace(",", " ").split()
+        found: dict[str, Any] = {}
+        for word in words:
+            if word in PRUNE_WORDS:
+                found[word] = True
+            elif word != "off" or len(words) > 1:
+                found["share"] = _share(word, value, where)
+        return cls(**found)
+
+
+PRUNE_WORDS = ("spills", "occupancy", "model")
+
+
+def _share(word: object, value: object, where: str) -> float:
+    text = str(word)
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise UsageError(
+            f"{where}: {value!r} is none of {', '.join(PRUNE_WORDS)}, a share above 0 (0.33 or 33%), several of them, "
+            "or off"
+        )
+    return share
 
 
 StaticSeverity = Literal["fail", "warn", "off"]
@@ -166,6 +213,10 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verify: str = ""
     """Which candidates have to write what the captured run writes: ``winner``, ``finalists`` or ``all``; empty as
     ``KERNTUNE_VERIFY`` says (:func:`kerntune.verify.verify_mode`)."""
+
+    static_prune: StaticPrune | None = None
+    """Which candidates are left out unrun; None as ``KERNTUNE_STATIC_PRUNE`` says
+    (:func:`kerntune.static.prune.static_prune_of`)."""
 
     missing: Missing = Missing.RECORD
     strict: bool = False

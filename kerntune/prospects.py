@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any, Union
 
 from kerntune.cache import StoredTrial
 from kerntune.capture import Capture, Probe, Site
 from kerntune.compile import Compiled
 from kerntune.errors import TrialError
+from kerntune.farm.pulled import Pulled
+from kerntune.kernels.specialize import Specialized
 from kerntune.race import DROP_FIRST, DROP_SECOND
 from kerntune.trials import NOTHING, Known, SiteTrials
 
@@ -22,8 +24,25 @@ Result = tuple[int, Union[Compiled, TrialError]]
 """A candidate's index and what its compilation came to."""
 
 
-def nothing() -> None:
-    """What is done in a pause unless somebody wants it."""
+FEW, QUIET_SECONDS = 4, 0.1
+"""With so few candidates left to be compiled, none of them waiting for a processor, a pause this long means stragglers:
+one of 30 configs takes a third of all compile time where a thread holds 256 elements."""
+
+LATE_SHARE = 0.25
+"""Of all candidates, no more than this may be left: who wins among few would often not stay the winner."""
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """Candidates, by index, that are still being compiled; ``coming`` goes on with it, and keeps no tensors."""
+
+    indices: frozenset[int]
+    coming: Pulled[Any]
+
+
+def _wait_on() -> bool:
+    """What is done in a pause unless somebody wants it: nothing, and go on waiting."""
+    return False
 
 
 @dataclass
@@ -37,12 +56,18 @@ class Prospects:
     probes: dict[int, Probe] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     known: Known = NOTHING
-    idle: Callable[[], None] = nothing
-    """Called where only stragglers are left to be compiled: whoever takes the results may set it at any time."""
+    pause: Callable[[], bool] = _wait_on
+    """Called where only stragglers are left to wait for, again and again: whether to go on without them. Whoever takes
+    the results may set it at any time."""
+
+    stragglers: Stragglers | None = None
+    """Those that were left."""
 
     def __post_init__(self) -> None:
         self._pulled: list[Result] = []
-        self._begun: tuple[list[int], Generator[Result, None, None]] | None = None
+        self._begun: tuple[list[int], Pulled[Any]] | None = None
+        self._coming: Pulled[Any] | None = None
+        self._by_launch: dict[int, tuple[int, Specialized]] = {}
 
     def stages(self) -> Iterator[list[int]]:
         """Candidates to try together; the next stage only if nothing of the one before can be used."""
@@ -62,40 +87,87 @@ class Prospects:
         these results again and goes on."""
         self.close()
         self._begun = (list(indices), self._compiling(indices))
-        for result in self._begun[1]:
+        for result in self._named(self._begun[1]):
             self._pulled.append(result)
             yield result
 
     def compiled(self, indices: Sequence[int]) -> Generator[Result, None, None]:
-        """Candidates as they are compiled, equal ones one after the other."""
+        """Candidates as they are compiled, equal ones one after the other; without :attr:`stragglers` if they were
+        left in a pause."""
         begun, self._begun = self._begun, None
         pulled = [result for result in self._pulled if result[0] in indices]
         self._pulled = [result for result in self._pulled if result[0] not in indices]
-        yield from pulled
-        if begun is not None and begun[0] == list(indices):
-            yield from begun[1]
-        else:
-            had = {i for i, _ in pulled}
-            yield from self._compiling([i for i in indices if i not in had])
+        left = set(indices) - {i for i, _ in pulled}
+        if begun is not None and begun[0] != list(indices):
+            begun[1].stop()
+            begun = None
+        coming = self._coming = begun[1] if begun else self._compiling(sorted(left, key=list(indices).index))
+        try:
+            yield from pulled
+            while left and not self._left(left, coming):
+                result = next(self._named(coming))
+                left.discard(result[0])
+                yield result
+        finally:
+            self._coming = None
+            if self.stragglers is None:
+                coming.stop()
 
-    def _compiling(self, indices: Sequence[int]) -> Generator[Result, None, None]:
-        by_launch = {id(self.probes[i].specialized): i for i in indices}
-        launches = [self.probes[i].specialized for i in indices]
-        made_before = {id(self.probes[i].specialized) for i in indices if i in self.known.ran}
-        for launch, found in self.capture.compiler.compile_stream(launches, made_before, lambda: self.idle()):
-            yield by_launch[id(launch)], found
+    def _left(self, left: set[int], coming: Pulled[Any]) -> bool:
+        """Wait for the next result; whether it was decided in a pause to go on without those that are left."""
+        may_leave = len(left) <= LATE_SHARE * len(self.probes)
+        while not coming.wait(QUIET_SECONDS):
+            only_stragglers = (may_leave or len(left) <= FEW) and not self.capture.compiler.farm.queued
+            if only_stragglers and self.pause() and may_leave and not coming.wait(0):
+                self.stragglers = Stragglers(frozenset(left), coming)
+                return True
+        return False
+
+    def rejoin(self) -> list[int]:
+        """Wait for the stragglers after all: their indices, for the next :meth:`compiled`."""
+        late, self.stragglers = self.stragglers, None
+        if late is None:
+            return []
+        self._begun = (sorted(late.indices), late.coming)
+        return sorted(late.indices)
+
+    def take_stragglers(self) -> Stragglers | None:
+        """Those that were left, if any; they are the caller's now, and not ended by :meth:`close`."""
+        late, self.stragglers = self.stragglers, None
+        return late
+
+    def compile_behind(self) -> Stragglers:
+        """Have all candidates compiled that aren't in Triton's cache, while the caller goes on."""
+        return Stragglers(frozenset(self.probes), self._compiling(list(self.probes), self.probes))
+
+    def _compiling(self, indices: Sequence[int], made_before: Collection[int] = ()) -> Pulled[Any]:
+        launches = {i: self.probes[i].specialized.without_arguments() for i in indices}
+        self._by_launch.update({id(launch): (i, launch) for i, launch in launches.items()})
+        made = {id(launch) for i, launch in launches.items() if i in self.known.ran or i in made_before}
+        return self.capture.compiler.compile_aside(list(launches.values()), made)
+
+    def _named(self, coming: Pulled[Any]) -> Iterator[Result]:
+        return ((self._by_launch[id(launch)][0], found) for launch, found in coming)
+
+    def ready(self) -> bool:
+        """Whether the next result of the :meth:`compiled` under way, or its end, comes without waiting."""
+        return self._coming is not None and self._coming.wait(0)
 
     def close(self) -> None:
         """Cancel what is still compiled for nobody."""
+        self.rejoin()
         begun, self._begun = self._begun, None
         if begun is not None:
-            begun[1].close()
+            begun[1].stop()
 
 
-def prospects_of(capture: Capture, site: Site, stored: SiteTrials | None = None) -> Prospects:
-    """Find what each candidate would launch. Only inside ``capture.active()``; nothing runs but hooks."""
+def prospects_of(
+    capture: Capture, site: Site, stored: SiteTrials | None = None, among: Collection[int] | None = None
+) -> Prospects:
+    """Find what each candidate (each ``among`` these) would launch. Only inside ``capture.active()``; nothing runs but
+    hooks."""
     out = Prospects(capture, site, stored)
-    for i, found in capture.probe_all(site).items():
+    for i, found in capture.probe_all(site, among).items():
         if isinstance(found, Probe):
             out.probes[i] = found
         else:

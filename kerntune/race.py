@@ -84,14 +84,14 @@ class Trial:
 
 
 class Looks:
-    """First looks at candidates, in any order, while others are still compiled."""
+    """First looks at candidates, in any order, while others are still compiled; the device may be ``warm`` already."""
 
-    def __init__(self) -> None:
-        self.best = math.inf
+    def __init__(self, warm: bool = False) -> None:
+        self.best, self._warm = math.inf, warm
 
     def take(self, trial: Trial) -> None:
         """Set the trial's ``estimate``. Raises what launching raises."""
-        if math.isinf(self.best):
+        if math.isinf(self.best) and not self._warm:
             _warm_up(trial.program)
         trial.estimate, trial.looked = self._look(trial.program), True
         self.best = min(self.best, trial.estimate)

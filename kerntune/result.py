@@ -40,6 +40,14 @@ class FailedTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
+class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A candidate that was compiled and not run, by what its static figures say (``static_prune``)."""
+
+    kernel: str
+    config: Config
+    reason: str
+
+
 class TrialReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A candidate that ran, and its median time in nanoseconds (of a first look only, if it was hopeless)."""
 
@@ -133,6 +141,7 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     findings: tuple[str, ...] = ()
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     times_ns: tuple[float, ...] = ()
     timer: str = ""
     tuning_seconds: float = 0.0

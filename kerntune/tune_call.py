@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from kerntune import compat
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.launch import Loader
-from kerntune.prospects import Prospects, prospects_of
+from kerntune.patience import Patience
+from kerntune.policy import StaticPrune
+from kerntune.prospects import Prospects, Stragglers, prospects_of
 from kerntune.recorder import record
 from kerntune.result import FailedTrial
-from kerntune.trials import Trials
+from kerntune.trials import Known, Trials
 from kerntune.tuner import Tuned, nothing_left, tune
 from kerntune.verify import Verify
 
@@ -26,45 +29,95 @@ def tune_call(
     incumbent: int | None = None,
     trials: Trials | None = None,
     verify: str | Verify | None = None,
+    patience: Patience | None = None,
+    static_prune: StaticPrune | None = None,
 ) -> Tuned:
     """The winner of a site that nobody has launched; nothing is launched on the user's tensors.
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
-    tuned in its own memory, from which the first content moves to the host meanwhile.
+    tuned in its own memory, from which the first content moves to the host meanwhile. Without ``patience`` every
+    candidate is waited for.
     :class:`TuningError` as :func:`kerntune.tuner.tune`.
     """
-    gpu = capture.backend.gpu
-    assert gpu is not None
     capture.compiler.warm(0)
     stored = trials.at(site) if trials is not None else None
     capture.compiler.warm(1 if stored is not None and stored.any() else len(site.candidates))
-    loader = Loader(gpu)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_quick_switches())
-        stack.callback(loader.close)
-        stack.enter_context(capture.active())
+    with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored)
-        stack.callback(prospects.close)
-        _prepare_launch(capture, prospects)
-        _stage_first(capture, site, prospects)
-        recorded = record(capture, capture.backend.targets[0])
-        index = len(capture.launches) - 1
-        return tune(capture, recorded, index, loader, incumbent=incumbent, verify=verify, prospects=prospects)
+        with contextlib.closing(prospects):
+            _prepare_launch(capture, prospects)
+            words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
+            return _tuned(capture, prospects, loader, **words)
+
+
+def settle_call(
+    capture: Capture,
+    site: Site,
+    winner: int,
+    late: Collection[int],
+    *,
+    trials: Trials | None = None,
+    verify: str | Verify | None = None,
+) -> Tuned:
+    """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
+    milliseconds if a look at each shows that it is much slower."""
+    stored = trials.at(site) if trials is not None else None
+    with _loading(capture) as loader:
+        prospects = prospects_of(capture, site, stored, among={winner, *late})
+        prospects.known = Known(bad=prospects.known.bad)
+        with contextlib.closing(prospects):
+            return _tuned(capture, prospects, loader, incumbent=winner, verify=verify, proven=True)
+
+
+def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Stragglers:
+    """Have candidates compiled that an earlier process did not wait for, while the caller goes on."""
+    with capture.active():
+        prospects = prospects_of(capture, site, among=late)
+        return prospects.compile_behind()
+
+
+@contextlib.contextmanager
+def _loading(capture: Capture) -> Iterator[Loader]:
+    """Inside of it the capture is active, and at its end everything is unloaded."""
+    gpu = capture.backend.gpu
+    assert gpu is not None
+    loader = Loader(gpu)
+    with _QUICK_SWITCHES, contextlib.closing(loader), capture.active():
+        yield loader
+
+
+def _tuned(capture: Capture, prospects: Prospects, loader: Loader, **words: Any) -> Tuned:
+    _stage_first(capture, prospects.site, prospects)
+    recorded = record(capture, capture.backend.targets[0])
+    return tune(capture, recorded, len(capture.launches) - 1, loader, prospects=prospects, **words)
 
 
 SWITCH_SECONDS = 0.0005
 """Python's threads wait 5 ms for each other by default, and there are hundreds of short turns to be had."""
 
 
-@contextlib.contextmanager
-def _quick_switches() -> Iterator[None]:
-    """Let threads that start processes, read answers and hash files have their turns sooner meanwhile."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, SWITCH_SECONDS))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
+class _Switches:
+    """While anybody tunes, threads that start processes, read answers and hash files have their turns sooner; once the
+    last one is done, the interval is as it was."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._usual = threading.Lock(), 0, 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._usual, SWITCH_SECONDS))
+            self._users += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users:
+                sys.setswitchinterval(self._usual)
+
+
+_QUICK_SWITCHES = _Switches()
 
 
 def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,11 +15,15 @@ from kerntune.errors import BackendError, CompileError, OutOfResourcesError, Tri
 from kerntune.fits import misfit
 from kerntune.launch import Loader, Program, memory_at
 from kerntune.memory import Memory
-from kerntune.prospects import Prospects, nothing, prospects_of
+from kerntune.outlook import Outlook
+from kerntune.patience import Patience
+from kerntune.policy import StaticPrune
+from kerntune.prospects import Prospects, Stragglers, prospects_of
 from kerntune.race import Heats, Looks, Trial, decided
 from kerntune.recorder import Recorded, with_candidate
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
+from kerntune.static.prune import static_prune_of
 from kerntune.trials import NOTHING, Trials
 from kerntune.verify import Verifier, Verify, verify_mode
 
@@ -47,6 +53,15 @@ class Tuned:
     slots_ns: dict[int, tuple[float, ...]] = field(default_factory=dict)
     """Each slot's time of the candidates that were raced."""
 
+    stragglers: Stragglers | None = None
+    """Candidates that were not waited for."""
+
+    left_out: dict[int, str] = field(default_factory=dict)
+    """Why candidates were not run, for what their static figures say."""
+
+    predicted_rank: int | None = None
+    """The winner's place by the resource model among the candidates that were compiled; None where it can't tell."""
+
 
 def tune(
     capture: Capture,
@@ -58,6 +73,9 @@ def tune(
     trials: Trials | None = None,
     verify: str | Verify | None = None,
     prospects: Prospects | None = None,
+    patience: Patience | None = None,
+    proven: bool = False,
+    static_prune: StaticPrune | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Tuned:
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
@@ -65,7 +83,10 @@ def tune(
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
     always timed side by side. Remembered failures are tried again only if nothing else is left. ``verify`` says who has
     to write what the captured run writes (:func:`kerntune.verify.verify_mode`). ``prospects`` are the site's, if they
-    were looked up already.
+    were looked up already. With ``patience``, stragglers among the compilations are waited for that long at most, and
+    those that are left are the outcome's. A ``proven`` incumbent has won and been verified before: the others are held
+    against it, and the device needs no warming up.
+    ``static_prune`` says who is left out unrun (:mod:`kerntune.static.prune`), unless nobody else can be used.
     Raises :class:`TuningError`, listing every reason, if none is left.
     """
     site = capture.launches[index].site
@@ -74,8 +95,11 @@ def tune(
     if prospects is None:
         prospects = prospects_of(capture, site, stored)
         capture.compiler.warm(prospects.to_compile())
-    with contextlib.closing(_Tuning(capture, recorded, index, loader, incumbent, prospects, verify_mode(verify))) as it:
-        it.progress = progress
+    outlook = Outlook(prospects, loader.gpu.spec, static_prune_of(static_prune), incumbent)
+    with contextlib.closing(
+        _Tuning(capture, recorded, index, loader, incumbent, prospects, outlook, verify_mode(verify))
+    ) as it:
+        it.progress, it.patience, it.proven = progress, patience, proven
         it.look_up()
         for candidates in it.stages():
             winner = it.best_of(candidates)
@@ -100,8 +124,11 @@ class _Tuning:
     loader: Loader
     incumbent: int | None
     prospects: Prospects
+    outlook: Outlook
     verify: Verify
     progress: Callable[[str], None] = lambda text: None
+    patience: Patience | None = None
+    proven: bool = False
     times: dict[int, float] = field(default_factory=dict)
     slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
     failures: dict[int, FailedTrial] = field(default_factory=dict)
@@ -141,6 +168,7 @@ class _Tuning:
         yield slower
         self.known = NOTHING
         yield failed
+        yield self.outlook.readmitted()
         if last := self._with_one_stage():
             yield [last]
 
@@ -151,8 +179,7 @@ class _Tuning:
         if not self.misfits or self.misfits != set(self.failures) or config.num_stages == 1:
             return None
         new = self.capture.add_candidate(self.site, last, config.replace(num_stages=1))
-        again = prospects_of(self.capture, self.site, None)
-        self.prospects.probes.update({i: p for i, p in again.probes.items() if i == new})
+        self.prospects.probes.update(prospects_of(self.capture, self.site, among={new}).probes)
         return new if new in self.prospects.probes else None
 
     def best_of(self, candidates: Sequence[int]) -> Trial | None:
@@ -163,6 +190,9 @@ class _Tuning:
         best = None
         while alive and best is None:
             best = self._winner(alive)
+        if best is None and (late := self.prospects.rejoin()):
+            self.patience = None
+            return self.best_of(late)
         with ThreadPoolExecutor(WRITERS, "kerntune-trials") as writers:
             list(writers.map(self._keep, alive))
         return best
@@ -200,11 +230,11 @@ class _Tuning:
 
     def _reference(self, alive: Sequence[Trial]) -> Program:
         """The captured run, whose result the user's reference has been compared with; if nothing ran, or it can't be
-        loaded, the first in config order."""
+        loaded, a proven incumbent, else the first in config order."""
         if self.capture.launches[self.index].ran:
             with contextlib.suppress(TrialError, BackendError):
                 return Program(self.loader, self.captured, self.memory, self.recorded.artifacts)
-        return min(alive, key=lambda t: t.index).program
+        return min(alive, key=lambda t: (not self.proven or t.index != self.incumbent, t.index)).program
 
     def outcome(self, best: Trial) -> Tuned:
         """What :func:`tune` returns."""
@@ -212,7 +242,17 @@ class _Tuning:
         recording = self.recorded.recording.with_launch(self.index, launch, best.recording.binary_of(launch))
         remembered = (set(self.known.ran) | set(self.known.failed)) - self.tried
         failures = tuple(self.failures.values())
-        return Tuned(best.index, recording, self.times, failures, frozenset(remembered), self.slots)
+        return Tuned(
+            best.index,
+            recording,
+            self.times,
+            failures,
+            frozenset(remembered),
+            self.slots,
+            self.prospects.take_stragglers(),
+            left_out=self.outlook.left_out,
+            predicted_rank=self.outlook.rank(best.index),
+        )
 
     # candidates one by one
 
@@ -222,32 +262,38 @@ class _Tuning:
         if candidates:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
         found: dict[Work, Trial] = {}
-        looks = Looks()
+        looks = Looks(warm=self.proven)
         self.heats = Heats()
         for i in candidates:
             self.failures.pop(i, None)
             self.times.pop(i, None)
-        with self._racing_early(found), contextlib.closing(self.prospects.compiled(candidates)) as stream:
-            for i, compiled in stream:
+        with self._pauses(found), contextlib.closing(self.prospects.compiled(candidates)) as stream:
+            for i, compiled in self.outlook.worth_a_look(stream):
                 self._admit(i, compiled, found, looks)
         for trial in found.values():
             self._name(trial)
         return sorted((t for t in found.values() if t.looked), key=lambda t: t.index)
 
     @contextlib.contextmanager
-    def _racing_early(self, found: dict[Work, Trial]) -> Iterator[None]:
-        """While stragglers are compiled, race the others: whoever is left is all that stragglers have to beat."""
+    def _pauses(self, found: dict[Work, Trial]) -> Iterator[None]:
+        """While stragglers are compiled, race the others: whoever is left is all that stragglers have to beat, or the
+        winner if patience ends."""
+        end = math.inf
 
-        def race() -> None:
+        def pause() -> bool:
+            nonlocal end
+            if math.isinf(end) and self.patience is not None:
+                end = self.patience.end(time.monotonic())
             alive = [t for t in found.values() if t.looked]
             if len(alive) > 1:
                 self.heats.finalists_of(sorted(alive, key=lambda t: t.index))
+            return bool(alive) and time.monotonic() >= end
 
-        self.prospects.idle = race
+        before, self.prospects.pause = self.prospects.pause, pause
         try:
             yield
         finally:
-            self.prospects.idle = nothing  # a cycle would keep memory that the next call needs
+            self.prospects.pause = before  # a cycle would keep memory that the next call needs
 
     def _admit(self, i: int, compiled: Compiled | TrialError, found: dict[Work, Trial], looks: Looks) -> None:
         try:

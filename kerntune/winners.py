@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 
 from kerntune import compat
 from kerntune.backend.base import Gpu
 from kerntune.cache import Winner, WinnerCache, WinnerKey
-from kerntune.capture import Site
+from kerntune.capture import Capture, Site
+from kerntune.config import Config
 from kerntune.device import Environment
 from kerntune.errors import CacheError, CacheMissError
 from kerntune.kernels.source import source_hash
@@ -25,13 +27,17 @@ class Winners:
     def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu) -> None:
         self.cache, self.mode, self._gpu = cache, mode, gpu
 
-    def find(self, site: Site) -> int | None:
-        """The stored winner's index among the candidates; None if there is none or the mode forces a new race."""
+    def find(self, site: Site, unfinished: bool = False) -> int | None:
+        """The stored winner's index among the candidates; None if there is none or the mode forces a new race.
+
+        A winner of candidates some of which were never tried counts only if ``unfinished`` ones do, or if the mode is
+        ``frozen``.
+        """
         if len(site.candidates) == 1:
             return 0
         found = self.stored(site)
-        if found is not None:
-            return [c.config for c in site.candidates].index(found.config)
+        if found is not None and (unfinished or not found.untried or self.mode is TuneMode.FROZEN):
+            return index_of(site, found.config)
         if self.mode is TuneMode.FROZEN:
             raise CacheMissError(
                 f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
@@ -42,22 +48,26 @@ class Winners:
     def stored(self, site: Site) -> Winner | None:
         """What is stored of a site's winner; None if there is nothing or the mode forces a new race."""
         found = None if self.mode is TuneMode.FORCE else self.cache.get(self.key(site))
-        return found if found is not None and found.config in [c.config for c in site.candidates] else None
+        return found if found is not None and index_of(site, found.config) is not None else None
 
     def incumbent(self, site: Site) -> int | None:
-        """Who wins ties where nothing is stored for these candidates: who won among others for the same arguments, so
-        that a config more or less doesn't change the winner."""
+        """Who wins ties where nothing final is stored for these candidates: an unfinished winner, else who won among
+        others for the same arguments, so that a config more or less doesn't change the winner."""
         if self.mode is TuneMode.FORCE:
             return None
+        found = self.stored(site)
+        if found is not None and found.untried:
+            return index_of(site, found.config)
         configs = [c.config for c in site.candidates]
         others = [w.config for w in self.cache.of_other_configs(self.key(site)) if w.config in configs]
         return configs.index(others[0]) if others else None
 
-    def keep(self, site: Site, winner: int, time_ns: float) -> None:
-        """Store a winner."""
+    def keep(self, site: Site, winner: int, time_ns: float, untried: Collection[int] = ()) -> None:
+        """Store a winner; some candidates may be ``untried``."""
         config = site.candidates[winner].config
+        rest = tuple(site.candidates[i].config for i in sorted(untried))
         try:
-            self.cache.put(self.key(site), config, time_ns, self.environment())
+            self.cache.put(self.key(site), config, time_ns, self.environment(), rest)
         except CacheError as exc:
             self.cache.damaged.append(str(exc))
             if not Winners._warned:
@@ -82,12 +92,22 @@ class Winners:
             device=spec.name,
             triton=compat.triton_version(),
             arguments=_arguments(site),
-            configs=tuple(c.config for c in site.candidates),
+            configs=tuple(c.config for c in site.candidates[: len(site.candidates) - site.added]),
         )
 
     def _nearest(self, site: Site) -> str:
         lines = self.why_missed(site)
         return "".join(f"\n  {line}" for line in lines)
+
+
+def index_of(site: Site, config: Config) -> int | None:
+    """A config's place among the candidates. The last one with a single stage is added if that is what it is: it wins
+    where nothing else fits (:meth:`kerntune.tuner._Tuning.stages`)."""
+    configs = [c.config for c in site.candidates]
+    if config in configs:
+        return configs.index(config)
+    last = len(configs) - 1
+    return Capture.add_candidate(site, last, config) if config == configs[last].replace(num_stages=1) else None
 
 
 def _arguments(site: Site) -> str:

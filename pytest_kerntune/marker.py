@@ -11,7 +11,7 @@ import pytest
 
 from kerntune.config import COMPILE_FIELDS, Config, unique_configs
 from kerntune.errors import ConfigError, UsageError
-from kerntune.policy import TIMERS, Missing, Policy
+from kerntune.policy import TIMERS, Missing, Policy, StaticPrune
 from pytest_kerntune.gates import parse_metrics, parse_outcomes
 from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import SCOPES, VERIFY, parse_choice, parse_floor, parse_name, parse_switch, parse_tolerance
@@ -20,17 +20,19 @@ NAME = "autotune"
 
 SIGNATURE = (
     "autotune(tolerance, floor, strict, missing, candidates, verify, scope, name, static, metrics, outcomes, "
-    "anchor_tolerance, timer, interpret): tune and compare this test's kernels under --kerntune. tolerance=0.02 or "
-    "'2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown never fails. strict=True: "
-    "INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. candidates={'kernel': [{'BLOCK': 128, "
-    "'num_warps': 4}, ...]}: configs to try. verify='winner'|'finalists'|'all': which of them have to write what the "
-    "captured run writes. scope='kernels'|'op': what is timed. name='forward': name of the test's one call. "
-    "static={'registers': 0.1, 'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or "
-    "off, and whether every candidate config is compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of "
-    "time, registers, spills, shared_memory, binary_size. outcomes={'DRIFTED': 'fail'}: what a verdict does, pass, "
-    "warn or fail. anchor_tolerance=0.05: slower by more since the anchor fails. "
-    "timer='auto'|'graph'|'events'|'profiler': how times are taken. interpret={'rows': 64}: the test's parameters "
-    "under --kerntune-interpret. A marker closer to the test overrides."
+    "anchor_tolerance, timer, interpret, static_prune): tune and compare this test's kernels under --kerntune. "
+    "tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown never "
+    "fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. "
+    "candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. "
+    "verify='winner'|'finalists'|'all': which of them have to write what the captured run writes. "
+    "scope='kernels'|'op': what is timed. name='forward': name of the test's one call. static={'registers': 0.1, "
+    "'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or off, and whether every "
+    "candidate config is compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of time, registers, "
+    "spills, shared_memory, binary_size. outcomes={'DRIFTED': 'fail'}: what a verdict does, pass, warn or fail. "
+    "anchor_tolerance=0.05: slower by more since the anchor fails. timer='auto'|'graph'|'events'|'profiler': how "
+    "times are taken. static_prune='spills model': candidates that aren't run by what they compile to, of spills, "
+    "occupancy, model and a share to keep. interpret={'rows': 64}: the test's parameters under --kerntune-interpret. "
+    "A marker closer to the test overrides."
 )
 
 
@@ -174,6 +176,7 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "anchor_tolerance": parse_tolerance,
     "interpret": _small,
     "timer": _timer,
+    "static_prune": StaticPrune.parse,
 }
 
 _POLICY_FIELD = {
@@ -187,4 +190,5 @@ _POLICY_FIELD = {
     "outcomes": "outcomes",
     "anchor_tolerance": "anchor_tolerance",
     "timer": "timer",
+    "static_prune": "static_prune",
 }

@@ -102,6 +102,12 @@ OPTIONS = (
         "kerntune_verify",
         "Which candidates have to write what the captured run writes: winner (default), finalists or all.",
     ),
+    Option(
+        "",
+        "kerntune_static_prune",
+        "Candidates that aren't run, by what they compile to: any of spills, occupancy, model and a share to keep, as "
+        "'spills 50%%' (default: none).",
+    ),
     Option("", "kerntune_scope", "What is timed: kernels (default: the recorded launches) or op (the whole call)."),
     Option(
         "",

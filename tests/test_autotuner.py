@@ -23,7 +23,7 @@ from kerntune.autotuner import Autotuner
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
-from kerntune.errors import MeasurementError
+from kerntune.errors import MeasurementError, UsageError
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
@@ -98,7 +98,7 @@ def test_attributes_are_tritons(options: dict[str, Any]) -> None:
 
 def test_the_decorator_takes_what_tritons_takes() -> None:
     mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    assert list(mine) == [*theirs, "verify"]
+    assert list(mine) == [*theirs, "verify", "patience", "static_prune"]
     changed = {name for name in theirs if mine[name].default != theirs[name].default}
     assert changed == {"cache_results"}
 
@@ -294,6 +294,37 @@ def test_other_tuned_kernels_keep_their_own(backend: FakeBackend) -> None:
     call(first)
     second[by_block](x, N)
     assert (first.best_config.kwargs["BLOCK"], second.best_config.kwargs["BLOCK"]) == (128, 128)
+
+
+# who is left out
+
+
+@pytest.mark.parametrize("by", ["argument", "environment"])
+def test_who_is_not_predicted_to_win_is_left_out_if_asked(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """A block of all 4096 elements is one multiprocessor's."""
+    script(backend, block(64, 3000.0), block(4096, 1000.0))
+    if by == "environment":
+        monkeypatch.setenv("KERNTUNE_STATIC_PRUNE", "50%")
+    kernel = ours(64, 4096, **({"static_prune": 0.5} if by == "argument" else {}))
+    call(kernel)
+    assert kernel.best_config is kernel.configs[0]
+    assert kernel.left_out == {kernel.configs[1]: "predicted to be number 2 of 2, the first 1 are tried"}
+    assert list(kernel.configs_timings) == [kernel.configs[0]]
+
+
+def test_nobody_is_left_out_unasked(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(backend, block(64, 3000.0), block(4096, 1000.0))
+    monkeypatch.setenv("KERNTUNE_STATIC_PRUNE", "50%")
+    kernel = ours(64, 4096, static_prune="off")
+    call(kernel)
+    assert (kernel.best_config, kernel.left_out) == (kernel.configs[1], {})
+
+
+def test_a_wrong_word_is_refused_where_the_decorator_stands() -> None:
+    with pytest.raises(UsageError, match=r"kerntune\.autotune, static_prune: 'spill' is none of spills"):
+        ours(64, static_prune="spill")
 
 
 # where it can't tune

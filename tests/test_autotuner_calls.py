@@ -22,7 +22,7 @@ import kerntune
 from kerntune import autotuner as module
 from kerntune import capture as captures
 from kerntune import tune_call
-from kerntune.backend.fake import FakeBackend
+from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.errors import CacheMissError, MeasurementError, UsageError
 from kerntune.race import Looks
@@ -56,11 +56,12 @@ def call(kernel: Any, n: int = N) -> Any:
 
 
 def test_the_decorators_have_one_signature() -> None:
-    """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk. One is our own."""
+    """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk. Three are our own."""
     mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    *shared, ours = mine.values()
+    *shared, verify, patience, prune = mine.values()
     assert [(p.name, p.kind) for p in shared] == [(p.name, p.kind) for p in theirs.values()]
-    assert (ours.name, ours.default) == ("verify", None)
+    assert [p.name for p in (verify, patience, prune)] == ["verify", "patience", "static_prune"]
+    assert {p.default for p in (verify, patience, prune)} == {None}
     assert {n for n in theirs if mine[n].default != theirs[n].default} == {"cache_results"}
 
 
@@ -321,6 +322,25 @@ def test_a_cache_that_can_not_be_written_is_a_warning(
     with pytest.warns(RuntimeWarning, match="winners can't be kept for the next run: .*can't be written"):
         call(kernel)
     assert kernel.best_config is kernel.configs[1]
+
+
+class OneStage(Rule):
+    """Binaries that were made without pipelining."""
+
+    def matches(self, binary: Any) -> bool:
+        return binary.options.get("num_stages") == 1
+
+
+def test_who_won_without_pipelining_is_not_tuned_again(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(backend, OneStage(time_ns=500.0), Rule(fails="needs more shared memory"))
+    first, second = ours(), ours()
+    call(first)
+    monkeypatch.setattr(module, "tune_call", None)
+    call(second)
+    for kernel in (first, second):
+        assert (kernel.best_config.kwargs, kernel.best_config.num_stages) == ({"BLOCK": 256}, 1)
+        assert len(kernel.configs) == 3
+        assert kernel.configs[2].num_stages == 3
 
 
 # threads

@@ -51,7 +51,7 @@ def test_a_quiet_case_has_a_low_floor() -> None:
 def test_noise_and_bias_raise_the_floor() -> None:
     floors = [calibrate(Device(n, b, 0.001), WORK, 8).floor for n, b in [(0.001, 0.0), (0.02, 0.0), (0.001, 0.01)]]
     assert floors[0] < 0.003
-    assert floors[1] > 0.01
+    assert floors[1] > 0.007
     assert floors[2] > 0.01
 
 
@@ -134,13 +134,20 @@ def test_drift_is_what_states_of_the_device_do() -> None:
 def test_one_interrupted_block_is_no_state() -> None:
     odd = PairReply((*[1000.0] * 5, 3000.0, *[1000.0] * 6), (1000.0,) * 12)
     assert calibrate(Replies(odd, *[states(1000.0)] * 3), WORK).drift == 0.0
-    assert len(states_of(odd)) == 10
-    assert states_of(states(5.0, blocks=2)) == [5.0], "fewer blocks than make a state are one"
+    assert states_of([1.0, 1.0, 9.0, 1.0, 2.0, 2.0]) == [1.0, 1.0, 2.0, 2.0]
+    assert states_of([4.0, 6.0]) == [5.0], "fewer blocks than make a state are one"
+    assert states_of([]) == []
 
 
-def test_the_stored_sample_is_one_of_the_states() -> None:
-    found = calibrate(Replies(*[states(250.0)] * 4), WORK, seen_ns=[224.0, 0.0])
+@pytest.mark.parametrize("seen", [[224.0], [*[224.0] * 4, *[248.0] * 36]])
+def test_the_stored_sample_shows_states_too(seen: list[float]) -> None:
+    """As a matmul that ran into the power limit in the midst of its sample: most of it is of the slower state."""
+    found = calibrate(Replies(*[states(250.0)] * 4), WORK, seen_ns=seen)
     assert found.drift == pytest.approx(DRIFT_ROOM * (250 / 224 - 1), rel=1e-3)
+
+
+def test_a_case_that_takes_no_time_has_no_other_states() -> None:
+    assert calibrate(Replies(*[states(250.0)] * 4), WORK, seen_ns=[0.0] * 10).drift == 0.0
 
 
 def test_throttle_reasons_are_kept() -> None:

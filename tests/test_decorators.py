@@ -26,9 +26,10 @@ from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
 from kerntune.config import Config
 from kerntune.decorators import HeuristicTuner
-from kerntune.errors import ConfigError, HintError, StoreError
+from kerntune.errors import ConfigError, HintError, StoreError, UsageError
 from kerntune.grids import Grid1D, Grid2D
 from kerntune.heuristics import LookupTable, write_table
+from kerntune.policy import StaticPrune
 
 MILLION = 1 << 20
 BY_BLOCK = Grid1D("n", "BLOCK")
@@ -219,6 +220,13 @@ def test_strides_choose_the_candidates(backend: FakeBackend) -> None:
 def test_more_candidates_on_request(backend: FakeBackend) -> None:
     few, many = (sums(max_autotune=m).candidates(*matrix(300, 4096)) for m in (False, True))
     assert set(few) < set(many)
+
+
+def test_who_is_left_out_is_said_like_any_other_option(backend: FakeBackend) -> None:
+    assert sums().static_prune is None, "no proposal is left out by default"
+    assert sums(static_prune="spills model").static_prune == StaticPrune(spills=True, model=True)
+    with pytest.raises(UsageError, match="static_prune: 'spill' is none of spills"):
+        sums(static_prune="spill")
 
 
 def test_presets_by_name(backend: FakeBackend) -> None:

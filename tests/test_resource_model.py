@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import resource_model
+from benchmarks import recorded_sweeps, replayed_uses, resource_model
+from benchmarks.recorded_sweeps import H200, Recorded
+from kerntune.config import Config
+from kerntune.static.model import cost
 
 ROW = {
     "threads": 128,
@@ -53,4 +56,65 @@ def test_a_sweep_gives_a_report(
     assert out["held_out"]["model"]["winner_in_third"] == 1.0
     assert out["chosen_on"] == {}
     assert out["environment"] == {"in.json": {"device": "it"}}
+    assert out["looks"]["model_ms"] == out["looks"]["random_ms"], "none is so slow that one execution shows it"
+    assert out["pruning"]["sweeps"]["configs"] == 8
+    assert out["search"]["cases"] == []
     assert "held_out" in capsys.readouterr().out
+
+
+# what it is worth where it is used
+
+
+def swept(*times: float, **more: Any) -> Recorded:
+    entries = [{**r, "config": f"BLOCK={2**i} num_warps=4", **more} for i, r in enumerate(rows(*times))]
+    return Recorded("copy", "copy[n=1]", entries, {"default": [0, 3]})
+
+
+def test_rows_are_read_as_the_tuner_sees_candidates() -> None:
+    case = swept(100.0, 200.0, spill_store_bytes=8, spill_load_bytes=16)
+    assert recorded_sweeps.config(case.rows[1]) == Config({"BLOCK": 2})
+    found = recorded_sweeps.figures(case.rows[0])
+    assert (found.spill_bytes, found.occupancy) == (24, 1.0)
+    assert found.cost == pytest.approx(cost(recorded_sweeps.candidate(case.rows[0]), H200))
+
+
+def test_proposals_go_by_the_configs_whose_code_they_share(tmp_path: Path) -> None:
+    """Configs 1 and 3 were not timed for themselves: one failed, one is the same code as the first."""
+    configs = [*rows(*range(100, 108))]
+    configs[1] = {"config": "BLOCK=1", "failure": "no"}
+    configs[3] = {**configs[0], "same_as": 0}
+    entry = {"kernel": "copy", "shape": {"n": 1}, "proposals": {"default": [1, 3, 4]}, "configs": configs}
+    (tmp_path / "in.json").write_text(json.dumps({"kernels": [entry]}))
+    (case,) = recorded_sweeps.recorded(tmp_path / "in.json")
+    assert (case.kernel, case.name, case.proposals) == ("copy", "copy[n=1]", {"default": [0, 2]})
+    assert case.times == [100.0, 102.0, 104.0, 105.0, 106.0, 107.0]
+
+
+def test_looks_at_the_hopeless_are_short_after_a_good_one() -> None:
+    found = replayed_uses.looks([swept(1e6, 40e6)], lambda case: [0, 1])
+    assert found["model_ms"] == 44.0
+    assert found["random_ms"] == pytest.approx((44.0 + 164.0) / 2, rel=0.1)
+
+
+def test_pruning_says_what_is_left_out_and_lost() -> None:
+    case = swept(100.0, 90.0, 300.0, 200.0)
+    case.rows[1] |= {"spill_store_bytes": 8}
+    rules = replayed_uses.pruned([case], {case.name: range(4)})["rules"]
+    assert rules["spills"] == {"left_out": 0.25, "worst_loss": 0.1111, "lost": {"copy[n=1]": 0.1111}}
+    assert rules["80%"]["worst_loss"] == 0.0
+    assert replayed_uses.pruned([case], {case.name: case.proposals["default"]})["configs"] == 2
+
+
+def test_searches_over_a_sweep_find_its_best() -> None:
+    found = replayed_uses.searched(swept(*(100.0 + 10 * i for i in range(20))))
+    assert found["configs"] == 20
+    assert 1 <= found["plain"]["near"] == found["plain"]["as_good"] <= 20
+    assert found["plain"]["predicted_until_near"] == 0
+    assert found["predicted"]["predicted_until_near"] >= found["predicted"]["near"]
+
+
+def test_the_space_of_a_sweep_holds_its_configs_and_no_others() -> None:
+    case = swept(*range(100, 110))
+    case.rows[4]["config"] = "BLOCK=2 num_warps=8 maxnreg=64"
+    space = replayed_uses.space_of(case)
+    assert {c.key() for c in space.configs()} == {recorded_sweeps.config(r).key() for r in case.rows}

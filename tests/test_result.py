@@ -8,7 +8,7 @@ import pytest
 from kerntune import codec
 from kerntune.config import Config
 from kerntune.policy import Outcome, Verdict
-from kerntune.result import CaseId, CaseResult, FailedTrial, LaunchReport
+from kerntune.result import CaseId, CaseResult, FailedTrial, LaunchReport, LeftOut
 from kerntune.stats import Estimate
 
 RESULT = CaseResult(
@@ -27,6 +27,7 @@ RESULT = CaseResult(
     rung="paired replay",
     causes=("code changed",),
     failed_trials=(FailedTrial("add_kernel", Config({"BLOCK": 4096}), "out of resources"),),
+    left_out=(LeftOut("add_kernel", Config({"BLOCK": 8192}), "spills 8 bytes a thread, others none"),),
     times_ns=(1.0, 2.5),
 )
 

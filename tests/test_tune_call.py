@@ -80,23 +80,19 @@ def test_losing_modules_are_unloaded(backend: FakeBackend) -> None:
 
 
 def test_candidates_race_while_others_are_compiled(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each result is looked at before the next one is asked for."""
+    """The last one is not compiled before another has been looked at."""
     capture, site, _ = scaled(backend)
-    events: list[str] = []
-    stream = Compiler.compile_stream
+    ran, compiled, stream, flush = threading.Event(), list[bool](), Compiler.compile_stream, FakeGpu.flush_l2
 
     def told(compiler: Compiler, *args: Any) -> Any:
         for launch, found in stream(compiler, *args):
-            events.append("compiled")
+            compiled.append(len(compiled) < 3 or ran.wait(60))
             yield launch, found
 
     monkeypatch.setattr(Compiler, "compile_stream", told)
-    flush = FakeGpu.flush_l2
-    monkeypatch.setattr(FakeGpu, "flush_l2", lambda gpu: (events.append("ran"), flush(gpu))[1])
+    monkeypatch.setattr(FakeGpu, "flush_l2", lambda gpu: (ran.set(), flush(gpu))[1])
     tune_call(capture, site)
-    compiled = [i for i, e in enumerate(events) if e == "compiled"]
-    assert len(compiled) >= 4
-    assert "ran" in events[: compiled[-1]]
+    assert compiled == [True] * 4
 
 
 # failures and wrong results
@@ -255,6 +251,17 @@ def test_threads_take_quick_turns_only_meanwhile(backend: FakeBackend, monkeypat
     before = sys.getswitchinterval()
     tune_call(capture, site)
     assert seen == [pytest.approx(module.SWITCH_SECONDS)]
+    assert sys.getswitchinterval() == before
+
+
+def test_the_last_of_several_tunings_puts_the_turns_back() -> None:
+    before = sys.getswitchinterval()
+    first, second = module._QUICK_SWITCHES, module._QUICK_SWITCHES
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    assert sys.getswitchinterval() == pytest.approx(module.SWITCH_SECONDS)
+    second.__exit__()
     assert sys.getswitchinterval() == before
 
 

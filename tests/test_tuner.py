@@ -379,7 +379,7 @@ def test_a_race_while_stragglers_are_compiled_decides_nothing_else(
         for result in compiled(self, indices):
             yield result
             turns.append(result[0])
-            self.idle()
+            self.pause()
 
     monkeypatch.setattr(Prospects, "compiled", with_pauses)
     monkeypatch.setenv("KERNTUNE_VERIFY", verify)

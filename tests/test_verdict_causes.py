@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,16 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 RESULT = BENCHMARKS / "results" / "verdict_causes.json"
 
 CONFTEST = """
+import os
+
 from kerntune.backend.fake import FakeBackend, Rule, Script
 
 
 def pytest_kerntune_backend(config):
-    return FakeBackend(Script([Rule(constexprs={"BLOCK": 32}, time_ns=30_000.0)]))
+    busy = float(os.environ.get("BUSY", 1.0))
+    return FakeBackend(Script([Rule(constexprs={"BLOCK": 32}, time_ns=30_000.0)], shift=busy))
 """
-"""A scripted GPU on which blocks of 32 take three times as long."""
+"""A scripted GPU on which blocks of 32 take three times as long, and everything ``BUSY`` times."""
 
 
 @pytest.fixture
@@ -85,6 +90,36 @@ def test_code_and_config_are_named_on_a_scripted_gpu(
     assert [x["verdicts"] for x in project.runs] == [{"NEW": 2}, {"REGRESSED": 2}]
     assert {n: r.named for n, r in rows.items()} == {p.name: p.cause for p in plants}, rows
     assert all(r.change == pytest.approx(2.0, abs=0.02) for r in rows.values())
+
+
+def test_a_busy_gpu_is_named(causes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.contextmanager
+    def busy() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("BUSY", "4")
+            yield
+
+    monkeypatch.setattr(causes, "busy_gpu", busy)
+    plants = [p for p in causes.PLANTS if p.name in ("environment_softmax", "environment_gelu")]
+    project = causes.Project(tmp_path, CONFTEST)
+    rows = list(causes.judge_all(project, plants))
+    assert [x["verdicts"] for x in project.runs] == [{"NEW": 2}, {"DRIFTED": 2}]
+    assert all(r.right and r.shares["environment"] == pytest.approx(3.0, abs=0.1) for r in rows), rows
+
+
+def test_a_run_that_hangs_gives_no_results(causes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(causes, "RUN_LIMIT_S", 0.05)
+    plant = causes.PLANTS[0]
+    assert causes.Project(tmp_path).run("hangs", [plant], planted=False) == {}
+
+
+def test_rows_that_are_not_asked_for_stay(causes: Any, tmp_path: Path) -> None:
+    first, second = causes.PLANTS[:2]
+    rows = [vars(causes.found(p, None)) for p in (first, second)]
+    out = tmp_path / "out.json"
+    out.write_text(json.dumps({"runs": [{"name": "record"}], "rows": rows}))
+    runs, kept = causes.kept(out, [second])
+    assert (runs, [r.name for r in kept]) == ([{"name": "record"}], [first.name])
 
 
 @pytest.mark.skipif(not RESULT.exists(), reason="nothing is recorded yet")

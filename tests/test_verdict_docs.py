@@ -30,9 +30,10 @@ def row(rule: str, variant: str, tolerance: float | None, slower: int, total: in
 
 TABLES = {
     "environment": {"device": "NVIDIA H200", "triton": "3.6.0", "date": "2026-11-20"},
-    "protocol": {"decisions": 500},
+    "sessions": [{"date": "2026-11-20"}, {"date": "2026-11-21"}],
+    "protocol": {"decisions": 500, "blocks": 36, "first_look": 24},
     "spread": [
-        {"case": "add", "ns": 2012.0, "processes": 24, "blocks_12": 0.0011, "blocks_36": 0.0007,
+        {"case": "add", "ns": 2012.0, "processes": 24, "first_look": 0.0011, "all_blocks": 0.0007,
          "do_bench_median": 0.05, "host_mean": 0.1},
     ],
     "together": [
@@ -48,6 +49,8 @@ def test_tables_stand_between_the_marks(docs: Any) -> None:
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "old" not in text
+    assert "2026-11-20 and 2026-11-21; 1 case" in text
+    assert "| in turn, 24 blocks | 36 blocks |" in text
     assert "| `add` | 2.01 | 0.11 % | 0.07 % | 5 % | 10 % |" in text
     assert "| kerntune at 2% | 1 of 500 (0 %, at most 50 %) |  | 499 of 500 (99.8 %, at least 50 %) |" in text
     assert text.index("kerntune at") < text.index("a rank test")

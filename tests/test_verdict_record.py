@@ -150,7 +150,7 @@ def test_a_second_call_adds_what_is_missing(prepared: Any, backend: FakeBackend,
     record.case("small")["planted"] = {name: {"steps": 1} for name in module.TARGETS}
     steps = module.plan(record, [prepared], 24)
     assert [(s.variant, s.count) for s in steps] == [
-        ("same", 2), ("slow_3", 12), ("slow_1_5", 12), ("same", 12), ("slow_3", 12), ("slow_1_5", 12),
+        ("same", 2), ("slow_1_5", 12), ("slow_3", 12), ("same", 12), ("slow_1_5", 12), ("slow_3", 12),
     ]  # fmt: skip
 
 

@@ -55,6 +55,16 @@ def test_twins_pass_and_slowdowns_are_found(tables: Any) -> None:
     assert rank.slower + rank.faster > 5
 
 
+def test_stored_times_are_held_against_those_of_the_same_session(tables: Any) -> None:
+    """A day later the device runs a fifth slower: no rule meets a pair of both days."""
+    case = recorded()["cases"]["one"]
+    later = [{k: [1.2 * x for x in v] for k, v in row.items()} for row in case["variants"]["same"]]
+    case["variants"] = {v: [*case["variants"]["same"], *({**r, "session": 1} for r in later)] for v in ("same", "twin")}
+    found = tables.others(np.random.default_rng(1), case, "twin", 50)
+    assert set(found["pytest-benchmark, mean:5%"]) == {"same", "slower"}
+    assert found["pytest-benchmark, mean:5%"]["slower"] < 10, "by the processes' own 2 %, not by 20"
+
+
 def test_processes_that_contradict_leave_it_open(tables: Any) -> None:
     rows = tables.decisions_of(recorded(bias=0.02), 20, 1, 3, say=lambda text: None)
     twin = next(r for r in rows if r.rule == "kerntune" and (r.variant, r.tolerance) == ("twin", 0.02))
@@ -73,7 +83,7 @@ def test_short_cases_are_asked_for_false_alarms_only(tables: Any) -> None:
 
 def test_spread_is_over_processes(tables: Any) -> None:
     found = tables.spread("one", recorded(bias=0.004)["cases"]["one"])
-    assert 0.002 < found.blocks_12 < 0.008
+    assert 0.002 < found.first_look < 0.008
     assert 0.01 < found.do_bench_median < 0.04
     assert found.required == 0.001
 

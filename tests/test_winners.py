@@ -227,3 +227,14 @@ def test_the_winner_among_fewer_candidates_is_the_incumbent_among_more(backend: 
     assert winners.incumbent(site(backend, tuned(32, 64))) is None, "the winner is no candidate any more"
     assert winners.incumbent(site(backend, tuned(32, 64, 128), n=N - 1)) is None
     assert other_mode(winners, TuneMode.FORCE).incumbent(more) is None
+
+
+def test_an_unfinished_winner_is_found_on_demand_else_the_incumbent(backend: FakeBackend, winners: Winners) -> None:
+    one = site(backend, tuned(32, 64, 128))
+    winners.keep(one, 1, 1.0, untried=[2])
+    assert winners.stored(one).untried == (one.candidates[2].config,)  # type: ignore[union-attr]
+    assert (winners.find(one), winners.find(one, unfinished=True), winners.incumbent(one)) == (None, 1, 1)
+    assert other_mode(winners, TuneMode.FROZEN).find(one) == 1
+    assert other_mode(winners, TuneMode.FORCE).find(one, unfinished=True) is None
+    winners.keep(one, 2, 1.0)
+    assert (winners.find(one), winners.incumbent(one)) == (2, None)

@@ -39,7 +39,7 @@ def main(job: dict[str, Any]) -> None:
     for tuner, listed in zip(tuners, configs, strict=True):
         if not sys.stdin.readline():
             return
-        say("done", **timed(tuner, call, listed))
+        say("done", **timed(tuner, call, listed, job.get("phases", False)))
     sys.stdin.readline()  # its context stays until all of its batch are done
 
 
@@ -77,12 +77,17 @@ def extra_configs() -> list[Any]:
     return [tile(128, 128, 128, 8, 3)]
 
 
-def timed(tuner: Any, call: Any, configs: list[Any]) -> dict[str, Any]:
-    """The first call, until its launch is done: its seconds, and what won."""
+def timed(tuner: Any, call: Any, configs: list[Any], phases: bool = False) -> dict[str, Any]:
+    """The first call, until its launch is done: its seconds, and what won; with ``phases``, where the time went. Then
+    what became of the configs that it did not wait for."""
     import torch
 
     from benchmarks.suite.case import config_text
+    from benchmarks.suite.phases import Phases
 
+    watch = Phases()
+    if phases:
+        watch.begin()
     begin = time.perf_counter()
     try:
         tuner[call.grid](*call.arguments)
@@ -90,17 +95,57 @@ def timed(tuner: Any, call: Any, configs: list[Any]) -> dict[str, Any]:
     except Exception as exc:
         return {"seconds": round(time.perf_counter() - begin, 4), "error": f"{type(exc).__name__}: {exc}"[:500]}
     seconds = time.perf_counter() - begin
-    best = config_text(tuner.best_config)
-    timings = getattr(tuner, "configs_timings", None) or {}
-    return {
+    best, timed_first = config_text(tuner.best_config), _timed(tuner)
+    found = {
         "seconds": round(seconds, 4),
         "winner": best,
         "index": [config_text(c) for c in configs].index(best),
-        "timed": sum(1 for t in timings.values() if _first(t) not in (None, float("inf"))),
+        "timed": timed_first,
         "configs": len(configs),
         "host_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "kept": bool(call.check()) if hasattr(call, "check") else None,
+        **({"phases": watch.end()} if phases else {}),
     }
+    return {**found, **settled(tuner, call, begin)} if getattr(tuner, "untried", None) else found
+
+
+SETTLE_SECONDS, EVERY_SECONDS = 60.0, 0.01
+
+
+def settled(tuner: Any, call: Any, begin: float) -> dict[str, Any]:
+    """Call on as a program would, until every config has been tried: how many were ``late``, seconds since the first
+    call began (``all_tried``), what the call took that tried them and what a plain one takes (milliseconds), and the
+    winner after that."""
+    import torch
+
+    from benchmarks.suite.case import config_text
+
+    late, calls = _left(tuner), [0.0]
+    while tuner.untried and time.perf_counter() - begin < SETTLE_SECONDS:
+        time.sleep(EVERY_SECONDS)
+        start = time.perf_counter()
+        tuner[call.grid](*call.arguments)
+        torch.cuda.synchronize()
+        calls.append(time.perf_counter() - start)
+    return {
+        "late": late,
+        "left": _left(tuner),
+        "all_tried": round(time.perf_counter() - begin, 4),
+        "settling_ms": round(1e3 * calls[-1], 2),
+        "plain_ms": round(1e3 * sorted(calls)[len(calls) // 2], 3),
+        "final_winner": config_text(tuner.best_config),
+        "finally_timed": _timed(tuner),
+    }
+
+
+def _left(tuner: Any) -> int:
+    return sum(len(one.configs) for one in tuner.untried.values())
+
+
+def _timed(tuner: Any) -> int:
+    """How many configs have a time."""
+    timings = getattr(tuner, "configs_timings", None) or {}
+    return sum(1 for t in timings.values() if _first(t) not in (None, float("inf")))
 
 
 def _first(timing: Any) -> Any:

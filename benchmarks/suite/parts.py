@@ -42,6 +42,8 @@ def cold(options: argparse.Namespace) -> Iterator[Row]:
     """Cold runs of each, as many as the budget of seconds allows: both tuners or none."""
     end = time.monotonic() + options.seconds
     jobs = in_both(options.kernels) * options.rounds
+    if options.phases:
+        jobs = [{**job, "phases": True} for job in jobs if job["engine"] == "kerntune"]
     step = options.together // 2 * 2 or 2
     for first in range(0, len(jobs), step):
         if time.monotonic() < end:

@@ -34,15 +34,17 @@ def efficiency(times: Mapping[str, Mapping[str, float]], case: str, winner: str 
     return min(known.values()) / known[winner] if winner in known else None
 
 
-def seconds_of(rows: Iterable[Row], case: str, engine: str) -> float | None:
-    """The median of a case's cold runs that went well."""
-    found = sorted(r["seconds"] for r in rows if r["case"] == case and r["engine"] == engine and "error" not in r)
+def seconds_of(rows: Iterable[Row], case: str, engine: str, until: str = "seconds") -> float | None:
+    """The median of a case's cold runs that went well: of their first calls, or ``until`` ``all_tried``."""
+    ran = [r for r in rows if r["case"] == case and r["engine"] == engine and "error" not in r]
+    found = sorted(r.get(until, r["seconds"]) for r in ran)
     return found[len(found) // 2] if found else None
 
 
-def winners_of(rows: Iterable[Row], case: str, engine: str) -> list[str]:
-    """What won a case's runs."""
-    return [r["winner"] for r in rows if r["case"] == case and r["engine"] == engine and "winner" in r]
+def winners_of(rows: Iterable[Row], case: str, engine: str, final: bool = False) -> list[str]:
+    """What won a case's runs: in the first call, or once all configs had been tried."""
+    ran = [r for r in rows if r["case"] == case and r["engine"] == engine and "winner" in r]
+    return [r.get("final_winner", r["winner"]) if final else r["winner"] for r in ran]
 
 
 def cold_rows(result: Row) -> list[dict[str, Any]]:
@@ -56,8 +58,24 @@ def cold_rows(result: Row) -> list[dict[str, Any]]:
             row[f"{engine} winner"] = min((e for e in ranked if e is not None), default=None)
         if row["triton s"] and row["kerntune s"]:
             row["faster"] = row["triton s"] / row["kerntune s"]
-        found.append(row)
+        found.append(row | _late(cold, times, case))
     return found
+
+
+def _late(cold: Sequence[Row], times: Mapping[str, Mapping[str, float]], case: str) -> dict[str, Any]:
+    """What came of the configs that kerntune's first calls did not wait for; nothing if there were none."""
+    late = [r for r in cold if r["case"] == case and r.get("late")]
+    if not late:
+        return {}
+    row: dict[str, Any] = {"late": max(r["late"] for r in late), "never tried": max(r["left"] for r in late)}
+    row["settling ms"] = max(r["settling_ms"] for r in late)
+    row["all tried s"] = seconds_of(cold, case, "kerntune", until="all_tried")
+    triton = seconds_of(cold, case, "triton")
+    if triton:
+        row["faster, all tried"] = triton / row["all tried s"]
+    ranked = [efficiency(times, case, w) for w in winners_of(cold, case, "kerntune", final=True)]
+    row["final winner"] = min((e for e in ranked if e is not None), default=None)
+    return row
 
 
 def stability_rows(result: Row) -> list[dict[str, Any]]:
@@ -118,6 +136,7 @@ def figures(result: Row) -> list[tuple[str, Any, str]]:
     ratios = [r["faster"] for r in cold if "faster" in r]
     if ratios:
         found.append(("cold, geometric mean over the suite", f"{geometric_mean(ratios):.2f}x", ">= 8x"))
+        found += _late_figures([r for r in cold if "faster" in r])
         found += [(f"cold, {r['case']}", f"{r['faster']:.2f}x", ">= 10x") for r in cold if r["configs"] >= 48]
     good = [r["kerntune winner"] for r in cold if r["kerntune winner"] is not None]
     if good:
@@ -126,6 +145,19 @@ def figures(result: Row) -> list[tuple[str, Any, str]]:
     stable = [r for r in stability_rows(result) if r["tuner"] == "kerntune"]
     found += [(f"same winner, {r['case']}", f"{r['as good']} of {r['runs']}", "all") for r in stable]
     return [*found, *_added_figures(result.get("added", ())), *_memory_figures(result), *_proposal_figures(result)]
+
+
+def _late_figures(cold: Sequence[Row]) -> list[tuple[str, Any, str]]:
+    late = [r for r in cold if "late" in r]
+    if not late:
+        return []
+    all_tried = geometric_mean(r.get("faster, all tried", r["faster"]) for r in cold)
+    cost = max(r["settling ms"] for r in late)
+    return [
+        ("cold, until every config was tried", f"{all_tried:.2f}x", ""),
+        ("late configs", f"{sum(r['late'] for r in late)} of {sum(r['configs'] for r in cold)}", ""),
+        ("the call that tries them, longest", f"{cost:.0f} ms", ""),
+    ]
 
 
 def _added_figures(rows: Iterable[Row]) -> list[tuple[str, Any, str]]:

@@ -52,8 +52,9 @@ class Executor(Protocol):
     def spec(self) -> DeviceSpec:
         """What this device is."""
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Held for a whole comparison: one measuring process per device."""
+    def lock(self, patience_s: float = ...) -> AbstractContextManager[None]:
+        """Held for a whole comparison: one measuring process per device. :class:`MeasurementError` if another one
+        doesn't end within ``patience_s`` (default: an hour)."""
 
     def free_bytes(self) -> int:
         """Device memory that could be allocated now."""
@@ -111,8 +112,8 @@ class Executor(Protocol):
     def flush_l2(self) -> None:
         """Enqueue a write that is larger than the L2 cache."""
 
-    def rest(self) -> None:
-        """Idle until clocks and power are as they are before hard work."""
+    def rest(self, seconds: float = 0.5) -> None:
+        """Idle, by default until clocks and power are as they are before hard work."""
 
     def synchronize(self) -> None:
         """Wait for all enqueued work."""

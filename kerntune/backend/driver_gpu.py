@@ -146,11 +146,11 @@ class DriverGpu:
         return value.value
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
         """One measuring process per device, whatever project it works on."""
         path = Path(tempfile.gettempdir()) / f"kerntune-{self.spec.uuid}.lock"
         try:
-            with filelock.FileLock(path, timeout=LOCK_TIMEOUT_S, mode=0o666):
+            with filelock.FileLock(path, timeout=patience_s, mode=0o666):
                 yield
         except filelock.Timeout as exc:
             raise MeasurementError(f"{self.spec.name} is measured on by another process: {exc.lock_file}") from exc
@@ -295,10 +295,10 @@ class DriverGpu:
             self._flush = DriverBuffer(max(FLUSH_FACTOR * self.spec.l2_bytes, 1 << 20))
         self.fill(self._flush, 0)
 
-    def rest(self) -> None:
+    def rest(self, seconds: float = REST_S) -> None:
         """Half a second: power limits that hard work ran into are lifted within that time (seen on an H200)."""
         self.synchronize()
-        time.sleep(REST_S)
+        time.sleep(seconds)
 
     def synchronize(self) -> None:
         """The whole context, torch's streams included."""

@@ -163,7 +163,7 @@ class FakeGpu:
             triton=compat.triton_version(), torch=compat.torch_version(), kerntune=__version__, device=self.spec.name
         )
 
-    def lock(self) -> contextlib.AbstractContextManager[None]:
+    def lock(self, patience_s: float = 0.0) -> contextlib.AbstractContextManager[None]:
         """Nobody else is here."""
         return contextlib.nullcontext()
 
@@ -313,7 +313,7 @@ class FakeGpu:
         """Takes a microsecond that no event pair encloses."""
         self._clock += 1000.0
 
-    def rest(self) -> None:
+    def rest(self, seconds: float = 0.5) -> None:
         """Never tired."""
 
     def synchronize(self) -> None:

@@ -28,11 +28,13 @@ class WinnerKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
 
-class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stored winner: the config, its time in nanoseconds, and the environment it was found in."""
+class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A stored winner: the config, its time in nanoseconds, and the environment it was found in. ``untried`` are the
+    configs that were still being compiled when it was needed."""
 
     schema: str
     key: WinnerKey
     config: Config
     time_ns: float
     environment: Environment
+    untried: tuple[Config, ...] = ()

@@ -36,9 +36,16 @@ class WinnerCache:
             return found
         return shipped.find(key, self.damaged)
 
-    def put(self, key: WinnerKey, config: Config, time_ns: float, environment: Environment) -> None:
+    def put(
+        self,
+        key: WinnerKey,
+        config: Config,
+        time_ns: float,
+        environment: Environment,
+        untried: tuple[Config, ...] = (),
+    ) -> None:
         """Store a winner. :class:`CacheError` if the folder can't be written."""
-        self.add(Winner(SCHEMA, key, config, time_ns, environment))
+        self.add(Winner(SCHEMA, key, config, time_ns, environment, untried))
 
     def add(self, winner: Winner) -> None:
         """Store a winner as it is. :class:`CacheError` if the folder can't be written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -230,11 +230,13 @@ class Capture:
         with self._undoing(site, [site.candidates[index]]):
             return self._probe(site, site.candidates[index], target or self.backend.targets[0])
 
-    def probe_all(self, site: Site) -> dict[int, Probe | Exception]:
-        """:meth:`probe` of each candidate, or why it can't be specialized. What hooks write is undone at the end."""
+    def probe_all(self, site: Site, among: Collection[int] | None = None) -> dict[int, Probe | Exception]:
+        """:meth:`probe` of each candidate (each ``among`` these), or why it can't be specialized. What hooks write is
+        undone at the end."""
         found: dict[int, Probe | Exception] = {}
-        with self._undoing(site, site.candidates):
-            for i, candidate in enumerate(site.candidates):
+        chosen = {i: c for i, c in enumerate(site.candidates) if among is None or i in among}
+        with self._undoing(site, list(chosen.values())):
+            for i, candidate in chosen.items():
                 try:
                     found[i] = self._probe(site, candidate, self.backend.targets[0])
                 except (TrialError, ConfigError) as exc:
@@ -261,6 +263,7 @@ class Capture:
     def add_candidate(site: Site, like: int, config: Config) -> int:
         """One candidate more, which differs from ``like`` in options alone; its index."""
         site.candidates += (replace(site.candidates[like], config=config),)
+        site.added += 1
         if site.originals:
             original = copy.copy(site.originals[like])
             original.num_stages = config.num_stages

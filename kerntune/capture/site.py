@@ -44,6 +44,9 @@ class Site:
 
     chosen: int = 0
 
+    added: int = 0
+    """How many of the candidates, the last ones, aren't in the list that was given."""
+
 
 def site_of_tuner(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], options: Sequence[str]) -> Site:
     """A tuner's call, its candidates after the user's pruning; ``options`` are the compiler's that configs may set.

@@ -52,7 +52,14 @@ class Comparison:
         known = self.baseline.since
         if self.standing.rung != IDENTITY or known is None or known.anchor != work_id(anchor.recording):
             return None
-        evidence = replace(self.evidence, identical=False, replay=known.change, drift=None)
+        evidence = replace(
+            self.evidence,
+            identical=False,
+            replay=known.change,
+            drift=None,
+            baseline_ns=median(anchor.sample.times_ns),
+            effect_floor=floor_of(anchor),
+        )
         found = Comparison(anchor, Standing(REMEMBERED), evidence, policy)
         return found if found.verdict in (Verdict.PASS, Verdict.IMPROVED) else None
 
@@ -73,6 +80,10 @@ class Comparer:
         """Compare with ``baseline``, whose artifacts are among ``stored``; ``sample`` is today's."""
         standing = self._standing(baseline, stored, policy)
         return Comparison(baseline, standing, self._evidence(baseline, sample, standing), policy)
+
+    def shared(self, found: Comparison, anchor: TimeBaseline, sample: Sample, policy: Policy) -> Comparison:
+        """What ``found`` showed serves for an ``anchor`` that did its baseline's work; times and floors are its own."""
+        return Comparison(anchor, found.standing, self._evidence(anchor, sample, found.standing), policy)
 
     def moved(self, baseline: TimeBaseline, sample: Sample) -> bool:
         """Whether the same work took another time than stored: worth a second look before it is called drift."""
@@ -158,8 +169,7 @@ class Comparer:
 
 def comparable(baseline: TimeBaseline, sample: Sample) -> bool:
     """Whether the stored times were taken as today's are."""
-    then, this = baseline.sample.protocol, sample.protocol
-    return (then.timer, then.version) == (this.timer, this.version)
+    return not baseline.sample.protocol.differences(sample.protocol)
 
 
 def floor_of(baseline: TimeBaseline) -> float:

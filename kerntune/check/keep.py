@@ -29,7 +29,6 @@ from kerntune.plan import describe
 from kerntune.recorder import Recorded
 from kerntune.recording import Recording, same_work
 from kerntune.static.launches import LaunchStatic
-from kerntune.stats import median
 from kerntune.worker.pool import Pairs
 
 
@@ -71,7 +70,7 @@ class Keeper:
             return None
         self.progress(f"{self.call.case}: calibrating")
         try:
-            work, seen = self.replayer.work(now, now, {}), () if self.call.scope == "op" else (median(sample.times_ns),)
+            work, seen = self.replayer.work(now, now, {}), () if self.call.scope == "op" else sample.times_ns
             return calibrate(self.pairs, work, seen_ns=seen, throttle=lambda: gpu.environment().throttle)
         except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
             return None

@@ -81,6 +81,9 @@ def reasons_of(
     moved, why = baseline.environment.differences(today), "; ".join(standing.why_not)
     if moved:
         reasons = (*reasons, "environment " + "; ".join(moved))
+    retimed = baseline.sample.protocol.differences(sample.protocol)
+    if retimed:
+        reasons = (*reasons, f"not held against the stored time, which was taken otherwise: {', '.join(retimed)}")
     if scope == "op" and standing.replay is not None:
         reasons = (*reasons, _whole_call(baseline, sample))
     if standing.rung == RECOMPILED:

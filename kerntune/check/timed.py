@@ -34,9 +34,13 @@ from kerntune.stats import modes, outliers
 from kerntune.winners import Winners
 from kerntune.worker.pool import Pairs
 
-SECOND_LOOKS = 3
-"""Rests and further samples before the same work at another speed is called drift: what ran before may have driven the
-device into its power limit, which it leaves within a second or two."""
+RESTS_S = (0.5, 0.5, 0.5)
+"""Rests before further samples for a baseline, while the device holds its clocks back: what ran before may have driven
+it into its power limit, which it leaves within a second or two."""
+
+SHORT_RESTS_S = (0.0, 0.05, 0.15, 0.4, 0.9)
+"""Rests before the same work at another speed than stored is called drift: as long in all, but what lasted for
+milliseconds only (clocks that change, another's work) doesn't cost a rest for power limits."""
 
 
 class TimedCheck:
@@ -66,7 +70,7 @@ class TimedCheck:
         arguments = arguments or inputs_of(self.recorded.recording)
         self.fingerprint = fingerprint_of(arguments)
         replayer = Replayer(backend, pairs, self.loader, self.recorded, call.policy.timer)
-        self.tuning = Tuning(capture, self.recorded, self.loader, winners, call.policy.verify, progress)
+        self.tuning = Tuning(capture, self.recorded, self.loader, winners, call.policy, progress)
         self.comparer = Comparer(self.gpu, call, capture, self.recorded, replayer, next_decision, progress)
         self.keeper = Keeper(backend, pairs, settings, call, self.recorded, arguments, replayer, progress)
 
@@ -87,15 +91,16 @@ class TimedCheck:
 
     def _sample(self, baseline: TimeBaseline | None) -> Sample:
         self.progress(f"{self.call.case}: timing")
+        quick = self._roughly(baseline)
         slot = self._op_slot() if self.call.scope == "op" else self._kernel_slot(self.recorded.recording)
         if self.tuning.trials:
             self.gpu.rest()
-        quick = self._roughly(baseline)
         sample = take_sample(slot, quick)
-        for _ in range(SECOND_LOOKS):
-            if self._limited() if baseline is None else self.comparer.moved(baseline, sample):
-                self.gpu.rest()
-                sample = take_sample(slot, quick)
+        for seconds in SHORT_RESTS_S if quick else RESTS_S:
+            if not (self._limited() if baseline is None else self.comparer.moved(baseline, sample)):
+                break
+            self.gpu.rest(seconds)
+            sample = take_sample(slot, quick)
         return sample
 
     def _roughly(self, baseline: TimeBaseline | None) -> bool:
@@ -150,7 +155,7 @@ class TimedCheck:
         if anchor is None or self.anchor is None:
             return None
         if found is not None and same_work(anchor.recording, found.baseline.recording):
-            return replace(found, baseline=anchor, policy=policy)
+            return self.comparer.shared(found, anchor, sample, policy)
         if found is not None and (known := found.remembered(anchor, policy)) is not None:
             return known
         since = self.comparer.against(anchor, self.anchor.readable(self.gpu.spec.target), sample, policy)
@@ -198,6 +203,7 @@ class TimedCheck:
             findings=judgement.grown,
             trials=tuple(self.tuning.trials),
             failed_trials=tuple(self.tuning.failures),
+            left_out=tuple(self.tuning.left_out),
             times_ns=sample.times_ns,
             outliers=outliers(sample.times_ns),
             modes=modes(sample.times_ns),

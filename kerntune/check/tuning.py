@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from kerntune.baseline import TimeBaseline
 from kerntune.capture import Capture, Site
 from kerntune.launch import Loader
+from kerntune.policy import Policy
 from kerntune.recorder import Recorded
-from kerntune.result import FailedTrial, TrialReport
+from kerntune.result import FailedTrial, LeftOut, TrialReport
 from kerntune.trials import Trials
 from kerntune.tuner import tune
 from kerntune.winners import Winners
@@ -20,17 +21,19 @@ from kerntune.winners import Winners
 class Tuning:
     """The tuning of one call: changes ``recorded`` to what the winners launch, and keeps what was tried.
 
-    ``verify`` says which candidates are checked (:attr:`kerntune.policy.Policy.verify`).
+    ``policy`` says which candidates are checked (:attr:`kerntune.policy.Policy.verify`) and which left out unrun
+    (:attr:`~kerntune.policy.Policy.static_prune`).
     """
 
     capture: Capture
     recorded: Recorded
     loader: Loader
     winners: Winners
-    verify: str
+    policy: Policy
     progress: Callable[[str], None]
     trials: list[TrialReport] = field(default_factory=list)
     failures: list[FailedTrial] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
     seconds: float = 0.0
 
     def run(self, baseline: TimeBaseline | None) -> None:
@@ -54,11 +57,13 @@ class Tuning:
                 self.loader,
                 incumbent=self._incumbent(index, site, baseline) if stored is None else stored,
                 trials=Trials(self.winners),
-                verify=self.verify or None,
+                verify=self.policy.verify or None,
+                static_prune=self.policy.static_prune,
                 progress=self.progress,
             )
         self.recorded.recording = tuned.recording
         self.failures += tuned.failures
+        self.left_out += [LeftOut(site.kernel, site.candidates[i].config, why) for i, why in tuned.left_out.items()]
         self.trials += [
             TrialReport(site.kernel, site.candidates[i].config, round(ns, 1)) for i, ns in tuned.times_ns.items()
         ]

@@ -18,7 +18,6 @@ from kerntune.commands.stored import Pattern
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.policy import DEFAULT_TOLERANCE, TIMERS
 from kerntune.processes import Work
-from kerntune.stats import median
 from kerntune.worker.pool import Pairs
 
 HIDDEN = "its memory holds addresses, so it can't be run outside its test"
@@ -57,7 +56,7 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
         return f"{baseline.case}: {HIDDEN}"
     work = Work(recording, recording, recording.storages, store.artifacts(backend.spec.target))
     gpu, timer = backend.gpu, baseline.sample.protocol.timer
-    seen_ns = [median(baseline.sample.times_ns)] if timer in TIMERS else []  # a whole call's time is not its kernels'
+    seen_ns = baseline.sample.times_ns if timer in TIMERS else ()  # a whole call's time is not its kernels'
     assert gpu is not None
     try:
         found = calibrate(pairs, work, processes, seen_ns, throttle=lambda: gpu.environment().throttle)

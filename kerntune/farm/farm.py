@@ -145,6 +145,11 @@ class Farm:
         self._end_nursery()
 
     @property
+    def queued(self) -> int:
+        """How many jobs wait for a process."""
+        return self._orders.qsize()
+
+    @property
     def pids(self) -> list[int]:
         """Process ids of the workers that run."""
         with self._lock:

@@ -34,10 +34,6 @@ from kerntune.kernels.specialize import Specialized
 FEW = 2
 """So few launches wait until Triton's cache can be asked: a front end and a process for nothing cost more."""
 
-LATE, QUIET_SECONDS = 4, 0.1
-"""With so few launches left, a pause this long means stragglers: one of 30 configs takes a third of all compile time
-where a thread holds 256 elements. Whoever waits for them may as well do something else."""
-
 _IN_PROCESS = threading.Lock()
 """One compilation at a time in this process: Triton 3.6 makes wrong code when threads compile for several targets."""
 
@@ -49,6 +45,7 @@ Result = tuple[Specialized, Union[Any, CompileError]]
 class _Run:
     """One stream under way: what is done, what the farm has, and the jobs by their identity."""
 
+    stopped: Future[None]
     finished: list[Result] = field(default_factory=list)
     futures: dict[Future[Outcome], list[Lowered]] = field(default_factory=dict)
     equals: dict[str, list[Lowered]] = field(default_factory=dict)
@@ -80,23 +77,25 @@ class Compilations:
         self,
         launches: Sequence[Specialized],
         made_before: Collection[int] = (),
-        idle: Callable[[], None] = lambda: None,
+        stopped: Future[None] | None = None,
     ) -> Iterator[Result]:
-        """Each launch's result as it comes, cached ones first. The front end runs here, before the first result.
+        """Each launch's result as it comes, cached ones first. The front end runs here, between the first results.
 
         What came of it is in Triton's cache after :meth:`flush`. Launches whose ``id`` is in ``made_before`` are
-        probably there already: they wait until it can be asked. ``idle`` is called where only stragglers are left to
-        wait for.
+        probably there already: they wait until it can be asked. Once ``stopped`` is done, from whatever thread, no
+        more results come, and what has not begun is cancelled.
         """
-        run = _Run()
+        run = _Run(stopped or Future())
         try:
             requests = self._requests(launches, run)
             new = [r for r in requests if id(r.launch) not in made_before]
-            self._submit(new, run, patient=not made_before and len(new) <= FEW)
-            self._submit([r for r in requests if id(r.launch) in made_before], run, patient=True)
-            yield from run.finished
-            for future in _as_done(run.futures, idle):
-                yield from self._finish(future.result(), run.futures.pop(future))
+            for _ in self._submit(new, run, patient=not made_before and len(new) <= FEW):
+                yield from self._done_so_far(run)
+            for _ in self._submit([r for r in requests if id(r.launch) in made_before], run, patient=True):
+                yield from self._done_so_far(run)
+            yield from self._done_so_far(run)
+            for future in _as_done(run.futures, run.stopped):
+                yield from self._finish(future, run)
         finally:
             for future in run.futures:
                 future.cancel()
@@ -115,8 +114,14 @@ class Compilations:
                 run.finished.append((launch, refusal(launch, exc)))
         return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
 
-    def _submit(self, requests: Sequence[Request], run: _Run, patient: bool = False) -> None:
-        """Run the front end and hand each distinct job to the farm as it is made.
+    def _done_so_far(self, run: _Run) -> Iterator[Result]:
+        finished, run.finished = run.finished, []
+        yield from finished
+        for future in [f for f in run.futures if f.done()]:
+            yield from self._finish(future, run)
+
+    def _submit(self, requests: Sequence[Request], run: _Run, patient: bool = False) -> Iterator[None]:
+        """Run the front end and hand each distinct job to the farm as it is made; a pause after each.
 
         While Triton's cache can't be asked yet (:func:`prepare_hashes`), jobs go to the farm unasked; those that it
         turns out to hold are taken back. ``patient`` ones wait.
@@ -127,12 +132,15 @@ class Compilations:
             requests = [r for r in requests if not self._is_known(r, run)]
         unasked: list[tuple[Request, Future[Outcome] | None]] = []
         for request, fronted in self._fronted(requests):
+            if run.stopped.done():
+                return
             if not asked and fronted is None and hashes_are_ready():
                 self._take_back(unasked, run)
                 if self._is_known(request, run):
                     continue
             future = self._guarded(partial(self._lower, fronted=fronted), request, run)
             unasked += [] if asked else [(request, future)]
+            yield
         self._take_back(unasked, run)
 
     @staticmethod
@@ -213,7 +221,9 @@ class Compilations:
         done = done_again(made.result(), lowered) if made else None
         return None if done is None else self._keep(lowered, done, identity)
 
-    def _finish(self, outcome: Outcome, equal: list[Lowered]) -> Iterator[Result]:
+    def _finish(self, future: Future[Outcome], run: _Run) -> Iterator[Result]:
+        outcome, equal = future.result(), run.futures.pop(future)
+        run.equals.pop(equal[0].identity())
         if isinstance(outcome, NotStarted):
             yield from self._instead(outcome.reason, equal)
         elif isinstance(outcome.answer, Failed) and outcome.answer.refused:
@@ -263,17 +273,13 @@ class Compilations:
         return request.launch, kernel
 
 
-def _as_done(futures: Collection[Future[Outcome]], idle: Callable[[], None]) -> Iterator[Future[Outcome]]:
-    """Futures as they are done; ``idle`` has a turn in each pause before one of the last."""
-    waiting = set(futures)
-    told = False
-    while waiting:
-        patience = QUIET_SECONDS if len(waiting) <= LATE and not told else None
-        done, waiting = wait(waiting, patience, FIRST_COMPLETED)
-        told = not done
-        if told:
-            idle()
-        yield from done
+def _as_done(futures: Collection[Future[Outcome]], stopped: Future[None]) -> Iterator[Future[Outcome]]:
+    """Futures as they are done, until ``stopped`` is."""
+    waiting: set[Future[Any]] = set(futures)
+    while waiting and not stopped.done():
+        done, waiting = wait({*waiting, stopped}, return_when=FIRST_COMPLETED)
+        waiting.discard(stopped)
+        yield from done - {stopped}
 
 
 def refusal(launch: Specialized, why: Exception | str) -> CompileError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kerntune import compat
@@ -48,6 +48,10 @@ class Specialized:
             )
         )
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def without_arguments(self) -> Specialized:
+        """The same for a compiler, which needs no tensors: for whoever may outlive the call."""
+        return replace(self, bound={})
 
     def constexpr_texts(self) -> dict[str, str]:
         """Constants by parameter name, for people; those that specialization made of arguments included."""

@@ -22,6 +22,11 @@ class TimingProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replicas: int
     version: int = PROTOCOL_VERSION
 
+    def differences(self, today: TimingProtocol) -> list[str]:
+        """Why times taken by this can't be held against today's; empty if they can."""
+        pairs = (("timer", self.timer, today.timer), ("timing protocol", self.version, today.version))
+        return [f"{what} {then} -> {now}" for what, then, now in pairs if then != now]
+
 
 class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Raw times of one recording, a slot each, in nanoseconds per execution, in the order they were taken."""

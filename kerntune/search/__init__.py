@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerntune.search.budgeted import Budget, BudgetedSearch
+from kerntune.search.budgeted import Budget, BudgetedSearch, Predicted
 from kerntune.search.combos import combo_search
 from kerntune.search.descent import coordinate_descent
 from kerntune.search.exhaustive import exhaustive
@@ -16,6 +16,7 @@ __all__ = [
     "Found",
     "Measure",
     "Measured",
+    "Predicted",
     "Range",
     "Space",
     "Tried",

@@ -3,10 +3,14 @@
 What is tried next is a pure function of the seed and of what was tried: so a search resumes exactly, and equal seeds
 try equal configs. First the starting points, then a spread of random ones, then steps from the best few, with a random
 one now and then against local optima. A space that is smaller than its budget is tried completely.
+
+Where costs can be predicted without a measurement, each trial is the most promising of a batch of what could be tried
+next. A search knows nothing of where they come from (compiled code and :mod:`kerntune.static.model`, for example).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
@@ -31,12 +35,23 @@ ELITE = 3
 RANDOM_EVERY = 5
 """After the spread every fifth trial is random: what steps can't reach is still found, at a fifth of the cost."""
 
+BATCH = 4
+"""Of so many possible next trials the cheapest by prediction is taken. On recorded sweeps (``search`` in
+``benchmarks/results/resource_model.json``) that halves the trials; of twice as many it saves little more, and each has
+to be compiled."""
+
 ATTEMPTS = 200
 """Draws for a random legal new point before all points are gone through in order; for spaces with few legal points."""
 
 
+Predicted = Callable[[Sequence[Config]], Sequence[float]]
+"""A cost for each config, by which only their order is judged; infinite for what can't run or isn't known. Equal calls
+must give equal costs. Called with up to :data:`BATCH` configs, each once in a search's life."""
+
+
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long to search: trials, seconds of the measure's time, or whichever ends first. Over all resumptions."""
+    """How long to search: trials, seconds that measuring and predicting take, or whichever ends first. Over all
+    resumptions."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -61,9 +76,9 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BudgetedSearch:
     """A search over a space. :meth:`run` as often as wanted, :meth:`state` at any time, also after an exception.
 
-    ``starts`` are tried first (illegal ones are left out). ``state`` is what :meth:`state` gave, as it came out of a
-    JSON file; then ``seed`` is the state's. :class:`StoreError` for a state that isn't one, :class:`ConfigError` for
-    one of another space.
+    ``starts`` are tried first (illegal ones are left out). ``predicted`` says who of a batch is tried first. ``state``
+    is what :meth:`state` gave, as it came out of a JSON file; then ``seed`` is the state's. :class:`StoreError` for a
+    state that isn't one, :class:`ConfigError` for one of another space.
     """
 
     def __init__(
@@ -73,9 +88,11 @@ class BudgetedSearch:
         seed: int = 0,
         starts: Sequence[Config] = (),
         state: Any = None,
+        predicted: Predicted | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.space, self._starts, self._clock = space, tuple(starts), clock
+        self.space, self._starts, self._predicted, self._clock = space, tuple(starts), predicted, clock
+        self._costs: dict[str, float] = {}
         before = State(SCHEMA, space.fingerprint(), seed, 0.0, ()) if state is None else _decode(state, space)
         self._seed, self._seconds = before.seed, before.seconds
         self._trials = list(before.trials)
@@ -115,16 +132,30 @@ class BudgetedSearch:
         self._seen.add(config.key())
 
     def _next(self) -> Config | None:
-        number = len(self._trials)
-        draw = random.Random(f"{self._seed} {number}")
         for start in self._starts:
             if self._new(start):
                 return start
+        number = len(self._trials)
+        draw = random.Random(f"{self._seed} {number}")
         if number >= SPREAD and number % RANDOM_EVERY:
-            step = next(self._steps(draw), None)
-            if step is not None:
-                return step
-        return self._anywhere(draw)
+            choices: Iterator[Config] = itertools.chain(self._steps(draw), self._anywhere(draw))
+        else:
+            choices = self._anywhere(draw)
+        return next(choices, None) if self._predicted is None else self._most_promising(self._predicted, choices)
+
+    def _most_promising(self, predicted: Predicted, choices: Iterator[Config]) -> Config | None:
+        """The cheapest of the first :data:`BATCH`, the first of equals."""
+        batch: dict[str, Config] = {}
+        for config in choices:
+            batch[config.key()] = config
+            if len(batch) == BATCH:
+                break
+        unknown = [config for key, config in batch.items() if key not in self._costs]
+        if unknown:
+            begin = self._clock()
+            self._costs.update((c.key(), cost) for c, cost in zip(unknown, predicted(unknown), strict=True))
+            self._seconds += self._clock() - begin
+        return min(batch.values(), key=lambda config: self._costs[config.key()], default=None)
 
     def _steps(self, draw: random.Random) -> Iterator[Config]:
         """New legal configs one axis step from the best few, then two axes from the best."""
@@ -148,12 +179,16 @@ class BudgetedSearch:
         draw.shuffle(points)
         return (c for p in points if self._new(c := self.space.at(p)))
 
-    def _anywhere(self, draw: random.Random) -> Config | None:
+    def _anywhere(self, draw: random.Random) -> Iterator[Config]:
+        """New legal configs by chance; if there is none, all that are left in order."""
+        found = False
         for _ in range(ATTEMPTS):
             config = self.space.at([draw.randrange(len(values)) for values in self.space.values])
             if self._new(config):
-                return config
-        return next((c for c in self.space.configs() if c.key() not in self._seen), None)
+                found = True
+                yield config
+        if not found:
+            yield from (c for c in self.space.configs() if c.key() not in self._seen)
 
     def _new(self, config: Config) -> bool:
         return config.key() not in self._seen and self.space.legal(config)

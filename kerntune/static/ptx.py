@@ -1,7 +1,7 @@
 """Instructions counted in PTX text: what the resource model needs, for candidates that nobody wants to disassemble.
 
-A millisecond a kernel, where a disassembler takes tens. ptxas still removes, fuses and splits, so totals differ from
-the machine code's; widths of memory accesses, matrix instructions, atomics and barriers are written out in PTX.
+Under a millisecond a kernel, where a disassembler takes tens. ptxas still removes, fuses and splits, so totals differ
+from the machine code's; widths of memory accesses, matrix instructions, atomics and barriers are written out in PTX.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _INSTRUCTION = re.compile(r"^\s*(?:@!?%\w+\s+)?([a-z][\w.:]*)[^;]*;", re.MULTILI
 """An opcode with its modifiers, its predicate left out; directives begin with a dot, labels end without a semicolon."""
 
 _WIDTH = re.compile(r"(?:\.v(\d))?\.[busf](\d+)$")
-_COPY = re.compile(r"^\s*(?:@!?%\w+\s+)?cp\.async\.c[ag][^;]*?,\s*(0x[0-9a-fA-F]+|\d+)", re.MULTILINE)
+_COPY = re.compile(r"cp\.async\.c[ag][^;]*?,\s*(0x[0-9a-fA-F]+|\d+)")
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 _CLASSES = (
@@ -35,15 +35,15 @@ _CLASSES = (
 def ptx_classes(text: str) -> dict[str, int]:
     """Counts by class from a kernel's PTX, loops once: keys as of :func:`nvidia_classes`, those that PTX shows."""
     found: Counter[str] = Counter()
-    for opcode in _INSTRUCTION.findall(text):
-        found["total"] += 1
+    for opcode, times in Counter(_INSTRUCTION.findall(text)).items():
+        found["total"] += times
         kind = next((name for name, start in _CLASSES if opcode.startswith(start)), "")
         if kind:
-            found[kind] += 1
+            found[kind] += times
         if kind in ("global_load", "global_store"):
-            found[f"{kind}_{_bits(opcode)}"] += 1
+            found[f"{kind}_{_bits(opcode)}"] += times
         elif kind == "tensor_core":
-            found["tensor_core_macs"] += _macs(opcode)
+            found["tensor_core_macs"] += times * _macs(opcode)
     for size in _COPY.findall(text):
         found["async_copy"] += 1
         found[f"async_copy_{int(size, 0) * 8}"] += 1

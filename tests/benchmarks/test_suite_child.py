@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ from benchmarks.suite.case import Call, config_text
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.child import decorator, extra_configs, timed
 from benchmarks.suite.memory_case import memory_call, memory_case
+from benchmarks.suite.phases import STEPS
 
 CONFIGS = [triton.Config({"BLOCK": b}) for b in (64, 128, 256)]
 
@@ -80,3 +83,50 @@ def test_the_added_config_is_new() -> None:
     listed = [config_text(c) for c in case.configs(case.shapes[0])]
     assert len(listed) == 48
     assert [config_text(c) in listed for c in extra_configs()] == [False]
+
+
+class Patient(Tuner):
+    """Has two late configs, which its third call tries; the first of all is the best."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        late = type("Late", (), {"configs": CONFIGS[:2]})()
+        self.untried, self.calls = {"key": late}, 0
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        def launch(*args: Any) -> None:
+            self.calls += 1
+            if self.calls == 3:
+                self.untried.clear()
+                self.best_config = CONFIGS[0]
+
+        return launch
+
+
+def test_what_became_of_late_configs_is_told() -> None:
+    found = timed(Patient(), Call(lambda meta: (1,), (), dict), CONFIGS)
+    assert (found["winner"], found["final_winner"]) == (config_text(CONFIGS[1]), config_text(CONFIGS[0]))
+    assert (found["late"], found["left"]) == (2, 0)
+    assert found["all_tried"] > found["seconds"]
+    assert found["settling_ms"] >= 0
+
+
+def test_where_the_time_went_is_told_and_nothing_stays_watched() -> None:
+    from kerntune.winners import Winners
+
+    plain = Winners.find
+
+    def work() -> None:
+        with pytest.raises(AttributeError):
+            Winners.find(None, None)  # type: ignore[arg-type]
+
+    found = timed(Tuner(work), Call(lambda meta: (1,), (), dict), CONFIGS, phases=True)
+    first, last, spent, times = found["phases"]["steps"]["find"]
+    assert first <= last
+    assert (spent >= 0, times) == (True, 1)
+    assert Winners.find is plain
+
+
+def test_every_step_that_is_watched_exists() -> None:
+    for _, module, path in STEPS:
+        assert operator.attrgetter(path)(importlib.import_module(module))

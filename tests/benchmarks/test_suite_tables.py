@@ -59,6 +59,21 @@ def test_cold_rows_compare_seconds_and_winners() -> None:
     assert row["triton winner"] == pytest.approx(1 / 1.1)
 
 
+LATE = {"late": 2, "left": 0, "all_tried": 5.0, "settling_ms": 12.0, "final_winner": "a"}
+
+
+def test_both_are_told_the_first_call_and_until_all_were_tried() -> None:
+    cold = [ran("triton", 20.0, "c"), {**ran("kerntune", 2.0, "c"), **LATE}]
+    (row,) = cold_rows({"cold": cold, "quality": quality()})
+    assert (row["faster"], row["faster, all tried"]) == (10.0, 4.0)
+    assert row["kerntune winner"] == pytest.approx(1 / 1.1)
+    assert (row["final winner"], row["late"], row["never tried"], row["settling ms"]) == (1.0, 2, 0, 12.0)
+    cold += [ran("triton", 9.0, case="add"), ran("kerntune", 1.0, case="add")]
+    found = {what: measured for what, measured, _ in figures({"cold": cold})}
+    assert found["cold, until every config was tried"] == "6.00x"
+    assert found["the call that tries them, longest"] == "12 ms"
+
+
 def test_the_worst_of_several_winners_counts() -> None:
     rows = [ran("kerntune", 2.0, "a"), ran("kerntune", 3.0, "c"), ran("kerntune", 4.0, "b")]
     (row,) = cold_rows({"cold": rows, "quality": quality()})

@@ -171,6 +171,15 @@ def test_it_is_compared_again_where_anything_is_new(
     assert (asked > 0, result.since and result.since.rung) == (True, "paired replay"), "another anchor"
 
 
+def test_what_is_allowed_in_nanoseconds_is_of_the_anchors_time(project: Project, anchor: Path) -> None:
+    """1,100 ns are 11 % of the anchor's 10 us, more than was seen then, but only 10 % of the baseline's 11."""
+    judged(project, 10, anchor=anchor, update=Update.ALL, policy=Policy(anchor_tolerance=0.2))
+    policy = Policy(floor_ns=1_100.0)
+    known = judged(project, 10, anchor=anchor, policy=policy)
+    assert known.since is not None
+    assert (known.since.verdict, known.since.rung) == (Verdict.PASS, "compared when recorded")
+
+
 def test_a_slowdown_that_the_baseline_shows_needs_no_anchor(project: Project, anchor: Path) -> None:
     result = judged(project, 3, anchor=anchor)
     assert result.verdict is Verdict.REGRESSED

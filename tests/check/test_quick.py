@@ -10,9 +10,11 @@ from fake_runs import N, block, by_block, increment_kernel, scale_kernel
 
 from check.project import Project
 from kerntune.backend.fake import FakeGpu
+from kerntune.check.timed import SHORT_RESTS_S
 from kerntune.measure.base import PROTOCOL_VERSION
 from kerntune.measure.stopping import MIN_SLOTS, QUICK_SLOTS
 from kerntune.policy import Policy, Update, Verdict
+from kerntune.result import CaseResult
 from kerntune.static import launches
 from kerntune.worker.messages import PairReply, PairRequest
 
@@ -47,19 +49,23 @@ def test_times_of_another_protocol_are_no_reason_for_second_looks(
 ) -> None:
     slots(project)
     (path,) = project.files()
-    rested: list[int] = []
-    monkeypatch.setattr(FakeGpu, "rest", lambda gpu: rested.append(1))
+    rested: list[float] = []
+    monkeypatch.setattr(FakeGpu, "rest", lambda gpu, seconds=0.5: rested.append(seconds))
 
-    def twice_as_slow() -> Verdict:
+    def twice_as_slow() -> CaseResult:
         rested.clear()
         with project.run(block(64, 20_000.0)) as run:
-            return run.judge(scaled, torch.randn(N, device="cuda")).verdict
+            return run.judge(scaled, torch.randn(N, device="cuda"))
 
-    assert twice_as_slow() is Verdict.DRIFTED
-    assert rested
+    drifted = twice_as_slow()
+    assert drifted.verdict is Verdict.DRIFTED
+    assert rested == list(SHORT_RESTS_S)
+    assert "not held against" not in drifted.message
     path.write_text(path.read_text().replace(f'"version": {PROTOCOL_VERSION}', '"version": 1'))
-    assert twice_as_slow() is Verdict.PASS
+    passed = twice_as_slow()
+    assert passed.verdict is Verdict.PASS
     assert not rested
+    assert f"stored time, which was taken otherwise: timing protocol 1 -> {PROTOCOL_VERSION}" in passed.message
 
 
 def test_known_code_is_not_disassembled_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from kerntune.check.results import should_write
 from kerntune.codec import to_json
 from kerntune.config import Config
 from kerntune.measure.calls import EVENTS, GRAPH
-from kerntune.policy import Missing, Outcome, Policy, TuneMode, Update, Verdict
+from kerntune.policy import Missing, Outcome, Policy, StaticPrune, TuneMode, Update, Verdict
 from kerntune.recording import Normal
 from kerntune.static.launches import LaunchStatic
 
@@ -254,6 +254,19 @@ def test_trials_and_failures_are_reported(project: Project) -> None:
     assert result.tuning_seconds > 0
 
 
+def test_who_is_left_out_unrun_is_the_policys_and_is_named(project: Project) -> None:
+    """Blocks of more than 4096 elements leave most multiprocessors idle here."""
+    policy = Policy(static_prune=StaticPrune(share=0.5))
+    with project.run(FAST, block(4096, 1.0)) as run:
+        result = run.judge(tuned_call(64, 4096), x_of(), policy=policy)
+    ((kernel, config, reason),) = (msgspec.structs.astuple(x) for x in result.left_out)
+    assert (kernel, config) == (result.launches[0].kernel, Config({"BLOCK": 4096}))
+    assert reason == "predicted to be number 2 of 2, the first 1 are tried"
+    assert [t.config for t in result.trials] == [Config({"BLOCK": 64})]
+    assert result.failed_trials == ()
+    assert result.launches[0].config == Config({"BLOCK": 64})
+
+
 @pytest.mark.parametrize(("verify", "failed"), [("", set()), ("all", {128}), ("winner", set())])
 def test_who_is_verified_is_the_policys(project: Project, verify: str, failed: set[int]) -> None:
     """A wrong candidate that is too slow to win is found only if all are looked at."""
@@ -331,7 +344,7 @@ def test_a_passing_look_is_taken_twice_before_it_is_drift(project: Project) -> N
     """A busy moment isn't drift: the second sample decides."""
     record(project)
     with project.run(FAST, shift=1.2) as run:
-        run.gpu.rest = lambda: setattr(run.gpu.script, "shift", 1.0)  # type: ignore[method-assign]
+        run.gpu.rest = lambda seconds: setattr(run.gpu.script, "shift", 1.0)  # type: ignore[method-assign]
         assert run.judge(before, x_of()).verdict is Verdict.PASS
 
 

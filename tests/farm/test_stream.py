@@ -149,27 +149,64 @@ def test_a_closed_compiler_starts_processes_again(farm):
     assert compiler._compilations.farm.pids == []
 
 
-def test_who_waits_for_stragglers_only_is_given_a_turn(monkeypatch):
-    first, second, third = (Future() for _ in range(3))
-    futures, turns = [first, second, third], []
-
-    def idle():
-        turns.append(sum(f.done() for f in futures))
-        (second if len(turns) == 1 else third).set_result(None)
-
-    monkeypatch.setattr(stream, "QUIET_SECONDS", 0.001)
+def test_a_stopped_stream_ends_without_what_is_not_done():
+    first, second, stopped = (Future() for _ in range(3))
+    results = stream._as_done([first, second], stopped)
     first.set_result(None)
-    assert list(stream._as_done(futures, idle)) == futures
-    assert turns == [1, 2]
+    assert next(results) is first
+    threading.Timer(0.01, stopped.set_result, [None]).start()
+    assert list(results) == []
 
 
-def test_no_turn_while_many_are_waited_for(monkeypatch):
-    monkeypatch.setattr(stream, "QUIET_SECONDS", 0.0)
-    futures = [Future() for _ in range(stream.LATE + 1)]
-    turns = []
-    results = stream._as_done(futures, lambda: turns.append(1) or [f.set_result(None) for f in futures if not f.done()])
-    timer = threading.Timer(0.05, futures[0].set_result, [None])
-    timer.start()
-    assert next(results) is futures[0]
-    assert turns == []
-    assert set(results) == set(futures[1:])
+def test_results_come_while_the_front_end_still_runs(farm, monkeypatch):
+    one, lowered, seen = farm(), [], []
+    lower, submit = stream.lower, one.submit
+    monkeypatch.setattr(stream, "fork_count", lambda requests: 0)
+    monkeypatch.setattr(stream, "lower", lambda request: lowered.append(request) or lower(request))
+
+    def done_at_once(job, shape):
+        future = submit(job, shape)
+        future.result()
+        return future
+
+    monkeypatch.setattr(one, "submit", done_at_once)
+    for _ in Compiler(one).compile_stream([kernels.add_launch(block=64 << i) for i in range(3)]):
+        seen.append(len(lowered))
+    assert seen == [1, 2, 3]
+
+
+def test_an_equal_job_that_comes_after_the_first_is_done_is_not_lost(farm, monkeypatch):
+    one = farm()
+    submit = one.submit
+    monkeypatch.setattr(stream, "fork_count", lambda requests: 0)
+    monkeypatch.setattr(one, "submit", lambda job, shape: _waited_for(submit(job, shape)))
+    good = [kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (11, 12)]
+    bad = [kernels.launch(twice_bad, FLOATS, CUDA90, B=128, UNUSED=i) for i in (11, 12)]
+    results = {id(launch): found for launch, found in Compiler(one).compile_stream([*good, *bad])}
+    assert [type(results[id(launch)]) for launch in (*good, *bad)] == [Compiled, Compiled, CompileError, CompileError]
+
+
+def _waited_for(future):
+    future.result()
+    return future
+
+
+def test_what_is_compiled_aside_goes_on_without_a_taker(farm):
+    compiler, launches = Compiler(farm()), [kernels.add_launch(block=64 << i) for i in range(3)]
+    aside = compiler.compile_aside(launches)
+    first = next(aside)
+    aside.done.result(60)
+    assert compiler.missing(launches) == 0
+    assert sorted(id(launch) for launch, _ in (first, *aside)) == sorted(map(id, launches))
+
+
+def test_what_is_compiled_aside_can_be_stopped(farm):
+    one = farm(workers=1)
+    aside = Compiler(one).compile_aside([kernels.add_launch(block=64 << i) for i in range(8)])
+    next(aside)
+    aside.stop()
+    aside.stop()
+    aside.done.result(60)
+    assert len(list(aside)) < 7
+    one.close()
+    assert one._open == 0

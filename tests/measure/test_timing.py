@@ -63,7 +63,7 @@ def test_short_recordings_become_graphs(backend: FakeBackend) -> None:
     assert slot.protocol == TimingProtocol("graph", 256, 256, PROTOCOL_VERSION)
 
 
-@pytest.mark.parametrize(("estimate", "runs"), [(GRAPH_BELOW_NS, 20), (1e6, 5), (1e9, 3)])
+@pytest.mark.parametrize(("estimate", "runs"), [(GRAPH_BELOW_NS, 8), (4.5e5, 6), (1.7e6, 3), (1e9, 1)])
 def test_long_recordings_are_timed_by_events(backend: FakeBackend, estimate: float, runs: int) -> None:
     slot = slot_for(program(backend), estimate)
     assert isinstance(slot, EventSlot)

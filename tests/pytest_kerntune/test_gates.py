@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kerntune.errors import UsageError
-from kerntune.policy import METRIC_TOLERANCES, Metrics, Outcome, Verdict
+from kerntune.policy import METRIC_TOLERANCES, Metrics, Outcome, StaticPrune, Verdict
 from kerntune.verify import Verify
 from pytest_kerntune.gates import parse_metrics, parse_outcomes
 from pytest_kerntune.values import VERIFY
@@ -135,6 +135,30 @@ def test_who_is_verified_comes_from_the_marker_or_the_ini_file(project, one_test
     project.pytester.makeini("[pytest]\nkerntune_verify = finalists\n")
     project.run().assert_outcomes(passed=1)
     assert f"verify='{verify}'" in next(line for line in project.log.splitlines() if line.startswith("judged "))
+
+
+@pytest.mark.parametrize(
+    ("ini", "marker", "prune"),
+    [
+        ("", "", None),
+        ("spills 50%", "", StaticPrune(spills=True, share=0.5)),
+        ("spills", "static_prune=['model', 0.25]", StaticPrune(model=True, share=0.25)),
+        ("spills", "static_prune='off'", StaticPrune()),
+    ],
+)
+def test_who_is_left_out_unrun_comes_from_the_marker_or_the_ini_file(project, one_test, ini, marker, prune):
+    project.file(one_test(marker=marker))
+    project.pytester.makeini(f"[pytest]\nkerntune_static_prune = {ini}\n")
+    project.run().assert_outcomes(passed=1)
+    assert f"static_prune={prune}" in next(line for line in project.log.splitlines() if line.startswith("judged "))
+
+
+def test_a_wrong_word_in_the_ini_file_is_a_usage_error(project, one_test):
+    project.file(one_test())
+    project.pytester.makeini("[pytest]\nkerntune_static_prune = spils\n")
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*ini key kerntune_static_prune: 'spils' is none of spills, occupancy, model, *"])
 
 
 def test_the_words_of_verify_are_the_engines():

@@ -17,6 +17,7 @@ pytest_plugins = ["pytester"]
         ("strict=1", "marker autotune, strict: 1 is neither True nor False"),
         ("missing='skip'", "marker autotune, missing: 'skip' is none of record, warn, fail"),
         ("verify='none'", "marker autotune, verify: 'none' is none of winner, finalists, all"),
+        ("static_prune=2", "marker autotune, static_prune: 2 is none of spills, occupancy, model, a share above 0 *"),
         ("timer='sundial'", "marker autotune, timer: 'sundial' is none of auto, graph, events, profiler"),
         ("scope='all'", "marker autotune, scope: 'all' is none of kernels, op"),
         ("name=''", "marker autotune, name: '' is no name; *"),

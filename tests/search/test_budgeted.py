@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import random
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from kerntune.config import Config
 from kerntune.errors import ConfigError, StoreError, TuningError
 from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Range, Space
+from kerntune.search.budgeted import BATCH
 from search.tables import MATMUL, Counted, best_of, matmul_ns
 
 TINY = Space((Range("A", 1, 8), Choice("num_warps", (1, 2, 4))), (lambda c: c.kwargs["A"] != 4,))
@@ -93,6 +96,95 @@ def test_seconds_end_it_and_count_over_resumptions() -> None:
     assert len(resumed.run(slow, Budget(seconds=2.0)).trials) == 4, "nothing is left"
     assert len(resumed.run(slow, Budget(seconds=3.0, trials=100)).trials) == 6
     assert len(resumed.run(slow, Budget(seconds=30.0, trials=7)).trials) == 7
+
+
+# predictions
+
+
+class Predicted:
+    """Costs of configs that were asked for, each batch remembered."""
+
+    def __init__(self, cost: Callable[[Config], float]) -> None:
+        self.cost, self.batches = cost, list[list[Config]]()
+
+    def __call__(self, configs: Sequence[Config]) -> list[float]:
+        self.batches.append(list(configs))
+        return [self.cost(c) for c in configs]
+
+    @property
+    def asked(self) -> list[str]:
+        return [c.key() for batch in self.batches for c in batch]
+
+
+def rough(config: Config) -> float:
+    """The made-up matmul's time, wrong by up to a fifth."""
+    time = matmul_ns(config)
+    return math.inf if time is None else time * (1 + random.Random(config.key()).uniform(0, 0.2))
+
+
+def test_good_predictions_save_trials() -> None:
+    optimum = best_of(MATMUL, matmul_ns)
+
+    def trials(seed: int, predicted: Predicted | None) -> int:
+        search = BudgetedSearch(MATMUL, seed=seed, predicted=predicted)
+        while True:
+            found = search.run(Counted(matmul_ns), Budget(trials=len(search.found().trials) + 1))
+            if (found.trials[-1].time_ns or math.inf) <= 1.05 * optimum:
+                return len(found.trials)
+
+    plain = sum(trials(seed, None) for seed in range(12))
+    assert sum(trials(seed, Predicted(rough)) for seed in range(12)) < 0.6 * plain
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    costs=st.lists(st.floats(0, 10) | st.just(math.inf), min_size=1, max_size=7),
+)
+def test_whatever_is_predicted_every_config_is_tried_once(seed: int, costs: list[float]) -> None:
+    measure, predicted = Counted(tiny_ns), Predicted(lambda c: costs[len(c.key()) * c.num_warps % len(costs)])
+    search = BudgetedSearch(TINY, seed=seed, predicted=predicted)
+    found = search.run(measure, Budget())
+    assert search.exhausted
+    assert sorted(map(str, measure.asked)) == sorted(map(str, TINY.configs()))
+    assert found.best.config == Config({"A": 2}, num_warps=1)
+    assert len(predicted.asked) == len(set(predicted.asked)) == len(measure.asked)
+    assert all(1 <= len(batch) <= BATCH for batch in predicted.batches)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 1000), cut=st.integers(0, 40), total=st.integers(1, 60))
+def test_a_resumed_search_with_predictions_tries_what_an_unbroken_one_does(seed: int, cut: int, total: int) -> None:
+    whole, first, rest = Counted(matmul_ns), Counted(matmul_ns), Counted(matmul_ns)
+    BudgetedSearch(MATMUL, seed=seed, predicted=Predicted(rough)).run(whole, Budget(trials=max(cut, total)))
+    begun = BudgetedSearch(MATMUL, seed=seed, predicted=Predicted(rough))
+    begun.run(first, Budget(trials=cut))
+    BudgetedSearch(MATMUL, state=begun.state(), predicted=Predicted(rough)).run(rest, Budget(trials=total))
+    assert first.asked + rest.asked == whole.asked
+
+
+def test_starts_come_first_whatever_is_predicted() -> None:
+    starts = [Config({"A": 8}, num_warps=4), Config({"A": 1}, num_warps=2)]
+    measure = Counted(tiny_ns)
+    BudgetedSearch(TINY, starts=starts, predicted=Predicted(tiny_ns)).run(measure, Budget(trials=2))
+    assert measure.asked == starts
+
+
+def test_predicting_spends_seconds_too() -> None:
+    now = [0.0]
+
+    def slow(configs: Sequence[Config]) -> list[float]:
+        now[0] += 1.0
+        return [1.0] * len(configs)
+
+    search = BudgetedSearch(TINY, predicted=slow, clock=lambda: now[0])
+    assert len(search.run(Counted(tiny_ns), Budget(seconds=2.5)).trials) == 3
+    assert search.state()["seconds"] == 3.0
+
+
+def test_a_cost_for_each_config_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        BudgetedSearch(TINY, predicted=lambda configs: [1.0]).run(Counted(tiny_ns), Budget(trials=1))
 
 
 def test_an_exception_loses_no_trial() -> None:

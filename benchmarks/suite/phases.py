@@ -1,0 +1,100 @@
+"""Where the time of one tuning goes: spans of the engine's steps, taken from outside while they run."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+STEPS = (
+    ("site", "kerntune.capture", "Capture.site_of"),
+    ("find", "kerntune.winners", "Winners.find"),
+    ("incumbent", "kerntune.winners", "Winners.incumbent"),
+    ("stored", "kerntune.trials", "Trials.at"),
+    ("stored any", "kerntune.trials", "SiteTrials.any"),
+    ("warm", "kerntune.compile", "Compiler.warm"),
+    ("hash", "kerntune.farm.frontend", "prepare_hashes"),
+    ("worker start", "kerntune.farm.process", "Process.start"),
+    ("probe", "kerntune.tune_call", "prospects_of"),
+    ("front end", "kerntune.farm.stream", "Compilations._submit"),
+    ("fork", "kerntune.farm.forks", "_fork"),
+    ("submit", "kerntune.farm.farm", "Farm.submit"),
+    ("compile", "kerntune.farm.process", "Process.ask"),
+    ("describe", "kerntune.compile", "Compiler._remember"),
+    ("stage", "kerntune.capture", "Capture.stage"),
+    ("record", "kerntune.tune_call", "record"),
+    ("memory", "kerntune.tuner", "memory_before"),
+    ("trial", "kerntune.tuner", "_Tuning._trial"),
+    ("warm-up", "kerntune.race", "_warm_up"),
+    ("look", "kerntune.race", "Looks.take"),
+    ("heats", "kerntune.race", "Heats.finalists_of"),
+    ("decide", "kerntune.tuner", "decided"),
+    ("verify", "kerntune.tuner", "_Tuning._disagreement"),
+    ("keep trial", "kerntune.tuner", "_Tuning._keep"),
+    ("give back", "kerntune.memory", "Memory.give_back"),
+    ("flush", "kerntune.compile", "Compiler.flush"),
+    ("unload", "kerntune.launch", "Loader.close"),
+    ("keep winner", "kerntune.winners", "Winners.keep"),
+    ("tune", "kerntune.autotuner", "tune_call"),
+    ("driver", "kerntune.compat", "prepare_driver"),
+    ("launcher", "kerntune.compat", "prepare_launcher"),
+    ("launch", "kerntune.autotuner", "_launch"),
+)
+"""Name, module and function of each step."""
+
+
+class Phases:
+    """Watches the steps of a tuning from :meth:`begin` to :meth:`end`, whichever thread takes them."""
+
+    def __init__(self) -> None:
+        self._start = 0.0
+        self._lock = threading.Lock()
+        self._found: dict[str, list[tuple[float, float]]] = {}
+        self._stack: list[tuple[Any, str, Any]] = []
+
+    def begin(self) -> None:
+        """Watch the steps from now on."""
+        import importlib
+
+        for name, module, path in STEPS:
+            owner: Any = importlib.import_module(module)
+            *parents, last = path.split(".")
+            for parent in parents:
+                owner = getattr(owner, parent)
+            if hasattr(owner, last):
+                plain = vars(owner)[last]
+                self._stack.append((owner, last, plain))
+                setattr(owner, last, self._watched(name, plain))
+        self._start = time.perf_counter()
+
+    def end(self) -> dict[str, Any]:
+        """``steps``: of each, milliseconds from the start to its first begin and its last end, those spent in it, how
+        often. ``compilations``: begin and end of each."""
+        for owner, last, plain in reversed(self._stack):
+            setattr(owner, last, plain)
+        return {
+            "steps": {name: _figures(spans) for name, spans in self._found.items()},
+            "compilations": [[round(1e3 * v) for v in span] for span in sorted(self._found.get("compile", ()))],
+        }
+
+    def _watched(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return plain(*args, **kwargs)
+            finally:
+                self._saw(name, begin - self._start, time.perf_counter() - self._start)
+
+        return watched
+
+    def _saw(self, name: str, begin: float, end: float) -> None:
+        with self._lock:
+            self._found.setdefault(name, []).append((begin, end))
+
+
+def _figures(spans: list[tuple[float, float]]) -> list[float]:
+    first, last = min(begin for begin, _ in spans), max(end for _, end in spans)
+    return [*(round(1e3 * v, 1) for v in (first, last, sum(end - begin for begin, end in spans))), len(spans)]

@@ -1,0 +1,57 @@
+"""What a tuner shows of a tuning, as Triton's shows it: times by config, its listener, a printed line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from kerntune import compat
+from kerntune.capture import Site
+from kerntune.tuner import Tuned
+
+Timings = dict[Any, list[float]]
+"""Per ``triton.Config`` milliseconds at the quantiles 0.5, 0.2 and 0.8."""
+
+
+def timings_of(site: Site, tuned: Tuned) -> Timings:
+    """What Triton's benchmark gives, of each config.
+
+    Candidates that were looked at once, or by an earlier run, have one figure three times; failed ones are infinite;
+    those that are still to be tried have none. A config whose code another one has stands under that one.
+    """
+    out: Timings = {}
+    failed = {f.config for f in tuned.failures}
+    for i, original in enumerate(site.originals):
+        if site.candidates[i].config in failed:
+            out[original] = [math.inf] * 3  # a wrong one has been timed, too
+        elif i in tuned.times_ns:
+            times = tuned.slots_ns.get(i) or (tuned.times_ns[i],)
+            out[original] = [float(ns) / 1e6 for ns in (tuned.times_ns[i], *np.quantile(times, (0.2, 0.8)))]
+    return out
+
+
+def merged(before: Mapping[Any, list[float]], late: Timings, winner: Any) -> Timings:
+    """Earlier times and those of late configs, brought to the same clocks by the earlier ``winner``, which has both."""
+    factor = before[winner][0] / late[winner][0] if winner in before and winner in late else 1.0
+    return {**{config: [factor * ms for ms in times] for config, times in late.items()}, **before}
+
+
+def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, late: int = 0) -> None:
+    """Tell those who asked Triton to be told: its listener, and whoever set ``TRITON_PRINT_AUTOTUNING``.
+
+    ``seconds`` is None where nothing was tuned; ``late`` the number of configs that are still to be tried.
+    """
+    best = tuner.cache[key]
+    tuner.best_config = best
+    listener = compat.tuning_listener()
+    if listener is not None and len(site.candidates) > 1:
+        timings = getattr(tuner, "configs_timings", {})
+        listener(
+            fn=site.jit, key=key, best_config=best, configs_timings=timings, duration=seconds, cache_hit=seconds is None
+        )
+    if compat.prints_tuning() and seconds is not None:
+        rest = f", {late} configs are still being compiled" if late else ""
+        print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}{rest}")

@@ -1,0 +1,55 @@
+"""How long stragglers are waited for: what the argument says, else the environment, else a share of what was spent."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import kerntune
+from kerntune.errors import UsageError
+from kerntune.patience import SHARE, VARIABLE, Patience, patience_now
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+def test_by_default_it_is_a_share_of_what_was_spent() -> None:
+    assert Patience(begin=100.0).end(since=102.0) == pytest.approx(102.0 + SHARE * 2.0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.5])
+def test_seconds_are_seconds(seconds: float) -> None:
+    assert Patience(seconds, begin=100.0).end(since=102.0) == 102.0 + seconds
+
+
+def test_the_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(given: float | str | None = None) -> float | None:
+        found = patience_now(given)
+        assert found is not None
+        assert abs(found.begin - time.monotonic()) < 60
+        return found.seconds
+
+    assert seconds() is None
+    monkeypatch.setenv(VARIABLE, "2.5")
+    assert (seconds(), seconds(0), seconds("1")) == (2.5, 0.0, 1.0)
+    monkeypatch.setenv(VARIABLE, "")
+    assert seconds() is None
+
+
+def test_all_are_waited_for_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert patience_now("all") is None
+    monkeypatch.setenv(VARIABLE, "all")
+    assert patience_now() is None
+    assert patience_now(3) is not None
+
+
+@pytest.mark.parametrize("wrong", ["long", "-1", -0.5, "nan"])
+def test_anything_else_is_refused(wrong: float | str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"patience is .*; it can be a number of seconds from 0 on, or all"):
+        kerntune.autotune([object()], key=[], patience=wrong)
+    monkeypatch.setenv(VARIABLE, str(wrong))
+    with pytest.raises(UsageError, match="patience is"):
+        patience_now()
