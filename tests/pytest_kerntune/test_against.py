@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import types
 from collections.abc import Callable
 
@@ -96,13 +95,7 @@ def repository(project, monkeypatch):
 @pytest.fixture
 def quick_base(copies, monkeypatch):
     """The base's own run, whose command is the same, in a process that needn't import torch any more."""
-
-    def run(command, *, cwd, env, **options):
-        assert command[0] == sys.executable
-        assert options == {"capture_output": True, "text": True, "check": False}
-        return copies.run(*command[1:], cwd=cwd, env=env)
-
-    monkeypatch.setattr(against, "subprocess", types.SimpleNamespace(run=run))
+    monkeypatch.setattr(against, "subprocess", types.SimpleNamespace(run=copies.subprocess_run))
 
 
 def files(project):
