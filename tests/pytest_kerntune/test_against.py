@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import types
-from collections.abc import Callable
 
-import _pytest.pytester
 import pytest
 from inner import QUIET
 
 from pytest_kerntune import against
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 CONFTEST = """
 from kerntune.backend.fake import FakeBackend, Rule, Script
@@ -49,19 +48,6 @@ def test_scale(autotune, n):
     x = torch.ones(n, device=autotune.device)
     assert autotune(scale, x).shape == x.shape
 """
-
-
-class KeepLibraries(_pytest.pytester.SysModulesSnapshot):
-    """Lets pytester forget the project's modules only: torch and triton can't be imported twice."""
-
-    def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
-        super().__init__(preserve=lambda name: name not in ("conftest", "scripted", "kernels", "test_it", "test_new"))
-
-
-@pytest.fixture(autouse=True)
-def keep_libraries(monkeypatch):
-    """Before pytester is set up, for it looks at the modules then."""
-    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", KeepLibraries)
 
 
 @pytest.fixture
