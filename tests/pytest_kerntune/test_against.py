@@ -249,7 +249,7 @@ def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(reposit
     repository.run().assert_outcomes(failed=1)
 
 
-def test_workers_share_one_base(repository):
+def test_workers_share_one_base(repository, quick_base):
     pytest.importorskip("xdist")
     (repository.path / "test_new.py").write_text(TESTS)
     repository.commit("base")
