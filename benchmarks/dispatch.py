@@ -30,6 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+os.environ.setdefault("KERNTUNE_PATIENCE", "all")  # what is timed is a call after tuning, all of it
 
 import torch
 import triton
