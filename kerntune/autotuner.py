@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ from kerntune.kernels.source import jit_of
 from kerntune.late import Late, go_on, late_of, leave
 from kerntune.patience import Patience, checked_patience, patience_now
 from kerntune.policy import StaticPrune, TuneMode
-from kerntune.telling import tell, timings_of
+from kerntune.telling import tell, tell_unraced, timings_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.unraced import LAUNCHES_NOTHING, launches_nothing
@@ -313,13 +312,7 @@ def _settle(
         return tuned.winner
     site.settle(tuned.winner)
     if tuned.unraced:
-        tuner.configs_timings = {}
-        config = site.candidates[tuned.winner].config
-        warnings.warn(
-            f"kernel {site.kernel} is not tuned, and launched with {config}: {tuned.unraced}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        tell_unraced(tuner, site, tuned)
         return tuned.winner
     tuner.configs_timings = timings_of(site, tuned)
     tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}

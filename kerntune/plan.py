@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from kerntune.backend.addresses import holders, possible_addresses
+from kerntune.backend.addresses import Spans, holders, possible_addresses
 from kerntune.backend.base import Backend, Buffer, Gpu
 from kerntune.compile import Compiled
 from kerntune.errors import CaptureError, KerntuneError, MeasurementError, TrialError
 from kerntune.kernels.abi import flatten, pointer_views
+from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized
-from kerntune.kernels.writes import Access
 from kerntune.memory import (
     INTEGERS,
     STORE_LIMIT,
@@ -187,7 +187,8 @@ class Plan:
         assert gpu is not None
         if len(addresses) > MOST_ADDRESSES:
             raise MeasurementError(f"{len(addresses):,} numbers among its arguments may be addresses")
-        inside = {a: i for a in addresses if (i := self._inside(a)) is not None}
+        mine = self._spans()
+        inside = {a: i for a in addresses if (i := mine.at(a)) is not None}
         others = [a for a in addresses if a not in inside and gpu.reaches(a)]
         tensors, nobodys = holders(self._backend.tensors, others) if others else ([], [])
         if nobodys:
@@ -199,10 +200,9 @@ class Plan:
             self._keep_at_home(gpu, index)
         return found
 
-    def _inside(self, address: int) -> int | None:
-        """The storage that an address lies in."""
-        spans = ((start, start + self._sizes[i], i) for start, i in self._index.items())
-        return next((i for low, high, i in spans if low <= address < high), None)
+    def _spans(self) -> Spans:
+        """Where the storages lie."""
+        return Spans((start, start + self._sizes[i], i) for start, i in self._index.items())
 
     def _keep_at_home(self, gpu: Gpu, index: int) -> None:
         if index in self._homes:
@@ -277,8 +277,9 @@ class Plan:
 
     def hides_pointers(self, params: Iterable[Param]) -> bool:
         """Whether launches follow addresses of their own, or an integer argument is one of a storage here."""
-        scalars = [int(p.value) for p in params if isinstance(p.value, int)]
-        return self.follows or any(n >= LOWEST_ADDRESS and self._inside(n) is not None for n in scalars)
+        large = [int(p.value) for p in params if isinstance(p.value, int) and p.value >= LOWEST_ADDRESS]
+        mine = self._spans() if large else Spans(())
+        return self.follows or any(mine.at(n) is not None for n in large)
 
 
 def describe(

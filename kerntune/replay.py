@@ -19,12 +19,6 @@ from kerntune.memory import Memory, Source, make_source
 from kerntune.recording import Recording, Storage, Stored
 from kerntune.stats import Estimate, hodges_lehmann
 
-BLOCKS = 15
-"""Blocks of a first look: the fewest whose exact signed-rank interval reaches 99.9 % with something to spare."""
-
-MORE_BLOCKS = 30
-"""Blocks of the one escalation."""
-
 
 @dataclass(frozen=True)
 class Pair:

@@ -15,7 +15,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
 from kerntune.device import Target
-from kerntune.kernels.writes import Access, access_of
+from kerntune.kernels.access import Access
+from kerntune.kernels.writes import access_of
 
 TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"]
 
