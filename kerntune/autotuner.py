@@ -254,7 +254,9 @@ def _tune(
     try:
         found = winners.find(site, unfinished=patience is not None)
     except CacheMissError:
-        if not launches_nothing(capture, site):
+        with capture.active():
+            idle = launches_nothing(capture, site)
+        if not idle:
             raise
         return _launch(tuner, site.originals[0], named, args, kwargs)
     if found is not None:

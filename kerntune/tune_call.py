@@ -11,6 +11,7 @@ from typing import Any
 from kerntune import compat
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
+from kerntune.errors import MeasurementError
 from kerntune.launch import Loader
 from kerntune.patience import Patience
 from kerntune.policy import StaticPrune
@@ -69,7 +70,7 @@ def settle_call(
     milliseconds if a look at each shows that it is much slower.
 
     None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
-    if the call launches nothing."""
+    if the call launches nothing. :class:`MeasurementError` if what it writes can't be put back."""
     stored = trials.at(site) if trials is not None else None
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored, among={winner, *late})
@@ -77,7 +78,10 @@ def settle_call(
         if prospects.to_compile() or any(0 in probe.grid for probe in prospects.probes.values()):
             return None
         with contextlib.closing(prospects):
-            return _tuned(capture, prospects, loader, incumbent=winner, verify=verify, proven=True)
+            tuned = _tuned(capture, prospects, loader, incumbent=winner, verify=verify, proven=True)
+    if tuned.unraced:
+        raise MeasurementError(tuned.unraced)
+    return tuned
 
 
 def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Stragglers:

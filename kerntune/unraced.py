@@ -14,12 +14,11 @@ LAUNCHES_NOTHING = "its grid is empty, so there is nothing to time"
 
 
 def launches_nothing(capture: Capture, site: Site) -> bool:
-    """Whether a call of a site has an empty grid, by its first candidate. Outside of ``capture.active()``."""
-    with capture.active():
-        try:
-            return _empty(capture.probe(site, 0))
-        except (TrialError, ConfigError):
-            return False
+    """Whether a call of a site has an empty grid, by its first candidate. Only inside ``capture.active()``."""
+    try:
+        return _empty(capture.probe(site, 0))
+    except (TrialError, ConfigError):
+        return False
 
 
 def all_empty(prospects: Prospects) -> bool:

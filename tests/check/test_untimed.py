@@ -12,8 +12,8 @@ from fake_runs import N, block, configs, increment_kernel, scale_kernel
 from test_beyond import ADDED, FIRST, add_by_table, by_group, contents, holding, writing
 
 from check.project import Project, Run
-from kerntune.errors import MeasurementError
-from kerntune.policy import Outcome, Policy, Update, Verdict
+from kerntune.errors import CacheMissError, MeasurementError
+from kerntune.policy import Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.processes import MAX_DISCARDED
 from kerntune.result import CaseResult
 from kerntune.worker.pool import LocalPairs
@@ -152,6 +152,14 @@ def test_candidates_of_an_empty_grid_are_not_raced(project: Project) -> None:
     with project.run() as run:
         assert run.judge(call, x_of()).trials == ()
     assert kernel.cache == {}
+
+
+def test_an_empty_grid_needs_no_winner_under_frozen(project: Project) -> None:
+    kernel = triton.autotune(configs(64, 128), key=["n"])(increment_kernel)
+    with project.run(tune=TuneMode.FROZEN) as run:
+        assert run.judge(lambda x: kernel[(0,)](x, 0), x_of()).verdict is Verdict.PASS
+        with pytest.raises(CacheMissError):
+            run.judge(lambda x: kernel[(64,)](x, N), x_of())
 
 
 # replays that fail
