@@ -25,13 +25,18 @@ THREADS = 4
 
 @dataclass(frozen=True)
 class Made:
-    """What the farm made of a request, with the words of Triton's ``CompiledKernel`` for what both have."""
+    """What the farm made of a request, with the words of Triton's ``CompiledKernel`` for what both have.
+
+    Its ``metadata`` is without ``hash``, for which the first kernels of a process would have to wait. ``seconds`` is
+    what the stages took; None for what was made before.
+    """
 
     request: Request
     asm: Mapping[str, Any]
     metadata: Mapping[str, Any]
     facts: Facts | None
     stored: Future[Group]
+    seconds: float | None = None
 
     @property
     def hash(self) -> str:
@@ -110,8 +115,8 @@ def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:
     binary = request.backend.binary_ext
     stages = {stage: data if stage == binary else data.decode() for stage, data in done.stages.items()}
     asm = {"source": lowered.source_text, request.source.ext: lowered.job.ir, **stages}
-    metadata = {**metadata_of(request, done), "target": request.target}
-    return Made(request, asm, metadata, done.facts, stored)
+    metadata = {**json.loads(done.metadata), "target": request.target}
+    return Made(request, asm, metadata, done.facts, stored, done.seconds if done.times else None)
 
 
 def done_again(stored: Group, lowered: Lowered) -> Done | None:
