@@ -70,14 +70,19 @@ class Store:
         return future
 
     def flush(self) -> None:
-        """Wait until everything is written, and end the threads. What can't be written is told once, and not fatal."""
+        """Wait until everything so far is written, whoever else waits for it; the last one ends the threads. What can't
+        be written is told once, and not fatal."""
         with self._lock:
-            pool, self._pool = self._pool, None
-            done, self._open = self._open, []
-        wait(done)
+            so_far = set(self._open)
+        wait(so_far)
+        with self._lock:
+            self._open = [future for future in self._open if future not in so_far]
+            pool = None
+            if not self._open:
+                pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
-        errors = [error for future in done if (error := future.exception()) is not None]
+        errors = [error for future in so_far if (error := future.exception()) is not None]
         if errors and not self._told:
             self._told = True
             text = f"compiled kernels can't be kept in Triton's cache: {errors[0]}"
