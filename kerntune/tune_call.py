@@ -50,6 +50,7 @@ def tune_call(
         with contextlib.closing(prospects):
             if all_empty(prospects):
                 return unraced(capture, prospects, incumbent, LAUNCHES_NOTHING)
+            prospects.begin(next(prospects.stages()))
             _prepare_launch(capture, prospects)
             if prospects.to_compile():
                 _prepare_verifying(capture, site)

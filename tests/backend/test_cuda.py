@@ -378,9 +378,7 @@ def test_the_gate_leaves_what_a_call_by_a_table_left(tmp_path):
         session.close()
     assert results[0].verdict is Verdict.NEW
     assert len(results[0].trials) == len(BLOCKS)
-    for result in results[1:]:
-        assert result.rung in ("paired replay", "identity")
-        assert result.verdict in (Verdict.PASS, Verdict.IMPROVED, Verdict.REGRESSED, Verdict.INCONCLUSIVE)
+    assert all(r.rung in ("paired replay", "identity") for r in results[1:]), "whatever times of 10 us by events say"
 
 
 def test_an_empty_grid_is_not_tuned(tmp_path, monkeypatch):
