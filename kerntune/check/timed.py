@@ -113,7 +113,7 @@ class TimedCheck:
         memory = Memory(self.gpu, recording.storages, self.recorded.sources)
         program = Program(self.loader, recording, memory, self.recorded.artifacts)
         self.alone = launch_times(self.loader, recording, self.recorded.sources, self.recorded.artifacts)
-        return slot_for(program, estimate_ns(program), self.call.policy.timer, brief=True)
+        return slot_for(program, estimate_ns(program), self.call.policy.timer)
 
     def _op_slot(self) -> Slot:
         call, plan = self.call, self.capture.plan

@@ -19,14 +19,10 @@ AUTO, GRAPH, EVENTS, PROFILER = TIMERS
 
 ESTIMATE_RUNS = 3
 
-EVENT_RUNS = ((20, 4e6), (3, 5e6))
-"""Executions in an event slot: so many, if they take no longer than so many ns together, or as many as do. Clocks under
-a power limit tremble: on an H200, blocks of slots of 2 ms scattered twice as far as of 5 ms."""
-
-BRIEF_EVENT_RUNS = ((20, 1.5e6), (6, 5e6))
-"""The same for a sample that stands alone. On an H200 matmuls of 4096 x 4096 x 4096 that filled 5 ms a slot drove the
-device into its power limit within 30 to 60 ms, in the midst of a sample: then its median says how long the sample took,
-not how long the kernel does. In a pair both sides meet the limit."""
+EVENT_RUNS = ((20, 1.5e6), (6, 5e6))
+"""Executions in an event slot: so many, if they take no longer than so many ns together, or as many as do. On an H200
+matmuls of 4096 x 4096 x 4096 that filled 5 ms a slot drove the device into its power limit within 30 to 60 ms, in the
+midst of a sample: then its median says how long the sample took, not how long the kernel does."""
 
 
 def estimate_ns(program: Program) -> float:
@@ -36,10 +32,9 @@ def estimate_ns(program: Program) -> float:
     return slot.enqueue()()
 
 
-def slot_for(program: Program, estimate: float, timer: str = AUTO, brief: bool = False) -> Slot:
+def slot_for(program: Program, estimate: float, timer: str = AUTO) -> Slot:
     """A slot by the given timer; by itself, a graph of rotated copies for what is short and may be rotated, else event
-    pairs, fewer of them where it is to be ``brief``. What was chosen is in its protocol. :class:`MeasurementError` if
-    that timer can't time this recording."""
+    pairs. What was chosen is in its protocol. :class:`MeasurementError` if that timer can't time this recording."""
     check_timer(timer)
     if timer == PROFILER:
         return ProfilerSlot(program)
@@ -47,7 +42,7 @@ def slot_for(program: Program, estimate: float, timer: str = AUTO, brief: bool =
     if timer == GRAPH and replicas < 2:
         raise MeasurementError("timer 'graph' needs copies of the call's memory, which has no room or hides addresses")
     if timer == EVENTS or (timer == AUTO and (estimate >= GRAPH_BELOW_NS or replicas < 2)):
-        return EventSlot(program, event_runs(estimate, brief))
+        return EventSlot(program, event_runs(estimate))
     runs = unrolled_runs(replicas, len(program.recording.launches), estimate, most_in_place(program))
     try:
         return GraphSlot(program, replicas, runs)
@@ -87,7 +82,6 @@ def take_sample(slot: Slot, quick: bool = False) -> Sample:
     return Sample(slot.protocol, tuple(round(t, 1) for t in times))
 
 
-def event_runs(estimate: float, brief: bool) -> int:
+def event_runs(estimate: float) -> int:
     """Executions in an event slot; one that takes long is precise enough alone."""
-    limits = BRIEF_EVENT_RUNS if brief else EVENT_RUNS
-    return max(1, *(round(min(most, together / max(estimate, 1.0))) for most, together in limits))
+    return max(1, *(round(min(most, together / max(estimate, 1.0))) for most, together in EVENT_RUNS))
