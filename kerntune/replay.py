@@ -13,7 +13,7 @@ from kerntune.backend.base import Executor
 from kerntune.launch import Artifacts, Loader, Program
 from kerntune.measure.base import Slot
 from kerntune.measure.stopping import warm
-from kerntune.measure.timing import AUTO, PROFILER, estimate_ns, flush_alike, same_kind, slot_for
+from kerntune.measure.timing import AUTO, PROFILER, estimate_ns, same_kind, slot_for
 from kerntune.memory import Memory, Source, make_source
 from kerntune.recording import Recording, Storage, Stored
 from kerntune.stats import Estimate, hodges_lehmann
@@ -54,7 +54,6 @@ class Pairing:
         slower = a if len(a.in_place) >= len(b.in_place) else b
         first = slot_for(slower, estimate, timer)
         other = same_kind(b if slower is a else a, first)
-        flush_alike(first, other)
         return (first, other) if slower is a else (other, first)
 
     def _warm_up(self) -> None:

@@ -25,7 +25,7 @@ class EventSlot:
         lone = roughly and len(program.recording.launches) == 1
         if not lone:
             program.enqueue()
-        self.flushes = 1 if lone else flushes_before(program.gpu, program.enqueue)
+        self._flushes = 1 if lone else flushes_before(program.gpu, program.enqueue)
 
     def enqueue(self) -> Reading:
         """Enqueue all runs; restores and flushes stay outside the event pairs."""
@@ -33,7 +33,7 @@ class EventSlot:
         pairs = []
         for _ in range(self.protocol.runs_per_slot):
             program.restore()
-            for _ in range(self.flushes):
+            for _ in range(self._flushes):
                 gpu.flush_l2()
             start = gpu.event()
             program.enqueue()

@@ -50,7 +50,7 @@ class GraphSlot:
 
         self._graph = program.gpu.graph(work)
         self._graph.replay()
-        self.flushes = flushes_before(program.gpu, self._graph.replay)
+        self._flushes = flushes_before(program.gpu, self._graph.replay)
 
     def enqueue(self) -> Reading:
         """Restore every copy, then replay between two events. The device is kept busy meanwhile: on an idle one, the
@@ -58,7 +58,7 @@ class GraphSlot:
         gpu = self._program.gpu
         for copy in self._restored:
             self._program.restore(copy)
-        for _ in range(self.flushes):
+        for _ in range(self._flushes):
             gpu.flush_l2()
         start = gpu.event()
         self._graph.replay()

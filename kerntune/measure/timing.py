@@ -67,14 +67,6 @@ def same_kind(program: Program, like: Slot) -> Slot:
     return made(program, p.runs_per_slot)
 
 
-def flush_alike(one: Slot, other: Slot) -> None:
-    """Let the device flush as often before either. How often a slot needs it is read off the host's clock, once, so two
-    slots can differ; the side with more flushes would then find a device that is less driven into its power limit."""
-    sides = [x for x in (one, other) if isinstance(x, (EventSlot, GraphSlot))]
-    for side in sides:
-        side.flushes = max(x.flushes for x in sides)
-
-
 def take_sample(slot: Slot, quick: bool = False) -> Sample:
     """Warm up until slots stop sloping, then take slots until the rule says enough.
 

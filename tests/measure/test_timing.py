@@ -37,7 +37,7 @@ from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import IN_PLACE_BYTES, TARGET_LAUNCHES, TARGET_NS, GraphSlot, most_in_place, unrolled_runs
 from kerntune.measure.hold import HEADROOM, MAX_FLUSHES, flush_count
 from kerntune.measure.stopping import MAX_SLOTS, MAX_WARM_UP, MIN_SLOTS
-from kerntune.measure.timing import GRAPH_BELOW_NS, estimate_ns, flush_alike, same_kind, slot_for, take_sample
+from kerntune.measure.timing import GRAPH_BELOW_NS, estimate_ns, same_kind, slot_for, take_sample
 from kerntune.stats import median
 
 
@@ -384,18 +384,6 @@ def test_the_device_is_busy_for_longer_than_the_host(host_ns: float, flush_ns: f
     if flush_ns > 0 and count < MAX_FLUSHES:
         assert count * flush_ns >= HEADROOM * host_ns or count == 1
         assert (count - 1) * flush_ns <= HEADROOM * host_ns
-
-
-@pytest.mark.parametrize("kind", [lambda p: EventSlot(p, 3), lambda p: GraphSlot(p, 2, 4)])
-def test_both_sides_of_a_pair_flush_as_often(
-    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, kind: Callable[[Program], EventSlot | GraphSlot]
-) -> None:
-    made, counts = program(backend), iter((2, 5))
-    monkeypatch.setattr(hold, "flush_count", lambda host_ns, flush_ns: next(counts))
-    one, other = kind(made), kind(made)
-    assert (one.flushes, other.flushes) == (2, 5)
-    flush_alike(one, other)
-    assert (one.flushes, other.flushes) == (5, 5)
 
 
 def test_a_slow_host_is_hidden_behind_flushes(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
