@@ -19,7 +19,7 @@ from kerntune.recorder import record
 from kerntune.result import FailedTrial
 from kerntune.trials import Known, Trials
 from kerntune.tuner import Tuned, nothing_left, tune
-from kerntune.verify import Verify
+from kerntune.verify import Verification, Verify
 
 
 def tune_call(
@@ -28,7 +28,7 @@ def tune_call(
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-    verify: str | Verify | None = None,
+    verify: Verification | str | Verify | None = None,
     patience: Patience | None = None,
     static_prune: StaticPrune | None = None,
 ) -> Tuned:
@@ -57,7 +57,7 @@ def settle_call(
     late: Collection[int],
     *,
     trials: Trials | None = None,
-    verify: str | Verify | None = None,
+    verify: Verification | str | Verify | None = None,
 ) -> Tuned:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
     milliseconds if a look at each shows that it is much slower."""
@@ -134,10 +134,13 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
 
 
 def _prepare_launch(capture: Capture, prospects: Prospects) -> None:
-    """Have Triton build what it launches the winner with (0.6 s of a C compiler at worst) while we race."""
+    """Have Triton build what it launches the winner with (0.6 s of a C compiler at worst) while we race, and torch load
+    what compares results."""
     if capture.backend.name != "cuda" or not prospects.probes:
         return
     launch = next(iter(prospects.probes.values())).specialized
     work = (launch.jit, launch.signature, launch.constexprs, launch.attrs)
     threading.Thread(target=compat.prepare_driver, name="kerntune-driver", daemon=True).start()
     threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher", daemon=True).start()
+    assert capture.backend.gpu is not None
+    threading.Thread(target=capture.backend.gpu.prepare_compare, name="kerntune-compare", daemon=True).start()

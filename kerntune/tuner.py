@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
@@ -25,7 +26,7 @@ from kerntune.recording import Recording
 from kerntune.result import FailedTrial
 from kerntune.static.prune import static_prune_of
 from kerntune.trials import NOTHING, Trials
-from kerntune.verify import Verifier, Verify, verify_mode
+from kerntune.verify import Verification, Verifier, Verify, elected, verification_of
 
 PASSING = (OSError, MemoryError)
 """Causes of a failed compilation that say nothing of the candidate: a full disk, a full memory. Not remembered."""
@@ -62,6 +63,12 @@ class Tuned:
     predicted_rank: int | None = None
     """The winner's place by the resource model among the candidates that were compiled; None where it can't tell."""
 
+    partly: bool = False
+    """Whether some of what the winner writes was not compared."""
+
+    notes: tuple[str, ...] = ()
+    """What a user should know of the verification: arguments that were not compared, configs that nobody confirms."""
+
 
 def tune(
     capture: Capture,
@@ -71,10 +78,12 @@ def tune(
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-    verify: str | Verify | None = None,
+    verify: Verification | str | Verify | None = None,
     prospects: Prospects | None = None,
     patience: Patience | None = None,
     proven: bool = False,
+    trusted: bool = False,
+    refuted: Mapping[int, str] = MappingProxyType({}),
     static_prune: StaticPrune | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Tuned:
@@ -82,10 +91,11 @@ def tune(
 
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
     always timed side by side. Remembered failures are tried again only if nothing else is left. ``verify`` says who has
-    to write what the captured run writes (:func:`kerntune.verify.verify_mode`). ``prospects`` are the site's, if they
-    were looked up already. With ``patience``, stragglers among the compilations are waited for that long at most, and
-    those that are left are the outcome's. A ``proven`` incumbent has won and been verified before: the others are held
-    against it, and the device needs no warming up.
+    to write what most others do, or what the captured run writes if that is ``trusted``, since somebody has compared
+    its result (:class:`kerntune.verify.Verification`); candidates that are ``refuted`` otherwise have failed with that
+    reason. ``prospects`` are the site's, if they were looked up already. With ``patience``, stragglers among the
+    compilations are waited for that long at most, and those that are left are the outcome's. A ``proven`` incumbent has
+    won and been verified before: the others are held against it, and the device needs no warming up.
     ``static_prune`` says who is left out unrun (:mod:`kerntune.static.prune`), unless nobody else can be used.
     Raises :class:`TuningError`, listing every reason, if none is left.
     """
@@ -97,10 +107,10 @@ def tune(
         capture.compiler.warm(prospects.to_compile())
     outlook = Outlook(prospects, loader.gpu.spec, static_prune_of(static_prune), incumbent)
     with contextlib.closing(
-        _Tuning(capture, recorded, index, loader, incumbent, prospects, outlook, verify_mode(verify))
+        _Tuning(capture, recorded, index, loader, incumbent, prospects, outlook, verification_of(verify))
     ) as it:
-        it.progress, it.patience, it.proven = progress, patience, proven
-        it.look_up()
+        it.progress, it.patience, it.proven, it.trusted = progress, patience, proven, trusted
+        it.look_up(refuted)
         for candidates in it.stages():
             winner = it.best_of(candidates)
             if winner is not None:
@@ -109,9 +119,12 @@ def tune(
 
 
 def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:
-    """The error of a site none of whose candidates can be used."""
-    lines = "\n".join(f"  {f.config}: {f.reason}" for f in failures)
-    return TuningError(f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used\n{lines}")
+    """The error of a site none of whose candidates can be used. A reason that all share, a call's own mistake mostly,
+    stands there once."""
+    head = f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used"
+    if len(failures) > 1 and len({f.reason for f in failures}) == 1:
+        return TuningError(f"{head}: {failures[0].reason}")
+    return TuningError("\n".join([head, *(f"  {f.config}: {f.reason}" for f in failures)]))
 
 
 @dataclass
@@ -125,10 +138,11 @@ class _Tuning:
     incumbent: int | None
     prospects: Prospects
     outlook: Outlook
-    verify: Verify
+    verify: Verification
     progress: Callable[[str], None] = lambda text: None
     patience: Patience | None = None
     proven: bool = False
+    trusted: bool = False
     times: dict[int, float] = field(default_factory=dict)
     slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
     failures: dict[int, FailedTrial] = field(default_factory=dict)
@@ -138,6 +152,9 @@ class _Tuning:
     misfits: set[int] = field(default_factory=set)
     right: set[Work] = field(default_factory=set)
     """What has been verified."""
+
+    doubt: str = ""
+    """Who disagrees with whom, where no majority says who is right."""
 
     heats: Heats = field(default_factory=Heats)
 
@@ -153,8 +170,13 @@ class _Tuning:
         finally:
             self.capture.compiler.flush()
 
-    def look_up(self) -> None:
+    def look_up(self, refuted: Mapping[int, str]) -> None:
         """Take over what is known before anything is compiled."""
+        if not self.verify.all_compared:
+            self.known = self.prospects.known = self.known.without_wrong()
+        for i, why in refuted.items():
+            self.prospects.probes.pop(i, None)
+            self._fail(i, why)
         for i, why in self.prospects.refused.items():
             self._fail(i, why)
         for i, trial in self.known.failed.items():
@@ -199,18 +221,24 @@ class _Tuning:
 
     def _winner(self, alive: list[Trial]) -> Trial | None:
         """The best of a race; None, and those that are wrong no longer among ``alive``, if one was wrong."""
-        if self.verify is Verify.ALL and self._drop_wrong(alive, list(alive)):
+        mode = self.verify.mode
+        if mode is Verify.ALL and self._drop_wrong(alive, list(alive)):
             return None
         finalists = self.heats.finalists_of(alive)
-        if self.verify is Verify.FINALISTS and self._drop_wrong(alive, finalists):
+        if mode is Verify.FINALISTS and self._drop_wrong(alive, finalists):
             return None
         best = decided(finalists, self.incumbent)[0]
-        return None if self._drop_wrong(alive, [best]) else best
+        return None if self._drop_wrong(alive, [best] if mode is not Verify.OFF else []) else best
 
     def _drop_wrong(self, alive: list[Trial], suspects: Sequence[Trial]) -> bool:
         self.times.update({t.index: t.time_ns for t in alive})
         self.slots.update({t.index: tuple(t.times) for t in alive if t.times})
-        wrong = {trial.index: why for trial in suspects if (why := self._disagreement(trial, alive)) is not None}
+        if not suspects:
+            return False
+        before = self.verifier = self.verifier or self._first_verifier(alive)
+        wrong = self._wrong_of(suspects, alive)
+        if self.verifier is not before:
+            wrong = self._wrong_of(suspects, alive)  # somebody else has become the reference since
         if wrong:
             self.heats = Heats()  # a wrong one may have dropped others
         for trial in [t for t in alive if t.index in wrong]:
@@ -218,23 +246,64 @@ class _Tuning:
             self._wrong(trial, wrong[trial.index])
         return bool(wrong)
 
+    def _wrong_of(self, suspects: Sequence[Trial], alive: Sequence[Trial]) -> dict[int, str]:
+        return {trial.index: why for trial in suspects if (why := self._disagreement(trial, alive)) is not None}
+
     def _disagreement(self, trial: Trial, alive: Sequence[Trial]) -> str | None:
-        """How a trial differs from the reference."""
-        self.verifier = self.verifier or Verifier(self._reference(alive))
-        work = _work(trial.recording)
-        if work == _work(self.verifier.reference.recording) or work in self.right:
+        """How a trial differs from the reference. If that is the trial itself, another candidate has to agree with it;
+        where one doesn't, most candidates decide who is the reference."""
+        verifier = self.verifier
+        assert verifier is not None
+        jurors = self._jurors(trial, alive)
+        if _work(trial.recording) in self.right or not jurors:
             return None
-        why = self.verifier.disagreement(trial.program)
-        self.right |= {work} if why is None else set()
+        why = verifier.disagreement(jurors[0].program)
+        if why is not None and not verifier.settled:
+            self.verifier, lead = elected(verifier, [t.program for t in jurors])
+            self.right.clear()
+            self.doubt = "" if lead else f"{why}; no more configs agree with one than with the other"
+            why = None if self._is_reference(trial) else self.verifier.disagreement(trial.program)
+        if why is None:
+            self.right.add(_work(trial.recording))
         return why
 
-    def _reference(self, alive: Sequence[Trial]) -> Program:
-        """The captured run, whose result the user's reference has been compared with; if nothing ran, or it can't be
-        loaded, a proven incumbent, else the first in config order."""
+    def _jurors(self, trial: Trial, alive: Sequence[Trial]) -> list[Trial]:
+        """Candidates other than the reference: the trial, then those with other constants, the fastest first. A
+        reference that is settled needs none."""
+        if self._is_reference(trial) and self.verifier is not None and self.verifier.settled:
+            return []
+        seen = [_constants(trial)]
+        new: list[Trial] = []
+        rest: list[Trial] = []
+        for other in sorted(alive, key=lambda t: t.time_ns):
+            if other is not trial and not self._is_reference(other):
+                (rest if _constants(other) in seen else new).append(other)
+                seen.append(_constants(other))
+        return [*([] if self._is_reference(trial) else [trial]), *new, *rest]
+
+    def _is_reference(self, trial: Trial) -> bool:
+        return self.verifier is not None and _work(trial.recording) == _work(self.verifier.reference.recording)
+
+    def _first_verifier(self, alive: Sequence[Trial]) -> Verifier:
+        """Of the captured run; if nothing ran, or it can't be loaded, of a proven incumbent, else of the first in
+        config order."""
+
+        def ignored(name: str) -> bool:
+            return self.verify.ignores(self.site.kernel, name)
+
         if self.capture.launches[self.index].ran:
             with contextlib.suppress(TrialError, BackendError):
-                return Program(self.loader, self.captured, self.memory, self.recorded.artifacts)
-        return min(alive, key=lambda t: (not self.proven or t.index != self.incumbent, t.index)).program
+                program = Program(self.loader, self.captured, self.memory, self.recorded.artifacts)
+                return Verifier(program, "the captured run", self.trusted, self.trusted, ignored=ignored)
+        if known := [t for t in alive if self.proven and t.index == self.incumbent]:
+            return Verifier(known[0].program, "the winner", settled=True, ignored=ignored)
+        return Verifier(min(alive, key=lambda t: t.index).program, ignored=ignored)
+
+    def notes(self) -> tuple[str, ...]:
+        """What there is to say of the verification."""
+        left_out = self.verifier.left_out.values() if self.verifier is not None else ()
+        texts = [*left_out, *([self.doubt] if self.doubt else [])]
+        return tuple(f"kernel {self.site.kernel}: {text}" for text in texts)
 
     def outcome(self, best: Trial) -> Tuned:
         """What :func:`tune` returns."""
@@ -251,6 +320,8 @@ class _Tuning:
             self.slots,
             self.prospects.take_stragglers(),
             left_out=self.outlook.left_out,
+            partly=bool(self.verifier is not None and (self.verifier.left_out or self.verify.ignore)),
+            notes=self.notes(),
             predicted_rank=self.outlook.rank(best.index),
         )
 
@@ -347,7 +418,8 @@ class _Tuning:
 
     def _wrong(self, trial: Trial, why: str) -> None:
         for i in trial.same:
-            self._fail(i, why, remember=True, code=trial.recording.binaries[0].code)
+            confirmed = self.verifier is not None and self.verifier.confirmed
+            self._fail(i, why, remember=confirmed, code=trial.recording.binaries[0].code)
 
     def _keep(self, trial: Trial) -> None:
         if self.stored is None:
@@ -362,6 +434,10 @@ class _Tuning:
                 timing=timing,
                 code=trial.recording.binaries[0].code,
             )
+
+
+def _constants(trial: Trial) -> Mapping[str, str]:
+    return trial.recording.binaries[0].constexprs
 
 
 def _work(single: Recording) -> Work:

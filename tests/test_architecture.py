@@ -40,6 +40,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "static",
         "measure",
         "search",
+        "workspaces",
         "verify",
         "fits",
         "race",
