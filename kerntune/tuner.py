@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 from kerntune.capture import Capture, Site
@@ -287,10 +288,7 @@ class _Tuning:
     def _first_verifier(self, alive: Sequence[Trial]) -> Verifier:
         """Of the captured run; if nothing ran, or it can't be loaded, of a proven incumbent, else of the first in
         config order."""
-
-        def ignored(name: str) -> bool:
-            return self.verify.ignores(self.site.kernel, name)
-
+        ignored = partial(self.verify.ignores, self.site.kernel)
         if self.capture.launches[self.index].ran:
             with contextlib.suppress(TrialError, BackendError):
                 program = Program(self.loader, self.captured, self.memory, self.recorded.artifacts)
