@@ -47,7 +47,7 @@ def autotune(
     verify: str | None = None,
     patience: float | str | None = None,
     static_prune: Any = None,
-    verify_ignore: Sequence[str] | str = (),
+    verify_ignore: Sequence[str] | str | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
 
@@ -76,7 +76,7 @@ def autotune(
     if not configs:
         raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
 
-    ignore = names_of(verify_ignore) or None
+    ignore = None if verify_ignore is None else names_of(verify_ignore)
     check = Verification(verify_mode(verify) if verify else None, ignore)
     wait = None if patience is None else checked_patience(patience)
     prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
@@ -309,12 +309,12 @@ def _settle(
     site.settle(tuned.winner)
     tuner.configs_timings = timings_of(site, tuned)
     tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
-    warn_of(site, tuned)
     late = tuned.stragglers.indices if tuned.stragglers else frozenset()
     if keep:
         winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner], untried=late)
     if late:
         leave(tuner, key, site, tuned.winner, late, tuned.stragglers)
+    warn_of(site, tuned)
     return tuned.winner
 
 
@@ -331,9 +331,9 @@ def _go_on(tuner: Any, key: tuple[Any, ...], args: Sequence[Any], kwargs: dict[s
         found = go_on(tuner, key, args, kwargs, backend=backend, compiler=COMPILER, winners=winners, keep=keep)
         if found is not None:
             timings, site = timings_of(found.site, found.tuned), found.site
-            warn_of(site, found.tuned)
             tuner.configs_timings = merged(getattr(tuner, "configs_timings", {}), timings, site.originals[found.before])
             tell(tuner, site, key, time.perf_counter() - begin)
+            warn_of(site, found.tuned)
     finally:
         _TUNING.release()
     return tuner.cache.get(key)

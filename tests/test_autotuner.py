@@ -98,7 +98,7 @@ def test_attributes_are_tritons(options: dict[str, Any]) -> None:
 
 def test_the_decorator_takes_what_tritons_takes() -> None:
     mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    assert list(mine) == [*theirs, "verify", "patience", "static_prune"]
+    assert list(mine) == [*theirs, "verify", "patience", "static_prune", "verify_ignore"]
     changed = {name for name in theirs if mine[name].default != theirs[name].default}
     assert changed == {"cache_results"}
 
