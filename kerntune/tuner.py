@@ -32,6 +32,9 @@ from kerntune.verify import Verification, Verifier, Verify, elected, verificatio
 PASSING = (OSError, MemoryError)
 """Causes of a failed compilation that say nothing of the candidate: a full disk, a full memory. Not remembered."""
 
+DOUBT = "no more configs agree with one than with the other; if that is meant, name the argument in verify_ignore"
+"""Said of a reference that nobody confirms: it stays, being the first."""
+
 WRITERS = 8
 """Threads that store trials, a small file each: on a slow file system that is 10 ms of waiting."""
 
@@ -262,7 +265,7 @@ class _Tuning:
         if why is not None and not verifier.settled:
             self.verifier, lead = elected(verifier, [t.program for t in jurors])
             self.right.clear()
-            self.doubt = "" if lead else f"{why}; no more configs agree with one than with the other"
+            self.doubt = "" if lead else f"{why}; {DOUBT}"
             why = None if self._is_reference(trial) else self.verifier.disagreement(trial.program)
         if why is None:
             self.right.add(_work(trial.recording))
@@ -349,14 +352,14 @@ class _Tuning:
         winner if patience ends."""
         end = math.inf
 
-        def pause() -> bool:
+        def pause() -> float:
             nonlocal end
             if math.isinf(end) and self.patience is not None:
                 end = self.patience.end(time.monotonic())
             alive = [t for t in found.values() if t.looked]
             if len(alive) > 1:
                 self.heats.finalists_of(sorted(alive, key=lambda t: t.index))
-            return bool(alive) and time.monotonic() >= end
+            return end if alive else math.inf
 
         before, self.prospects.pause = self.prospects.pause, pause
         try:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import triton
-from fake_runs import COMPILER, N, active, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
+from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
-from triton.runtime.jit import JITFunction
 
 import kerntune
 from kerntune import autotuner as module
 from kerntune import compat
 from kerntune.autotuner import Autotuner
 from kerntune.backend.fake import FakeBackend, Rule
-from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
 from kerntune.errors import MeasurementError, UsageError
 
@@ -29,33 +26,10 @@ TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
 @pytest.fixture
-def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
-    """The scripted GPU as this process's GPU, with a cache of its own."""
-    script(shared)
-    monkeypatch.setattr(module, "this_gpu", lambda: shared)
-    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
-    return shared
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Keywords of the launches that reach Triton."""
-    seen: list[dict[str, Any]] = []
-    below = JITFunction.run
-
-    def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.append(kwargs)
-        return below(kernel, *args, **kwargs)
-
-    monkeypatch.setattr(JITFunction, "run", run)
-    return seen
+def backend(this_gpu: FakeBackend) -> FakeBackend:
+    """The GPU on which tuning happens."""
+    return this_gpu
 
 
 def ours(*blocks: int, kernel: Any = scale_kernel, **options: Any) -> Any:
@@ -243,7 +217,8 @@ def test_pruning_to_one_needs_no_race(backend: FakeBackend) -> None:
 def test_failing_configs_lose(backend: FakeBackend) -> None:
     script(backend, block(64, 3000.0), block(128, 1.0, fails="too large"), block(256, 1.0, wrong=True))
     kernel = ours(64, 128, 256)
-    call(kernel)
+    with pytest.warns(RuntimeWarning, match="it wrote other values than the first candidate"):
+        call(kernel)
     assert kernel.best_config is kernel.configs[0]
 
 
@@ -268,6 +243,50 @@ def test_what_accumulates_is_reset(backend: FakeBackend) -> None:
     kernel[by_block](torch.empty(N, device="cuda"), total, N)
     assert kernel.best_config is kernel.configs[1]
     assert gpu.read(gpu.borrow(total), 1) == b"\x05", "no replay writes the user's own memory"
+
+
+def test_wrong_configs_are_told_in_a_warning(backend: FakeBackend) -> None:
+    script(backend, block(128, 1000.0, wrong=True), *THREE)
+    kernel = ours(64, 128, 256)
+    with pytest.warns(RuntimeWarning, match=r"kernel scale_kernel: 1 of 3 configs failed: BLOCK=128 .*other values"):
+        call(kernel)
+    assert kernel.best_config is kernel.configs[2]
+
+
+def test_configs_that_lack_resources_are_not(backend: FakeBackend) -> None:
+    script(backend, block(128, fails="too large"), *THREE)
+    kernel = ours(64, 128, 256)
+    call(kernel)  # warnings are errors here
+    assert kernel.best_config is kernel.configs[2]
+
+
+def test_what_could_not_be_compared_is_told_in_a_warning(backend: FakeBackend) -> None:
+    script(backend, *(Rule(constexprs={"BLOCK": b}, time_ns=1e3, varies=True) for b in (64, 128)))
+    with pytest.warns(RuntimeWarning, match="kernel scale_kernel: y_ptr is not compared: one config writes other"):
+        call(ours(64, 128))
+
+
+def test_who_knows_better_may_say_so(backend: FakeBackend) -> None:
+    for options in ({"verify": "off"}, {"verify_ignore": "y_ptr"}, {"verify_ignore": ["scale_kernel.y_ptr"]}):
+        script(backend, block(128, 1000.0, wrong=True), *THREE)
+        kernel = ours(64, 128, 256, cache_results=False, **options)
+        call(kernel)
+        assert kernel.best_config is kernel.configs[1]
+
+
+def test_only_arguments_can_be_ignored() -> None:
+    with pytest.raises(UsageError, match="verify_ignore: the kernel has no argument z_ptr"):
+        ours(64, verify_ignore=["y_ptr", "z_ptr"])
+
+
+def test_a_mistake_in_a_hook_is_the_callers(backend: FakeBackend) -> None:
+    def hook(named: dict[str, Any]) -> None:
+        raise ZeroDivisionError("in the hook")
+
+    script(backend, *THREE)
+    configs = [triton.Config({"BLOCK": 64}, pre_hook=hook), triton.Config({"BLOCK": 128})]
+    with pytest.raises(ZeroDivisionError, match="in the hook"):
+        call(kerntune.autotune(configs, key=["n"])(scale_kernel))
 
 
 def test_it_launches_under_heuristics_and_wrappers(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:

@@ -35,12 +35,10 @@ THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 
 
 @pytest.fixture
-def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
-    """The scripted GPU as this process's GPU, with a cache of its own."""
-    script(shared, *THREE)
-    monkeypatch.setattr(module, "this_gpu", lambda: shared)
-    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
-    return shared
+def backend(this_gpu: FakeBackend) -> FakeBackend:
+    """The GPU on which tuning happens, with three blocks' times."""
+    script(this_gpu, *THREE)
+    return this_gpu
 
 
 def ours(*blocks: int, kernel: Any = scale_kernel, **options: Any) -> Any:
@@ -60,8 +58,9 @@ def test_the_decorators_have_one_signature() -> None:
     mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
     *shared, verify, patience, prune, ignore = mine.values()
     assert [(p.name, p.kind) for p in shared] == [(p.name, p.kind) for p in theirs.values()]
-    assert [p.name for p in (verify, patience, prune, ignore)] == ["verify", "patience", "static_prune", "verify_ignore"]
-    assert {p.default for p in (verify, patience, prune, ignore)} == {None}
+    own = (verify, patience, prune, ignore)
+    assert [p.name for p in own] == ["verify", "patience", "static_prune", "verify_ignore"]
+    assert {p.default for p in own} == {None}
     assert {n for n in theirs if mine[n].default != theirs[n].default} == {"cache_results"}
 
 

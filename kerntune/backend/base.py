@@ -125,9 +125,6 @@ class Gpu(Executor, Protocol):
     def environment(self) -> Environment:
         """Versions, clocks and throttle reasons as they are now."""
 
-    def prepare_compare(self) -> None:
-        """Load what :meth:`compare` needs, from any thread. A help, no need: never fails."""
-
     def borrow(self, tensor: Any) -> Buffer:
         """The memory under a user's tensor, whole storage, not copied; it is kept alive."""
 

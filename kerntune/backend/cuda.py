@@ -12,7 +12,7 @@ from kerntune import compat
 from kerntune.backend.base import Buffer, Graph
 from kerntune.backend.compare import Difference
 from kerntune.backend.driver_gpu import DriverGpu, HostBuffer, borrowed
-from kerntune.backend.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces, load_comparisons
+from kerntune.backend.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.device import Environment
 from kerntune.errors import MeasurementError
 
@@ -97,11 +97,6 @@ class CudaGpu(DriverGpu):
             return None
         self.synchronize()
         return compare_pieces(self._piece(expected), self._piece(actual), expected.nbytes, dtype, tolerance)
-
-    def prepare_compare(self) -> None:
-        """Have torch load what comparing takes, from any thread: 0.1 to 0.2 s in a new process."""
-        with contextlib.suppress(RuntimeError), self._torch.cuda.device(self.ordinal):
-            load_comparisons(f"cuda:{self.ordinal}")
 
     def _piece(self, buffer: Buffer) -> Piece:
         torch, device = self._torch, f"cuda:{self.ordinal}"

@@ -210,9 +210,6 @@ class FakeGpu:
         """Of the start, which is like the rest."""
         return compare_bytes(self.read(expected, COMPARED), self.read(actual, COMPARED), dtype, tolerance)
 
-    def prepare_compare(self) -> None:
-        """Always ready."""
-
     def borrow(self, tensor: Any) -> Buffer:
         """The stand-in's synthetic address."""
         buffer = self._buffer(self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes()))

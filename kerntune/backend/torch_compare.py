@@ -61,21 +61,6 @@ def _counted(expected: Piece, actual: Piece, nbytes: int, kind: Any, limit: floa
     return Difference(count, nbytes // kind.itemsize, first, *values, "elements" if kind.is_floating_point else "bytes")
 
 
-def load_comparisons(device: str) -> None:
-    """Use every operation of a comparison that agrees once, so that the next comparison doesn't wait for torch."""
-    import torch
-
-    a = torch.arange(4, dtype=torch.float32, device=device)
-    b = a * 2
-    for kind in (torch.float32, torch.float16, torch.bfloat16):
-        expected, actual = (_piece_of(x.to(kind).view(torch.uint8)) for x in (a, b))
-        compare_pieces(expected, actual, 4 * kind.itemsize, str(kind).removeprefix("torch."), 8.0)
-
-
-def _piece_of(data: Any) -> Piece:
-    return lambda offset, size: data[offset : offset + size]
-
-
 def _parts(nbytes: int) -> Iterator[tuple[int, int]]:
     return ((offset, min(CHUNK, nbytes - offset)) for offset in range(0, nbytes, CHUNK))
 
