@@ -15,6 +15,7 @@ from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError, TuningError
 from kerntune.fits import misfit
+from kerntune.jury import Jury, Work
 from kerntune.launch import Loader, Program, memory_at
 from kerntune.memory import Memory
 from kerntune.outlook import Outlook
@@ -27,19 +28,13 @@ from kerntune.recording import Recording
 from kerntune.result import FailedTrial
 from kerntune.static.prune import static_prune_of
 from kerntune.trials import NOTHING, Trials
-from kerntune.verify import Verification, Verifier, Verify, elected, verification_of
+from kerntune.verify import Verification, Verifier, Verify, verification_of
 
 PASSING = (OSError, MemoryError)
 """Causes of a failed compilation that say nothing of the candidate: a full disk, a full memory. Not remembered."""
 
-DOUBT = "no more configs agree with one than with the other; if that is meant, name the argument in verify_ignore"
-"""Said of a reference that nobody confirms: it stays, being the first."""
-
 WRITERS = 8
 """Threads that store trials, a small file each: on a slow file system that is 10 ms of waiting."""
-
-Work = tuple[str, tuple[int, int, int]]
-"""What makes two candidates one: code identity and grid."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +147,9 @@ class _Tuning:
     failures: dict[int, FailedTrial] = field(default_factory=dict)
     tried: set[int] = field(default_factory=set)
     recordings: dict[int, Recording] = field(default_factory=dict)
-    verifier: Verifier | None = None
     misfits: set[int] = field(default_factory=set)
-    right: set[Work] = field(default_factory=set)
-    """What has been verified."""
-
-    doubt: str = ""
-    """Who disagrees with whom, where no majority says who is right."""
+    jury: Jury | None = None
+    """Says who is wrong; None until somebody is suspected."""
 
     heats: Heats = field(default_factory=Heats)
 
@@ -239,10 +230,7 @@ class _Tuning:
         self.slots.update({t.index: tuple(t.times) for t in alive if t.times})
         if not suspects:
             return False
-        before = self.verifier = self.verifier or self._first_verifier(alive)
-        wrong = self._wrong_of(suspects, alive)
-        if self.verifier is not before:
-            wrong = self._wrong_of(suspects, alive)  # somebody else has become the reference since
+        wrong = self._jury(alive).wrong(suspects, alive)
         if wrong:
             self.heats = Heats()  # a wrong one may have dropped others
         for trial in [t for t in alive if t.index in wrong]:
@@ -250,61 +238,30 @@ class _Tuning:
             self._wrong(trial, wrong[trial.index])
         return bool(wrong)
 
-    def _wrong_of(self, suspects: Sequence[Trial], alive: Sequence[Trial]) -> dict[int, str]:
-        return {trial.index: why for trial in suspects if (why := self._disagreement(trial, alive)) is not None}
+    def _jury(self, alive: Sequence[Trial]) -> Jury:
+        """Its first reference is the captured run; if nothing ran, a proven incumbent, else the first in config order."""
+        if self.jury is None:
+            program, incumbent = (
+                self._captured_program(),
+                [t for t in alive if self.proven and t.index == self.incumbent],
+            )
+            ignored = partial(self.verify.ignores, self.site.kernel)
+            if program is not None:
+                first = Verifier(program, "the captured run", self.trusted, self.trusted, ignored=ignored)
+            elif incumbent:
+                first = Verifier(incumbent[0].program, "the winner", settled=True, ignored=ignored)
+            else:
+                first = Verifier(min(alive, key=lambda t: t.index).program, ignored=ignored)
+            self.jury = Jury(self.site.kernel, self.verify, first)
+        return self.jury
 
-    def _disagreement(self, trial: Trial, alive: Sequence[Trial]) -> str | None:
-        """How a trial differs from the reference. If that is the trial itself, another candidate has to agree with it;
-        where one doesn't, most candidates decide who is the reference."""
-        verifier = self.verifier
-        assert verifier is not None
-        jurors = self._jurors(trial, alive)
-        if _work(trial.recording) in self.right or not jurors:
+    def _captured_program(self) -> Program | None:
+        """What the captured run launched, if it ran and can be loaded."""
+        if not self.capture.launches[self.index].ran:
             return None
-        why = verifier.disagreement(jurors[0].program)
-        if why is not None and not verifier.settled:
-            self.verifier, lead = elected(verifier, [t.program for t in jurors])
-            self.right.clear()
-            self.doubt = "" if lead else f"{why}; {DOUBT}"
-            why = None if self._is_reference(trial) else self.verifier.disagreement(trial.program)
-        if why is None:
-            self.right.add(_work(trial.recording))
-        return why
-
-    def _jurors(self, trial: Trial, alive: Sequence[Trial]) -> list[Trial]:
-        """Candidates other than the reference: the trial, then those with other constants, the fastest first. A
-        reference that is settled needs none."""
-        if self._is_reference(trial) and self.verifier is not None and self.verifier.settled:
-            return []
-        seen = [_constants(trial)]
-        new: list[Trial] = []
-        rest: list[Trial] = []
-        for other in sorted(alive, key=lambda t: t.time_ns):
-            if other is not trial and not self._is_reference(other):
-                (rest if _constants(other) in seen else new).append(other)
-                seen.append(_constants(other))
-        return [*([] if self._is_reference(trial) else [trial]), *new, *rest]
-
-    def _is_reference(self, trial: Trial) -> bool:
-        return self.verifier is not None and _work(trial.recording) == _work(self.verifier.reference.recording)
-
-    def _first_verifier(self, alive: Sequence[Trial]) -> Verifier:
-        """Of the captured run; if nothing ran, or it can't be loaded, of a proven incumbent, else of the first in
-        config order."""
-        ignored = partial(self.verify.ignores, self.site.kernel)
-        if self.capture.launches[self.index].ran:
-            with contextlib.suppress(TrialError, BackendError):
-                program = Program(self.loader, self.captured, self.memory, self.recorded.artifacts)
-                return Verifier(program, "the captured run", self.trusted, self.trusted, ignored=ignored)
-        if known := [t for t in alive if self.proven and t.index == self.incumbent]:
-            return Verifier(known[0].program, "the winner", settled=True, ignored=ignored)
-        return Verifier(min(alive, key=lambda t: t.index).program, ignored=ignored)
-
-    def notes(self) -> tuple[str, ...]:
-        """What there is to say of the verification."""
-        left_out = self.verifier.left_out.values() if self.verifier is not None else ()
-        texts = [*left_out, *([self.doubt] if self.doubt else [])]
-        return tuple(f"kernel {self.site.kernel}: {text}" for text in texts)
+        with contextlib.suppress(TrialError, BackendError):
+            return Program(self.loader, self.captured, self.memory, self.recorded.artifacts)
+        return None
 
     def outcome(self, best: Trial) -> Tuned:
         """What :func:`tune` returns."""
@@ -321,8 +278,8 @@ class _Tuning:
             self.slots,
             self.prospects.take_stragglers(),
             left_out=self.outlook.left_out,
-            partly=bool(self.verifier is not None and (self.verifier.left_out or self.verify.ignore)),
-            notes=self.notes(),
+            partly=self.jury is not None and self.jury.partly,
+            notes=self.jury.notes() if self.jury is not None else (),
             predicted_rank=self.outlook.rank(best.index),
         )
 
@@ -419,7 +376,7 @@ class _Tuning:
 
     def _wrong(self, trial: Trial, why: str) -> None:
         for i in trial.same:
-            confirmed = self.verifier is not None and self.verifier.confirmed
+            confirmed = self.jury is not None and self.jury.verifier.confirmed
             self._fail(i, why, remember=confirmed, code=trial.recording.binaries[0].code)
 
     def _keep(self, trial: Trial) -> None:
@@ -435,14 +392,6 @@ class _Tuning:
                 timing=timing,
                 code=trial.recording.binaries[0].code,
             )
-
-
-def _constants(trial: Trial) -> Mapping[str, str]:
-    return trial.recording.binaries[0].constexprs
-
-
-def _work(single: Recording) -> Work:
-    return single.binaries[0].code, single.launches[0].grid
 
 
 def memory_before(recorded: Recorded, index: int, loader: Loader) -> Memory:

@@ -235,38 +235,3 @@ def tolerance(recording: Recording, dtype: str) -> float:
     """How far numbers may be off, relative to the largest; 0 for what has to agree to the bit."""
     atomics = any(launch.float_atomics for launch in recording.launches)
     return TOLERANCE[dtype] * (ATOMIC_FACTOR if atomics else 1.0) if is_float(dtype) else 0.0
-
-
-JURY = 8
-"""Candidates that are asked at most, where one disagrees with a reference that is only another candidate."""
-
-CLEAR = 2
-"""Votes ahead that make a majority clear: two to one may be two configs with the same fault."""
-
-
-def elected(first: Verifier, programs: Sequence[Program]) -> tuple[Verifier, int]:
-    """The verifier of whom most candidates agree with, ``first`` in doubt, and by how many votes it leads.
-    :attr:`~Verifier.confirmed` if that is clear.
-
-    ``programs`` are further candidates with code of their own, in the order in which they are asked.
-    """
-    classes, votes = [first], [1]
-    for program in programs[: JURY - 1]:
-        home = next((k for k, v in enumerate(classes) if v.disagreement(program) is None), len(classes))
-        if home == len(classes):
-            classes.append(Verifier(program, left_out=first.left_out, ignored=first.ignored))
-            votes.append(0)
-        votes[home] += 1
-        if _lead(votes) >= CLEAR:
-            break
-    lead = _lead(votes)
-    best = votes.index(max(votes)) if lead else 0
-    found = classes[best]
-    found.name = f"{votes[best]} of {sum(votes)} configs" if lead else first.name
-    found.settled, found.confirmed = True, lead >= CLEAR
-    return found, lead
-
-
-def _lead(votes: Sequence[int]) -> int:
-    ranked = sorted([*votes, 0], reverse=True)
-    return ranked[0] - ranked[1]

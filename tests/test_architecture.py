@@ -44,6 +44,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "verify",
         "fits",
         "race",
+        "jury",
         "cache",
         "derived",
         "winners",

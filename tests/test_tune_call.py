@@ -21,11 +21,12 @@ from kerntune.cache import TrialCache, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled, Compiler
 from kerntune.errors import TuningError
+from kerntune.jury import DOUBT
 from kerntune.policy import TuneMode
 from kerntune.prospects import prospects_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
-from kerntune.tuner import DOUBT, Tuned
+from kerntune.tuner import Tuned
 from kerntune.verify import Verification, Verify
 from kerntune.winners import Winners
 

@@ -16,19 +16,17 @@ from samples import binary as binary_of
 
 from kerntune import memory as memory_room
 from kerntune.errors import ReplayError, UsageError
+from kerntune.jury import CLEAR, JURY, elected
 from kerntune.launch import Loader, Program
 from kerntune.memory import Memory, encode_floats, make_source
 from kerntune.recording import Param, Recording, Storage, Stored, View, Zeros
 from kerntune.verify import (
     ATOMIC_FACTOR,
-    CLEAR,
-    JURY,
     POISONS,
     TOLERANCE,
     Verification,
     Verifier,
     Verify,
-    elected,
     tolerance,
     verification_of,
     verify_mode,

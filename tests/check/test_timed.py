@@ -280,8 +280,10 @@ def test_who_is_verified_is_the_policys(project: Project, verify: str, failed: s
 
 
 class Chosen:
-    """A call that returns the block which it is launched with, and the blocks so far. Stand-ins run a tuned kernel's first
-    config, so a settled one is read from its cache."""
+    """A call that returns the block which it is launched with, and the blocks so far.
+
+    Stand-ins run a tuned kernel's first config, so a settled one is read from its cache.
+    """
 
     def __init__(self, *blocks: int) -> None:
         self.kernel, self.blocks = tuned(*blocks), list[int]()
