@@ -239,12 +239,10 @@ class _Tuning:
         return bool(wrong)
 
     def _jury(self, alive: Sequence[Trial]) -> Jury:
-        """Its first reference is the captured run; if nothing ran, a proven incumbent, else the first in config order."""
+        """Its reference is the captured run; if nothing ran, a proven incumbent, else at first the list's first."""
         if self.jury is None:
-            program, incumbent = (
-                self._captured_program(),
-                [t for t in alive if self.proven and t.index == self.incumbent],
-            )
+            program = self._captured_program()
+            incumbent = [t for t in alive if self.proven and t.index == self.incumbent]
             ignored = partial(self.verify.ignores, self.site.kernel)
             if program is not None:
                 first = Verifier(program, "the captured run", self.trusted, self.trusted, ignored=ignored)
