@@ -109,6 +109,13 @@ class Plan:
         """A tensor of each storage that the launches touch."""
         return list(self._tensors)
 
+    def rewind(self) -> None:
+        """Put back what storages held before the first launch that wrote them."""
+        for index, snapshot in self._snapshots.items():
+            gpu = self._backend.gpu
+            assert gpu is not None
+            gpu.copy(gpu.borrow(self._tensors[index]), snapshot)
+
     @contextlib.contextmanager
     def preserving(self, values: Iterable[Any]) -> Iterator[None]:
         """Undo what happens to the tensors among ``values`` meanwhile."""
