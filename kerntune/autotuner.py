@@ -24,11 +24,11 @@ from kerntune.kernels.source import jit_of
 from kerntune.late import Late, go_on, late_of, leave
 from kerntune.patience import Patience, checked_patience, patience_now
 from kerntune.policy import StaticPrune, TuneMode
-from kerntune.telling import tell, tell_unraced, timings_of
+from kerntune.telling import tell, tell_unraced, timings_of, warn_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.unraced import LAUNCHES_NOTHING, launches_nothing
-from kerntune.verify import Verify, verify_mode
+from kerntune.verify import Verification, names_of, verify_mode
 from kerntune.winners import Winners
 
 
@@ -48,6 +48,7 @@ def autotune(
     verify: str | None = None,
     patience: float | str | None = None,
     static_prune: Any = None,
+    verify_ignore: Sequence[str] | str | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
 
@@ -57,7 +58,9 @@ def autotune(
     unless ``cache_results`` is False. Hooks run outside every timed window.
 
     ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
-    ``finalists`` or ``all``. A config that writes something else than the first has failed.
+    ``finalists``, ``all``, or ``off`` for nobody's. Of configs that write unlike results those fail that agree with
+    fewer others. ``verify_ignore`` (and ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't compared, since what is
+    written there rightly depends on the config or on chance.
 
     ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
     once those have been raced; ``all`` waits for every one. The default, or ``KERNTUNE_PATIENCE``, is a tenth of what
@@ -74,18 +77,21 @@ def autotune(
     if not configs:
         raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
 
-    mode = verify_mode(verify) if verify else None
+    ignore = None if verify_ignore is None else names_of(verify_ignore)
+    check = Verification(verify_mode(verify) if verify else None, ignore)
     wait = None if patience is None else checked_patience(patience)
     prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
 
     def decorate(fn: Any) -> Autotuner:
         names = fn.arg_names
+        if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
+            raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
         tuner = Autotuner(
             fn, names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
             prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
-        tuner.verify, tuner.patience, tuner.static_prune = mode, wait, prune
+        tuner.verify, tuner.patience, tuner.static_prune = check, wait, prune
         return tuner
 
     return decorate
@@ -94,8 +100,8 @@ def autotune(
 class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types here
     """Triton's autotuner with another engine: same attributes, same calls, from any thread."""
 
-    verify: Verify | None = None
-    """Whose results are compared; None leaves it to ``KERNTUNE_VERIFY``."""
+    verify: Verification | None = None
+    """Whose results are compared, and which; None leaves it to ``KERNTUNE_VERIFY`` and ``KERNTUNE_VERIFY_IGNORE``."""
 
     static_prune: StaticPrune | None = None
     """Which configs are left out unrun; None leaves it to ``KERNTUNE_STATIC_PRUNE``."""
@@ -323,6 +329,7 @@ def _settle(
         winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner], untried=late)
     if late:
         leave(tuner, key, site, tuned.winner, late, tuned.stragglers)
+    warn_of(site, tuned)
     return tuned.winner
 
 

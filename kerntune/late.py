@@ -18,9 +18,10 @@ from kerntune.compile import Compiler
 from kerntune.config import Config
 from kerntune.errors import MeasurementError
 from kerntune.prospects import Stragglers
-from kerntune.telling import merged, tell, timings_of
+from kerntune.telling import merged, tell, timings_of, warn_of
 from kerntune.trials import Trials
 from kerntune.tune_call import compile_late, settle_call
+from kerntune.tuner import Tuned
 from kerntune.winners import Winners
 
 Key = tuple[Any, ...]
@@ -106,28 +107,35 @@ def go_on(
         except MeasurementError:
             return
         capture = Capture(backend, compiler, thread=threading.get_ident())
+        tuned = None
         try:
-            _next_step(tuner, key, late, capture, capture.site_of(tuner, args, dict(kwargs)), winners, keep)
+            site = capture.site_of(tuner, args, dict(kwargs))
+            tuned = _next_step(tuner, key, late, capture, site, winners, keep)
         except Exception as exc:  # also of the user's own pruning and hooks
             tuner.untried.pop(key, None)
             text = f"kernel {tuner.base_fn.__name__}: {len(late.configs)} configs could not be tried later: {exc}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
+        if tuned is not None:
+            warn_of(site, tuned)
 
 
-def _next_step(tuner: Any, key: Key, late: Late, capture: Capture, site: Site, winners: Winners, keep: bool) -> None:
+def _next_step(
+    tuner: Any, key: Key, late: Late, capture: Capture, site: Site, winners: Winners, keep: bool
+) -> Tuned | None:
+    """What came of trying them, if they were."""
     begin = time.perf_counter()
     configs = [c.config for c in site.candidates]
     indices = [i for i, config in enumerate(configs) if config in late.wanted]
     if late.won not in configs or not indices:
         tuner.untried.pop(key, None)  # this call's pruning leaves nothing to compare
-        return
+        return None
     winner, tuned = configs.index(late.won), None
     if late.stragglers is not None:
         trials, verify = Trials(winners) if keep else None, getattr(tuner, "verify", None)
         tuned = settle_call(capture, site, winner, indices, trials=trials, verify=verify)
     if tuned is None:
         _watch(tuner, key, late, compile_late(capture, site, {winner, *indices}))
-        return
+        return None
     tuner.untried.pop(key, None)
     site.settle(tuned.winner)
     if keep:
@@ -135,3 +143,4 @@ def _next_step(tuner: Any, key: Key, late: Late, capture: Capture, site: Site, w
     before = getattr(tuner, "configs_timings", {})
     tuner.configs_timings = merged(before, timings_of(site, tuned), site.originals[winner])
     tell(tuner, site, key, time.perf_counter() - begin)
+    return tuned

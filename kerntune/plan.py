@@ -233,6 +233,13 @@ class Plan:
         """A tensor of each storage that the launches touch."""
         return list(self._tensors)
 
+    def rewind(self) -> None:
+        """Put back what storages held before the first launch that wrote them."""
+        for index in {**self._snapshots, **self._homes}:
+            gpu = self._backend.gpu
+            assert gpu is not None
+            gpu.copy(gpu.borrow(self._tensors[index]), self._source(gpu, index).pristine)
+
     @contextlib.contextmanager
     def preserving(self, values: Iterable[Any]) -> Iterator[None]:
         """Undo what happens to the tensors among ``values`` meanwhile."""

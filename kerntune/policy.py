@@ -211,8 +211,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: float = DEFAULT_LEVEL
     cases: int = 1
     verify: str = ""
-    """Which candidates have to write what the captured run writes: ``winner``, ``finalists`` or ``all``; empty as
+    """Which candidates have to write what others write: ``winner``, ``finalists``, ``all`` or ``off``; empty as
     ``KERNTUNE_VERIFY`` says (:func:`kerntune.verify.verify_mode`)."""
+
+    verify_ignore: tuple[str, ...] | None = None
+    """Arguments that aren't compared, by name or ``kernel.name``; None as ``KERNTUNE_VERIFY_IGNORE`` says."""
 
     static_prune: StaticPrune | None = None
     """Which candidates are left out unrun; None as ``KERNTUNE_STATIC_PRUNE`` says

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
@@ -32,12 +33,40 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     shared_bytes: int | None = None
 
 
+WRONG = "it wrote other values"
+"""How the reason of a candidate begins that doesn't write what others do."""
+
+
+def is_wrong(reason: str) -> bool:
+    """Whether a candidate failed because its results are wrong."""
+    return reason.startswith(WRONG)
+
+
 class FailedTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A candidate that could not be used, and why."""
 
     kernel: str
     config: Config
     reason: str
+
+    @property
+    def wrong(self) -> bool:
+        """Whether its results are wrong; otherwise it could not be compiled or launched."""
+        return is_wrong(self.reason)
+
+
+def failures_line(failures: Sequence[FailedTrial], configs: int) -> str:
+    """``kernel parts: 2 of 3 configs failed: BLOCK=128: it wrote other values ...; 1 more``: of one kernel's candidates
+    that failed the first, of wrong ones if there are any."""
+    first = min(failures, key=lambda f: not f.wrong)
+    reason = " ".join(first.reason.split())
+    shown = reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 3]}..."
+    more = f"; {len(failures) - 1} more" if len(failures) > 1 else ""
+    return f"kernel {first.kernel}: {len(failures)} of {configs} configs failed: {first.config}: {shown}{more}"
+
+
+MAX_REASON = 200
+"""Characters of a reason in a summary: a compiler's message can be pages long."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

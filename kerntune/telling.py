@@ -11,6 +11,7 @@ import numpy as np
 
 from kerntune import compat
 from kerntune.capture import Site
+from kerntune.result import failures_line
 from kerntune.tuner import Tuned
 
 Timings = dict[Any, list[float]]
@@ -38,6 +39,14 @@ def merged(before: Mapping[Any, list[float]], late: Timings, winner: Any) -> Tim
     """Earlier times and those of late configs, brought to the same clocks by the earlier ``winner``, which has both."""
     factor = before[winner][0] / late[winner][0] if winner in before and winner in late else 1.0
     return {**{config: [factor * ms for ms in times] for config, times in late.items()}, **before}
+
+
+def warn_of(site: Site, tuned: Tuned) -> None:
+    """RuntimeWarnings for configs whose results are wrong, and for what could not be compared."""
+    wrong = [f for f in tuned.failures if f.wrong]
+    texts = [*([failures_line(wrong, len(site.candidates))] if wrong else []), *tuned.notes]
+    for text in texts:
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, late: int = 0) -> None:

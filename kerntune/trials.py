@@ -15,6 +15,7 @@ from kerntune.errors import CacheError
 from kerntune.kernels.specialize import Specialized
 from kerntune.measure.base import PROTOCOL_VERSION, TimingProtocol
 from kerntune.policy import TuneMode
+from kerntune.result import is_wrong
 from kerntune.winners import Winners, exact_arguments, text_of
 
 RACE_VERSION = 2
@@ -39,6 +40,11 @@ class Known:
     ran: Mapping[int, StoredTrial] = field(default_factory=dict)
     failed: Mapping[int, StoredTrial] = field(default_factory=dict)
     bad: Mapping[tuple[str, tuple[int, int, int]], str] = field(default_factory=dict)
+
+    def without_wrong(self) -> Known:
+        """Without failures that were wrong results: they may be right under other rules."""
+        failed = {i: t for i, t in self.failed.items() if not is_wrong(t.failure)}
+        return Known(self.ran, failed, {work: why for work, why in self.bad.items() if not is_wrong(why)})
 
 
 NOTHING = Known()

@@ -21,7 +21,7 @@ from kerntune.result import FailedTrial
 from kerntune.trials import Known, Trials
 from kerntune.tuner import Tuned, nothing_left, tune
 from kerntune.unraced import LAUNCHES_NOTHING, all_empty, unraced
-from kerntune.verify import TOLERANCE, Verify
+from kerntune.verify import TOLERANCE, Verification, Verify
 
 
 def tune_call(
@@ -30,7 +30,7 @@ def tune_call(
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-    verify: str | Verify | None = None,
+    verify: Verification | str | Verify | None = None,
     patience: Patience | None = None,
     static_prune: StaticPrune | None = None,
 ) -> Tuned:
@@ -65,7 +65,7 @@ def settle_call(
     late: Collection[int],
     *,
     trials: Trials | None = None,
-    verify: str | Verify | None = None,
+    verify: Verification | str | Verify | None = None,
 ) -> Tuned | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
     milliseconds if a look at each shows that it is much slower.

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError, TuningError
 from kerntune.fits import misfit
+from kerntune.jury import Jury, Work
 from kerntune.launch import Loader, Program, memory_at
 from kerntune.memory import Memory
 from kerntune.outlook import Outlook
@@ -25,16 +28,13 @@ from kerntune.recording import Recording
 from kerntune.result import FailedTrial
 from kerntune.static.prune import static_prune_of
 from kerntune.trials import NOTHING, Trials
-from kerntune.verify import Verifier, Verify, verify_mode
+from kerntune.verify import Verification, Verifier, Verify, verification_of
 
 PASSING = (OSError, MemoryError)
 """Causes of a failed compilation that say nothing of the candidate: a full disk, a full memory. Not remembered."""
 
 WRITERS = 8
 """Threads that store trials, a small file each: on a slow file system that is 10 ms of waiting."""
-
-Work = tuple[str, tuple[int, int, int]]
-"""What makes two candidates one: code identity and grid."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,12 @@ class Tuned:
     predicted_rank: int | None = None
     """The winner's place by the resource model among the candidates that were compiled; None where it can't tell."""
 
+    partly: bool = False
+    """Whether some of what the winner writes was not compared."""
+
+    notes: tuple[str, ...] = ()
+    """What a user should know of the verification: arguments that were not compared, configs that nobody confirms."""
+
 
 def tune(
     capture: Capture,
@@ -74,10 +80,12 @@ def tune(
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-    verify: str | Verify | None = None,
+    verify: Verification | str | Verify | None = None,
     prospects: Prospects | None = None,
     patience: Patience | None = None,
     proven: bool = False,
+    trusted: bool = False,
+    refuted: Mapping[int, str] = MappingProxyType({}),
     static_prune: StaticPrune | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Tuned:
@@ -85,10 +93,11 @@ def tune(
 
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
     always timed side by side. Remembered failures are tried again only if nothing else is left. ``verify`` says who has
-    to write what the captured run writes (:func:`kerntune.verify.verify_mode`). ``prospects`` are the site's, if they
-    were looked up already. With ``patience``, stragglers among the compilations are waited for that long at most, and
-    those that are left are the outcome's. A ``proven`` incumbent has won and been verified before: the others are held
-    against it, and the device needs no warming up.
+    to write what most others do, or what the captured run writes if that is ``trusted``, since somebody has compared
+    its result (:class:`kerntune.verify.Verification`); candidates that are ``refuted`` otherwise have failed with that
+    reason. ``prospects`` are the site's, if they were looked up already. With ``patience``, stragglers among the
+    compilations are waited for that long at most, and those that are left are the outcome's. A ``proven`` incumbent has
+    won and been verified before: the others are held against it, and the device needs no warming up.
     ``static_prune`` says who is left out unrun (:mod:`kerntune.static.prune`), unless nobody else can be used.
     Raises :class:`TuningError`, listing every reason, if none is left.
     """
@@ -100,10 +109,10 @@ def tune(
         capture.compiler.warm(prospects.to_compile())
     outlook = Outlook(prospects, loader.gpu.spec, static_prune_of(static_prune), incumbent)
     with contextlib.closing(
-        _Tuning(capture, recorded, index, loader, incumbent, prospects, outlook, verify_mode(verify))
+        _Tuning(capture, recorded, index, loader, incumbent, prospects, outlook, verification_of(verify))
     ) as it:
-        it.progress, it.patience, it.proven = progress, patience, proven
-        it.look_up()
+        it.progress, it.patience, it.proven, it.trusted = progress, patience, proven, trusted
+        it.look_up(refuted)
         for candidates in it.stages():
             winner = it.best_of(candidates)
             if winner is not None:
@@ -112,9 +121,12 @@ def tune(
 
 
 def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:
-    """The error of a site none of whose candidates can be used."""
-    lines = "\n".join(f"  {f.config}: {f.reason}" for f in failures)
-    return TuningError(f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used\n{lines}")
+    """The error of a site none of whose candidates can be used. A reason that all share, a call's own mistake mostly,
+    stands there once."""
+    head = f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used"
+    if len(failures) > 1 and len({f.reason for f in failures}) == 1:
+        return TuningError(f"{head}: {failures[0].reason}")
+    return TuningError("\n".join([head, *(f"  {f.config}: {f.reason}" for f in failures)]))
 
 
 @dataclass
@@ -128,19 +140,19 @@ class _Tuning:
     incumbent: int | None
     prospects: Prospects
     outlook: Outlook
-    verify: Verify
+    verify: Verification
     progress: Callable[[str], None] = lambda text: None
     patience: Patience | None = None
     proven: bool = False
+    trusted: bool = False
     times: dict[int, float] = field(default_factory=dict)
     slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
     failures: dict[int, FailedTrial] = field(default_factory=dict)
     tried: set[int] = field(default_factory=set)
     recordings: dict[int, Recording] = field(default_factory=dict)
-    verifier: Verifier | None = None
     misfits: set[int] = field(default_factory=set)
-    right: set[Work] = field(default_factory=set)
-    """What has been verified."""
+    jury: Jury | None = None
+    """Says who is wrong; None until somebody is suspected."""
 
     heats: Heats = field(default_factory=Heats)
 
@@ -156,8 +168,13 @@ class _Tuning:
         finally:
             self.capture.compiler.flush()
 
-    def look_up(self) -> None:
+    def look_up(self, refuted: Mapping[int, str]) -> None:
         """Take over what is known before anything is compiled."""
+        if not self.verify.all_compared:
+            self.known = self.prospects.known = self.known.without_wrong()
+        for i, why in refuted.items():
+            self.prospects.probes.pop(i, None)
+            self._fail(i, why)
         for i, why in self.prospects.refused.items():
             self._fail(i, why)
         for i, trial in self.known.failed.items():
@@ -202,18 +219,21 @@ class _Tuning:
 
     def _winner(self, alive: list[Trial]) -> Trial | None:
         """The best of a race; None, and those that are wrong no longer among ``alive``, if one was wrong."""
-        if self.verify is Verify.ALL and self._drop_wrong(alive, list(alive)):
+        mode = self.verify.mode
+        if mode is Verify.ALL and self._drop_wrong(alive, list(alive)):
             return None
         finalists = self.heats.finalists_of(alive)
-        if self.verify is Verify.FINALISTS and self._drop_wrong(alive, finalists):
+        if mode is Verify.FINALISTS and self._drop_wrong(alive, finalists):
             return None
         best = decided(finalists, self.incumbent)[0]
-        return None if self._drop_wrong(alive, [best]) else best
+        return None if self._drop_wrong(alive, [best] if mode is not Verify.OFF else []) else best
 
     def _drop_wrong(self, alive: list[Trial], suspects: Sequence[Trial]) -> bool:
         self.times.update({t.index: t.time_ns for t in alive})
         self.slots.update({t.index: tuple(t.times) for t in alive if t.times})
-        wrong = {trial.index: why for trial in suspects if (why := self._disagreement(trial, alive)) is not None}
+        if not suspects:
+            return False
+        wrong = self._jury(alive).wrong(suspects, alive)
         if wrong:
             self.heats = Heats()  # a wrong one may have dropped others
         for trial in [t for t in alive if t.index in wrong]:
@@ -221,23 +241,28 @@ class _Tuning:
             self._wrong(trial, wrong[trial.index])
         return bool(wrong)
 
-    def _disagreement(self, trial: Trial, alive: Sequence[Trial]) -> str | None:
-        """How a trial differs from the reference."""
-        self.verifier = self.verifier or Verifier(self._reference(alive))
-        work = _work(trial.recording)
-        if work == _work(self.verifier.reference.recording) or work in self.right:
-            return None
-        why = self.verifier.disagreement(trial.program)
-        self.right |= {work} if why is None else set()
-        return why
+    def _jury(self, alive: Sequence[Trial]) -> Jury:
+        """Its reference is the captured run; if nothing ran, a proven incumbent, else at first the list's first."""
+        if self.jury is None:
+            program = self._captured_program()
+            incumbent = [t for t in alive if self.proven and t.index == self.incumbent]
+            ignored = partial(self.verify.ignores, self.site.kernel)
+            if program is not None:
+                first = Verifier(program, "the captured run", self.trusted, self.trusted, ignored=ignored)
+            elif incumbent:
+                first = Verifier(incumbent[0].program, "the winner", settled=True, ignored=ignored)
+            else:
+                first = Verifier(min(alive, key=lambda t: t.index).program, ignored=ignored)
+            self.jury = Jury(self.site.kernel, self.verify, first)
+        return self.jury
 
-    def _reference(self, alive: Sequence[Trial]) -> Program:
-        """The captured run, whose result the user's reference has been compared with; if nothing ran, or it can't be
-        loaded, a proven incumbent, else the first in config order."""
-        if self.capture.launches[self.index].ran:
-            with contextlib.suppress(TrialError, BackendError):
-                return Program(self.loader, self.captured, self.memory, self.recorded.artifacts)
-        return min(alive, key=lambda t: (not self.proven or t.index != self.incumbent, t.index)).program
+    def _captured_program(self) -> Program | None:
+        """What the captured run launched, if it ran and can be loaded."""
+        if not self.capture.launches[self.index].ran:
+            return None
+        with contextlib.suppress(TrialError, BackendError):
+            return Program(self.loader, self.captured, self.memory, self.recorded.artifacts)
+        return None
 
     def outcome(self, best: Trial) -> Tuned:
         """What :func:`tune` returns."""
@@ -254,6 +279,8 @@ class _Tuning:
             self.slots,
             self.prospects.take_stragglers(),
             left_out=self.outlook.left_out,
+            partly=self.jury is not None and self.jury.partly,
+            notes=self.jury.notes() if self.jury is not None else (),
             predicted_rank=self.outlook.rank(best.index),
         )
 
@@ -350,7 +377,8 @@ class _Tuning:
 
     def _wrong(self, trial: Trial, why: str) -> None:
         for i in trial.same:
-            self._fail(i, why, remember=True, code=trial.recording.binaries[0].code)
+            confirmed = self.jury is not None and self.jury.verifier.confirmed
+            self._fail(i, why, remember=confirmed, code=trial.recording.binaries[0].code)
 
     def _keep(self, trial: Trial) -> None:
         if self.stored is None:
@@ -365,10 +393,6 @@ class _Tuning:
                 timing=timing,
                 code=trial.recording.binaries[0].code,
             )
-
-
-def _work(single: Recording) -> Work:
-    return single.binaries[0].code, single.launches[0].grid
 
 
 def memory_before(recorded: Recorded, index: int, loader: Loader) -> Memory:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from kerntune.backend.base import Buffer
-from kerntune.backend.compare import is_float
+from kerntune.backend.compare import Difference, is_float
 from kerntune.errors import UsageError
 from kerntune.launch import Program
 from kerntune.recording import Recording
+from kerntune.result import WRONG
+from kerntune.workspaces import Written, splits_work
 
 POISONS = (0x7F, 0x7B)
 """Fill memory that is only written, so that a missed element shows. 0x7F7F... and 0x7B7B... are huge or NaN in every
@@ -22,13 +25,17 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2
 ATOMIC_FACTOR = 10.0
 """Float atomics add in any order, in the output's own precision."""
 
+REPEATS = 2
+"""Further runs of a reference that somebody disagrees with: does it write the same each time?"""
+
 
 class Verify(str, Enum):
-    """Which candidates have to write what the reference writes: the winner, those of the last rounds, or all."""
+    """Which candidates have to write what the reference writes: the winner, those of the last rounds, all, or none."""
 
     WINNER = "winner"
     FINALISTS = "finalists"
     ALL = "all"
+    OFF = "off"
 
 
 def verify_mode(given: str | Verify | None = None) -> Verify:
@@ -37,7 +44,40 @@ def verify_mode(given: str | Verify | None = None) -> Verify:
     try:
         return Verify(text)
     except ValueError:
-        raise UsageError(f"verify is {text!r}; it can be winner, finalists or all") from None
+        raise UsageError(f"verify is {text!r}; it can be winner, finalists, all or off") from None
+
+
+def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of arguments, in a list or in one text, separated by commas or spaces."""
+    return tuple(given.replace(",", " ").split() if isinstance(given, str) else map(str, given))
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Who is verified, and which arguments (``name``, or ``kernel.name``) are not compared. What is None is left to
+    ``KERNTUNE_VERIFY`` and ``KERNTUNE_VERIFY_IGNORE``."""
+
+    mode: Verify | None = None
+    ignore: tuple[str, ...] | None = None
+
+    def now(self) -> Verification:
+        """With what the environment says where this says nothing."""
+        ignore = names_of(os.environ.get("KERNTUNE_VERIFY_IGNORE", "")) if self.ignore is None else self.ignore
+        return Verification(verify_mode(self.mode), ignore)
+
+    @property
+    def all_compared(self) -> bool:
+        """Whether somebody who was found wrong under the strictest rules may not be right under these."""
+        return self.mode is not Verify.OFF and not self.ignore
+
+    def ignores(self, kernel: str, argument: str) -> bool:
+        """Whether an argument of a kernel is not compared."""
+        return argument in (self.ignore or ()) or f"{kernel}.{argument}" in (self.ignore or ())
+
+
+def verification_of(given: Verification | str | Verify | None) -> Verification:
+    """What is asked for, the environment's part included."""
+    return (given if isinstance(given, Verification) else Verification(verify_mode(given) if given else None)).now()
 
 
 def run_poisoned(program: Program, poison: int, only_written: frozenset[int]) -> None:
@@ -50,19 +90,32 @@ def run_poisoned(program: Program, poison: int, only_written: frozenset[int]) ->
     gpu.synchronize()
 
 
-Outputs = dict[int, list[tuple[int, Buffer]]]
-"""Of each written storage, pieces with their offsets (all of it, unless it is too large to keep)."""
+Pieces = list[tuple[int, Buffer]]
+"""What a storage held, in pieces with their offsets (all of it, unless it is too large to keep)."""
+
+
+def compares_all(argument: str) -> bool:
+    """No argument is ignored."""
+    return False
 
 
 @dataclass
 class Verifier:
-    """What one program writes, once for each pattern of poison, and others held against it.
+    """What one program, the reference, writes, once for each pattern of poison, and others held against it.
 
-    The reference's own programs run on the same memory; copy 0 is as before after each call.
+    ``name`` says who the reference is; it is ``settled`` if no other one will be chosen, and ``confirmed`` if more than
+    its place in the list speaks for it. What depends on chance or on how a config splits its work is ``left_out`` by
+    storage, with the reason; several verifiers may share that. ``ignored`` are arguments that nobody compares.
+    All programs run on the same memory; copy 0 is as before after each call.
     """
 
     reference: Program
-    _kept: dict[tuple[int, frozenset[int]], Outputs] = field(default_factory=dict)
+    name: str = "the first candidate"
+    settled: bool = False
+    confirmed: bool = False
+    left_out: dict[int, str] = field(default_factory=dict)
+    ignored: Callable[[str], bool] = compares_all
+    _kept: dict[tuple[int, frozenset[int]], dict[int, Pieces]] = field(default_factory=dict)
 
     def disagreement(self, program: Program) -> str | None:
         """Where and by how much ``program`` writes something else; None if it agrees."""
@@ -70,34 +123,112 @@ class Verifier:
         program.memory.will_write(written)
         only_written = frozenset(written) - {*self.reference.in_place, *program.in_place}
         for poison in POISONS if only_written else POISONS[:1]:
-            expected = self._expected(poison, only_written, written)
-            run_poisoned(program, poison, only_written)
-            text = self._difference(program, expected)
-            program.memory.restore(0, written)
-            if text is not None:
+            run = _Run(poison, only_written, written)
+            if (text := self._disagreement(program, run)) is not None:
                 return text
         return None
 
-    def _expected(self, poison: int, only_written: frozenset[int], written: list[int]) -> Outputs:
-        key = (poison, only_written)
-        if key not in self._kept or set(self._kept[key]) != set(written):
+    def _disagreement(self, program: Program, run: _Run) -> str | None:
+        memory, expected = program.memory, self._expected(run)
+        run_poisoned(program, run.poison, run.only_written)
+        compared = [i for i in run.written if i not in self.left_out and not self._ignores(program, i)]
+        unlike = {i: found for i in compared if (found := _differences(program, i, expected[i]))}
+        theirs = {i: memory.keep(i) for i in unlike}
+        memory.restore(0, run.written)
+        if unlike:
+            self._leave_out_varying(list(unlike), run)
+        for i, found in unlike.items():
+            if i not in self.left_out and not self._leave_out_workspace(program, i, theirs[i], found, run):
+                return self._text(program, i, found)
+        return None
+
+    def _ignores(self, program: Program, index: int) -> bool:
+        names = arguments_at(program.recording, index)
+        return bool(names) and all(map(self.ignored, names))
+
+    def _expected(self, run: _Run) -> dict[int, Pieces]:
+        key = (run.poison, run.only_written)
+        if key not in self._kept or set(self._kept[key]) != set(run.written):
             memory = self.reference.memory
-            run_poisoned(self.reference, poison, only_written)
-            self._kept[key] = {i: memory.keep(i) for i in written}
-            memory.restore(0, written)
+            run_poisoned(self.reference, run.poison, run.only_written)
+            self._kept[key] = {i: memory.keep(i) for i in run.written}
+            memory.restore(0, run.written)
         return self._kept[key]
 
-    def _difference(self, program: Program, expected: Outputs) -> str | None:
-        gpu, memory = program.gpu, program.memory
-        for index, offset, before in ((i, *piece) for i, kept in expected.items() for piece in kept):
-            dtype = memory.storages[index].dtype
-            after = gpu.part(memory.buffer(0, index), offset, before.nbytes)
-            found = gpu.compare(before, after, dtype, tolerance(program.recording, dtype))
-            if found is not None:
-                where = f" from byte {offset} on" if offset else ""
-                values = f"{found}, dtype {dtype}"
-                return f"it wrote other values than the first candidate into storage {index}{where} ({values})"
-        return None
+    def _leave_out_varying(self, indices: Collection[int], run: _Run) -> None:
+        """Leave out what the reference itself writes differently from run to run."""
+        for _ in range(REPEATS):
+            run_poisoned(self.reference, run.poison, run.only_written)
+            for i in indices:
+                if _differences(self.reference, i, self._expected(run)[i]):
+                    names = _names(self.reference, i)
+                    self.left_out[i] = f"{names} is not compared: one config writes other values there from run to run"
+        self.reference.memory.restore(0, run.written)
+
+    def _leave_out_workspace(self, program: Program, i: int, theirs: Pieces, found: Found, run: _Run) -> bool:
+        """Whether storage ``i`` is a workspace with a row for each block, say: then it can't be compared."""
+        mine = self._expected(run)[i]
+        a, b = (_written(p, i, kept, run) for p, kept in ((self.reference, mine), (program, theirs)))
+        program.memory.restore(0, [i])
+        if not splits_work(a, b, sum(x.count for _, x in found)):
+            return False
+        self.left_out[i] = (
+            f"{_names(program, i)} is not compared: how much is written there follows how a config splits the work "
+            f"(({a.config}) writes {a.count:,}, ({b.config}) writes {b.count:,} {found[0][1].unit})"
+        )
+        return True
+
+    def _text(self, program: Program, index: int, found: Found) -> str:
+        offset, first = found[0]
+        where = f" from byte {offset} on" if offset else ""
+        dtype = program.memory.storages[index].dtype
+        return f"{WRONG} than {self.name} into {_names(program, index)}{where} ({first}, dtype {dtype})"
+
+
+@dataclass(frozen=True)
+class _Run:
+    """How programs are run to be compared: ``only_written`` of the ``written`` storages are poisoned before."""
+
+    poison: int
+    only_written: frozenset[int]
+    written: list[int]
+
+
+Found = list[tuple[int, Difference]]
+"""Differences of a storage's pieces, with their offsets."""
+
+
+def _differences(program: Program, index: int, expected: Pieces) -> Found:
+    """How what copy 0 holds now differs from what is expected."""
+    gpu, memory = program.gpu, program.memory
+    buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
+    allowed, out = tolerance(program.recording, dtype), []
+    for offset, before in expected:
+        found = gpu.compare(before, gpu.part(buffer, offset, before.nbytes), dtype, allowed)
+        out += [(offset, found)] if found is not None else []
+    return out
+
+
+def _written(program: Program, index: int, kept: Pieces, run: _Run) -> Written:
+    """How much of a storage isn't as it was before a program ran. Leaves copy 0 as that was."""
+    gpu, memory = program.gpu, program.memory
+    buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
+    if index in run.only_written:
+        gpu.fill(buffer, run.poison)
+    changed = (gpu.compare(piece, gpu.part(buffer, at, piece.nbytes), dtype, 0.0) for at, piece in kept)
+    (launch,) = program.recording.launches
+    constants = program.recording.binary_of(launch).constexprs
+    return Written(sum(c.count for c in changed if c is not None), launch.grid, constants, str(launch.config or ""))
+
+
+def arguments_at(recording: Recording, storage: int) -> tuple[str, ...]:
+    """Names of the arguments that point into a storage."""
+    params = [p for launch in recording.launches for p in launch.params]
+    return tuple(p.name for p in params if p.view is not None and recording.views[p.view].storage == storage)
+
+
+def _names(program: Program, storage: int) -> str:
+    return ", ".join(arguments_at(program.recording, storage)) or f"storage {storage}"
 
 
 def tolerance(recording: Recording, dtype: str) -> float:

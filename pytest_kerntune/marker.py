@@ -14,17 +14,27 @@ from kerntune.errors import ConfigError, UsageError
 from kerntune.policy import TIMERS, Missing, Policy, StaticPrune
 from pytest_kerntune.gates import parse_metrics, parse_outcomes
 from pytest_kerntune.static_rules import parse_static
-from pytest_kerntune.values import SCOPES, VERIFY, parse_choice, parse_floor, parse_name, parse_switch, parse_tolerance
+from pytest_kerntune.values import (
+    SCOPES,
+    VERIFY,
+    parse_choice,
+    parse_floor,
+    parse_name,
+    parse_names,
+    parse_switch,
+    parse_tolerance,
+)
 
 NAME = "autotune"
 
 SIGNATURE = (
     "autotune(tolerance, floor, strict, missing, candidates, verify, scope, name, static, metrics, outcomes, "
-    "anchor_tolerance, timer, interpret, static_prune): tune and compare this test's kernels under --kerntune. "
-    "tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown never "
-    "fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. "
+    "anchor_tolerance, timer, interpret, static_prune, verify_ignore): tune and compare this test's kernels under "
+    "--kerntune. tolerance=0.02 or '2%': slower by more fails. floor=500 (nanoseconds) or '0.5us': a smaller slowdown "
+    "never fails. strict=True: INCONCLUSIVE fails. missing='record'|'warn'|'fail': without a baseline. "
     "candidates={'kernel': [{'BLOCK': 128, 'num_warps': 4}, ...]}: configs to try. "
-    "verify='winner'|'finalists'|'all': which of them have to write what the captured run writes. "
+    "verify='winner'|'finalists'|'all'|'off': which of them have to write what others write. "
+    "verify_ignore=['partials']: arguments that are not compared for it. "
     "scope='kernels'|'op': what is timed. name='forward': name of the test's one call. static={'registers': 0.1, "
     "'spills': 'warn', 'all': True}: rules of the static gate, each a share, fail, warn or off, and whether every "
     "candidate config is compiled. metrics={'time': True, 'registers': 0.1}: what is gated, of time, registers, "
@@ -168,6 +178,7 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "missing": _missing,
     "candidates": _candidates,
     "verify": _verify,
+    "verify_ignore": parse_names,
     "scope": _scope,
     "name": parse_name,
     "static": parse_static,
@@ -185,6 +196,7 @@ _POLICY_FIELD = {
     "strict": "strict",
     "missing": "missing",
     "verify": "verify",
+    "verify_ignore": "verify_ignore",
     "static": "static",
     "metrics": "metrics",
     "outcomes": "outcomes",

@@ -100,7 +100,12 @@ OPTIONS = (
     Option(
         "",
         "kerntune_verify",
-        "Which candidates have to write what the captured run writes: winner (default), finalists or all.",
+        "Which candidates have to write what others write: winner (default), finalists, all or off.",
+    ),
+    Option(
+        "",
+        "kerntune_verify_ignore",
+        "Arguments that are not compared for it, as 'partials kernel.counts': their content depends on the config.",
     ),
     Option(
         "",

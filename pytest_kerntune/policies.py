@@ -7,7 +7,7 @@ from kerntune.policy import Missing, Outcome, Policy, StaticPrune, Update, Verdi
 from pytest_kerntune.gates import parse_metrics, parse_outcomes
 from pytest_kerntune.source import Source, choice
 from pytest_kerntune.static_rules import parse_static
-from pytest_kerntune.values import VERIFY, parse_choice, parse_floor, parse_tolerance
+from pytest_kerntune.values import VERIFY, parse_choice, parse_floor, parse_names, parse_tolerance
 
 
 def policy_of(source: Source, update: Update, ci: bool) -> Policy:
@@ -17,6 +17,7 @@ def policy_of(source: Source, update: Update, ci: bool) -> Policy:
         tolerance=source.read("--kerntune-tolerance", parse_tolerance, plain.tolerance),
         floor_ns=source.read("kerntune_floor", parse_floor, plain.floor_ns),
         verify=source.read("kerntune_verify", lambda text, where: parse_choice(text, VERIFY, where), plain.verify),
+        verify_ignore=source.read("kerntune_verify_ignore", parse_names, plain.verify_ignore),
         static_prune=source.read("kerntune_static_prune", StaticPrune.parse, plain.static_prune),
         missing=_missing(source, update, ci),
         strict=source.switch("--kerntune-strict"),

@@ -13,7 +13,7 @@ import pytest
 from kerntune.commands.output import counted
 from kerntune.policy import Outcome, Verdict
 from kerntune.report import MAX_ROWS, counts_line, table
-from kerntune.result import CaseResult
+from kerntune.result import CaseResult, failures_line
 from pytest_kerntune.payload import Collected
 
 PATIENCE_S = 1.0
@@ -88,6 +88,7 @@ def write_summary(
         reporter.write_line(table(collected.results, max_rows=None if reporter.verbosity > 0 else MAX_ROWS))
         reporter.write_line("")
     _write_configs(reporter, collected.results)
+    _write_failures(reporter, collected.results)
     _write_warnings(reporter, collected.results)
     _write_static_only(reporter, collected.static_only)
     for result in stale:
@@ -132,6 +133,18 @@ def _write_warnings(reporter: pytest.TerminalReporter, results: Sequence[CaseRes
     """What a reader should know of cases whose message nobody sees: those that pass."""
     lines = [f"{r.case}: {text}" for r in results if r.outcome is Outcome.PASS for text in r.warnings]
     _write_some(reporter, lines, "warnings")
+
+
+def _write_failures(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
+    """A line per kernel of a case some of whose candidates could not be used."""
+    lines = []
+    for result in results:
+        for kernel in dict.fromkeys(f.kernel for f in result.failed_trials):
+            failed = [f for f in result.failed_trials if f.kernel == kernel]
+            others = [(t.kernel, t.config) for t in result.trials] + [(t.kernel, t.config) for t in result.left_out]
+            configs = {*(f.config for f in failed), *(config for name, config in others if name == kernel)}
+            lines.append(f"{result.case}: {failures_line(failed, len(configs))}")
+    _write_some(reporter, lines, "kernels with failed configs")
 
 
 def _write_some(reporter: pytest.TerminalReporter, lines: Sequence[str], what: str) -> None:

@@ -11,8 +11,8 @@ from kerntune.errors import UsageError
 SCOPES = ("kernels", "op")
 """``kernels``: the recorded Triton launches are timed on the device. ``op``: the whole call is."""
 
-VERIFY = ("winner", "finalists", "all")
-"""Which candidates have to write what the captured run writes; the words of :class:`kerntune.verify.Verify`."""
+VERIFY = ("winner", "finalists", "all", "off")
+"""Which candidates have to write what others write; the words of :class:`kerntune.verify.Verify`."""
 
 MAX_TOLERANCE = 1.0
 """A tolerance of 1 lets a kernel take twice its time; a larger number is a percentage without its sign."""
@@ -50,6 +50,17 @@ def parse_choice(value: object, choices: Sequence[str], where: str) -> str:
     if not isinstance(value, str) or value not in choices:
         raise UsageError(f"{where}: {value!r} is none of {', '.join(choices)}")
     return value
+
+
+def parse_names(value: object, where: str) -> tuple[str, ...]:
+    """Names of arguments, or ``kernel.name``: a list, or one text with commas or spaces between them."""
+    names = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(names, Sequence) or not all(isinstance(n, str) and _NAMES.fullmatch(n) for n in names):
+        raise UsageError(f"{where}: {value!r} is no list of arguments; write names, or kernel.name")
+    return tuple(names)
+
+
+_NAMES = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)?")
 
 
 def parse_switch(value: object, where: str) -> bool:

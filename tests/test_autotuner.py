@@ -72,7 +72,7 @@ def test_attributes_are_tritons(options: dict[str, Any]) -> None:
 
 def test_the_decorator_takes_what_tritons_takes() -> None:
     mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    assert list(mine) == [*theirs, "verify", "patience", "static_prune"]
+    assert list(mine) == [*theirs, "verify", "patience", "static_prune", "verify_ignore"]
     changed = {name for name in theirs if mine[name].default != theirs[name].default}
     assert changed == {"cache_results"}
 
@@ -217,7 +217,8 @@ def test_pruning_to_one_needs_no_race(backend: FakeBackend) -> None:
 def test_failing_configs_lose(backend: FakeBackend) -> None:
     script(backend, block(64, 3000.0), block(128, 1.0, fails="too large"), block(256, 1.0, wrong=True))
     kernel = ours(64, 128, 256)
-    call(kernel)
+    with pytest.warns(RuntimeWarning, match="it wrote other values than the first candidate"):
+        call(kernel)
     assert kernel.best_config is kernel.configs[0]
 
 
@@ -242,6 +243,50 @@ def test_what_accumulates_is_reset(backend: FakeBackend) -> None:
     kernel[by_block](torch.empty(N, device="cuda"), total, N)
     assert kernel.best_config is kernel.configs[1]
     assert gpu.read(gpu.borrow(total), 1) == b"\x05", "no replay writes the user's own memory"
+
+
+def test_wrong_configs_are_told_in_a_warning(backend: FakeBackend) -> None:
+    script(backend, block(128, 1000.0, wrong=True), *THREE)
+    kernel = ours(64, 128, 256)
+    with pytest.warns(RuntimeWarning, match=r"kernel scale_kernel: 1 of 3 configs failed: BLOCK=128 .*other values"):
+        call(kernel)
+    assert kernel.best_config is kernel.configs[2]
+
+
+def test_configs_that_lack_resources_are_not(backend: FakeBackend) -> None:
+    script(backend, block(128, fails="too large"), *THREE)
+    kernel = ours(64, 128, 256)
+    call(kernel)  # warnings are errors here
+    assert kernel.best_config is kernel.configs[2]
+
+
+def test_what_could_not_be_compared_is_told_in_a_warning(backend: FakeBackend) -> None:
+    script(backend, *(Rule(constexprs={"BLOCK": b}, time_ns=1e3, varies=True) for b in (64, 128)))
+    with pytest.warns(RuntimeWarning, match="kernel scale_kernel: y_ptr is not compared: one config writes other"):
+        call(ours(64, 128))
+
+
+def test_who_knows_better_may_say_so(backend: FakeBackend) -> None:
+    for options in ({"verify": "off"}, {"verify_ignore": "y_ptr"}, {"verify_ignore": ["scale_kernel.y_ptr"]}):
+        script(backend, block(128, 1000.0, wrong=True), *THREE)
+        kernel = ours(64, 128, 256, cache_results=False, **options)
+        call(kernel)
+        assert kernel.best_config is kernel.configs[1]
+
+
+def test_only_arguments_can_be_ignored() -> None:
+    with pytest.raises(UsageError, match="verify_ignore: the kernel has no argument z_ptr"):
+        ours(64, verify_ignore=["y_ptr", "z_ptr"])
+
+
+def test_a_mistake_in_a_hook_is_the_callers(backend: FakeBackend) -> None:
+    def hook(named: dict[str, Any]) -> None:
+        raise ZeroDivisionError("in the hook")
+
+    script(backend, *THREE)
+    configs = [triton.Config({"BLOCK": 64}, pre_hook=hook), triton.Config({"BLOCK": 128})]
+    with pytest.raises(ZeroDivisionError, match="in the hook"):
+        call(kerntune.autotune(configs, key=["n"])(scale_kernel))
 
 
 def test_it_launches_under_heuristics_and_wrappers(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:

@@ -56,10 +56,11 @@ def call(kernel: Any, n: int = N) -> Any:
 def test_the_decorators_have_one_signature() -> None:
     """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk. Three are our own."""
     mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    *shared, verify, patience, prune = mine.values()
+    *shared, verify, patience, prune, ignore = mine.values()
     assert [(p.name, p.kind) for p in shared] == [(p.name, p.kind) for p in theirs.values()]
-    assert [p.name for p in (verify, patience, prune)] == ["verify", "patience", "static_prune"]
-    assert {p.default for p in (verify, patience, prune)} == {None}
+    own = (verify, patience, prune, ignore)
+    assert [p.name for p in own] == ["verify", "patience", "static_prune", "verify_ignore"]
+    assert {p.default for p in own} == {None}
     assert {n for n in theirs if mine[n].default != theirs[n].default} == {"cache_results"}
 
 

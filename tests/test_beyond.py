@@ -13,7 +13,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import COMPILER, N, active, block, by_block, configs, increment_kernel, script
+from fake_runs import COMPILER, N, active, block, by_block, captured, configs, increment_kernel, script
 
 import kerntune
 from kerntune import autotuner as module
@@ -270,3 +270,14 @@ def test_an_empty_grid_needs_no_winner_under_frozen(backend: FakeBackend, monkey
     kernel[(0,)](x, N)
     with pytest.raises(CacheMissError):
         kernel[by_block](x, N)
+
+
+def test_a_call_that_is_run_again_finds_what_the_first_run_found(backend: FakeBackend) -> None:
+    table, targets = table_of(backend)
+    capture = captured(backend, lambda: add_by_table[by_group({"BLOCK": 64})](table, N, BLOCK=64))
+    for target in targets:
+        backend.gpu.fill(backend.gpu.borrow(target), FIRST + ADDED)
+    with capture.plan.homes_preserved():
+        capture.plan.rewind()
+        assert contents(backend.gpu, targets) == {FIRST}
+    assert contents(backend.gpu, targets) == {FIRST + ADDED}

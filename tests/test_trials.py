@@ -180,6 +180,25 @@ def test_a_full_disk_is_not_remembered(backend: FakeBackend, folder: Path, monke
     assert Run(backend, folder, *RULES).winner == 64
 
 
+def test_a_wrong_candidate_is_remembered_if_that_is_clear(backend: FakeBackend, folder: Path) -> None:
+    """With two against one, the two may have the same fault."""
+    wrong = block(64, 100.0, wrong=True)
+    few = tuned(64, 128, 256)
+    first = Run(backend, folder, wrong, *RULES, call=lambda: scale(few))
+    assert first.winner == 128
+    assert [f.wrong for f in first.found.failures] == [True]
+    assert 64 not in stored(folder)
+
+
+def test_who_was_wrong_is_tried_again_where_not_everything_is_compared(
+    backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = block(64, 100.0, wrong=True)
+    assert Run(backend, folder, wrong, *RULES).winner == 128
+    monkeypatch.setenv("KERNTUNE_VERIFY_IGNORE", "y_ptr")
+    assert Run(backend, folder, wrong, *RULES).winner == 64
+
+
 def test_a_wrong_candidate_is_remembered(backend: FakeBackend, folder: Path) -> None:
     wrong = block(64, 100.0, wrong=True)
     first = Run(backend, folder, wrong, *RULES)

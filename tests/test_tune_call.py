@@ -21,12 +21,13 @@ from kerntune.cache import TrialCache, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled, Compiler
 from kerntune.errors import TuningError
+from kerntune.jury import DOUBT
 from kerntune.policy import TuneMode
 from kerntune.prospects import prospects_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.tuner import Tuned
-from kerntune.verify import Verify
+from kerntune.verify import Verification, Verify
 from kerntune.winners import Winners
 
 BLOCKS = (32, 64, 128, 256)
@@ -98,20 +99,78 @@ def test_candidates_race_while_others_are_compiled(backend: FakeBackend, monkeyp
 # failures and wrong results
 
 
-@pytest.mark.parametrize("mode", list(Verify))
+CHECKING = [mode for mode in Verify if mode is not Verify.OFF]
+
+
+@pytest.mark.parametrize("mode", CHECKING)
 def test_a_wrong_candidate_never_wins(backend: FakeBackend, mode: Verify) -> None:
     script(backend, block(64, 1000.0, wrong=True), *RULES)
     capture, site, _ = scaled(backend)
     found = tune_call(capture, site, verify=mode)
     assert blocks_of(site, [found.winner]) == {128}
     assert [f.config.kwargs["BLOCK"] for f in found.failures] == [64]
-    assert "wrote other values than the first candidate" in found.failures[0].reason
+    assert "wrote other values than 3 of 4 configs into y_ptr" in found.failures[0].reason
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("mode", CHECKING)
+@pytest.mark.parametrize("time_ns", [500.0, 20_000.0])
+def test_the_first_candidate_is_not_right_for_being_the_first(
+    backend: FakeBackend, mode: Verify, time_ns: float
+) -> None:
+    script(backend, block(32, time_ns, wrong=True), *RULES)
+    capture, site, _ = scaled(backend)
+    found = tune_call(capture, site, verify=mode)
+    assert blocks_of(site, [found.winner]) <= {64, 128}
+    failed = {f.config.kwargs["BLOCK"] for f in found.failures if f.wrong}
+    assert failed <= {32}
+    assert failed == {32} or (mode is not Verify.ALL and time_ns > 1000.0)
+
+
+def test_without_a_majority_the_first_stays_and_it_is_said(backend: FakeBackend) -> None:
+    for first_ns in (500.0, 2000.0):
+        script(backend, block(32, first_ns), block(64, 1000.0, wrong=True))
+        capture, site, _ = scaled(backend, 32, 64)
+        found = tune_call(capture, site)
+        assert blocks_of(site, [found.winner]) == {32}
+        (note,) = found.notes
+        assert note.startswith("kernel scale_kernel: it wrote other values than the first candidate into y_ptr")
+        assert note.endswith(DOUBT)
+
+
+def test_off_believes_everybody(backend: FakeBackend) -> None:
+    script(backend, block(64, 1000.0, wrong=True), *RULES)
+    capture, site, _ = scaled(backend)
+    found = tune_call(capture, site, verify="off")
+    assert blocks_of(site, [found.winner]) == {64}
+    assert (found.failures, found.notes) == ((), ())
+
+
+def test_what_varies_by_itself_is_left_out_and_said(backend: FakeBackend) -> None:
+    script(backend, *(Rule(constexprs={"BLOCK": b}, time_ns=t, varies=True) for b, t in ((32, 3e3), (64, 1e3))))
+    capture, site, _ = scaled(backend, 32, 64)
+    found = tune_call(capture, site)
+    assert blocks_of(site, [found.winner]) == {64}
+    assert found.failures == ()
+    assert found.notes == (
+        "kernel scale_kernel: y_ptr is not compared: one config writes other values there from run to run",
+    )
+    assert found.partly
+
+
+def test_ignored_arguments_decide_nothing(backend: FakeBackend) -> None:
+    for name in ("y_ptr", "scale_kernel.y_ptr"):
+        script(backend, block(64, 1000.0, wrong=True), *RULES)
+        capture, site, _ = scaled(backend)
+        found = tune_call(capture, site, verify=Verification(ignore=(name,)))
+        assert (blocks_of(site, [found.winner]), found.failures) == ({64}, ())
+        assert found.partly
 
 
 def test_only_all_looks_at_those_that_would_not_win(backend: FakeBackend) -> None:
     wrong = [block(128, 1020.0, wrong=True), block(256, 9000.0, wrong=True)]
     named = {}
-    for mode in Verify:
+    for mode in CHECKING:
         script(backend, *wrong, *RULES)
         capture, site, _ = scaled(backend)
         found = tune_call(capture, site, verify=mode)
@@ -128,12 +187,20 @@ def test_the_environment_chooses_who_is_verified(backend: FakeBackend, monkeypat
 
 
 def test_if_none_compiles_every_reason_is_listed(backend: FakeBackend) -> None:
-    capture, site, _ = scaled(backend, 100, 200)
+    capture, site, _ = scaled(backend, 100, 1 << 21)
     with pytest.raises(TuningError, match="none of its 2 configs can be used") as caught:
         tune_call(capture, site)
-    assert "BLOCK=100" in str(caught.value)
-    assert "BLOCK=200" in str(caught.value)
-    assert str(caught.value).count("power of 2") == 2
+    assert "BLOCK=100 num_warps=4 num_stages=3: " in str(caught.value)
+    assert "power of 2" in str(caught.value)
+    assert "BLOCK=2097152 num_warps=4 num_stages=3: " in str(caught.value)
+
+
+def test_a_reason_that_all_share_stands_there_once(backend: FakeBackend) -> None:
+    x = torch.empty(N, device="cuda")
+    capture, site = site_of(backend, triton.autotune(configs(*BLOCKS), key=["n"])(scale_kernel), x, x, "N", 2.0)
+    with pytest.raises(TuningError, match="none of its 4 configs can be used: kernel scale_kernel") as caught:
+        tune_call(capture, site)
+    assert str(caught.value).count("failed to specialize argument of type: str") == 1
 
 
 def without_pipelining(time_ns: float) -> list[Rule]:

@@ -16,10 +16,22 @@ from samples import binary as binary_of
 
 from kerntune import memory as memory_room
 from kerntune.errors import ReplayError, UsageError
+from kerntune.jury import CLEAR, JURY, elected
 from kerntune.launch import Loader, Program
 from kerntune.memory import Memory, encode_floats, make_source
 from kerntune.recording import Param, Recording, Storage, Stored, View, Zeros
-from kerntune.verify import ATOMIC_FACTOR, POISONS, TOLERANCE, Verifier, Verify, tolerance, verify_mode
+from kerntune.verify import (
+    ATOMIC_FACTOR,
+    POISONS,
+    TOLERANCE,
+    Verification,
+    Verifier,
+    Verify,
+    tolerance,
+    verification_of,
+    verify_mode,
+)
+from kerntune.workspaces import Written, splits_work
 
 COUNT = 16
 NUMBERS = np.arange(1, COUNT + 1).astype("f4")
@@ -93,7 +105,7 @@ def test_equal_outputs_agree() -> None:
 def test_what_is_not_written_is_found() -> None:
     text = disagreement(double, half_done)
     assert text is not None
-    assert "into storage 1 (8 of 16 elements, first at 8" in text
+    assert text.startswith("it wrote other values than the first candidate into y (8 of 16 elements, first at 8")
     assert text.endswith("dtype float32)")
 
 
@@ -187,7 +199,7 @@ def test_a_candidate_that_writes_what_the_reference_only_reads_is_found() -> Non
     second = Program(Loader(first.gpu), wide, first.memory, artifacts)
     text = Verifier(first).disagreement(second)
     assert text is not None
-    assert "into storage 0" in text
+    assert "into x (" in text
     assert first.gpu.read(shared) == NUMBERS.tobytes()
 
 
@@ -241,5 +253,193 @@ def test_an_argument_goes_before_the_environment(
 
 
 def test_other_modes_are_refused() -> None:
-    with pytest.raises(UsageError, match="verify is 'most'; it can be winner, finalists or all"):
+    with pytest.raises(UsageError, match="verify is 'most'; it can be winner, finalists, all or off"):
         verify_mode("most")
+
+
+# what can't be compared
+
+
+def varying() -> Kernel:
+    """Right in the first half; the second half holds the number of the run."""
+    runs = itertools.count(1)
+
+    def kernel(pointers: list[bytearray]) -> None:
+        double(pointers)
+        half = len(pointers[1]) // 2
+        pointers[1][half:] = np.full(half // 4, next(runs), "f4").tobytes()
+
+    return kernel
+
+
+def test_what_a_reference_writes_differently_each_time_is_left_out_and_said() -> None:
+    first, second = programs(varying(), half_done)
+    verifier = Verifier(first)
+    assert verifier.disagreement(second) is None
+    assert verifier.left_out == {1: "y is not compared: one config writes other values there from run to run"}
+
+
+def test_a_candidate_that_varies_beside_a_reference_that_does_not_is_wrong() -> None:
+    first, second = programs(double, varying())
+    verifier = Verifier(first)
+    assert verifier.disagreement(second) is not None
+    assert verifier.left_out == {}
+
+
+def test_a_reference_that_agrees_runs_once_for_each_poison() -> None:
+    runs: list[int] = []
+
+    def counted(pointers: list[bytearray]) -> None:
+        runs.append(1)
+        double(pointers)
+
+    first, *others = programs(counted, double, double)
+    verifier = Verifier(first)
+    assert [verifier.disagreement(program) for program in others] == [None, None]
+    assert len(runs) == len(POISONS)
+
+
+def test_ignored_arguments_are_not_compared() -> None:
+    first, second = programs(double, half_done)
+    assert Verifier(first, ignored=lambda name: name == "y").disagreement(second) is None
+    assert Verifier(first, ignored=lambda name: name == "x").disagreement(second) is not None
+
+
+def sums(block: int) -> Kernel:
+    """A sum of each block, one after the other: what is behind them stays."""
+
+    def kernel(pointers: list[bytearray]) -> None:
+        found = np.frombuffer(pointers[0], "f4").reshape(-1, block).sum(1).astype("f4").tobytes()
+        pointers[1][: len(found)] = found
+
+    return kernel
+
+
+def in_blocks(program: Program, block: int, **constants: str) -> Program:
+    """The program, as launched with one block for ``block`` elements."""
+    (one,), (binary,) = program.recording.launches, program.recording.binaries
+    program.recording = msgspec.structs.replace(
+        program.recording,
+        launches=(msgspec.structs.replace(one, grid=(COUNT // block, 1, 1)),),
+        binaries=(msgspec.structs.replace(binary, constexprs={"BLOCK": str(block), **constants}),),
+    )
+    return program
+
+
+@pytest.mark.parametrize(("mine", "other"), [(1, 2), (4, 2), (2, 8)])
+def test_partial_sums_are_no_wrong_values(mine: int, other: int) -> None:
+    first, second = programs(sums(mine), sums(other))
+    verifier = Verifier(in_blocks(first, mine))
+    assert verifier.disagreement(in_blocks(second, other)) is None
+    assert verifier.left_out[1].startswith("y is not compared: how much is written there follows how a config splits")
+    assert f"writes {COUNT // mine}, " in verifier.left_out[1]
+    assert first.gpu.read(first.memory.buffer(0, 1)) == bytes(4 * COUNT)
+
+
+def forgetful(done: int, off: float = 0.0) -> Kernel:
+    """The first ``done`` elements, off by so much."""
+
+    def kernel(pointers: list[bytearray]) -> None:
+        pointers[1][: 4 * done] = (np.frombuffer(pointers[0], "f4")[:done] * 2 + np.float32(off)).tobytes()
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("candidate", "block"),
+    [
+        (forgetful(8), 8),  # half as many blocks write half as much, but what they write is right
+        (forgetful(8, off=5.0), 2),  # more blocks write less
+        (forgetful(12, off=5.0), 8),  # less is written, not half of it
+        (forgetful(16, off=5.0), 8),  # all is written
+    ],
+)
+def test_wrong_kernels_are_no_workspaces(candidate: Kernel, block: int) -> None:
+    first, second = programs(double, candidate)
+    verifier = Verifier(in_blocks(first, 4))
+    assert verifier.disagreement(in_blocks(second, block)) is not None
+    assert verifier.left_out == {}
+
+
+@given(rows=st.integers(2, 4096), columns=st.integers(1, 512), a=st.integers(0, 6), b=st.integers(0, 6))
+def test_rows_for_each_block_are_told_in_flat_grids_too(rows: int, columns: int, a: int, b: int) -> None:
+    """Blocks of rows and of columns in one axis: the number of rows follows the one's size alone."""
+    total = rows * 64
+
+    def written(block: int, wide: int) -> Written:
+        return Written(total // block * columns, (total // block * wide, 1, 1), {"M": str(block), "N": str(wide)})
+
+    one, other = written(1 << a, 3), written(1 << b, 5)
+    different = max(one.count, other.count)
+    assert splits_work(one, other, different) is (a != b)
+    assert not splits_work(one, other, max(one.count, other.count) - min(one.count, other.count))
+
+
+# who is right
+
+
+def election(*kernels: Kernel) -> tuple[int, int, bool]:
+    """The index of the kernel that is chosen, by how many votes, and whether that is clear."""
+    first, *others = programs(*kernels)
+    found, lead = elected(Verifier(first), others)
+    assert found.settled
+    return [first, *others].index(found.reference), lead, found.confirmed
+
+
+def test_most_candidates_are_right() -> None:
+    wrong, worse = forgetful(4), forgetful(5)
+    assert election(wrong, double, double) == (1, 1, False)
+    assert election(wrong, double, double, double) == (1, 2, True)
+    assert election(double, wrong, double, double) == (0, 2, True)
+    assert election(wrong, worse, double, double, double) == (2, 2, True)
+
+
+def test_in_doubt_the_first_is_right() -> None:
+    assert election(forgetful(4), double) == (0, 0, False)
+    assert election(forgetful(4), double, forgetful(5)) == (0, 0, False)
+    assert election(double, forgetful(5), double, forgetful(5)) == (0, 0, False)
+
+
+def test_no_more_are_asked_than_it_takes() -> None:
+    asked: list[int] = []
+
+    def counted(pointers: list[bytearray]) -> None:
+        asked.append(1)
+        double(pointers)
+
+    assert election(forgetful(4), double, double, double, counted) == (1, CLEAR, True)
+    assert not asked
+    many = [k for n in range(1, JURY) for k in (forgetful(n),)]
+    assert election(*many, double, counted)[1] == 0
+    assert not asked
+
+
+def test_who_is_the_reference_is_said() -> None:
+    first, *others, last = programs(forgetful(4), double, double, double, half_done)
+    found, _ = elected(Verifier(first), others)
+    assert str(found.disagreement(last)).startswith("it wrote other values than 3 of 4 configs into y (")
+
+
+def test_what_is_left_out_is_left_out_for_all() -> None:
+    first, *others = programs(varying(), double, half_done)
+    found, lead = elected(Verifier(first), others)
+    assert (found.reference, lead) == (first, CLEAR)
+    assert list(found.left_out) == [1]
+
+
+# options
+
+
+def test_ignored_names_come_from_the_environment_unless_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNTUNE_VERIFY", raising=False)
+    monkeypatch.delenv("KERNTUNE_VERIFY_IGNORE", raising=False)
+    assert verification_of(None) == Verification(Verify.WINNER, ())
+    assert verification_of(None).all_compared
+    monkeypatch.setenv("KERNTUNE_VERIFY_IGNORE", "parts, other.counts")
+    found = verification_of("all")
+    assert found == Verification(Verify.ALL, ("parts", "other.counts"))
+    assert not found.all_compared
+    asked = [("any", "parts"), ("other", "counts"), ("any", "counts"), ("other", "part")]
+    assert [found.ignores(*names) for names in asked] == [True, True, False, False]
+    assert verification_of(Verification(ignore=("x",))).ignore == ("x",)
+    assert not verification_of("off").all_compared

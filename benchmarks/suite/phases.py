@@ -36,7 +36,7 @@ STEPS = (
     ("look", "kerntune.race", "Looks.take"),
     ("heats", "kerntune.race", "Heats.finalists_of"),
     ("decide", "kerntune.tuner", "decided"),
-    ("verify", "kerntune.tuner", "_Tuning._disagreement"),
+    ("verify", "kerntune.jury", "Jury.wrong"),
     ("keep trial", "kerntune.tuner", "_Tuning._keep"),
     ("give back", "kerntune.memory", "Memory.give_back"),
     ("flush", "kerntune.compile", "Compiler.flush"),

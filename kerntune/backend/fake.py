@@ -32,7 +32,8 @@ RIGHT, WRONG = 0x3C, 0x42
 class Rule:
     """How launches of a kernel behave. A rule matches on the kernel's name and on constexprs, both if given.
 
-    ``time_ns`` is the duration of one launch; ``fails`` an out-of-resources reason; ``wrong`` writes other values.
+    ``time_ns`` is the duration of one launch; ``fails`` an out-of-resources reason; ``wrong`` writes other values, or
+    the byte ``leaves``; ``varies`` writes something else to the last pointer each time.
     """
 
     kernel: str = ""
@@ -41,6 +42,8 @@ class Rule:
     time_ns: float = 10_000.0
     fails: str = ""
     wrong: bool = False
+    leaves: int | None = None
+    varies: bool = False
     triton: str = ""
     """The version that compiled it."""
 
@@ -264,13 +267,15 @@ class FakeGpu:
     ) -> Callable[[], None]:
         """A launch takes its scripted time and marks the buffers it points to."""
         rule = self.script.rule(function.binary)
-        byte = WRONG if rule.wrong else RIGHT
+        byte = rule.leaves if rule.leaves is not None else WRONG if rule.wrong else RIGHT
         left = {b: byte for a in addresses if a and (b := self._containing(a))}
         work = FakeWork(1, rule.time_ns, rule.time_ns, left)
 
         def call() -> None:
             if self._recording is None:
                 self.run(work)
+                if rule.varies:
+                    list(left)[-1].byte = self.launches % 251
             else:
                 self._recording.append(work)
 

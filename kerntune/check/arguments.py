@@ -10,25 +10,29 @@ from kerntune.baseline import Argument
 
 def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
     """The layouts of the tensors among a call's arguments, in order; partial functions and modules included."""
-    out: list[Argument] = []
+    return tuple(_argument(backend, leaf) for leaf in leaves(backend, tree))
+
+
+def _argument(backend: Backend, leaf: Any) -> Argument:
+    if not backend.tensors.is_tensor(leaf):
+        return Argument(str(leaf).removeprefix("torch."), (), ())
+    dtype = str(leaf.dtype).removeprefix("torch.")
+    return Argument(dtype, tuple(map(int, leaf.shape)), tuple(map(int, leaf.stride())))
+
+
+def leaves(backend: Backend, tree: Any) -> list[Any]:
+    """The tensors and dtypes in it."""
+    out: list[Any] = []
 
     def walk(value: Any, depth: int = 0) -> None:
-        if backend.tensors.is_tensor(value):
-            out.append(
-                Argument(
-                    str(value.dtype).removeprefix("torch."),
-                    tuple(map(int, value.shape)),
-                    tuple(map(int, value.stride())),
-                )
-            )
-        elif type(value).__name__ == "dtype":
-            out.append(Argument(str(value).removeprefix("torch."), (), ()))
+        if backend.tensors.is_tensor(value) or type(value).__name__ == "dtype":
+            out.append(value)
         elif depth < MAX_DEPTH:
             for child in _children(value):
                 walk(child, depth + 1)
 
     walk(tree)
-    return tuple(out)
+    return out
 
 
 MAX_DEPTH = 6

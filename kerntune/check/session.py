@@ -123,7 +123,7 @@ class Session:
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
         with self._lock():
             capture, value, unseen = self._capture(call, arguments)
-            self._compare(call, value)
+            call = self._compared(call, value)
             if unseen:
                 return self._incomplete(call, value, unseen_text(unseen))
             _refuse_unmet(call, capture)
@@ -198,9 +198,13 @@ class Session:
 
         return prefer
 
-    def _compare(self, call: Call, value: Any) -> None:
-        if call.reference is not None:
-            compare_reference(value, call.reference(), rtol=call.rtol, atol=call.atol, case=str(call.case))
+    def _compared(self, call: Call, value: Any) -> Call:
+        """The call, whose reference is asked once: what it is computed from may have changed later."""
+        if call.reference is None:
+            return call
+        expected = call.reference()
+        compare_reference(value, expected, rtol=call.rtol, atol=call.atol, case=str(call.case))
+        return replace(call, reference=lambda: expected)
 
     def _check_static(self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any) -> Checked:
         found = [

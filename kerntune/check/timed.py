@@ -14,6 +14,7 @@ from kerntune.check.judgement import Judgement, judged
 from kerntune.check.keep import Keeper
 from kerntune.check.metrics import exceeded
 from kerntune.check.replayer import Replayer
+from kerntune.check.rerun import Rerun
 from kerntune.check.results import launch_reports, outcome_of, readable, reasons_of, times, warnings_of
 from kerntune.check.rungs import Standing
 from kerntune.check.tuning import Tuning
@@ -63,6 +64,7 @@ class TimedCheck:
         next_decision: Callable[[], int] = lambda: 1,
     ) -> None:
         assert backend.gpu is not None
+        self.backend = backend
         self.gpu, self.store, self.yard, self.anchor = backend.gpu, store, yard or store, anchor
         self.pairs, self.call, self.capture, self.settings, self.progress = pairs, call, capture, settings, progress
         self.loader, self.cache = Loader(self.gpu), winners.cache.folder
@@ -86,8 +88,9 @@ class TimedCheck:
             if baseline is not None and not baseline.recording.working:
                 baseline = None  # made when the case launched nothing
             self.pairs.settle()
+            again = Rerun(self.backend, self.capture, self.call, value) if self.call.reference is not None else None
             with self.capture.plan.homes_preserved():
-                self.tuning.run(baseline)
+                self.tuning.run(baseline, again)
                 return self._judge(value, baseline)
         finally:
             self.loader.close()
@@ -189,7 +192,7 @@ class TimedCheck:
         reasons = reasons_of(baseline, self.recorded.recording, self.gpu.environment(), standing, call.scope, sample)
         remark = self.yard.remark(self.gpu.spec, call.case, self.fingerprint)
         warnings = (*filter(None, [remark]), *warnings_of(judgement, pending, call.policy))
-        warnings = (*warnings, *modes_text(modes(sample.times_ns)))
+        warnings = (*warnings, *modes_text(modes(sample.times_ns)), *self.tuning.notes)
         change = found.change if found is not None else None
         return CaseResult(
             case=call.case,

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kerntune.baseline import TimeBaseline
 from kerntune.capture import Capture, Site
+from kerntune.check.rerun import Rerun
 from kerntune.launch import Loader
 from kerntune.policy import Policy
 from kerntune.recorder import Recorded
-from kerntune.result import FailedTrial, LeftOut, TrialReport
+from kerntune.recording import Recording
+from kerntune.result import WRONG, FailedTrial, LeftOut, TrialReport
 from kerntune.trials import Trials
-from kerntune.tuner import tune
+from kerntune.tuner import Tuned, tune
+from kerntune.verify import Verification, verify_mode
 from kerntune.winners import Winners
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What tuning a launch came to; the recording ``before``, the candidate that was ``captured`` in it, and those that
+    the call's reference had ``refuted``."""
+
+    tuned: Tuned
+    before: Recording
+    captured: int
+    refuted: Mapping[int, str]
 
 
 @dataclass
 class Tuning:
     """The tuning of one call: changes ``recorded`` to what the winners launch, and keeps what was tried.
 
-    ``policy`` says which candidates are checked (:attr:`kerntune.policy.Policy.verify`) and which left out unrun
-    (:attr:`~kerntune.policy.Policy.static_prune`).
+    ``policy`` says which candidates are checked (:attr:`kerntune.policy.Policy.verify`), what of them isn't compared
+    and which are left out unrun (:attr:`~kerntune.policy.Policy.static_prune`).
     """
 
     capture: Capture
@@ -34,27 +49,49 @@ class Tuning:
     trials: list[TrialReport] = field(default_factory=list)
     failures: list[FailedTrial] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What a reader should know of the verification."""
+
     seconds: float = 0.0
 
-    def run(self, baseline: TimeBaseline | None) -> None:
-        """Settle every launch whose config is open; ties go to the winner that is known, else to the baseline's."""
+    def run(self, baseline: TimeBaseline | None, rerun: Rerun | None = None) -> None:
+        """Settle every launch whose config is open; ties go to the winner that is known, else to the baseline's.
+
+        With ``rerun`` the captured run's result has been compared with a reference: it is trusted, and a winner some of
+        whose results nobody could compare has to stand up to the reference, too.
+        """
         start = time.perf_counter()
-        for index, pending in enumerate(self.capture.launches):
-            if pending.site is not None and 0 not in pending.grid:
-                self._site(index, pending.site, baseline)
+        sites = self._sites()
+        tuned = {i: it for i, site in sites.items() if (it := self._site(i, site, baseline, rerun)) is not None}
+        if rerun is not None:
+            self._confirm(tuned, baseline, rerun)
+        for index, it in tuned.items():
+            self._take(sites[index], it)
         self.seconds = time.perf_counter() - start
+
+    def _sites(self) -> dict[int, Site]:
+        """The open launches that run anything, by their place."""
+        launches = enumerate(self.capture.launches)
+        return {i: p.site for i, p in launches if p.site is not None and 0 not in p.grid}
 
     def leave(self) -> None:
         """Settle what was launched as it was: where nothing can be timed, a later call must not try to."""
-        for pending in self.capture.launches:
-            if pending.site is not None and 0 not in pending.grid:
-                pending.site.settle(pending.site.chosen)
+        for site in self._sites().values():
+            site.settle(site.chosen)
 
-    def _site(self, index: int, site: Site, baseline: TimeBaseline | None) -> None:
+    def _site(
+        self,
+        index: int,
+        site: Site,
+        baseline: TimeBaseline | None,
+        rerun: Rerun | None,
+        refuted: Mapping[int, str] = MappingProxyType({}),
+    ) -> Outcome | None:
         stored = self.winners.find(site)
         if stored is not None and stored == site.chosen:
             site.settle(stored)
-            return
+            return None
+        before = self.recorded.recording
         with self.capture.active():
             tuned = tune(
                 self.capture,
@@ -63,19 +100,62 @@ class Tuning:
                 self.loader,
                 incumbent=self._incumbent(index, site, baseline) if stored is None else stored,
                 trials=Trials(self.winners),
-                verify=self.policy.verify or None,
+                verify=Verification(verify_mode(self.policy.verify), self.policy.verify_ignore),
+                trusted=rerun is not None,
+                refuted=refuted,
                 static_prune=self.policy.static_prune,
                 progress=self.progress,
             )
         self.recorded.recording = tuned.recording
+        captured, site.chosen = site.chosen, tuned.winner
+        site.settle(tuned.winner)
+        return Outcome(tuned, before, captured, refuted)
+
+    def _take(self, site: Site, outcome: Outcome) -> None:
+        tuned = outcome.tuned
         self.failures += tuned.failures
+        self.notes += tuned.notes
         self.left_out += [LeftOut(site.kernel, site.candidates[i].config, why) for i, why in tuned.left_out.items()]
         self.trials += [
             TrialReport(site.kernel, site.candidates[i].config, round(ns, 1)) for i, ns in tuned.times_ns.items()
         ]
-        site.chosen = tuned.winner
-        site.settle(tuned.winner)
         self.winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+
+    # winners that the reference has to judge
+
+    def _confirm(self, tuned: dict[int, Outcome], baseline: TimeBaseline | None, rerun: Rerun) -> None:
+        """Tune anew, without their winners, the launches whose winners the reference refutes."""
+        while doubtful := {i: it for i, it in tuned.items() if it.tuned.partly and it.tuned.winner != it.captured}:
+            self.progress("running the call with its winners, to compare the result with its reference")
+            if (why := rerun.mismatch()) is None:
+                return
+            winners = {i: it.tuned.winner for i, it in doubtful.items()}
+            self._settle({i: it.captured for i, it in doubtful.items()})
+            if rerun.mismatch() is not None:
+                self._settle(winners)
+                self.notes.append("a second run of the call disagrees with its reference, whatever the configs")
+                return
+            for i, it in doubtful.items():
+                self._rewind(i, it.before)
+                site = self.capture.launches[i].site
+                assert site is not None
+                refuted = {**it.refuted, it.tuned.winner: f"{WRONG} than the reference: {why}"}
+                again = self._site(i, site, baseline, rerun, refuted)
+                assert again is not None
+                tuned[i] = again
+
+    def _settle(self, chosen: Mapping[int, int]) -> None:
+        for index, candidate in chosen.items():
+            site = self.capture.launches[index].site
+            assert site is not None
+            site.chosen = candidate
+            site.settle(candidate)
+
+    def _rewind(self, index: int, before: Recording) -> None:
+        """Let launch ``index`` be what was captured."""
+        launch = before.launches[index]
+        recording = self.recorded.recording
+        self.recorded.recording = recording.with_launch(index, launch, before.binary_of(launch))
 
     def _incumbent(self, index: int, site: Site, baseline: TimeBaseline | None) -> int | None:
         """The baseline's config, else who won among other candidates for the same arguments."""

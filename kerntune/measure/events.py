@@ -24,8 +24,9 @@ class EventSlot:
         # One flush outlasts the enqueueing of one launch; a rough time needn't know by how much.
         lone = roughly and len(program.recording.launches) == 1
         if not lone:
+            program.restore()
             program.enqueue()
-        self._flushes = 1 if lone else flushes_before(program.gpu, program.enqueue)
+        self._flushes = 1 if lone else flushes_before(program.gpu, program.enqueue, program.restore)
 
     def enqueue(self) -> Reading:
         """Enqueue all runs; restores and flushes stay outside the event pairs."""

@@ -38,6 +38,7 @@ class GraphSlot:
         self._restored = range(runs if program.in_place else 0)
         visits = range(runs if program.in_place else replicas)
         program.memory.ensure(len(visits))
+        self._restore()
         for visit in visits:
             program.enqueue(visit)
         program.gpu.synchronize()
@@ -49,15 +50,20 @@ class GraphSlot:
                 program.enqueue(i % len(visits))
 
         self._graph = program.gpu.graph(work)
+        self._restore()
         self._graph.replay()
-        self._flushes = flushes_before(program.gpu, self._graph.replay)
+        self._flushes = flushes_before(program.gpu, self._graph.replay, self._restore)
+
+    def _restore(self) -> None:
+        """Before each execution: a kernel that counts up a place to write to would leave its memory without it."""
+        for copy in self._restored:
+            self._program.restore(copy)
 
     def enqueue(self) -> Reading:
         """Restore every copy, then replay between two events. The device is kept busy meanwhile: on an idle one, the
         first event would wait some ten microseconds for the graph, another time in every slot."""
         gpu = self._program.gpu
-        for copy in self._restored:
-            self._program.restore(copy)
+        self._restore()
         for _ in range(self._flushes):
             gpu.flush_l2()
         start = gpu.event()

@@ -16,9 +16,13 @@ MAX_FLUSHES = 256
 users too."""
 
 
-def flushes_before(gpu: Executor, enqueue: Callable[[], object]) -> int:
+def flushes_before(gpu: Executor, enqueue: Callable[[], object], restore: Callable[[], object] = lambda: None) -> int:
     """How many L2 flushes to enqueue before ``enqueue`` (which has run before, so that it loads and compiles nothing):
-    one empties the cache, more of them last until the host has enqueued all that belongs between two events."""
+    one empties the cache, more of them last until the host has enqueued all that belongs between two events.
+
+    ``restore`` puts back what ``enqueue`` depends on and has changed before.
+    """
+    restore()
     gpu.flush_l2()  # so that the device is busy while the next one is enqueued
     start = gpu.event()
     gpu.flush_l2()

@@ -276,6 +276,102 @@ def test_who_is_verified_is_the_policys(project: Project, verify: str, failed: s
     assert result.launches[0].config == Config({"BLOCK": 64})
 
 
+# wrong winners
+
+
+class Chosen:
+    """A call that returns the block which it is launched with, and the blocks so far.
+
+    Stand-ins run a tuned kernel's first config, so a settled one is read from its cache.
+    """
+
+    def __init__(self, *blocks: int) -> None:
+        self.kernel, self.blocks = tuned(*blocks), list[int]()
+
+    def __call__(self, x: torch.Tensor) -> int:
+        settled = list(self.kernel.cache.values())
+        self.kernel[by_block](x, torch.empty_like(x), N, 2.0)
+        self.blocks.append((settled or [self.kernel.best_config])[0].kwargs["BLOCK"])
+        return self.blocks[-1]
+
+
+IGNORING = Policy(verify_ignore=("y_ptr",))
+
+
+def test_a_winner_whose_results_nobody_compared_has_to_stand_up_to_the_reference(project: Project) -> None:
+    call = Chosen(64, 128, 256)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0), block(256, 10_000.0)) as run:
+        checked = run.check(call, x_of(), policy=IGNORING, reference=lambda: 64)
+        (result,) = checked.commit()
+    assert checked.value == 64
+    assert call.blocks == [64, 128, 64, 256, 64]
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    reasons = {f.config.kwargs["BLOCK"]: f.reason for f in result.failed_trials}
+    assert set(reasons) == {128, 256}
+    assert reasons[128].startswith("it wrote other values than the reference: the result disagrees with its reference")
+    with project.run(block(128, 9_000.0), block(256, 10_000.0)) as run:
+        assert run.judge(Chosen(64, 128, 256), x_of(), policy=IGNORING, reference=lambda: 64).failed_trials == ()
+
+
+def test_the_reference_is_asked_once_and_a_right_winner_stays(project: Project) -> None:
+    call, asked = Chosen(64, 128), list[int]()
+
+    def reference() -> int:
+        asked.append(1)
+        return 64
+
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(lambda x: call(x) * 0 + 64, x_of(), policy=IGNORING, reference=reference)
+    assert (call.blocks, len(asked)) == ([64, 128], 1)
+    assert result.launches[0].config == Config({"BLOCK": 128})
+    assert (result.failed_trials, result.warnings) == ((), ())
+
+
+def test_a_call_that_never_returns_the_same_refutes_nobody(project: Project) -> None:
+    call = Chosen(64, 128)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(lambda x: (call(x), len(call.blocks))[1], x_of(), policy=IGNORING, reference=lambda: 1)
+    assert call.blocks == [64, 128, 64]
+    assert result.launches[0].config == Config({"BLOCK": 128})
+    assert result.warnings == ("a second run of the call disagrees with its reference, whatever the configs",)
+
+
+def test_where_everything_was_compared_the_call_runs_once(project: Project) -> None:
+    """What the winner writes is what the captured run wrote, whose result agrees."""
+    call = Chosen(64, 128)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(call, x_of(), reference=lambda: 64)
+    assert call.blocks == [64]
+    assert result.launches[0].config == Config({"BLOCK": 128})
+
+
+def test_with_a_reference_one_is_right_against_many(project: Project) -> None:
+    wrong = [block(b, 5_000.0, wrong=True) for b in (128, 256, 512)]
+    for given, winner in ((lambda: None, 64), (None, 128)):
+        with project.run(block(64, 20_000.0), *wrong, tune=TuneMode.FORCE) as run:
+            result = run.judge(tuned_call(64, 128, 256, 512), x_of(), reference=given)
+        assert result.launches[0].config == Config({"BLOCK": winner})
+
+
+def test_memory_is_left_as_the_captured_run_left_it(project: Project) -> None:
+    kernel, blocks = tuned(64, 128), list[int]()
+
+    def op(x: torch.Tensor) -> int:
+        kernel[by_block](x, x, N, 2.0)
+        gpu = run.gpu
+        blocks.append(gpu.read(gpu.borrow(x), 1)[0])
+        gpu.fill(gpu.borrow(x), 7 + len(blocks))
+        return 1
+
+    policy = Policy(verify_ignore=("x_ptr",))
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        x = x_of()
+        run.gpu.fill(run.gpu.borrow(x), 3)
+        run.judge(op, x, policy=policy, reference=lambda: 1)
+        assert blocks == [3, 3], "each run starts from the first content"
+        assert run.gpu.read(run.gpu.borrow(x), 1) == b"\x08"
+
+
 def test_the_users_tuner_is_told(project: Project) -> None:
     kernel = tuned(128, 64)
     for _ in range(2):

@@ -161,6 +161,30 @@ def test_a_wrong_word_in_the_ini_file_is_a_usage_error(project, one_test):
     result.stderr.fnmatch_lines(["*ini key kerntune_static_prune: 'spils' is none of spills, occupancy, model, *"])
 
 
+@pytest.mark.parametrize(
+    ("ini", "marker", "ignored"),
+    [
+        ("", "", None),
+        ("parts, add_kernel.counts", "", ("parts", "add_kernel.counts")),
+        ("parts", "verify_ignore=['counts']", ("counts",)),
+        ("parts", "verify_ignore=''", ()),
+    ],
+)
+def test_what_is_not_compared_comes_from_the_marker_or_the_ini_file(project, one_test, ini, marker, ignored):
+    project.file(one_test(marker=marker))
+    project.pytester.makeini(f"[pytest]\nkerntune_verify_ignore = {ini}\n")
+    project.run().assert_outcomes(passed=1)
+    assert f"verify_ignore={ignored}" in next(line for line in project.log.splitlines() if line.startswith("judged "))
+
+
+def test_what_is_no_name_of_an_argument_is_a_usage_error(project, one_test):
+    project.file(one_test())
+    project.pytester.makeini("[pytest]\nkerntune_verify_ignore = a.b.c\n")
+    result = project.run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*ini key kerntune_verify_ignore: 'a.b.c' is no list of arguments; *"])
+
+
 def test_the_words_of_verify_are_the_engines():
     assert tuple(v.value for v in Verify) == VERIFY
 

@@ -54,6 +54,42 @@ def test_failing(autotune):
     assert project.json()["results"][0]["warnings"] == ["can't be gated at 2.0 %"]
 
 
+def test_failed_configs_are_named_a_line_for_each_kernel(project):
+    project.file(
+        """
+from kerntune.config import Config
+from kerntune.result import FailedTrial, TrialReport
+
+A, B, C = (Config({"BLOCK": b}) for b in (64, 128, 256))
+TRIALS = (TrialReport("add", A, 9.0), TrialReport("add", C, 8.0), TrialReport("mul", A, 7.0))
+FAILED = (
+    FailedTrial("add", B, "needs 300,000 B shared memory"),
+    FailedTrial("add", C, "it wrote other values than 2 of 3 configs into y"),
+    FailedTrial("mul", B, "line one\\n  line two" + 300 * "."),
+)
+
+def test_a(autotune):
+    autotune(kernel(trials=TRIALS, failed_trials=FAILED))
+
+def test_b(autotune):
+    autotune(kernel("REGRESSED", trials=TRIALS[2:], failed_trials=FAILED[2:]))
+"""
+    )
+    result = project.run("--kerntune-json=run.json")
+    long = "kernel mul: 1 of 2 configs failed: BLOCK=128 num_warps=4 num_stages=3: line one line two..."
+    result.stdout.fnmatch_lines(
+        [
+            "*= kerntune =*",
+            "test_it.py::test_a: kernel add: 2 of 3 configs failed: BLOCK=256 num_warps=4 num_stages=3: "
+            "it wrote other values than 2 of 3 configs into y; 1 more",
+            f"test_it.py::test_a: {long}*",
+            f"test_it.py::test_b: {long}*",
+        ]
+    )
+    assert max(map(len, result.outlines)) < 300
+    assert len(project.json()["results"][0]["failed_trials"]) == 3
+
+
 def test_offered_command_replaces_the_update(project):
     project.file("def test_a(autotune):\n    autotune(kernel('IMPROVED'))\n")
     result = project.run("--kerntune-update=new")
