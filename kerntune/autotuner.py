@@ -19,14 +19,15 @@ from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
 from kerntune.dispatch import LaunchPath, Ran
 from kerntune.dispatch.parts import Needs
-from kerntune.errors import BackendError, ConfigError, MeasurementError, UsageError
+from kerntune.errors import BackendError, CacheMissError, ConfigError, MeasurementError, UsageError
 from kerntune.kernels.source import jit_of
 from kerntune.late import Late, go_on, late_of, leave
 from kerntune.patience import Patience, checked_patience, patience_now
 from kerntune.policy import StaticPrune, TuneMode
-from kerntune.telling import tell, timings_of, warn_of
+from kerntune.telling import tell, tell_unraced, timings_of, warn_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
+from kerntune.unraced import LAUNCHES_NOTHING, launches_nothing
 from kerntune.verify import Verification, names_of, verify_mode
 from kerntune.winners import Winners
 
@@ -256,7 +257,15 @@ def _tune(
     winners = _winners(backend.gpu, keep)
     capture = Capture(backend, COMPILER, thread=threading.get_ident())
     site = capture.site_of(tuner, args, kwargs)
-    if (found := winners.find(site, unfinished=patience is not None)) is not None:
+    try:
+        found = winners.find(site, unfinished=patience is not None)
+    except CacheMissError:
+        with capture.active():
+            idle = launches_nothing(capture, site)
+        if not idle:
+            raise
+        return _launch(tuner, site.originals[0], named, args, kwargs)
+    if found is not None:
         _reuse(tuner, key, site, found, winners)
         tell(tuner, site, key, None)
         return _launch(tuner, site.originals[found], named, args, kwargs)
@@ -264,9 +273,10 @@ def _tune(
     with backend.gpu.lock():
         winner = _settle(tuner, key, capture, site, winners, keep, patience)
     tuner.bench_time = time.perf_counter() - begin
-    late = late_of(tuner, key)
+    late, config = late_of(tuner, key), site.originals[winner]
+    if key not in tuner.cache:  # an empty grid: nothing was tuned, and the next call may have work
+        return _launch(tuner, config, named, args, kwargs)
     tell(tuner, site, key, tuner.bench_time, len(late.configs) if late else 0)
-    config = site.originals[winner]
     tuner.pre_hook({**named, **kwargs, **config.all_kwargs()}, reset_only=True)  # as Triton's does after it has tuned
     return _launch(tuner, config, named, args, kwargs)
 
@@ -306,7 +316,12 @@ def _settle(
         patience=patience,
         static_prune=getattr(tuner, "static_prune", None),
     )
+    if tuned.unraced == LAUNCHES_NOTHING:
+        return tuned.winner
     site.settle(tuned.winner)
+    if tuned.unraced:
+        tell_unraced(tuner, site, tuned)
+        return tuned.winner
     tuner.configs_timings = timings_of(site, tuned)
     tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
     late = tuned.stragglers.indices if tuned.stragglers else frozenset()

@@ -22,8 +22,8 @@ from kerntune.farm.farm import Farm
 from kerntune.farm.pulled import Pulled
 from kerntune.farm.store import Made
 from kerntune.farm.stream import Compilations
+from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized
-from kerntune.kernels.writes import Access
 from kerntune.recording import Binary, Scratch
 
 

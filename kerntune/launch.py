@@ -8,7 +8,7 @@ import msgspec
 
 from kerntune.backend.base import Buffer, Executor, Function
 from kerntune.errors import ReplayError
-from kerntune.memory import Memory, Source, in_place_storages, written_storages
+from kerntune.memory import Memory, Source, in_place_storages, keep_at_home, written_storages
 from kerntune.recording import Binary, Launch, Param, Recording
 
 Artifacts = Mapping[str, bytes]
@@ -123,6 +123,14 @@ def memory_at(
     prefix = msgspec.structs.replace(recording, launches=recording.launches[:index]).pruned()
     Program(loader, prefix, before, artifacts).enqueue()
     changed = set(written_storages(prefix))
-    later = [Source(before.buffer(0, i), shared=False) if i in changed else s for i, s in enumerate(sources)]
+    later = [_found(before, i) if i in changed else s for i, s in enumerate(sources)]
     loader.gpu.synchronize()
     return Memory(loader.gpu, recording.storages, later, frugal=frugal)
+
+
+def _found(before: Memory, storage: int) -> Source:
+    """What launches have left in a storage, as the first content of later ones."""
+    left, source = before.buffer(0, storage), before.sources[storage]
+    if source.home is None:
+        return Source(left, shared=False)
+    return keep_at_home(before.gpu, left, before.inputs)

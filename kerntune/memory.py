@@ -29,11 +29,15 @@ COPY_SHARE, FREE_SHARE = 0.09, 1 / 16
 class Source:
     """What a storage held before its first use: ``pristine`` is never written.
 
-    ``shared`` tells that copy 0 may be the pristine buffer itself (nobody writes it).
+    ``shared`` tells that copy 0 may be the pristine buffer itself (nobody writes it). ``home`` is the memory to work in
+    where kernels find it by addresses of their own: it has no copies, and is written. ``far``: ``pristine`` is the
+    host's.
     """
 
     pristine: Buffer
     shared: bool
+    home: Buffer | None = None
+    far: bool = False
 
 
 def copies_allowed(gpu: Executor, inputs: int, held: int = 0) -> int:
@@ -48,10 +52,15 @@ def copies_allowed(gpu: Executor, inputs: int, held: int = 0) -> int:
 
 def keep_content(gpu: Executor, buffer: Buffer, inputs: int, held: int = 0) -> Buffer:
     """A copy of a buffer: on the device if it may be there, else in pinned memory of the host."""
-    room = buffer.nbytes <= copies_allowed(gpu, inputs, held)
-    copy = gpu.allocate(buffer.nbytes) if room else gpu.allocate_host(buffer.nbytes)
+    return keep_at_home(gpu, buffer, inputs, held).pristine
+
+
+def keep_at_home(gpu: Executor, buffer: Buffer, inputs: int, held: int = 0) -> Source:
+    """A copy of a buffer, as :func:`keep_content` makes it, for work in the buffer itself."""
+    far = buffer.nbytes > copies_allowed(gpu, inputs, held)
+    copy = gpu.allocate_host(buffer.nbytes) if far else gpu.allocate(buffer.nbytes)
     gpu.copy(copy, buffer)
-    return copy
+    return Source(copy, shared=False, home=buffer, far=far)
 
 
 PIECES = 64
@@ -79,6 +88,7 @@ class Memory:
 
     A ``frugal`` memory makes no copy that would raise the device's peak much (:func:`copies_allowed`): it keeps the
     first content in the host's memory, works in the pristine buffer itself, and must be told to :meth:`give_back`.
+    So must every memory of which sources have homes.
     """
 
     def __init__(
@@ -89,8 +99,10 @@ class Memory:
         self._sources = list(sources)
         self._copies: list[dict[int, Buffer]] = []
         self._frugal, self._held = frugal, 0
-        self._moved: dict[int, Buffer] = {}
+        self._homes = {i: source.home for i, source in enumerate(self._sources) if source.home is not None}
         self.ensure(1)
+        for i, home in self._homes.items():
+            gpu.copy(home, self._sources[i].pristine)
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -109,6 +121,8 @@ class Memory:
 
     def buffer(self, replica: int, storage: int) -> Buffer:
         """One copy of one storage. :class:`MeasurementError` if the device has no room for it."""
+        if storage in self._homes:
+            return self._homes[storage]
         copy = self._copies[replica]
         if storage not in copy:
             copy[storage] = self._make(storage, shareable=replica == 0)
@@ -130,16 +144,16 @@ class Memory:
         home = self._sources[storage].pristine
         kept = self.gpu.allocate_host(home.nbytes)
         self.gpu.copy(kept, home)
-        self._sources[storage] = Source(kept, shared=False)
-        self._moved[storage] = home
+        self._sources[storage] = Source(kept, shared=False, home=home, far=True)
+        self._homes[storage] = home
         return home
 
     def give_back(self) -> None:
-        """Put the first content back where a frugal memory has worked in the pristine buffers; it can't be used on."""
-        for storage, home in self._moved.items():
+        """Put the first content back where it was not a copy that was worked in; the memory can't be used on."""
+        for storage, home in self._homes.items():
             self.gpu.copy(home, self._sources[storage].pristine)
         self.gpu.synchronize()
-        self._moved.clear()
+        self._homes.clear()
         self._copies.clear()
 
     def keep(self, storage: int) -> list[tuple[int, Buffer]]:
@@ -176,16 +190,16 @@ class Memory:
         back, and a kernel takes as long for other numbers. Integers, which may be indices, do come back.
         """
         for index in storages:
-            if timing and index in self._moved and is_float(self.storages[index].dtype):
-                continue
             source = self._sources[index]
+            if timing and source.far and is_float(self.storages[index].dtype):
+                continue
             buffer = self.buffer(replica, index)
             if buffer is not source.pristine:
                 self.gpu.copy(buffer, source.pristine)
 
     def rotation(self, recording: Recording) -> int:
         """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
-        if recording.hidden_pointers or any(i in self._moved for i in used_storages(recording)):
+        if recording.hidden_pointers or any(i in self._homes for i in used_storages(recording)):
             return 1
         used = sum(max(self.storages[i].nbytes, 256) for i in used_storages(recording))
         if not used:

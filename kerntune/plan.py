@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from kerntune.backend.addresses import Spans, holders, possible_addresses
 from kerntune.backend.base import Backend, Buffer, Gpu
 from kerntune.compile import Compiled
-from kerntune.errors import CaptureError
+from kerntune.errors import CaptureError, KerntuneError, MeasurementError, TrialError
 from kerntune.kernels.abi import flatten, pointer_views
+from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized
-from kerntune.memory import INTEGERS, STORE_LIMIT, Source, describe_content, keep_content, require_memory
+from kerntune.memory import (
+    INTEGERS,
+    STORE_LIMIT,
+    Source,
+    describe_content,
+    keep_at_home,
+    keep_content,
+    require_memory,
+)
 from kerntune.recording import LOWEST_ADDRESS, Normal, Param, Storage, Stored, Uniform, View, Zeros
 
-TABLE_LIMIT = 1 << 20
-"""Integer tensors up to this many bytes are searched for addresses (pointer tables hold a few entries a group)."""
+TABLES = ("int64", "uint64")
+TABLE_LIMIT = 64 << 20
+"""Bytes of a tensor of 64-bit integers that are searched for addresses. Pointer tables hold a few entries a group."""
+
+BYTES = ("int8", "uint8", "int32", "uint32")
+BYTES_LIMIT = 1 << 16
+"""Of other integers, in which structures with addresses (descriptors, say) may be packed: what is larger is data."""
+
+MOST_ADDRESSES = 1 << 16
+"""Numbers that may be addresses; asking the driver about one takes about a microsecond."""
 
 SAMPLE_BYTES = 1 << 20
 """What is read of a storage to describe its content; a megabyte tells a distribution."""
@@ -34,6 +52,15 @@ class Plan:
         self._index: dict[int, int] = {}
         self._views: dict[View, int] = {}
         self._snapshots: dict[int, Buffer] = {}
+        self._homes: dict[int, Source] = {}
+        self.follows = False
+        """Whether a launch follows addresses that it loads or makes: another process's would be others."""
+
+        self.searched = False
+        """Whether what a launch may write by such addresses has been looked for."""
+
+        self.unsaved = ""
+        """Why launches can't be run again without changing memory that can't be put back."""
 
     @property
     def views(self) -> tuple[View, ...]:
@@ -84,12 +111,15 @@ class Plan:
 
     def observe(self, compiled: Compiled, launch: Specialized) -> None:
         """Before a launch: keep what it is about to overwrite."""
-        views = pointer_views(flatten(launch, compiled.metadata, self.view_of))
-        gpu = self._backend.gpu
-        assert gpu is not None
-        for index in self.touched(views, compiled.access.writes):
-            if index not in self._snapshots:
+        params = flatten(launch, compiled.metadata, self.view_of)
+        self._follow(params, compiled.access, launch.name)
+        for index in self.touched(pointer_views(params), compiled.access.writes):
+            if index not in self._snapshots and index not in self._homes:
                 self._snapshots[index] = self._clone(self._tensors[index])
+
+    def look_ahead(self, compiled: Compiled, launch: Specialized) -> None:
+        """As :meth:`observe`, for a launch that will work on copies, but for what it reaches by addresses."""
+        self._follow(flatten(launch, compiled.metadata, self.view_of), compiled.access, launch.name)
 
     def touched(self, views: list[int | None], pointers: Iterable[int]) -> list[int]:
         """Storages behind some of a kernel's pointer parameters."""
@@ -104,6 +134,100 @@ class Plan:
         copy = gpu.allocate(original.nbytes)
         gpu.copy(copy, original)
         return copy
+
+    # what kernels reach by addresses
+
+    def _follow(self, params: Sequence[Param], access: Access, kernel: str) -> None:
+        """Find and keep the memory that a launch may write by addresses among its numbers; or say in :attr:`unsaved`
+        why that can't be done."""
+        self.follows = self.follows or access.follows
+        if not access.beyond or self.unsaved:
+            return
+        self.searched = True
+        numbers = [int(p.value) for p in params if isinstance(p.value, int) and p.value >= LOWEST_ADDRESS]
+        tables = {self.storage_of_view(p.view) for p in params if p.view is not None}
+        try:
+            why = "" if self._reach(numbers, tables) else "none of its arguments holds the address of a tensor"
+        except KerntuneError as exc:
+            why = str(exc)
+        if why:
+            self.unsaved = f"kernel {kernel} writes where no argument points ({access.beyond[0]}), and {why}"
+
+    def _reach(self, numbers: list[int], tables: set[int]) -> bool:
+        """Use in place what numbers and the words in tables point to, and what tables among that point to. Whether
+        there is anything."""
+        seen, some = set(tables), False
+        while numbers or tables:
+            words = [w for table in sorted(tables) for w in possible_addresses(self._words(table))]
+            found = self._stay(list(dict.fromkeys([*numbers, *words])))
+            some = some or bool(found)
+            numbers, tables = [], {i for i in found if self._dtypes[i] in TABLES} - seen
+            seen |= tables
+        return some
+
+    def _words(self, storage: int) -> bytes:
+        """The content of a storage that may hold addresses."""
+        gpu, dtypes, size = self._backend.gpu, self._dtypes_of(storage), self._sizes[storage]
+        assert gpu is not None
+        if size > TABLE_LIMIT and not dtypes.isdisjoint(TABLES):
+            raise MeasurementError(
+                f"a tensor of {size >> 20} MiB of 64-bit integers is too large to search for addresses"
+            )
+        limit = BYTES_LIMIT if dtypes.isdisjoint(TABLES) else TABLE_LIMIT
+        searched = size <= limit and not dtypes.isdisjoint((*TABLES, *BYTES))
+        return gpu.read(gpu.borrow(self._tensors[storage])) if searched else b""
+
+    def _dtypes_of(self, storage: int) -> set[str]:
+        return {self._dtypes[storage], *(v.dtype for v in self._views if v.storage == storage)}
+
+    def _stay(self, addresses: list[int]) -> list[int]:
+        """The storages that addresses lie in, which will be used in place from now on. :class:`MeasurementError` if one
+        lies in memory that nobody can keep."""
+        gpu = self._backend.gpu
+        assert gpu is not None
+        if len(addresses) > MOST_ADDRESSES:
+            raise MeasurementError(f"{len(addresses):,} numbers among its arguments may be addresses")
+        mine = self._spans()
+        inside = {a: i for a in addresses if (i := mine.at(a)) is not None}
+        others = [a for a in addresses if a not in inside and gpu.reaches(a)]
+        tensors, nobodys = holders(self._backend.tensors, others) if others else ([], [])
+        if nobodys:
+            raise MeasurementError(f"the address {nobodys[0]:#x} lies in memory of no tensor that Python knows")
+        for tensor in tensors:
+            self._refuse_other_gpu(tensor)
+        found = [*inside.values(), *(self._storage(t, str(t.dtype).removeprefix("torch.")) for t in tensors)]
+        for index in dict.fromkeys(found):
+            self._keep_at_home(gpu, index)
+        return found
+
+    def _spans(self) -> Spans:
+        """Where the storages lie."""
+        return Spans((start, start + self._sizes[i], i) for start, i in self._index.items())
+
+    def _keep_at_home(self, gpu: Gpu, index: int) -> None:
+        if index in self._homes:
+            return
+        original = gpu.borrow(self._tensors[index])
+        if index in self._snapshots:
+            self._homes[index] = Source(self._snapshots[index], shared=False, home=original)
+            return
+        held = sum(self._sizes[i] for i in self._homes)
+        self._homes[index] = keep_at_home(gpu, original, sum(self._sizes), held)
+
+    def beyond(self, access: Access) -> list[int]:
+        """Storages that a kernel may write by addresses of its own; they are used in place. :class:`TrialError` if they
+        weren't looked for before the call ran."""
+        if access.beyond and self._backend.gpu is not None and not self.searched:
+            raise TrialError(
+                "it writes where no argument points, which the recorded run did not, so nothing there is kept"
+            )
+        return sorted(self._homes) if access.beyond else []
+
+    @contextlib.contextmanager
+    def homes_preserved(self) -> Iterator[None]:
+        """Undo what happens meanwhile to memory that is used in place."""
+        with self.preserving([self._tensors[i] for i in self._homes]):
+            yield
 
     def tensors(self) -> list[Any]:
         """A tensor of each storage that the launches touch."""
@@ -142,10 +266,14 @@ class Plan:
         """Per storage, its first content: a snapshot where a launch wrote, the user's memory where none did."""
         gpu = self._backend.gpu
         assert gpu is not None
-        return [
-            Source(self._snapshots[i], shared=False) if i in self._snapshots else Source(gpu.borrow(t), shared=True)
-            for i, t in enumerate(self._tensors)
-        ]
+        return [self._source(gpu, i) for i in range(len(self._tensors))]
+
+    def _source(self, gpu: Gpu, index: int) -> Source:
+        if index in self._homes:
+            return self._homes[index]
+        if index in self._snapshots:
+            return Source(self._snapshots[index], shared=False)
+        return Source(gpu.borrow(self._tensors[index]), shared=True)
 
     def storages(self, reads: set[int], writes: set[int]) -> tuple[Storage, ...]:
         """Storages as a recording lists them, their content not yet described."""
@@ -155,23 +283,10 @@ class Plan:
         )
 
     def hides_pointers(self, params: Iterable[Param]) -> bool:
-        """Whether an integer argument, or an entry of a small integer tensor, is an address in one of the storages."""
-        spans = [(a, a + self._sizes[i]) for a, i in self._index.items()]
-
-        def inside(number: int) -> bool:
-            return number >= LOWEST_ADDRESS and any(low <= number < high for low, high in spans)
-
-        scalars = [int(p.value) for p in params if isinstance(p.value, int)]
-        return any(map(inside, scalars)) or any(map(inside, self._table_entries()))
-
-    def _table_entries(self) -> Iterator[int]:
-        gpu = self._backend.gpu
-        if gpu is None:
-            return
-        for i, tensor in enumerate(self._tensors):
-            if self._dtypes[i] in ("int64", "uint64") and 0 < self._sizes[i] <= TABLE_LIMIT:
-                data = gpu.read(gpu.borrow(tensor))
-                yield from memoryview(data[: len(data) // 8 * 8]).cast("Q")
+        """Whether launches follow addresses of their own, or an integer argument is one of a storage here."""
+        large = [int(p.value) for p in params if isinstance(p.value, int) and p.value >= LOWEST_ADDRESS]
+        mine = self._spans() if large else Spans(())
+        return self.follows or any(mine.at(n) is not None for n in large)
 
 
 def describe(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, log
+from math import isfinite
 from statistics import NormalDist, mean, variance
 
-from kerntune.errors import MeasurementError, ReplayError
+from kerntune.errors import MeasurementError
 from kerntune.recording import Recording, Storage
+from kerntune.replay import block_ratios
 from kerntune.stats import Estimate, hodges_lehmann, median, widened
 from kerntune.worker.messages import PairReply, PairRequest
 from kerntune.worker.pool import Pairs
@@ -145,6 +146,4 @@ def between(own: Sequence[Estimate], centre: float | None = None) -> float:
 
 def log_ratios(reply: PairReply) -> list[float]:
     """Per block, log of ``b`` over ``a``. :class:`ReplayError` if a side takes no time: it launches nothing."""
-    if min(*reply.a_ns, *reply.b_ns) <= 0:
-        raise ReplayError("one side launches nothing, so there is nothing to compare")
-    return [log(b / a) for a, b in zip(reply.a_ns, reply.b_ns, strict=True)]
+    return block_ratios(reply.a_ns, reply.b_ns)

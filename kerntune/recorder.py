@@ -37,6 +37,9 @@ class Recorded:
     sources: list[Source] = field(default_factory=list)
     """Per storage its first content on the device; empty where nothing runs."""
 
+    unsaved: str = ""
+    """Why the launches can't be run again (:attr:`kerntune.plan.Plan.unsaved`); empty where they can."""
+
 
 def record(capture: Capture, target: Target) -> Recorded:
     """The capture's launches for one of its targets. Compiles what isn't compiled yet."""
@@ -68,7 +71,7 @@ def record(capture: Capture, target: Target) -> Recorded:
         hidden_pointers=plan.hides_pointers(p for x in launches for p in x.params),
     )
     if capture.backend.gpu is not None:
-        out.sources = plan.sources()
+        out.sources, out.unsaved = plan.sources(), plan.unsaved
     return out
 
 
@@ -79,14 +82,15 @@ def make_launch(
     params = flatten(launch, compiled.metadata, plan.view_of)
     views = pointer_views(params)
     access = compiled.access
+    beyond = plan.beyond(access) if 0 not in grid else []
     return Launch(
         kernel=launch.name,
         source=source or source_hash(launch.jit),
         binary=0,
         grid=grid,
         params=params,
-        reads=tuple(plan.touched(views, access.reads)),
-        writes=tuple(plan.touched(views, access.writes)),
+        reads=tuple(sorted({*plan.touched(views, access.reads), *beyond})),
+        writes=tuple(sorted({*plan.touched(views, access.writes), *beyond})),
         float_atomics=access.float_atomics,
     )
 

@@ -162,7 +162,13 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     storages: tuple[Storage, ...]
     views: tuple[View, ...]
     hidden_pointers: bool = False
-    """An integer or a table of integers looked like an address: buffers must not be rotated."""
+    """Launches follow addresses that they load or make, or an integer looks like one: what these lead to has to stay
+    where it is, and is somewhere else in another process."""
+
+    @property
+    def working(self) -> tuple[Launch, ...]:
+        """The launches that run anything: an empty grid launches no block."""
+        return tuple(x for x in self.launches if 0 not in x.grid)
 
     def binary_of(self, launch: Launch) -> Binary:
         """The binary that a launch runs."""
@@ -194,6 +200,11 @@ def same_work(a: Recording, b: Recording) -> bool:
     (``DISABLE_PTXAS_OPT``) are in no option.
     """
     return [_work(a, x) for x in a.launches] == [_work(b, x) for x in b.launches]
+
+
+def same_arguments(a: Recording, b: Recording) -> bool:
+    """Whether both launch as many kernels with equal arguments, whatever these do with them."""
+    return [_work(a, x)[-1] for x in a.launches] == [_work(b, x)[-1] for x in b.launches]
 
 
 def differences(a: Recording, b: Recording) -> list[str]:

@@ -10,6 +10,7 @@ from math import log
 import msgspec
 
 from kerntune.backend.base import Executor
+from kerntune.errors import ReplayError
 from kerntune.launch import Artifacts, Loader, Program
 from kerntune.measure.base import Slot
 from kerntune.measure.stopping import warm
@@ -17,12 +18,6 @@ from kerntune.measure.timing import AUTO, PROFILER, estimate_ns, same_kind, slot
 from kerntune.memory import Memory, Source, make_source
 from kerntune.recording import Recording, Storage, Stored
 from kerntune.stats import Estimate, hodges_lehmann
-
-BLOCKS = 15
-"""Blocks of a first look: the fewest whose exact signed-rank interval reaches 99.9 % with something to spare."""
-
-MORE_BLOCKS = 30
-"""Blocks of the one escalation."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +72,15 @@ class Pairing:
                 times[side].append(reading())
             self._a.append(sum(times[0]) / 2)
             self._b.append(sum(times[1]) / 2)
-        ratios = [log(b / a) for a, b in zip(self._a, self._b, strict=True)]
+        ratios = block_ratios(self._a, self._b)
         return Pair(tuple(self._a), tuple(self._b), hodges_lehmann(ratios, level).map_exp())
+
+
+def block_ratios(a_ns: Sequence[float], b_ns: Sequence[float]) -> list[float]:
+    """Per block, log of ``b`` over ``a``. :class:`ReplayError` if a side takes no time: it launches nothing."""
+    if min(*a_ns, *b_ns) <= 0:
+        raise ReplayError("one side launches nothing, so there is nothing to compare")
+    return [log(b / a) for a, b in zip(a_ns, b_ns, strict=True)]
 
 
 def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...], Recording]:

@@ -65,3 +65,11 @@ def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, la
     if compat.prints_tuning() and seconds is not None:
         rest = f", {late} configs are still being compiled" if late else ""
         print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}{rest}")
+
+
+def tell_unraced(tuner: Any, site: Site, tuned: Tuned) -> None:
+    """Warn that a call runs untuned, and why."""
+    tuner.configs_timings = {}
+    config = site.candidates[tuned.winner].config
+    text = f"kernel {site.kernel} is not tuned, and launched with {config}: {tuned.unraced}"
+    warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -11,6 +11,7 @@ from typing import Any
 from kerntune import compat
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
+from kerntune.errors import MeasurementError
 from kerntune.launch import Loader
 from kerntune.patience import Patience
 from kerntune.policy import StaticPrune
@@ -19,6 +20,7 @@ from kerntune.recorder import record
 from kerntune.result import FailedTrial
 from kerntune.trials import Known, Trials
 from kerntune.tuner import Tuned, nothing_left, tune
+from kerntune.unraced import LAUNCHES_NOTHING, all_empty, unraced
 from kerntune.verify import TOLERANCE, Verification, Verify
 
 
@@ -36,7 +38,8 @@ def tune_call(
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
     tuned in its own memory, from which the first content moves to the host meanwhile. Without ``patience`` every
-    candidate is waited for.
+    candidate is waited for. A call that launches nothing, or changes what can't be put back, is not timed: the outcome
+    says why (:attr:`Tuned.unraced`).
     :class:`TuningError` as :func:`kerntune.tuner.tune`.
     """
     known = trials is not None and trials.any(site)
@@ -45,6 +48,8 @@ def tune_call(
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored)
         with contextlib.closing(prospects):
+            if all_empty(prospects):
+                return unraced(capture, prospects, incumbent, LAUNCHES_NOTHING)
             prospects.begin(next(prospects.stages()))
             _prepare_launch(capture, prospects)
             if prospects.to_compile():
@@ -66,7 +71,7 @@ def settle_call(
     milliseconds if a look at each shows that it is much slower.
 
     None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
-    if the call launches nothing."""
+    if the call launches nothing. :class:`MeasurementError` if what it writes can't be put back."""
     stored = trials.at(site) if trials is not None else None
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored, among={winner, *late})
@@ -74,7 +79,10 @@ def settle_call(
         if prospects.to_compile() or any(0 in probe.grid for probe in prospects.probes.values()):
             return None
         with contextlib.closing(prospects):
-            return _tuned(capture, prospects, loader, incumbent=winner, verify=verify, proven=True)
+            tuned = _tuned(capture, prospects, loader, incumbent=winner, verify=verify, proven=True)
+    if tuned.unraced:
+        raise MeasurementError(tuned.unraced)
+    return tuned
 
 
 def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Stragglers:
@@ -97,6 +105,8 @@ def _loading(capture: Capture) -> Iterator[Loader]:
 def _tuned(capture: Capture, prospects: Prospects, loader: Loader, **words: Any) -> Tuned:
     _stage_first(capture, prospects.site, prospects)
     recorded = record(capture, capture.backend.targets[0])
+    if recorded.unsaved:
+        return unraced(capture, prospects, words.get("incumbent"), recorded.unsaved)
     return tune(capture, recorded, len(capture.launches) - 1, loader, prospects=prospects, **words)
 
 
@@ -134,7 +144,7 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
     for stage in prospects.stages():
         for i, found in prospects.first_compiled(stage):
             if isinstance(found, Compiled):
-                capture.stage(site, i, prospects.probes[i])
+                capture.stage(site, i, prospects.probes[i], found)
                 return
             failures.append(FailedTrial(site.kernel, site.candidates[i].config, str(found)))
     refused = [FailedTrial(site.kernel, site.candidates[i].config, why) for i, why in prospects.refused.items()]

@@ -59,6 +59,9 @@ class Tuned:
     left_out: dict[int, str] = field(default_factory=dict)
     """Why candidates were not run, for what their static figures say."""
 
+    unraced: str = ""
+    """Why nothing was timed, where nothing was: ``winner`` is who goes first then, and has no time."""
+
     predicted_rank: int | None = None
     """The winner's place by the resource model among the candidates that were compiled; None where it can't tell."""
 

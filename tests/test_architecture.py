@@ -53,6 +53,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "prospects",
         "outlook",
         "tuner",
+        "unraced",
         "tune_call",
         "telling",
         "late",

@@ -242,17 +242,6 @@ def test_one_past_the_end_is_no_address(backend: FakeBackend) -> None:
     assert not plan.hides_pointers([Param("p", "fp32", value=float(end - 1)), Param("q", "*fp32", view=0)])
 
 
-def test_a_table_of_pointers_is_found(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, table = torch.empty(N, device="cuda"), torch.empty(4, device="cuda", dtype=torch.int64)
-    entries = [0, backend.tensors.address(x) + 64, 7, -1]
-    plan = Plan(backend)
-    plan.view_of(x)
-    plan.view_of(table)
-    assert not plan.hides_pointers([])
-    monkeypatch.setattr(backend.gpu, "read", lambda buffer, limit=None: struct.pack("<4q", *entries))
-    assert plan.hides_pointers([])
-
-
 def test_touched_maps_pointers_to_storages(backend: FakeBackend) -> None:
     plan, x, y = Plan(backend), torch.empty(8, device="cuda"), torch.empty(8, device="cuda")
     views = [plan.view_of(x), None, plan.view_of(y), plan.view_of(x[2:])]

@@ -20,10 +20,12 @@ from kerntune.launch import Loader
 from kerntune.policy import Policy, Verdict
 from kerntune.recorder import Recorded
 from kerntune.recording import Normal, Recording, Stored
-from kerntune.replay import BLOCKS, MORE_BLOCKS, Pair, Pairing, common_plan, live_memory, pair
+from kerntune.replay import Pair, Pairing, common_plan, live_memory, pair
 from kerntune.stats import Estimate
 
 LEVEL = 0.999
+
+BLOCKS, MORE_BLOCKS = 15, 30
 
 
 def small() -> None:

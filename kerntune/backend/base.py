@@ -125,6 +125,9 @@ class Gpu(Executor, Protocol):
     def environment(self) -> Environment:
         """Versions, clocks and throttle reasons as they are now."""
 
+    def reaches(self, address: int) -> bool:
+        """Whether a number is an address of memory that this process can use, the device's or the host's."""
+
     def borrow(self, tensor: Any) -> Buffer:
         """The memory under a user's tensor, whole storage, not copied; it is kept alive."""
 

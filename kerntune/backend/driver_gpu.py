@@ -42,6 +42,9 @@ ATTRIBUTES = {
 MAJOR, MINOR = 75, 76
 """Numbers of ``CUdevice_attribute`` (cuda.h)."""
 
+MEMORY_TYPE = 2
+"""``CU_POINTER_ATTRIBUTE_MEMORY_TYPE``."""
+
 
 class DriverBuffer:
     """Device memory of our own."""
@@ -190,6 +193,13 @@ class DriverGpu:
                 f"no room for {nbytes / 2**20:.0f} MiB of pinned host memory, where kerntune would keep the first "
                 "content of what a kernel writes; use smaller inputs"
             ) from exc
+
+    def reaches(self, address: int) -> bool:
+        """Whether the driver knows what kind of memory lies there; it refuses numbers that are no addresses."""
+        self._enter()
+        kind = ctypes.c_uint()
+        code = library().cuPointerGetAttribute(ctypes.byref(kind), MEMORY_TYPE, ctypes.c_uint64(address))
+        return bool(code == 0)
 
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
         """The same memory."""

@@ -210,6 +210,10 @@ class FakeGpu:
         """Of the start, which is like the rest."""
         return compare_bytes(self.read(expected, COMPARED), self.read(actual, COMPARED), dtype, tolerance)
 
+    def reaches(self, address: int) -> bool:
+        """Stand-ins' memory, also that of dead ones: nobody gives it back."""
+        return self._stand_ins.reserved(address)
+
     def borrow(self, tensor: Any) -> Buffer:
         """The stand-in's synthetic address."""
         buffer = self._buffer(self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes()))

@@ -208,8 +208,8 @@ class Capture:
         finally:
             JITFunction.run = original
 
-    def stage(self, site: Site, index: int, probe: Probe) -> None:
-        """Note a site's launch with candidate ``index`` as :meth:`launch` does, but launch nothing.
+    def stage(self, site: Site, index: int, probe: Probe, compiled: Compiled) -> None:
+        """Note a site's launch with candidate ``index``, ``compiled``, as :meth:`launch` does, but launch nothing.
 
         First content is what the candidate's hooks leave, which they do on a copy: the user's tensors stay as they are.
         """
@@ -219,7 +219,9 @@ class Capture:
         if self.backend.gpu is not None and hooked:
             with self._undoing(site, [site.candidates[index]]):
                 self._probe(site, site.candidates[index], launch.target)
-                self.plan.observe(self.compiler.compile(launch), launch)
+                self.plan.observe(compiled, launch)
+        elif self.backend.gpu is not None and compiled.access.follows:
+            self.plan.look_ahead(compiled, launch)
         self.launches.append(Pending(launch.jit, {launch.target: launch}, probe.grid, site, ran=False))
 
     def probe(self, site: Site, index: int, target: Target | None = None) -> Probe:

@@ -111,8 +111,8 @@ class Comparer:
         fair = comparable(baseline, sample)
         last = fair and standing.rung == STORED and self.call.scope != "op"
         return Evidence(
-            launched=len(self.recorded.recording.launches),
-            expected=len(baseline.recording.launches),
+            launched=len(self.recorded.recording.working),
+            expected=len(baseline.recording.working),
             identical=standing.rung == IDENTITY,
             replay=standing.replay.change if standing.replay else None,
             drift=self._drift(stored, sample, standing) if fair and stored > 0 else None,

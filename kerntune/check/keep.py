@@ -53,8 +53,10 @@ class Keeper:
         outcome, missing = self.call.policy.outcome(verdict), self.call.policy.missing.value
         write = should_write(verdict, self.settings.update, outcome, missing) and not self.settings.read_only
         recording = self.recorded.recording
-        storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
-        recording = msgspec.structs.replace(recording, storages=storages)
+        contents: dict[str, bytes] = {}
+        if not recording.hidden_pointers:  # what addresses lead to is of use to this process alone
+            storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
+            recording = msgspec.structs.replace(recording, storages=storages)
         found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
         found = msgspec.structs.replace(found, since=since_of(judgement))
         return Pending(found, {**self.recorded.artifacts, **contents}, write)
@@ -64,9 +66,9 @@ class Keeper:
         now = self.recorded.recording
         if before is not None and before.calibration is not None and same_work(before.recording, now):
             return before.calibration
-        idle, gpu = all(0 in x.grid for x in now.launches), self.backend.gpu
+        gpu = self.backend.gpu
         assert gpu is not None
-        if not write or idle or now.hidden_pointers or not self.settings.calibrate:
+        if not write or now.hidden_pointers or not self.settings.calibrate:
             return None
         self.progress(f"{self.call.case}: calibrating")
         try:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from kerntune.backend.base import Backend
+from kerntune.errors import ReplayError
 from kerntune.launch import Loader
 from kerntune.plan import describe
-from kerntune.processes import Replay, Work, compare, once
+from kerntune.processes import BLOCKS, MORE_BLOCKS, Replay, Work, combine, compare, once
 from kerntune.recorder import Recorded
-from kerntune.recording import Recording, Storage
-from kerntune.replay import BLOCKS, MORE_BLOCKS, Pairing, common_plan, live_memory, pair
+from kerntune.recording import Recording, Storage, same_arguments
+from kerntune.replay import Pairing, common_plan, live_memory, pair
 from kerntune.stats import Estimate, median
+from kerntune.worker.messages import PairReply
 from kerntune.worker.pool import Pairs
 
 HANDED_OVER = 64 << 20
@@ -24,7 +26,7 @@ Settled = Callable[[Estimate, float], bool]
 
 
 class Replayer:
-    """Pairs of recordings: in fresh processes, or in this one where addresses hide in the memory's contents."""
+    """Pairs of recordings: in fresh processes, or in this one where kernels follow addresses, which no other has."""
 
     def __init__(self, backend: Backend, pairs: Pairs, loader: Loader, recorded: Recorded, timer: str = "auto") -> None:
         self._backend, self._pairs, self._loader, self._recorded = backend, pairs, loader, recorded
@@ -34,7 +36,7 @@ class Replayer:
         """``before`` beside today's recording, until the verdict is settled or the last look is done."""
         mine = self._recorded.recording
         if self._in_place(before, mine):
-            return self._judged_here(before, mine, artifacts, level, settled)
+            return self._judged_here(before, mine, artifacts, level, bias, settled)
         return compare(self._pairs, self.work(before, mine, artifacts), level, bias, settled)
 
     def change(self, a: Recording, b: Recording, artifacts: Artifacts) -> float:
@@ -61,16 +63,26 @@ class Replayer:
         return any(side.hidden_pointers for side in sides)
 
     def _judged_here(
-        self, before: Recording, mine: Recording, artifacts: Artifacts, level: float, settled: Settled
+        self, before: Recording, mine: Recording, artifacts: Artifacts, level: float, bias: float, settled: Settled
     ) -> Replay:
+        """One process has one bias, which its interval is widened by as that of several."""
         pairing = self._pairing(before, mine, artifacts)
-        seen = pairing.run(BLOCKS, level)
-        if not settled(seen.change, median(seen.a_ns)):
-            seen = pairing.run(MORE_BLOCKS, level)
-        return Replay(seen.a_ns, seen.b_ns, seen.change)
+
+        def look(blocks: int) -> Replay:
+            seen = pairing.run(blocks, level)
+            return combine([PairReply(seen.a_ns, seen.b_ns)], level, bias)
+
+        first = look(BLOCKS)
+        return first if settled(first.change, median(first.a_ns)) else look(MORE_BLOCKS)
 
     def _pairing(self, a: Recording, b: Recording, artifacts: Artifacts) -> Pairing:
+        mine = self._recorded.recording
+        if not (same_arguments(a, mine) and same_arguments(b, mine)):
+            raise ReplayError("it follows addresses, and took other arguments: today's may not be what it expects")
         (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
+        storages = max(more_a, more_b, key=len)
+        if len(storages) > len(mine.storages):
+            raise ReplayError("it follows addresses, and its memory is not laid out as today's")
         found = ChainMap(self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
-        memory = live_memory(self._loader.gpu, max(more_a, more_b, key=len), self._recorded.sources, found)
+        memory = live_memory(self._loader.gpu, storages, self._recorded.sources, found)
         return pair(self._loader, a, b, memory, found, self._timer)

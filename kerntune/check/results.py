@@ -9,7 +9,7 @@ from kerntune.baseline import TimeBaseline
 from kerntune.check.call import Pending
 from kerntune.check.causes import causes
 from kerntune.check.judgement import Judgement
-from kerntune.check.rungs import RECOMPILED, STORED, Standing
+from kerntune.check.rungs import RECOMPILED, REPLAY, STORED, Standing
 from kerntune.device import Environment
 from kerntune.errors import BaselineError
 from kerntune.figures import format_size, format_time
@@ -86,6 +86,8 @@ def reasons_of(
         reasons = (*reasons, f"not held against the stored time, which was taken otherwise: {', '.join(retimed)}")
     if scope == "op" and standing.replay is not None:
         reasons = (*reasons, _whole_call(baseline, sample))
+    if standing.rung in (REPLAY, RECOMPILED) and standing.replay is None:
+        return (*reasons, f"the replay could not be measured: {why}")
     if standing.rung == RECOMPILED:
         return (*reasons, f"held against the baseline's TTIR compiled today, for its binary can't run: {why}")
     if standing.rung == STORED:

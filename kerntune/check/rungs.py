@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kerntune.baseline import TimeBaseline
@@ -23,13 +23,15 @@ IDENTITY, REPLAY, RECOMPILED, STORED = "identity", "paired replay", "recompiled 
 REMEMBERED = "compared when recorded"
 """Of an anchor's comparison alone: both works are those of the baseline's own recording."""
 
-UNREPLAYABLE = (ReplayError, OutOfResourcesError, MeasurementError)
-"""What the next rung is for. A damaged file is not: it is to be mended."""
+UNREPLAYABLE = (ReplayError, OutOfResourcesError)
+"""What the next rung is for. A damaged file is not: it is to be mended. Nor is a measurement that failed: the next one
+would fail as well, or clear the case by less."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The rung that held. ``before`` is what ran in the baseline's place, ``why_not`` why the rungs above did not."""
+    """The rung that held. ``before`` is what ran in the baseline's place, ``why_not`` why the rungs above did not, and
+    this one neither if there is no ``replay`` of it."""
 
     rung: str
     replay: Replay | None = None
@@ -47,16 +49,30 @@ def stand(
     if hidden:
         return Standing(STORED, why_not=(f"it takes addresses as numbers ({', '.join(hidden)}); pass tensors instead",))
     try:
-        return Standing(REPLAY, judged(before, stored), before, stored)
+        return _replayed(REPLAY, before, stored, judged)
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
     try:
         before, made = recompiled(farm, before, stored)
         artifacts = ChainMap(made, stored)  # type: ignore[arg-type]  # only read
-        return Standing(RECOMPILED, judged(before, artifacts), before, artifacts, tuple(why_not))
+        return _replayed(RECOMPILED, before, artifacts, judged, why_not)
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
     return Standing(STORED, why_not=tuple(dict.fromkeys(why_not)))
+
+
+def _replayed(
+    rung: str,
+    before: Recording,
+    artifacts: Artifacts,
+    judged: Callable[[Recording, Artifacts], Replay],
+    why_not: Sequence[str] = (),
+) -> Standing:
+    """The rung with its replay; without one if the processes failed that were to measure: then nothing is known."""
+    try:
+        return Standing(rung, judged(before, artifacts), before, artifacts, tuple(why_not))
+    except MeasurementError as exc:
+        return Standing(rung, why_not=(*why_not, str(exc)))
 
 
 def stored_change(baseline: TimeBaseline, sample: Sample, level: float) -> Estimate | None:

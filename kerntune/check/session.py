@@ -15,7 +15,7 @@ from kerntune.backend.cuda import CudaGpu
 from kerntune.backend.probe import find_backend
 from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.cache import WinnerCache
-from kerntune.capture import Capture, Site
+from kerntune.capture import Capture, Site, current
 from kerntune.check.arguments import tensor_arguments
 from kerntune.check.call import Call, Checked, Settings
 from kerntune.check.precompiled import unseen_text, watched
@@ -24,10 +24,11 @@ from kerntune.check.static import check_static, stored_configs
 from kerntune.check.timed import TimedCheck
 from kerntune.check.yardstick import Yardstick
 from kerntune.compile import Compiler
-from kerntune.errors import ConfigError, StoreError, UsageError
+from kerntune.errors import CacheMissError, ConfigError, StoreError, UsageError
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
+from kerntune.unraced import launches_nothing
 from kerntune.winners import Winners
 from kerntune.worker.pool import LocalPairs, Pairs, WorkerPool
 
@@ -184,7 +185,7 @@ class Session:
     def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Callable[[Site], Sequence[int]]:
         if self.backend.gpu is not None:
             winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
-            return lambda site: _first(winners.find(site), len(site.candidates))
+            return lambda site: _first(_known(winners, site), len(site.candidates))
         target = self.backend.targets[0]
         stored = stored_configs(
             self.yard, call, target, fingerprint_of(arguments) if arguments else None, self.settings.update
@@ -285,6 +286,17 @@ def pairs_for(backend: Backend) -> Pairs:
     if isinstance(backend.gpu, CudaGpu):
         return WorkerPool(backend.gpu.ordinal)
     return LocalPairs(backend.gpu)
+
+
+def _known(winners: Winners, site: Site) -> int | None:
+    """The stored winner; a call that launches nothing needs none even under ``frozen``, for it never gets one."""
+    try:
+        return winners.find(site)
+    except CacheMissError:
+        capture = current()
+        if capture is None or not launches_nothing(capture, site):
+            raise
+        return None
 
 
 def _first(index: int | None, count: int) -> list[int]:

@@ -18,6 +18,7 @@ from kerntune.check.rerun import Rerun
 from kerntune.check.results import launch_reports, outcome_of, readable, reasons_of, times, warnings_of
 from kerntune.check.rungs import Standing
 from kerntune.check.tuning import Tuning
+from kerntune.check.untimed import untimed
 from kerntune.check.words import modes_text, shares_text, since_text, timed_message
 from kerntune.derived import bytes_moved, device_bandwidth, launch_shares
 from kerntune.launch import Loader, Program
@@ -26,7 +27,7 @@ from kerntune.measure.calls import CallSlot
 from kerntune.measure.shares import launch_times
 from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
-from kerntune.policy import Update
+from kerntune.policy import Update, Verdict
 from kerntune.recorder import record
 from kerntune.recording import Recording, same_work
 from kerntune.result import Attribution, CaseResult, Since
@@ -80,10 +81,17 @@ class TimedCheck:
         """Tune, judge, and prepare the baseline that may be written."""
         try:
             baseline = self._read(self.yard, self.settings.update)
+            found = untimed(self.recorded.recording, self.recorded.unsaved, baseline, self.call.policy)
+            if found is not None:
+                self.tuning.leave()
+                return Checked(value, (self._untimed(*found),), store=self.store)
+            if baseline is not None and not baseline.recording.working:
+                baseline = None  # made when the case launched nothing
             self.pairs.settle()
             again = Rerun(self.backend, self.capture, self.call, value) if self.call.reference is not None else None
-            self.tuning.run(baseline, again)
-            return self._judge(value, baseline)
+            with self.capture.plan.homes_preserved():
+                self.tuning.run(baseline, again)
+                return self._judge(value, baseline)
         finally:
             self.loader.close()
 
@@ -144,7 +152,7 @@ class TimedCheck:
         known = {x.code: x.metrics for x in baseline.static} if baseline is not None and stays else {}
         static = launch_statics(self.recorded, self.gpu.spec, known)
         grown = exceeded(baseline.static, static, policy.metrics.static) if baseline is not None else ()
-        judgement = judged(policy, len(self.recorded.recording.launches), found, since, grown)
+        judgement = judged(policy, len(self.recorded.recording.working), found, since, grown)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         pending = self.keeper.pending(judgement, sample, static, baseline)
         result = self._result(judgement, sample, static, parts, pending)
@@ -218,6 +226,21 @@ class TimedCheck:
             bytes_moved=call.bytes if call.bytes is not None else bytes_moved(self.recorded.recording),
             bandwidth=device_bandwidth(self.gpu, self.cache),
             shares=launch_shares(self.recorded.recording, self.alone),
+        )
+
+    def _untimed(self, verdict: Verdict, why: str) -> CaseResult:
+        """The result of a case without a time; its launches are shown all the same."""
+        return CaseResult(
+            case=self.call.case,
+            fingerprint=self.fingerprint,
+            verdict=verdict,
+            outcome=self.call.policy.outcome(verdict),
+            message=f"{verdict.value} {self.call.case}: {why}",
+            target=str(self.gpu.spec.target),
+            device=self.gpu.spec.name,
+            launches=launch_reports(launch_statics(self.recorded, self.gpu.spec, {})),
+            tolerance=self.call.policy.tolerance,
+            causes=(why,),
         )
 
 

@@ -61,13 +61,19 @@ class Tuning:
         whose results nobody could compare has to stand up to the reference, too.
         """
         start = time.perf_counter()
-        sites = {i: p.site for i, p in enumerate(self.capture.launches) if p.site is not None}
+        sites = {i: p.site for i, p in enumerate(self.capture.launches) if p.site is not None and 0 not in p.grid}
         tuned = {i: it for i, site in sites.items() if (it := self._site(i, site, baseline, rerun)) is not None}
         if rerun is not None:
             self._confirm(tuned, baseline, rerun)
         for index, it in tuned.items():
             self._take(sites[index], it)
         self.seconds = time.perf_counter() - start
+
+    def leave(self) -> None:
+        """Settle what was launched as it was: where nothing can be timed, a later call must not try to."""
+        for pending in self.capture.launches:
+            if pending.site is not None and 0 not in pending.grid:
+                pending.site.settle(pending.site.chosen)
 
     def _site(
         self,

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, TypeVar, Union
 
 import msgspec
 
-from kerntune.kernels.writes import Access
+from kerntune.kernels.access import Access
 
 MAX_FRAME = 1 << 30
 """Bytes of one frame. The stages of a large kernel are a few MB together; more than this is a damaged stream."""

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kerntune.device import Target
+from kerntune.kernels.access import Access
 
 _POINTER_LIKE = re.compile(r"!tt\.ptr|tensordesc")
+_WORD = re.compile(r"(?:\b|x)i64\b")  # an integer that can hold an address
 _FLOAT = re.compile(r"(?:\b|x)(?:bf16|f16|f32|f64|f8E\w+)\b")  # alone, or after the shape: tensor<64xf32>
 
 _WRITERS = frozenset(
@@ -39,6 +39,7 @@ _READERS = frozenset(
         "tt.descriptor_reduce",
     }
 )
+_PURE_READERS = _READERS - _WRITERS
 _ATOMICS = frozenset({"tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"})
 """Operations on memory; the address is operand 0 in all of them (TritonOps.td of Triton 3.6 to 3.9)."""
 
@@ -67,37 +68,10 @@ _ADDRESS_ONLY = frozenset(
 """Operations that compute with addresses and touch no memory. Any other operation on an address is not trusted."""
 
 _CONTROL = ("scf.", "cf.", "builtin.", "tt.func", "tt.call")
+_FROM_MEMORY = "reinterpret_tensor_descriptor"
+"""Its operand points to a descriptor, which holds the address (in the dialects of several backends)."""
+
 _OUTSIDE_CODE = frozenset({"tt.elementwise_inline_asm", "tt.extern_elementwise"})
-
-
-class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a kernel does with the memory behind its pointer-like parameters.
-
-    Numbers count pointers and tensor descriptors only, in the order of the parameters that are left after
-    specialization (constexprs and ``None`` removed): match them with the k-th ``*`` or ``tensordesc`` entry of the
-    signature. Names in TTIR don't serve: ``p = a`` in a kernel's body renames the parameter.
-
-    If ``unknown`` says anything, the sets are everything that the kernel could reach, never less than the truth.
-    ``float_atomics``: it may add floats atomically, so two runs may differ in the last bits.
-    """
-
-    reads: frozenset[int]
-    writes: frozenset[int]
-    atomics: frozenset[int]
-    float_atomics: bool
-    unknown: tuple[str, ...]
-    pointer_count: int
-
-    @property
-    def in_place(self) -> frozenset[int]:
-        """Arguments both read and written: replaying the launch needs their content restored."""
-        return self.reads & self.writes
-
-    @classmethod
-    def everything(cls, pointer_count: int, unknown: Iterable[str]) -> Access:
-        """The safe answer when a kernel can't be read: each argument is read, written and updated atomically."""
-        every = frozenset(range(pointer_count))
-        return cls(every, every, every, True, tuple(dict.fromkeys(unknown)), pointer_count)
 
 
 def access_of(ttir: str, target: Target | None = None) -> Access:
@@ -113,7 +87,8 @@ def access_of(ttir: str, target: Target | None = None) -> Access:
         return _Walk(module).access()
     except Exception as error:
         first_line = (str(error).splitlines() or [""])[0]
-        return Access.everything(_count_pointers(ttir), [f"TTIR not understood: {type(error).__name__}: {first_line}"])
+        why = [f"TTIR not understood: {type(error).__name__}: {first_line}"]
+        return Access.everything(_count_pointers(ttir), why, beyond=why)
 
 
 def _parse(ttir: str, target: Target | None) -> tuple[Any, Any]:
@@ -175,10 +150,14 @@ class _Walk:
     def __init__(self, module: Any) -> None:
         self._pointer: dict[int, bool] = {}
         self._float: dict[int, bool] = {}
+        self._word: dict[int, bool] = {}
         self._sources: defaultdict[int, set[int]] = defaultdict(set)
         self._origin_unknown: dict[int, str] = {}
         self._poison: set[int] = set()
         self._unknown: list[str] = []
+        self._follows = False
+        self._beyond: list[str] = []
+        self._outside: list[_Op] = []
         handles: list[Any] = []
         module.walk(handles.append)
         self._ops = [_Op(h, self) for h in handles if h.get_name() != "builtin.module"]
@@ -195,6 +174,7 @@ class _Walk:
             text = str(value.get_type())
             self._pointer[key] = bool(_POINTER_LIKE.search(text))
             self._float[key] = bool(_FLOAT.search(text))
+            self._word[key] = bool(_WORD.search(text))
         return key
 
     def access(self) -> Access:
@@ -206,8 +186,11 @@ class _Walk:
         reads = self._reach(number, _READERS)
         writes = self._reach(number, _WRITERS)
         atomics = self._reach(number, _ATOMICS)
+        for op in self._outside:
+            for value in filter(self._pointer.get, op.operands):
+                self._roots(op, value, number)
         if self._unknown:
-            return Access.everything(len(pointers), self._unknown)
+            return Access.everything(len(pointers), self._unknown, follows=self._follows, beyond=self._beyond)
         floats = any(op.name in _ATOMICS and any(map(self._float.get, op.operands[1:2])) for op in self._ops)
         return Access(reads, writes, atomics, floats, (), len(pointers))
 
@@ -252,7 +235,7 @@ class _Walk:
         callee = self._functions.get(str(op.handle.get_flat_symbol_ref_attr("callee")))
         body = self._in_region[callee.regions[0]] if callee and callee.regions else []
         if callee is None or not body:
-            self._unknown.append("a call of a function without a body")
+            self._follow("a call of a function without a body", writes=True)
             return
         self._flow(self._entry(callee, 0), op.operands)
         for end in body:
@@ -278,9 +261,11 @@ class _Walk:
             self._poison.update(op.results)
         elif op.name in _READERS | _WRITERS:
             self._mark(op, "an address is loaded from memory")
-        elif touched and op.name not in _ADDRESS_ONLY and not op.name.startswith(_CONTROL):
-            self._unknown.append(f"{op.name} takes an address")
+        elif op.name.endswith(_FROM_MEMORY):
+            self._mark(op, "a tensor descriptor is taken from memory")
         else:
+            if touched and op.name not in _ADDRESS_ONLY and not op.name.startswith(_CONTROL):
+                self._unknown.append(f"{op.name} takes an address")
             self._through(op)
 
     def _through(self, op: _Op) -> None:
@@ -293,10 +278,22 @@ class _Walk:
                 self._flow_all(self._entry(op, k), given)
 
     def _outside_code(self, op: _Op, touched: bool) -> None:
-        if not op.handle.get_bool_attr("pure"):
-            self._unknown.append(f"impure {op.name.removeprefix('tt.')}")
+        name, pure = op.name.removeprefix("tt."), op.handle.get_bool_attr("pure")
+        if not pure:
+            self._unknown.append(f"impure {name}")
         elif touched:
-            self._unknown.append(f"{op.name.removeprefix('tt.')} takes an address")
+            self._unknown.append(f"{name} takes an address")
+        if touched or not pure:
+            self._outside.append(op)
+            self._mark(op, f"{name} makes an address")
+            if any(map(self._word.get, op.operands)):
+                self._follow(f"{name} takes an integer that may be an address", writes=True)
+
+    def _follow(self, why: str, writes: bool) -> None:
+        """No parameter is known to lead where this goes."""
+        self._unknown.append(why)
+        self._follows = True
+        self._beyond += [why] if writes else []
 
     def _mark(self, op: _Op, reason: str) -> None:
         for value in op.results:
@@ -329,13 +326,13 @@ class _Walk:
         found: set[int] = set()
         for op in self._ops:
             if op.name in names:
-                found |= self._roots(op, number)
+                found |= self._roots(op, op.operands[0], number)
         return frozenset(found)
 
-    def _roots(self, op: _Op, number: dict[int, int]) -> set[int]:
+    def _roots(self, op: _Op, address: int, number: dict[int, int]) -> set[int]:
         roots: set[int] = set()
         seen: set[int] = set()
-        stack = op.operands[:1]
+        stack = [address]
         while stack:
             value = stack.pop()
             if value in seen:
@@ -344,6 +341,7 @@ class _Walk:
             if value in number:
                 roots.add(number[value])
             elif not self._sources[value] and value not in self._poison:
-                self._unknown.append(f"{op.name}: {self._origin_unknown.get(value, 'an address of unknown origin')}")
+                why = self._origin_unknown.get(value, "an address of unknown origin")
+                self._follow(f"{op.name}: {why}", writes=op.name not in _PURE_READERS)
             stack += self._sources[value]
         return roots

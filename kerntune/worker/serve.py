@@ -54,6 +54,8 @@ def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None =
 
     ``chance`` decides where memory and code come to lie (:mod:`kerntune.worker.scatter`).
     """
+    if request.a.hidden_pointers or request.b.hidden_pointers:
+        raise ReplayError("it follows addresses, which lead somewhere else in this process")
     loaders, scatter = (Loader(gpu), Loader(gpu)), Scatter(gpu, chance or random.Random())
     try:
         scatter.memory()

@@ -298,3 +298,96 @@ def test_a_kept_compiled_kernel_that_is_launched_again_is_captured(backend):
     assert [(launch.kernel, launch.grid) for launch in recorded.recording.launches] == [("scale_kernel", (4, 1, 1))]
     assert recorded.recording.binaries[0].num_warps == 8
     assert torch.equal(y, x * 3.0)
+
+
+@triton.jit
+def add_by_table(table, n, BLOCK: tl.constexpr):
+    target = tl.load(table + tl.program_id(1)).to(tl.pointer_type(tl.float32))
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(target + i, tl.load(target + i, mask=i < n) + 1.0, mask=i < n)
+
+
+GROUPS, LENGTH = 5, 100_003
+BLOCKS = [triton.Config({"BLOCK": b}) for b in (256, 512, 1024, 2048)]
+
+
+def by_group(meta):
+    return (triton.cdiv(LENGTH, meta["BLOCK"]), GROUPS)
+
+
+def table_of():
+    """Tensors of which one is a slice, and a table of where they begin."""
+    whole = torch.arange(2 * LENGTH, device="cuda", dtype=torch.float32)
+    targets = [torch.arange(LENGTH, device="cuda", dtype=torch.float32) for _ in range(GROUPS - 1)] + [whole[LENGTH:]]
+    return torch.tensor([t.data_ptr() for t in targets], device="cuda"), targets, whole
+
+
+def assert_added(targets, whole, times):
+    counted = torch.arange(LENGTH, device="cuda", dtype=torch.float32)
+    for target in targets[:-1]:
+        assert torch.equal(target, counted + times)
+    assert torch.equal(whole[LENGTH:], torch.arange(LENGTH, 2 * LENGTH, device="cuda", dtype=torch.float32) + times)
+    assert torch.equal(whole[:LENGTH], counted)
+
+
+def test_memory_that_a_kernel_finds_by_a_table_is_what_one_launch_leaves(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    kernel = kerntune.autotune(BLOCKS, key=["n"], verify="all")(add_by_table)
+    table, targets, whole = table_of()
+    kernel[by_group](table, LENGTH)
+    torch.cuda.synchronize()
+    assert_added(targets, whole, 1)
+    assert sum(t[0] != float("inf") for t in kernel.configs_timings.values()) == len(BLOCKS), "raced, and right"
+    kernel[by_group](table, LENGTH)
+    torch.cuda.synchronize()
+    assert_added(targets, whole, 2)
+
+
+def test_memory_that_no_tensor_holds_is_not_raced_on(backend, tmp_path, monkeypatch):
+    """Of the driver's own allocator, as another library's would be."""
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    mine = backend.gpu.allocate(4 * LENGTH)
+    backend.gpu.fill(mine, 0)
+    assert backend.gpu.reaches(mine.address)
+    assert not backend.gpu.reaches(1 << 40)
+    kernel = kerntune.autotune(BLOCKS, key=["n"])(add_by_table)
+    table = torch.tensor([mine.address], device="cuda")
+    with pytest.warns(RuntimeWarning, match="lies in memory of no tensor that Python knows"):
+        kernel[lambda meta: (triton.cdiv(LENGTH, meta["BLOCK"]), 1)](table, LENGTH)
+    assert backend.gpu.read(mine) == torch.ones(LENGTH).numpy().tobytes()
+    assert kernel.best_config.kwargs == {"BLOCK": 256}
+
+
+def test_the_gate_leaves_what_a_call_by_a_table_left(tmp_path):
+    from kerntune.check import Call, Settings, open_session
+    from kerntune.policy import Verdict
+
+    table, targets, whole = table_of()
+    tuned = triton.autotune(BLOCKS, key=["n"])(add_by_table)
+    calls = [lambda t: tuned[by_group](t, LENGTH)]
+    calls += [lambda t, b=b: add_by_table[by_group({"BLOCK": b})](t, LENGTH, BLOCK=b) for b in (128, 512)]
+    session = open_session(Settings(tmp_path, tmp_path / "baselines", cache_dir=tmp_path / "cache"))
+    session.start()
+    try:
+        results = []
+        for done, fn in enumerate([*calls, calls[-1]], start=1):
+            checked = session.check(Call("tests/test_table.py::test_table", "0", fn, (table,)))
+            assert_added(targets, whole, done)
+            results += checked.commit() if done == 1 else checked.results
+    finally:
+        session.close()
+    assert results[0].verdict is Verdict.NEW
+    assert len(results[0].trials) == len(BLOCKS)
+    assert all(r.rung in ("paired replay", "identity") for r in results[1:]), "whatever times of 10 us by events say"
+
+
+def test_an_empty_grid_is_not_tuned(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
+    kernel = kerntune.autotune(BLOCKS, key=["n"])(add_by_table)
+    table, targets, whole = table_of()
+    kernel[lambda meta: (0, GROUPS)](table, LENGTH)
+    assert kernel.cache == {}
+    kernel[by_group](table, LENGTH)
+    torch.cuda.synchronize()
+    assert_added(targets, whole, 1)
+    assert len(kernel.cache) == 1

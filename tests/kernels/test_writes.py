@@ -15,7 +15,8 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
 from kerntune.device import Target
-from kerntune.kernels.writes import Access, access_of
+from kerntune.kernels.access import Access
+from kerntune.kernels.writes import access_of
 
 TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"]
 
@@ -307,6 +308,56 @@ def test_addresses_out_of_memory_are_unknown(kernel: Any, types: str, count: int
     found = access(kernel, types)
     assert found.writes == frozenset(range(count))
     assert found.unknown == ("tt.store: an address is made from an integer",)
+
+
+@triton.jit
+def from_table(table, out, n, BLOCK: tl.constexpr):
+    source = tl.load(table + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(source + i, mask=i < n), mask=i < n)
+
+
+@triton.jit
+def asm_with_a_word(table, out):
+    value = tl.load(table)
+    seen = tl.inline_asm_elementwise("mov.b32 $0, 1;", "=r,l", [value], dtype=tl.int32, is_pure=False, pack=1)
+    tl.store(out, seen)
+
+
+@triton.jit
+def asm_with_an_argument(x, out):
+    seen = tl.inline_asm_elementwise("ld.global.b32 $0, [$1];", "=r,l", [x], dtype=tl.int32, is_pure=False, pack=1)
+    tl.store(out, seen)
+
+
+@pytest.mark.parametrize("where", TARGETS)
+def test_who_writes_where_no_argument_points_says_why(where: str) -> None:
+    found = access(through_table, "*i64 i32", where)
+    assert found.follows
+    assert found.beyond == ("tt.store: an address is made from an integer",)
+
+
+def test_who_only_reads_there_follows_addresses_and_writes_nothing_beyond() -> None:
+    found = access(from_table, "*i64 *fp32 i32", BLOCK=64)
+    assert found.follows
+    assert found.beyond == ()
+    assert found.unknown == ("tt.load: an address is made from an integer",)
+
+
+def test_assembly_is_trusted_with_what_arguments_point_to_and_not_with_words() -> None:
+    assert not access(impure, "*i32 *i32", BLOCK=64).follows
+    assert not access(asm_with_an_argument, "*i32 *i32").follows
+    why = "elementwise_inline_asm takes an integer that may be an address"
+    assert access(asm_with_a_word, "*i64 *i32").beyond == (why,)
+
+
+def test_text_that_isnt_understood_may_write_anywhere() -> None:
+    assert access_of("").beyond == access_of("").unknown
+
+
+def test_all_other_kernels_stay_with_their_arguments() -> None:
+    for kernel, types, constants in ((add, "*fp32 *fp32 *fp32 i32", {"BLOCK": 64}), (spin, "*i32 *fp32", {})):
+        assert not access(kernel, types, **constants).follows
 
 
 def test_damaged_text_is_everything_and_counts_pointers(capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kerntune.binary.elf import cubin_resources, kernel_symbol
 from kerntune.compile import Compiled
 from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
-from kerntune.kernels.writes import Access
+from kerntune.kernels.access import Access
 from kerntune.recording import Binary
 from kerntune.static.foresight import Figures, Foresight, figures_of, promising_first
 from kerntune.static.metrics import metrics_of

@@ -37,6 +37,10 @@ class Addresses:
         offset: int = tensor.storage_offset() * tensor.element_size()
         return self.storage(tensor) + offset
 
+    def reserved(self, address: int) -> bool:
+        """Whether an address has been given to a storage."""
+        return FIRST_ADDRESS <= address < self._next
+
     def _reserve(self, size: int) -> int:
         base = self._next
         self._next += (size // ALIGNMENT + 1) * ALIGNMENT

@@ -91,6 +91,10 @@ class StandIns:
         self._known.forget(tensor)
         return self._addresses.storage(tensor)
 
+    def reserved(self, address: int) -> bool:
+        """Whether a number is in a storage's synthetic memory, or was while the storage lived."""
+        return self._addresses.reserved(address)
+
     @contextlib.contextmanager
     def specializing(self) -> Iterator[None]:
         """Have ``data_ptr`` of stand-ins answer :meth:`address` to everyone, Triton's binder too.

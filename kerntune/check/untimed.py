@@ -1,0 +1,33 @@
+"""Cases that have no time: their launches run nothing, or can't be run again."""
+
+from __future__ import annotations
+
+from kerntune.baseline import TimeBaseline
+from kerntune.judge import Evidence, decide
+from kerntune.policy import Policy, Verdict
+from kerntune.recording import Recording
+
+LAUNCHES_NOTHING = "launches nothing: every grid is empty"
+
+
+def untimed(
+    recording: Recording, unsaved: str, baseline: TimeBaseline | None, policy: Policy
+) -> tuple[Verdict, str] | None:
+    """Verdict and reason of a case that can't have a time; None for all others.
+
+    ``unsaved`` says why its launches can't be run again, if they can't. A case without work passes, unless its
+    ``baseline`` had some.
+    """
+    before = len(baseline.recording.working) if baseline is not None else 0
+    if not recording.working:
+        return (
+            (Verdict.INCOMPLETE, f"{LAUNCHES_NOTHING}, its baseline has work")
+            if before
+            else (
+                Verdict.PASS,
+                LAUNCHES_NOTHING,
+            )
+        )
+    if unsaved:
+        return decide(Evidence(len(recording.working), before), policy), f"it can't be timed: {unsaved}"
+    return None
