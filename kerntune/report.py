@@ -46,11 +46,11 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     header: tuple[str, ...] = ()
     counts: dict[str, int] = {}
     static_only: dict[str, str] = {}
-    failed: dict[str, str] = {}
     baselines: dict[str, Any] = {}
     exit_status: int = 0
     created: str = ""
     versions: dict[str, str] = {}
+    failed: dict[str, str] = {}
     schema: str = SCHEMA
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import platform
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,8 @@ class Gate:
             if not self.controller:
                 started.start()
         self._engine = started
+        if self.worker:
+            started.share(*_place(self.config.workerinput))  # type: ignore[attr-defined]
         others = () if backend is not None else started.narrow()
         if others and not self.config.option.collectonly:
             self._further = read_further(others, self._further_folder(others))
@@ -358,6 +360,11 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
+
+
+def _place(workerinput: Mapping[str, Any]) -> tuple[int, int]:
+    """Which of xdist's workers this is, from 0, and of how many."""
+    return int(workerinput["workerid"].removeprefix("gw")), int(workerinput["workercount"])
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:

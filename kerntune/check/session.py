@@ -83,6 +83,11 @@ class Session:
         """The targets that kernels are compiled for where nothing can run; empty with a GPU."""
         return tuple(map(str, self.backend.targets)) if self.static else ()
 
+    def share(self, index: int, count: int) -> None:
+        """This process is number ``index`` of ``count`` that share a run: every ``count``-th decision is its own, so
+        that all together spend the run's error once."""
+        self._decisions = itertools.count(index + 1, count)
+
     def narrow(self) -> tuple[str, ...]:
         """Answer for the first target alone from now on; the others, which a process of their own answers for."""
         others = self.compiled_for[1:]
