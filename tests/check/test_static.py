@@ -226,6 +226,22 @@ def test_fewer_launches_than_under_another_triton_are_incomplete(
         assert run.judge(lambda x: (scaled(x), scaled(x), scaled(x)), x_of()).verdict is Verdict.NEW
 
 
+@pytest.mark.parametrize(
+    ("damage", "said"), [(b"junk", "damaged"), (None, "the folder lacks artifact")], ids=["damaged", "missing"]
+)
+def test_an_artifact_that_can_t_be_read_is_said(project: Project, damage: bytes | None, said: str) -> None:
+    record(project)
+    (artifact,) = project.files("**/*.xz")
+    artifact.unlink()
+    if damage is not None:
+        artifact.write_bytes(damage)
+    with project.static_run(SM90) as run:
+        result = run.judge(scaled, x_of())
+    assert result.verdict is Verdict.PASS
+    assert said in result.warnings[0]
+    assert artifact.stem in result.warnings[0]
+
+
 def test_nothing_launched_is_incomplete(project: Project) -> None:
     with project.static_run(SM90, SM80) as run:
         (result,) = run.check(lambda: None).commit()
