@@ -1,13 +1,15 @@
 """Times a tuned kernel's call on the host: kerntune beside ``triton.autotune``, Inductor and plain ``@triton.jit``.
 
 Run ``python benchmarks/dispatch.py benchmarks/results/dispatch_h200.json`` on a machine with a GPU. Kernels are tiny,
-so that the GPU is never waited for; each figure is the median over repeats of the time of a call in a loop of 2000, the
-sides taking turns within a repeat. ``driver`` is Triton's C launcher alone with arguments made ready: nothing in Python
-that launches through it can be faster. ``inductor`` is ``CachingAutotuner.run`` of a compiled pointwise function with
-as many tensors. A warm start is a fresh process (a fork of one that has done all imports) whose first call finds the
-winner and its binary on disk, beyond a process that launches the same config of the same kernel plainly, its binary
-cached too. Since processes differ by more than that, it is also taken within one: the plain launch first, then the
-tuned call's.
+so that the GPU is never waited for; each figure is the median over repeats of the time of a call in a loop of 2000, all
+sides of all cases taking turns within a repeat. ``driver`` is Triton's C launcher alone with arguments made ready;
+``driver_in_c`` is ``cuLaunchKernel`` in a loop of C, which nothing can be faster than. ``allocator`` is what the memory
+for a kernel's scratch costs, which the user's allocator is asked for at each launch. ``inductor`` is
+``CachingAutotuner.run`` of a compiled pointwise function with as many tensors.
+
+A warm start is a fresh process (a fork of one that has done all imports) whose first call finds the winner and its
+binary on disk, beyond a process that launches the same config of the same kernel plainly, its binary cached too. Since
+processes differ by more than that, it is also taken within one: the plain launch first, then the tuned call's.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import json
 import os
 import platform
 import statistics
+import struct
 import sys
 import tempfile
 import time
@@ -27,6 +30,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+os.environ.setdefault("KERNTUNE_PATIENCE", "all")  # what is timed is a call after tuning, all of it
 
 import torch
 import triton
@@ -35,6 +39,7 @@ import triton.language as tl
 import kerntune
 
 CALLS, REPEATS, WARM_STARTS = 2000, 9, 5
+IN_C = "driver_in_c"
 N = 256
 
 Call = Callable[[], Any]
@@ -165,35 +170,87 @@ def inductor(count: int) -> Call:
     return lambda: tuner.run(*args, **kwargs)
 
 
-def time_sides(sides: dict[str, Call], calls: int, repeats: int) -> dict[str, float]:
-    """Microseconds per call, the median over repeats."""
-    times: dict[str, list[float]] = {name: [] for name in sides}
+LOOP = """
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+typedef int (*Launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                      void **);
+static PyObject *loop(PyObject *module, PyObject *args) {
+  unsigned long long launch, function, stream, values[16] = {0};
+  unsigned threads, calls;
+  Py_buffer given;
+  void *parameters[16];
+  if (!PyArg_ParseTuple(args, "KKKIIy*", &launch, &function, &stream, &threads, &calls, &given)) return NULL;
+  memcpy(values, given.buf, given.len);
+  PyBuffer_Release(&given);
+  for (int i = 0; i < 16; i++) parameters[i] = &values[i];
+  int code = 0;
+  for (unsigned i = 0; i < calls && !code; i++)
+    code = ((Launch)(size_t)launch)((void *)(size_t)function, 1, 1, 1, threads, 1, 1, 0, (void *)(size_t)stream,
+                                    parameters, NULL);
+  return PyLong_FromLong(code);
+}
+static PyMethodDef methods[] = {{"loop", loop, METH_VARARGS, ""}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kerntune_loop", NULL, -1, methods};
+PyMODINIT_FUNC PyInit_kerntune_loop(void) { return PyModule_Create(&definition); }
+"""
+
+
+def driver_in_c(case: Case) -> Call:
+    """``cuLaunchKernel`` in a loop of C, :data:`CALLS` times a call: no Python, no arguments to convert."""
+    from kerntune import compat
+    from kerntune.dispatch import native
+
+    module = compat.compile_c(LOOP, "kerntune_loop")
+    numbers = [a.data_ptr() if hasattr(a, "data_ptr") else a for a in case.args]
+    values = struct.pack(f"{len(numbers) + 2}Q", *numbers, 0, 0)
+    stream = torch._C._cuda_getCurrentRawStream(0)
+    head = (native.driver_address(), case.compiled.function, stream, 32 * case.compiled.metadata.num_warps)
+
+    def loop() -> None:
+        if module.loop(*head, CALLS, values):
+            raise SystemExit("the driver refuses the launch")
+
+    return loop
+
+
+def time_sides(sides: dict[str, dict[str, Call]], calls: int, repeats: int) -> dict[str, dict[str, float]]:
+    """Microseconds per call, the median over repeats; all sides of all cases take turns."""
+    times: dict[str, dict[str, list[float]]] = {case: {name: [] for name in own} for case, own in sides.items()}
     for repeat in range(repeats + 1):
-        for name, call in sides.items():
-            torch.cuda.synchronize()
-            begin = time.perf_counter()
-            for _ in range(calls):
-                call()
-            if repeat:
-                times[name].append((time.perf_counter() - begin) / calls * 1e6)
+        for case, own in sides.items():
+            for name, call in own.items():
+                torch.cuda.synchronize()
+                loops = 1 if name == IN_C else calls
+                begin = time.perf_counter()
+                for _ in range(loops):
+                    call()
+                seconds = time.perf_counter() - begin
+                if repeat:
+                    times[case][name].append(seconds / (CALLS if name == IN_C else calls) * 1e6)
     torch.cuda.synchronize()
-    return {name: round(statistics.median(found), 3) for name, found in times.items()}
+    return {
+        case: {name: round(statistics.median(found), 3) for name, found in own.items()} for case, own in times.items()
+    }
 
 
 def dispatch(calls: int, repeats: int) -> dict[str, dict[str, float]]:
     """All cases."""
     triton.set_allocator(lambda size, alignment, stream: torch.empty(size, device="cuda", dtype=torch.int8))
-    out = {}
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # no processes that take time beside what is measured
+    sides = {}
     for name, case in cases().items():
-        sides = case.sides()
+        own = sides[name] = case.sides()
         alone = driver_alone(case)
         if alone is not None:
-            sides["driver"] = alone
+            own["driver"] = alone
         tensors = {"five arguments": 3, "ten arguments": 5}.get(name)
         if tensors:
-            sides["inductor"] = inductor(tensors)
-        out[name] = time_sides(sides, calls, repeats)
-    return out
+            own["inductor"] = inductor(tensors)
+        if name == "five arguments":
+            own[IN_C] = driver_in_c(case)
+    sides["allocator"] = {"alone": lambda: torch.empty(128, device="cuda", dtype=torch.int8)}
+    return time_sides(sides, calls, repeats)
 
 
 def ten_args() -> tuple[Any, ...]:

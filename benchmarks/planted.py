@@ -24,6 +24,8 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
 
+from plugin_options import plugin_options
+
 ROOT = Path(__file__).resolve().parent.parent
 
 MORE_WORK = [
@@ -55,9 +57,8 @@ class Project:
         files = [f"--kerntune-json={report}", f"--junitxml={junit}", f"--kerntune-cache-dir={self.folder / 'cache'}"]
         start = time.perf_counter()
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-        plugin = [] if _installed() else ["-p", "pytest_kerntune.plugin"]
         done = subprocess.run(
-            [sys.executable, *command, *plugin, *files, "-q", "-p", "no:cacheprovider"],
+            [sys.executable, *command, *plugin_options(), *files, "-q", "-p", "no:cacheprovider"],
             cwd=self.folder, env=env, capture_output=True, text=True, check=False,
         )  # fmt: skip
         print(f"--- {name}: exit {done.returncode}\n{done.stdout[-6000:]}{done.stderr[-2000:]}", flush=True)
@@ -121,12 +122,6 @@ def without_gpu(project: Project) -> None:
     project.run("spill")
     project.restore()
     project.run("unplanted")
-
-
-def _installed() -> bool:
-    import importlib.metadata
-
-    return any(e.value.startswith("pytest_kerntune") for e in importlib.metadata.entry_points(group="pytest11"))
 
 
 def _case(result: dict[str, dict[str, str]]) -> str:

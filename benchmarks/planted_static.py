@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from planted_edits import HARMLESS, REGRESSIONS, SMALLER, Edit, Harmless, Regression
+from plugin_options import plugin_options
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,12 +60,11 @@ def write(folder: Path, *, plant: bool) -> None:
 def run(folder: Path, name: str, target: str) -> dict[str, Any]:
     """One ``pytest --kerntune``: its seconds, exit code and results by file."""
     report = folder / f"{name}.json"
-    plugin = [] if _installed() else ["-p", "pytest_kerntune.plugin"]
     options = ["--kerntune", f"--kerntune-target={target}", f"--kerntune-json={report}", "-q", "-p", "no:cacheprovider"]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     environ.pop("CI", None)
     start = time.perf_counter()
-    command = [sys.executable, "-m", "pytest", *plugin, *options]
+    command = [sys.executable, "-m", "pytest", *plugin_options(), *options]
     done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     if not report.exists():
         raise SystemExit(f"{name}: pytest wrote no report\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
@@ -102,12 +102,6 @@ def _says(result: Any, planted: Regression) -> bool:
 
 def _failing(results: list[Any]) -> list[str]:
     return [r["message"] for r in results if r["verdict"] != "PASS"]
-
-
-def _installed() -> bool:
-    import importlib.metadata
-
-    return any(e.value.startswith("pytest_kerntune") for e in importlib.metadata.entry_points(group="pytest11"))
 
 
 def environment() -> dict[str, Any]:

@@ -33,6 +33,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from plugin_options import plugin_options
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pytest
@@ -122,7 +124,7 @@ def run_side(driver: bool, out: Path) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         options = ["--kerntune", f"--kerntune-baselines={scratch}/none", "-q", "-p", "no:cacheprovider"]
         options += [] if driver else [f"--kerntune-target={TARGET}"]
-        options += [] if _installed() else ["-p", "pytest_kerntune.plugin"]
+        options += plugin_options()
         figures = Figures(watcher)
         code = pytest.main([*options, str(ROOT / "examples")], plugins=[figures] if driver else [])
     write(out, {"cases": watcher.cases, "figures": figures.found, "exit_code": int(code)})
@@ -217,12 +219,6 @@ def _ours(figures: dict[str, Any], spec: Any, compiled: Compiled) -> dict[str, A
         "shared": figures["shared_bytes"],
         "spill_store_bytes": figures["spill_store_bytes"],
     }
-
-
-def _installed() -> bool:
-    import importlib.metadata
-
-    return any(e.value.startswith("pytest_kerntune") for e in importlib.metadata.entry_points(group="pytest11"))
 
 
 def both_sides(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

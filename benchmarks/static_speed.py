@@ -31,6 +31,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from plugin_options import plugin_options
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -56,7 +58,9 @@ def collect(out: Path) -> int:
     found.install()
     with tempfile.TemporaryDirectory() as scratch:
         options = ["--kerntune", f"--kerntune-baselines={scratch}/none", f"--kerntune-target={','.join(TARGETS)}", "-q"]
-        code = pytest.main([*options, *plugin(), "-p", "no:cacheprovider", str(ROOT / "examples")], plugins=[found])
+        code = pytest.main(
+            [*options, *plugin_options(), "-p", "no:cacheprovider", str(ROOT / "examples")], plugins=[found]
+        )
     out.write_text(json.dumps(found.result))
     return int(code)
 
@@ -153,14 +157,6 @@ def _target(kernels: list[Any]) -> Any:
     return Target.parse(f"hip:{arch}" if kernels[0].binary.kind == "hsaco" else f"cuda:{arch.strip('sm_a')}")
 
 
-def plugin() -> list[str]:
-    """How pytest is told of kerntune where it isn't installed."""
-    import importlib.metadata
-
-    installed = any(e.value.startswith("pytest_kerntune") for e in importlib.metadata.entry_points(group="pytest11"))
-    return [] if installed else ["-p", "pytest_kerntune.plugin"]
-
-
 def measured(command: list[str], cache: Path, inside: Callable[[], dict[str, Any]] = dict) -> dict[str, Any]:
     """Run a command: seconds, processor seconds and the largest memory of all its processes."""
     environ = {**os.environ, "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": _path()}
@@ -237,7 +233,7 @@ def compile_round(folder: Path) -> dict[str, Any]:
 def examples_round(folder: Path) -> dict[str, Any]:
     """Cold, then warm, against the committed baselines or without any: nothing is written."""
     options = ["--kerntune", "--kerntune-target=cuda:90", f"--kerntune-baselines={folder}/none", "-q"]
-    command = [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", *plugin(), "examples"]
+    command = [sys.executable, "-m", "pytest", *options, "-p", "no:cacheprovider", *plugin_options(), "examples"]
     return {x: measured(command, folder / "cache") for x in ("cold", "warm")}
 
 

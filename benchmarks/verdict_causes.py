@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planted import ROOT, _environment, _installed
+from planted import ROOT, _environment
+from plugin_options import plugin_options
 from verdict_plants import PLANTS, Plant
 
 CAUSES = ("environment", "compiler", "code", "config")
@@ -105,12 +106,11 @@ class Project:
         report = self.folder / f"{name}.json"
         command = ["-m", "pytest", "--kerntune", f"--kerntune-missing={'fail' if planted else 'record'}"]
         options = [f"--kerntune-json={report}", f"--kerntune-cache-dir={self.folder / 'cache'}"]
-        plugin = [] if _installed() else ["-p", "pytest_kerntune.plugin"]
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         start = time.perf_counter()
         files = [p.file for p in plants]
         done = _run(
-            [sys.executable, *command, *plugin, *options, "-q", "-p", "no:cacheprovider", *files],
+            [sys.executable, *command, *plugin_options(), *options, "-q", "-p", "no:cacheprovider", *files],
             self.folder, {**os.environ, "PYTHONPATH": path, **(flags or {})},
         )  # fmt: skip
         seconds = round(time.perf_counter() - start, 1)

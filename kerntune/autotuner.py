@@ -24,7 +24,7 @@ from kerntune.kernels.source import jit_of
 from kerntune.late import Late, go_on, late_of, leave
 from kerntune.patience import Patience, checked_patience, patience_now
 from kerntune.policy import StaticPrune, TuneMode
-from kerntune.telling import merged, tell, timings_of
+from kerntune.telling import tell, timings_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.verify import Verify, verify_mode
@@ -203,7 +203,7 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
                 return Ran(_tune(tuner, key, named, args, kwargs, keep, plain))
     if (late := late_of(tuner, key)) is None:
         return Ran(_launch(tuner, config, named, args, kwargs), config)
-    if late.due:
+    if late.due and not kwargs.get("warmup"):
         config = _go_on(tuner, key, args, kwargs, keep) or config
     result = _launch(tuner, config, named, args, kwargs)
     return Ran(result, None if late.due and late_of(tuner, key) is late else config)
@@ -314,18 +314,14 @@ def _settle(
 def _go_on(tuner: Any, key: tuple[Any, ...], args: Sequence[Any], kwargs: dict[str, Any], keep: bool) -> Any:
     """The config to launch, if what was due for late ones could be done now: not while a CUDA graph is captured, nor
     while another thread tunes, nor where tuning is frozen."""
-    if _captures_graph() or not _TUNING.acquire(blocking=False):
+    frozen = keep and tune_mode() is TuneMode.FROZEN
+    if frozen or _captures_graph() or not _TUNING.acquire(blocking=False):
         return None
     try:
-        backend, begin = this_gpu(), time.perf_counter()
-        if backend is None or backend.gpu is None or (keep and tune_mode() is TuneMode.FROZEN):
-            return None
-        winners = _winners(backend.gpu, keep)
-        found = go_on(tuner, key, args, kwargs, backend=backend, compiler=COMPILER, winners=winners, keep=keep)
-        if found is not None:
-            timings, site = timings_of(found.site, found.tuned), found.site
-            tuner.configs_timings = merged(getattr(tuner, "configs_timings", {}), timings, site.originals[found.before])
-            tell(tuner, site, key, time.perf_counter() - begin)
+        backend = this_gpu()
+        if backend is not None and backend.gpu is not None:
+            winners = _winners(backend.gpu, keep)
+            go_on(tuner, key, args, kwargs, backend=backend, compiler=COMPILER, winners=winners, keep=keep)
     finally:
         _TUNING.release()
     return tuner.cache.get(key)

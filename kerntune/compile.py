@@ -193,15 +193,8 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         assembler=assembler,
         options=options,
         constexprs=launch.constexpr_texts(),
-        num_warps=metadata["num_warps"],
-        num_ctas=metadata.get("num_ctas", 1),
         warp_size=launch.target.warp_size,
-        shared=metadata["shared"],
-        tmem=metadata.get("tmem_size") or 0,
-        cooperative=bool(metadata.get("launch_cooperative_grid")),
-        pdl=bool(metadata.get("launch_pdl")),
-        global_scratch=scratch_of(metadata, "global"),
-        profile_scratch=scratch_of(metadata, "profile"),
+        **launch_needs(metadata),
     )
     files = _files_of(kernel)
     return Compiled(binary, data, facts.ttir, asm, facts.access, metadata, launch.compiled_for(), files=files)
@@ -226,8 +219,21 @@ def arch_of(target: Target, asm: str) -> str:
     return match[1] if match else target.arch
 
 
-def scratch_of(metadata: Mapping[str, Any], which: str) -> Scratch:
-    """Scratch memory that a kernel's metadata asks for: ``global`` or ``profile``."""
+def launch_needs(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What a launch needs beside the code, as fields of a :class:`Binary`, from the compiler's metadata."""
+    return {
+        "num_warps": metadata["num_warps"],
+        "num_ctas": metadata.get("num_ctas", 1),
+        "shared": metadata["shared"],
+        "tmem": metadata.get("tmem_size") or 0,
+        "cooperative": bool(metadata.get("launch_cooperative_grid")),
+        "pdl": bool(metadata.get("launch_pdl")),
+        "global_scratch": _scratch(metadata, "global"),
+        "profile_scratch": _scratch(metadata, "profile"),
+    }
+
+
+def _scratch(metadata: Mapping[str, Any], which: str) -> Scratch:
     return Scratch(metadata.get(f"{which}_scratch_size") or 0, metadata.get(f"{which}_scratch_align") or 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Collection, Mapping, Sequence
@@ -15,11 +16,11 @@ from kerntune.backend.base import Backend
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
 from kerntune.config import Config
-from kerntune.errors import KerntuneError, MeasurementError
+from kerntune.errors import MeasurementError
 from kerntune.prospects import Stragglers
+from kerntune.telling import merged, tell, timings_of
 from kerntune.trials import Trials
 from kerntune.tune_call import compile_late, settle_call
-from kerntune.tuner import Tuned
 from kerntune.winners import Winners
 
 Key = tuple[Any, ...]
@@ -46,15 +47,6 @@ class Late:
     def due(self) -> bool:
         """Whether the next call has something to do for them."""
         return self.stragglers is None or self.ready
-
-
-@dataclass(frozen=True)
-class Settled:
-    """What came of trying late configs: the times of these and of who had won ``before``, an index of the site's."""
-
-    site: Site
-    tuned: Tuned
-    before: int
 
 
 def late_of(tuner: Any, key: Key) -> Late | None:
@@ -98,47 +90,48 @@ def go_on(
     compiler: Compiler,
     winners: Winners,
     keep: bool,
-) -> Settled | None:
+) -> None:
     """What is due for a key, before a call of it is launched: have its late configs compiled, or hold them against the
-    winner and take over who is faster. What came of the latter.
+    winner and take over who is faster.
 
-    Somebody else who measures on the device is not waited for. What goes wrong is told in a warning, and not tried
+    Somebody else who measures on the device is not waited for. Whatever goes wrong is told in a warning, and not tried
     again in this process: the call has a winner.
     """
     late, gpu = late_of(tuner, key), backend.gpu
     if late is None or gpu is None or not late.due:
-        return None
+        return
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(gpu.lock(0.0))
         except MeasurementError:
-            return None
+            return
         capture = Capture(backend, compiler, thread=threading.get_ident())
         try:
-            return _next_step(tuner, key, late, capture, capture.site_of(tuner, args, dict(kwargs)), winners, keep)
-        except KerntuneError as exc:
+            _next_step(tuner, key, late, capture, capture.site_of(tuner, args, dict(kwargs)), winners, keep)
+        except Exception as exc:  # also of the user's own pruning and hooks
             tuner.untried.pop(key, None)
             text = f"kernel {tuner.base_fn.__name__}: {len(late.configs)} configs could not be tried later: {exc}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
-    return None
 
 
-def _next_step(
-    tuner: Any, key: Key, late: Late, capture: Capture, site: Site, winners: Winners, keep: bool
-) -> Settled | None:
+def _next_step(tuner: Any, key: Key, late: Late, capture: Capture, site: Site, winners: Winners, keep: bool) -> None:
+    begin = time.perf_counter()
     configs = [c.config for c in site.candidates]
     indices = [i for i, config in enumerate(configs) if config in late.wanted]
     if late.won not in configs or not indices:
         tuner.untried.pop(key, None)  # this call's pruning leaves nothing to compare
-        return None
-    if late.stragglers is None:
-        _watch(tuner, key, late, compile_late(capture, site, indices))
-        return None
-    winner = configs.index(late.won)
-    trials, verify = Trials(winners) if keep else None, getattr(tuner, "verify", None)
-    tuned = settle_call(capture, site, winner, indices, trials=trials, verify=verify)
+        return
+    winner, tuned = configs.index(late.won), None
+    if late.stragglers is not None:
+        trials, verify = Trials(winners) if keep else None, getattr(tuner, "verify", None)
+        tuned = settle_call(capture, site, winner, indices, trials=trials, verify=verify)
+    if tuned is None:
+        _watch(tuner, key, late, compile_late(capture, site, {winner, *indices}))
+        return
     tuner.untried.pop(key, None)
     site.settle(tuned.winner)
     if keep:
         winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
-    return Settled(site, tuned, winner)
+    before = getattr(tuner, "configs_timings", {})
+    tuner.configs_timings = merged(before, timings_of(site, tuned), site.originals[winner])
+    tell(tuner, site, key, time.perf_counter() - begin)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
@@ -24,9 +26,12 @@ Result = tuple[int, Union[Compiled, TrialError]]
 """A candidate's index and what its compilation came to."""
 
 
-FEW, QUIET_SECONDS = 4, 0.1
+FEW, QUIET_SECONDS = 4, 0.05
 """With so few candidates left to be compiled, none of them waiting for a processor, a pause this long means stragglers:
 one of 30 configs takes a third of all compile time where a thread holds 256 elements."""
+
+LEAST_SECONDS = 0.005
+"""Once patience has ended, this long a pause is enough."""
 
 LATE_SHARE = 0.25
 """Of all candidates, no more than this may be left: who wins among few would often not stay the winner."""
@@ -40,9 +45,9 @@ class Stragglers:
     coming: Pulled[Any]
 
 
-def _wait_on() -> bool:
+def _wait_on() -> float:
     """What is done in a pause unless somebody wants it: nothing, and go on waiting."""
-    return False
+    return math.inf
 
 
 @dataclass
@@ -56,9 +61,9 @@ class Prospects:
     probes: dict[int, Probe] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     known: Known = NOTHING
-    pause: Callable[[], bool] = _wait_on
-    """Called where only stragglers are left to wait for, again and again: whether to go on without them. Whoever takes
-    the results may set it at any time."""
+    pause: Callable[[], float] = _wait_on
+    """Called where only stragglers are left to wait for, again and again: until when (:func:`time.monotonic`) to wait
+    for them. Whoever takes the results may set it at any time."""
 
     stragglers: Stragglers | None = None
     """Those that were left."""
@@ -68,6 +73,7 @@ class Prospects:
         self._begun: tuple[list[int], Pulled[Any]] | None = None
         self._coming: Pulled[Any] | None = None
         self._by_launch: dict[int, tuple[int, Specialized]] = {}
+        self._until = math.inf
 
     def stages(self) -> Iterator[list[int]]:
         """Candidates to try together; the next stage only if nothing of the one before can be used."""
@@ -116,12 +122,16 @@ class Prospects:
     def _left(self, left: set[int], coming: Pulled[Any]) -> bool:
         """Wait for the next result; whether it was decided in a pause to go on without those that are left."""
         may_leave = len(left) <= LATE_SHARE * len(self.probes)
-        while not coming.wait(QUIET_SECONDS):
-            only_stragglers = (may_leave or len(left) <= FEW) and not self.capture.compiler.farm.queued
-            if only_stragglers and self.pause() and may_leave and not coming.wait(0):
-                self.stragglers = Stragglers(frozenset(left), coming)
-                return True
+        while not coming.wait(self._quiet() if may_leave else QUIET_SECONDS):
+            if (may_leave or len(left) <= FEW) and not self.capture.compiler.farm.queued:
+                self._until = self.pause()
+                if may_leave and time.monotonic() >= self._until and not coming.wait(0):
+                    self.stragglers = Stragglers(frozenset(left), coming)
+                    return True
         return False
+
+    def _quiet(self) -> float:
+        return max(LEAST_SECONDS, min(QUIET_SECONDS, self._until - time.monotonic()))
 
     def rejoin(self) -> list[int]:
         """Wait for the stragglers after all: their indices, for the next :meth:`compiled`."""

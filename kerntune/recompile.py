@@ -10,7 +10,7 @@ import msgspec
 
 from kerntune import compat
 from kerntune.binary.identity import code_identity, text_identity
-from kerntune.compile import arch_of, scratch_of
+from kerntune.compile import arch_of, launch_needs
 from kerntune.errors import ReplayError
 from kerntune.farm.expect import Shape
 from kerntune.farm.facts import ASSEMBLY
@@ -99,14 +99,7 @@ def _described(recording: Recording, old: Binary, job: Job, done: Done) -> tuple
         text=text_identity(data),
         triton=compat.triton_version(),
         assembler=assembler,
-        num_warps=metadata["num_warps"],
-        num_ctas=metadata.get("num_ctas", 1),
-        shared=metadata["shared"],
-        tmem=metadata.get("tmem_size") or 0,
-        cooperative=bool(metadata.get("launch_cooperative_grid")),
-        pdl=bool(metadata.get("launch_pdl")),
-        global_scratch=scratch_of(metadata, "global"),
-        profile_scratch=scratch_of(metadata, "profile"),
+        **launch_needs(metadata),
         unreplayable="",
     )
     return new, data

@@ -58,6 +58,10 @@ class Trials:
         force = self._winners.mode is TuneMode.FORCE
         return SiteTrials(self._cache, site, self.key(site), self._winners.environment(), blind=force)
 
+    def any(self, site: Site) -> bool:
+        """Whether earlier runs have left anything for a site, under whatever environment."""
+        return self._winners.mode is not TuneMode.FORCE and bool(self._cache.of(self.key(site)))
+
     def key(self, site: Site) -> TrialKey:
         """What a site's trials depend on beside config, specialization and environment: exact sizes, where a winner
         may hold for rounded ones."""
@@ -76,10 +80,6 @@ class SiteTrials:
     key: TrialKey
     environment: Environment
     blind: bool = False
-
-    def any(self) -> bool:
-        """Whether earlier runs have left anything for this question, under whatever environment."""
-        return not self.blind and bool(self.cache.of(self.key))
 
     def known(self, probes: Mapping[int, Probe]) -> Known:
         """What is known of the probed candidates, under an environment like today's."""

@@ -19,7 +19,7 @@ from kerntune.recorder import record
 from kerntune.result import FailedTrial
 from kerntune.trials import Known, Trials
 from kerntune.tuner import Tuned, nothing_left, tune
-from kerntune.verify import Verify
+from kerntune.verify import TOLERANCE, Verify
 
 
 def tune_call(
@@ -39,13 +39,15 @@ def tune_call(
     candidate is waited for.
     :class:`TuningError` as :func:`kerntune.tuner.tune`.
     """
-    capture.compiler.warm(0)
+    known = trials is not None and trials.any(site)
+    capture.compiler.warm(1 if known else len(site.candidates))
     stored = trials.at(site) if trials is not None else None
-    capture.compiler.warm(1 if stored is not None and stored.any() else len(site.candidates))
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored)
         with contextlib.closing(prospects):
             _prepare_launch(capture, prospects)
+            if prospects.to_compile():
+                _prepare_verifying(capture, site)
             words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
             return _tuned(capture, prospects, loader, **words)
 
@@ -58,13 +60,18 @@ def settle_call(
     *,
     trials: Trials | None = None,
     verify: str | Verify | None = None,
-) -> Tuned:
+) -> Tuned | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
-    milliseconds if a look at each shows that it is much slower."""
+    milliseconds if a look at each shows that it is much slower.
+
+    None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
+    if the call launches nothing."""
     stored = trials.at(site) if trials is not None else None
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored, among={winner, *late})
         prospects.known = Known(bad=prospects.known.bad)
+        if prospects.to_compile() or any(0 in probe.grid for probe in prospects.probes.values()):
+            return None
         with contextlib.closing(prospects):
             return _tuned(capture, prospects, loader, incumbent=winner, verify=verify, proven=True)
 
@@ -141,3 +148,21 @@ def _prepare_launch(capture: Capture, prospects: Prospects) -> None:
     work = (launch.jit, launch.signature, launch.constexprs, launch.attrs)
     threading.Thread(target=compat.prepare_driver, name="kerntune-driver", daemon=True).start()
     threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher", daemon=True).start()
+
+
+SMALL = 1 << 16
+"""Bytes that are compared for practice."""
+
+
+def _prepare_verifying(capture: Capture, site: Site) -> None:
+    """Have whatever compares what candidates write loaded on the device (torch does so kernel by kernel, 0.1 s in all)
+    while the first candidate is compiled. A help, no need."""
+    gpu, tensors = capture.backend.gpu, capture.backend.tensors
+    assert gpu is not None
+    dtypes = {str(v.dtype).removeprefix("torch.") for v in site.arguments.values() if tensors.is_tensor(v)}
+    with contextlib.suppress(Exception):
+        zeros, others = gpu.allocate(SMALL), gpu.allocate(SMALL)
+        gpu.fill(zeros, 0)
+        gpu.fill(others, 1)
+        for dtype in sorted(dtypes & TOLERANCE.keys()):
+            gpu.compare(zeros, others, dtype, TOLERANCE[dtype])

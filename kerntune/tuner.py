@@ -280,14 +280,14 @@ class _Tuning:
         winner if patience ends."""
         end = math.inf
 
-        def pause() -> bool:
+        def pause() -> float:
             nonlocal end
             if math.isinf(end) and self.patience is not None:
                 end = self.patience.end(time.monotonic())
             alive = [t for t in found.values() if t.looked]
             if len(alive) > 1:
                 self.heats.finalists_of(sorted(alive, key=lambda t: t.index))
-            return bool(alive) and time.monotonic() >= end
+            return end if alive else math.inf
 
         before, self.prospects.pause = self.prospects.pause, pause
         try:

@@ -50,3 +50,33 @@ def backend(shared):
 
     script(shared)
     return shared
+
+
+@pytest.fixture
+def this_gpu(shared, monkeypatch, tmp_path):
+    """The module's GPU as the one that ``kerntune.autotune`` finds, with a cache of its own."""
+    from fake_runs import script
+
+    from kerntune import autotuner
+    from kerntune.cache import WinnerCache
+
+    script(shared)
+    monkeypatch.setattr(autotuner, "this_gpu", lambda: shared)
+    monkeypatch.setattr(autotuner, "WinnerCache", lambda: WinnerCache(tmp_path))
+    return shared
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Keywords of the launches that reach Triton."""
+    from triton.runtime.jit import JITFunction
+
+    seen = []
+    below = JITFunction.run
+
+    def run(kernel, *args, **kwargs):
+        seen.append(kwargs)
+        return below(kernel, *args, **kwargs)
+
+    monkeypatch.setattr(JITFunction, "run", run)
+    return seen

@@ -1,11 +1,11 @@
-"""Options of pytest runs inside of tests: without what costs each of them a second and is the outer run's business."""
+"""Options of pytest runs inside of tests: without what costs each of them a second."""
 
-QUICK = (
-    *("-p", "no:hypothesispytest"),  # imports all of hypothesis for its summary
-    *(
-        "-p",
-        "no:unraisableexception",
-    ),  # collects garbage at the end, among all that torch is made of; the outer run has it
-)
+NO_SUMMARY = ("-p", "no:hypothesispytest")
+"""It imports all of hypothesis for its summary."""
+
+NO_GARBAGE = ("-p", "no:unraisableexception")
+"""It collects garbage at a run's end, among all that torch is made of. The outer run does so, too."""
+
+QUICK = (*NO_SUMMARY, *NO_GARBAGE)
 
 QUIET = ("-p", "no:cacheprovider", *QUICK)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import triton
-from fake_runs import COMPILER, N, active, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
+from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
-from triton.runtime.jit import JITFunction
 
 import kerntune
 from kerntune import autotuner as module
 from kerntune import compat
 from kerntune.autotuner import Autotuner
 from kerntune.backend.fake import FakeBackend, Rule
-from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
 from kerntune.errors import MeasurementError, UsageError
 
@@ -29,33 +26,10 @@ TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
 @pytest.fixture
-def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
-    """The scripted GPU as this process's GPU, with a cache of its own."""
-    script(shared)
-    monkeypatch.setattr(module, "this_gpu", lambda: shared)
-    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
-    return shared
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Keywords of the launches that reach Triton."""
-    seen: list[dict[str, Any]] = []
-    below = JITFunction.run
-
-    def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.append(kwargs)
-        return below(kernel, *args, **kwargs)
-
-    monkeypatch.setattr(JITFunction, "run", run)
-    return seen
+def backend(this_gpu: FakeBackend) -> FakeBackend:
+    """The GPU on which tuning happens."""
+    return this_gpu
 
 
 def ours(*blocks: int, kernel: Any = scale_kernel, **options: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,14 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import COMPILER, active, block, captured, recorded, scale_kernel, script
+from fake_runs import COMPILER, block, captured, recorded, scale_kernel, script
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from triton.runtime.jit import JITFunction
 
 import kerntune
 from kerntune import autotuner as module
 from kerntune import compat
 from kerntune.backend.fake import FakeBackend
-from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
 from kerntune.config import Config
 from kerntune.decorators import HeuristicTuner
@@ -67,33 +64,10 @@ def dot_kernel(
     tl.store(c_ptr + i * n + j, total, mask=(i < m) & (j < n))
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
 @pytest.fixture
-def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
-    """The scripted GPU as this process's GPU, with a cache of its own."""
-    script(shared)
-    monkeypatch.setattr(module, "this_gpu", lambda: shared)
-    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
-    return shared
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Keywords of the launches that reach Triton."""
-    seen: list[dict[str, Any]] = []
-    below = JITFunction.run
-
-    def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        seen.append(kwargs)
-        return below(kernel, *args, **kwargs)
-
-    monkeypatch.setattr(JITFunction, "run", run)
-    return seen
+def backend(this_gpu: FakeBackend) -> FakeBackend:
+    """The GPU on which tuning happens."""
+    return this_gpu
 
 
 def pointwise(kernel: Any = scale_kernel, **options: Any) -> HeuristicTuner:

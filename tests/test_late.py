@@ -158,6 +158,13 @@ def test_who_is_patient_waits(world: World, option: dict[str, Any]) -> None:
     assert kernel.untried == {}
 
 
+def test_who_prunes_by_the_figures_of_all_waits_for_all(world: World) -> None:
+    world.held, kernel = {128}, ours(static_prune="spills")
+    threading.Timer(0.2, world.gate.set).start()
+    assert call(kernel) == 128
+    assert kernel.untried == {}
+
+
 def test_late_ones_are_waited_for_if_nothing_else_can_be_used(world: World) -> None:
     script(world.backend, block(64, 9000.0, wrong=True), block(256, fails="needs too much"), TIMES[1])
     world.held, kernel = {128}, ours(128, 256)
@@ -338,6 +345,43 @@ def test_what_goes_wrong_is_told_and_costs_no_call(world: World, monkeypatch: py
     assert kernel.untried == {}
     assert call(kernel) == 256
     assert [c.kwargs["BLOCK"] for c in world.stored().untried] == [128]
+
+
+def test_a_call_for_which_nothing_is_compiled_does_not_wait(world: World) -> None:
+    """Another alignment is another binary: it is compiled behind, too."""
+    kernel, x = ready(world), torch.empty(2 * N, device="cuda")
+    world.gate.clear()
+    for _ in range(2):
+        kernel[by_block](x[1:], x[1:], N, 2.0)
+        assert kernel.best_config.kwargs == {"BLOCK": 256}
+    assert late_blocks(kernel) == [128]
+    world.let_go(kernel)
+    kernel[by_block](x[1:], x[1:], N, 2.0)
+    assert kernel.best_config.kwargs == {"BLOCK": 128}
+
+
+def test_a_launch_of_nothing_decides_nothing(world: World) -> None:
+    kernel, x = ready(world), torch.empty(N, device="cuda")
+    kernel[lambda meta: (0,)](x, x, N, 2.0)
+    assert late_blocks(kernel) == [128]
+    assert call(kernel) == 128
+
+
+def test_asking_for_a_compilation_tries_nothing(world: World) -> None:
+    kernel, x = ready(world), torch.empty(N, device="cuda")
+    kernel.run(x, x, N, 2.0, grid=by_block, warmup=True)
+    assert late_blocks(kernel) == [128]
+
+
+def test_what_a_users_pruning_raises_costs_no_call(world: World) -> None:
+    def prune(found: list[Any], named: dict[str, Any], **kwargs: Any) -> list[Any]:
+        asked.append(1)
+        return found if len(asked) == 1 else [][0]
+
+    asked: list[int] = []
+    kernel = ready(world, prune_configs_by={"early_config_prune": prune})
+    with pytest.warns(RuntimeWarning, match="1 configs could not be tried later: list index out of range"):
+        assert call(kernel) == 256
 
 
 # what launches and tensors see of it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +18,8 @@ from kerntune.compile import Compiled
 from kerntune.errors import StoreError, TargetError, TuningError
 from kerntune.launch import Loader
 from kerntune.policy import StaticPrune
-from kerntune.prospects import Prospects
+from kerntune.prospects import Prospects, prospects_of
+from kerntune.race import Looks
 from kerntune.recorder import record
 from kerntune.static import foresight
 from kerntune.static.foresight import Figures
@@ -91,6 +93,33 @@ def test_no_order_changes_the_winner(
     assert ordered.winner == plain.winner
     assert set(ordered.times_ns) == set(plain.times_ns)
     assert (plain.predicted_rank, plain.left_out, ordered.left_out) == (None, {}, {})
+
+
+def test_looks_are_taken_in_the_order_of_costs(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, take = list[int](), Looks.take
+    monkeypatch.setattr(Looks, "take", lambda looks, trial: (order.append(trial.index), take(looks, trial))[1])
+    with foreseen({b: f for b, f in costing(4, 1, 3, 2, 5).items() if b != 128}):
+        raced(backend, *TIMES)
+    assert order == [1, 3, 0, 4, 2], "who isn't foreseen comes last"
+
+
+def test_what_is_compiled_meanwhile_is_ready(backend: FakeBackend) -> None:
+    capture = captured(backend, lambda: scale(tuned(*BLOCKS)))
+    site = capture.launches[0].site
+    assert site is not None
+    with capture.active():
+        prospects = prospects_of(capture, site)
+        assert not prospects.ready()
+        results = prospects.compiled(range(len(BLOCKS)))
+        taken = [next(results)[0]]
+        for _ in range(1, len(BLOCKS)):
+            end = time.monotonic() + 60
+            while not prospects.ready():
+                assert time.monotonic() < end
+            taken.append(next(results)[0])
+        assert next(results, None) is None
+    assert sorted(taken) == list(range(len(BLOCKS)))
+    assert not prospects.ready()
 
 
 def test_the_winners_place_by_prediction_is_told(backend: FakeBackend) -> None:

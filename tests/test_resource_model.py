@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import recorded_sweeps, replayed_uses, resource_model
+from benchmarks import foresight_figures, recorded_sweeps, replayed_uses, resource_model
 from benchmarks.recorded_sweeps import H200, Recorded
 from kerntune.config import Config
+from kerntune.static.foresight import Figures
 from kerntune.static.model import cost
 
 ROW = {
@@ -118,3 +119,16 @@ def test_the_space_of_a_sweep_holds_its_configs_and_no_others() -> None:
     case.rows[4]["config"] = "BLOCK=2 num_warps=8 maxnreg=64"
     space = replayed_uses.space_of(case)
     assert {c.key() for c in space.configs()} == {recorded_sweeps.config(r).key() for r in case.rows}
+
+
+def test_what_is_foreseen_is_held_against_the_machine_code() -> None:
+    case = swept(100.0, 200.0, 300.0, 400.0)
+    names = [row["config"] for row in case.rows]
+    right = {name: Figures(float(i + 1), 0, 1.0) for i, name in enumerate(names)}
+    wrong = {name: Figures(float(9 - i), 8 if i == 0 else 0, 1.0) for i, name in enumerate(names[:3])}
+    both = foresight_figures.compared(case, wrong, right)
+    assert both["configs"] == 3, "those that both sides have"
+    assert (both["machine code"]["looked_at_until_near"], both["foreseen"]["looked_at_until_near"]) == (0.3333, 1.0)
+    assert both["machine code"]["losses"]["50%"] == 0.0
+    assert (both["foreseen"]["losses"]["spills"], both["foreseen"]["losses"]["33%"]) == (1.0, 2.0)
+    assert foresight_figures.summary([both], "foreseen")["worst_loss"] == both["foreseen"]["losses"]

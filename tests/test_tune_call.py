@@ -272,6 +272,26 @@ def test_preparing_a_launch_never_fails(monkeypatch: pytest.MonkeyPatch) -> None
     compat.prepare_launcher(None, {"x": "tensordesc<fp32[64]>"}, {}, {})
 
 
+def test_comparing_is_practised_for_what_the_call_holds(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not where everything is known, and whatever goes wrong doesn't matter."""
+    practised: list[str] = []
+
+    def compare(gpu: FakeGpu, expected: Any, actual: Any, dtype: str, tolerance: float) -> None:
+        practised.append(dtype)
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(FakeGpu, "compare", compare)
+    x, i = torch.empty(N, device="cuda", dtype=torch.float16), torch.empty(N, device="cuda", dtype=torch.int32)
+    kernel = triton.autotune(configs(64), key=["n"])(scale_kernel)
+    compiler = Compiler(COMPILER.farm)
+    for _ in range(2):
+        capture, site = site_of(backend, kernel, x, i, N, 2.0, compiler=compiler)
+        tune_call(capture, site)
+    assert practised == ["float16"]
+
+
 # hooks
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Copies
+from inner import QUICK
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 RESULT = BENCHMARKS / "results" / "verdict_causes.json"
@@ -33,6 +36,13 @@ def causes(monkeypatch: pytest.MonkeyPatch) -> Any:
     import verdict_causes
 
     return verdict_causes
+
+
+@pytest.fixture
+def quick_runs(causes: Any, copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script's pytest runs in processes that needn't import torch any more."""
+    monkeypatch.setattr(causes, "subprocess", types.SimpleNamespace(run=copies.subprocess_run))
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
 
 
 def test_there_are_enough_of_each_kind(causes: Any) -> None:
@@ -80,10 +90,7 @@ def test_a_plant_without_a_result_is_wrong(causes: Any) -> None:
     assert causes.summary(rows)["code"] == {"planted": 2, "right": 1}
 
 
-def test_code_and_config_are_named_on_a_scripted_gpu(
-    causes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
+def test_code_and_config_are_named_on_a_scripted_gpu(causes: Any, tmp_path: Path, quick_runs: None) -> None:
     plants = [p for p in causes.PLANTS if p.name in ("code_gelu_small_blocks", "config_gelu_removed")]
     project = causes.Project(tmp_path, CONFTEST)
     rows = {r.name: r for r in causes.judge_all(project, plants)}
@@ -92,7 +99,7 @@ def test_code_and_config_are_named_on_a_scripted_gpu(
     assert all(r.change == pytest.approx(2.0, abs=0.02) for r in rows.values())
 
 
-def test_a_busy_gpu_is_named(causes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_gpu_is_named(causes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_runs: None) -> None:
     @contextlib.contextmanager
     def busy() -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:

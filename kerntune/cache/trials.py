@@ -10,6 +10,7 @@ import msgspec
 
 from kerntune.cache.entries import Entries, default_folder
 from kerntune.cache.missed import why_missed
+from kerntune.cache.question import Question
 from kerntune.config import Config
 from kerntune.device import Environment
 from kerntune.measure.base import TimingProtocol
@@ -17,23 +18,13 @@ from kerntune.measure.base import TimingProtocol
 SCHEMA = "kerntune.trial/1"
 
 
-class TrialKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrialKey(Question, frozen=True, forbid_unknown_fields=True):
     """What a trial's time depends on beside its config and environment.
 
-    ``arguments`` holds exact shapes, strides, dtypes and scalars; ``protocol`` how times are taken.
+    Its ``arguments`` are exact; ``protocol`` says how times are taken.
     """
 
-    kernel: str
-    source: str
-    target: str
-    device: str
-    triton: str
-    arguments: str
     protocol: str
-
-    def digest(self) -> str:
-        """SHA-256 over the key."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
 
 class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -61,16 +52,9 @@ class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return hashlib.sha256(f"{self.config.key()}\0{self.specialization}".encode()).hexdigest()[:32]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Asked(TrialKey, frozen=True):
     """A whole question, as explanations compare it."""
 
-    kernel: str
-    source: str
-    target: str
-    device: str
-    triton: str
-    arguments: str
-    protocol: str
     specialization: str
     config: str
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import msgspec
 
+from kerntune.cache.question import Question
 from kerntune.config import Config
 from kerntune.device import Environment
 
 SCHEMA = "kerntune.winner/1"
 
 
-class WinnerKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that may change which config wins. ``arguments`` describes shapes, strides, dtypes and scalars."""
+class WinnerKey(Question, frozen=True, forbid_unknown_fields=True):
+    """Everything that may change which config wins."""
 
-    kernel: str
-    source: str
-    target: str
-    device: str
-    triton: str
-    arguments: str
     configs: tuple[Config, ...]
-
-    def digest(self) -> str:
-        """SHA-256 over the key."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
 
 class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

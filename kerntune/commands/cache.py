@@ -95,7 +95,7 @@ def _table(winners: Sequence[Winner]) -> str:
             w.key.kernel,
             f"{w.key.device} ({w.key.target})",
             w.key.triton,
-            str(w.config),
+            f"{w.config} ({len(w.untried)} untried)" if w.untried else str(w.config),
             format_time(w.time_ns),
             w.key.arguments,
         )

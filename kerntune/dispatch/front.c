@@ -29,7 +29,7 @@ typedef struct {
   Parameter parameters[MAX_PARAMETERS];
 } Front;
 
-static PyObject *s_run, *s_enabled, *s_data_ptr, *s_is_cuda, *s_get_device, *s_dtype, *s_shape, *s_stride, *s_base,
+static PyObject *s_run, *s_enabled, *s_data_ptr, *s_get_device, *s_shape, *s_stride, *s_base,
     *s_block_shape, *s_configs, *s_cache, *s_fn, *s_device_caches, *s_best_config, *s_get, *s_launch, *zero, *two;
 
 /* What the driver is told of a kernel (DRIVER, packed by compat.driver_plan): its types are 'P' for an address, 'b h i l'
@@ -96,9 +96,46 @@ static PyObject *const *in_order(Front *self, PyObject *const *args, PyObject *g
   return ordered;
 }
 
+/* How tensors of one type answer, found for as long as that type stays as it is: its own C functions are called without
+   looking them up again. NULL where it has others; they are looked up each time then. */
+enum property { IS_CUDA, DTYPE, PROPERTIES };
+static struct {
+  PyTypeObject *type;
+  unsigned version;
+  PyMethodDef *data_ptr;
+  PyGetSetDef *properties[PROPERTIES];
+} known;
+
+static PyObject *s_properties[PROPERTIES];
+
+static void know(PyTypeObject *type) {
+  if (type == known.type && known.version != 0 && known.version == type->tp_version_tag) return;
+  PyObject *method = _PyType_Lookup(type, s_data_ptr);
+  int plain = method != NULL && Py_IS_TYPE(method, &PyMethodDescr_Type);
+  PyMethodDef *definition = plain ? ((PyMethodDescrObject *)method)->d_method : NULL;
+  known.data_ptr = definition != NULL && definition->ml_flags == METH_NOARGS ? definition : NULL;
+  for (int i = 0; i < PROPERTIES; i++) {
+    PyObject *found = _PyType_Lookup(type, s_properties[i]);
+    plain = found != NULL && Py_IS_TYPE(found, &PyGetSetDescr_Type);
+    known.properties[i] = plain ? ((PyGetSetDescrObject *)found)->d_getset : NULL;
+  }
+  known.type = type;
+  known.version = type->tp_version_tag;
+}
+
+static PyObject *data_ptr_of(PyObject *tensor) {
+  know(Py_TYPE(tensor));
+  return known.data_ptr != NULL ? known.data_ptr->ml_meth(tensor, NULL) : PyObject_CallMethodNoArgs(tensor, s_data_ptr);
+}
+
+static PyObject *property_of(PyObject *tensor, int i) {
+  know(Py_TYPE(tensor));
+  PyGetSetDef *own = known.properties[i];
+  return own != NULL && own->get != NULL ? own->get(tensor, own->closure) : PyObject_GetAttr(tensor, s_properties[i]);
+}
+
 static int is_here(Front *self, Call *c, PyObject *tensor) {
-  PyObject *answer =
-      self->one_device ? PyObject_GetAttr(tensor, s_is_cuda) : PyObject_CallMethodNoArgs(tensor, s_get_device);
+  PyObject *answer = self->one_device ? property_of(tensor, IS_CUDA) : PyObject_CallMethodNoArgs(tensor, s_get_device);
   if (answer == NULL) return 0;
   int here = self->one_device ? answer == Py_True : PyLong_Check(answer) && PyLong_AsLong(answer) == c->device_number;
   Py_DECREF(answer);
@@ -107,7 +144,7 @@ static int is_here(Front *self, Call *c, PyObject *tensor) {
 
 static int tensor(Front *self, Call *c, PyObject *value, PyObject **passed) {
   if (self->binary) {
-    PyObject *address = PyObject_CallMethodNoArgs(value, s_data_ptr);
+    PyObject *address = data_ptr_of(value);
     if (address == NULL) return 0;
     *passed = address;
     if (!PyLong_Check(address)) return 0;
@@ -116,7 +153,7 @@ static int tensor(Front *self, Call *c, PyObject *value, PyObject **passed) {
     c->pointers[c->pointer_count++] = at;
     c->together |= at;
   }
-  if (!is_here(self, c, value) || !item(c, PyObject_GetAttr(value, s_dtype))) return 0;
+  if (!is_here(self, c, value) || !item(c, property_of(value, DTYPE))) return 0;
   if (!self->layouts) return 1;
   return item(c, PyObject_GetAttr(value, s_shape)) && item(c, PyObject_CallMethodNoArgs(value, s_stride));
 }
@@ -127,7 +164,7 @@ static int descriptor(Front *self, Call *c, PyObject *value) {
   int fine = is_here(self, c, base) && item(c, Py_NewRef((PyObject *)Py_TYPE(value)));
   if (fine && self->binary) {
     PyObject *block = NULL;
-    fine = item(c, PyObject_GetAttr(base, s_dtype)) && (block = PyObject_GetAttr(value, s_block_shape)) != NULL &&
+    fine = item(c, property_of(base, DTYPE)) && (block = PyObject_GetAttr(value, s_block_shape)) != NULL &&
            item(c, PySequence_Tuple(block));
     Py_XDECREF(block);
   }
@@ -524,8 +561,8 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kerntune_front",
 
 PyMODINIT_FUNC PyInit_kerntune_front(void) {
   struct { PyObject **to; const char *text; } names[] = {
-      {&s_run, "run"}, {&s_enabled, "_is_profiler_enabled"}, {&s_data_ptr, "data_ptr"}, {&s_is_cuda, "is_cuda"},
-      {&s_get_device, "get_device"}, {&s_dtype, "dtype"}, {&s_shape, "shape"}, {&s_stride, "stride"}, {&s_base, "base"},
+      {&s_run, "run"}, {&s_enabled, "_is_profiler_enabled"}, {&s_data_ptr, "data_ptr"}, {&s_properties[IS_CUDA], "is_cuda"},
+      {&s_get_device, "get_device"}, {&s_properties[DTYPE], "dtype"}, {&s_shape, "shape"}, {&s_stride, "stride"}, {&s_base, "base"},
       {&s_block_shape, "block_shape"}, {&s_configs, "configs"}, {&s_cache, "cache"}, {&s_fn, "fn"},
       {&s_device_caches, "device_caches"}, {&s_best_config, "best_config"}, {&s_get, "get"}, {&s_launch, "launch"}};
   for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)

@@ -1,6 +1,4 @@
-"""The compile farm: persistent compiling processes in which a crash costs one candidate."""
+"""The compile farm: persistent compiling processes in which a crash costs one candidate.
 
-from kerntune.farm.farm import Farm, NotStarted
-from kerntune.farm.process import Died
-
-__all__ = ["Died", "Farm", "NotStarted"]
+Exports nothing: a worker needs little of it, and its start is what a first call waits for.
+"""

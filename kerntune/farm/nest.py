@@ -6,6 +6,7 @@ It has one thread, has compiled nothing and knows no user code. It tells each ch
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -30,6 +31,7 @@ def main(descriptor: int) -> None:
 
     from kerntune.farm import worker  # noqa: F401
 
+    gc.freeze()  # what was imported is no garbage: children needn't go through it, and copy its pages
     asked, wake = socket.socket(fileno=descriptor), _wake_on_ends()
     children: dict[int, int] = {}
     asked.send(b"ready")
@@ -83,6 +85,7 @@ def _be_worker(wanted: dict[str, str], descriptors: list[int]) -> NoReturn:
 
     code = 1
     try:
+        gc.enable()
         os.setsid()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -70,8 +70,8 @@ class Compilations:
 
     def warm(self, jobs: int) -> None:
         """Start what ``jobs`` launches will need, and don't wait for it."""
-        prepare_hashes()
         self.farm.warm(jobs)
+        prepare_hashes()
 
     def stream(
         self,

@@ -37,7 +37,7 @@ RANDOM_EVERY = 5
 
 BATCH = 4
 """Of so many possible next trials the cheapest by prediction is taken. On recorded sweeps (``search`` in
-``benchmarks/results/resource_model.json``) that halves the trials; of twice as many it saves little more, and each has
+``benchmarks/results/resource_model.json``) that saves two trials of five; twice as many save little more, and each has
 to be compiled."""
 
 ATTEMPTS = 200

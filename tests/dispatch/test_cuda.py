@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import triton.language as tl
 
 import kerntune
 from kerntune.backend.probe import has_cuda
-from kerntune.dispatch import path as module
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not has_cuda(), reason="needs a CUDA GPU")]
 
@@ -43,19 +41,6 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path))
 
 
-@pytest.fixture
-def learned(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    seen: list[Any] = []
-    below = module.LaunchPath._learn
-
-    def learn(self: Any, *args: Any) -> None:
-        seen.append(args)
-        below(self, *args)
-
-    monkeypatch.setattr(module.LaunchPath, "_learn", learn)
-    return seen
-
-
 def tuned(jit: Any = scale, **options: Any) -> Any:
     configs = [triton.Config({"BLOCK": b}, **options) for b in (128, 256)]
     return kerntune.autotune(configs, key=["n"])(jit)
@@ -65,7 +50,7 @@ def by_block(meta: dict[str, Any]) -> tuple[int]:
     return (triton.cdiv(N, meta["BLOCK"]),)
 
 
-def test_all_kinds_of_arguments_give_the_right_result(learned: list[Any]) -> None:
+def test_all_kinds_of_arguments_give_the_right_result(slow: list[Any]) -> None:
     kernel = tuned()
     base = torch.randn(N + 1, device="cuda")
     for dtype in (torch.float32, torch.float16):
@@ -76,13 +61,13 @@ def test_all_kinds_of_arguments_give_the_right_result(learned: list[Any]) -> Non
                     y = torch.zeros(N, device="cuda", dtype=dtype)
                     kernel[by_block](x, y, N, factor)
                     assert torch.equal(y, (x * factor).to(dtype))
-    assert len(learned) < 20, "the second call of each kind was prepared"
+    assert len(slow) < 20, "the second call of each kind was prepared"
 
 
 @pytest.mark.parametrize(
     "options", [{"num_ctas": 2}, {"pre_hook": lambda named: named["y"].zero_()}], ids=["cluster", "hook"]
 )
-def test_clusters_and_hooks(learned: list[Any], options: dict[str, Any]) -> None:
+def test_clusters_and_hooks(slow: list[Any], options: dict[str, Any]) -> None:
     kernel, x = tuned(**options), torch.randn(N, device="cuda")
     for _ in range(4):
         y = torch.full((N,), 7.0, device="cuda")
@@ -90,14 +75,14 @@ def test_clusters_and_hooks(learned: list[Any], options: dict[str, Any]) -> None
         assert torch.equal(y, x * 2)
 
 
-def test_a_graph_captures_prepared_launches(learned: list[Any]) -> None:
+def test_a_graph_captures_prepared_launches(slow: list[Any]) -> None:
     kernel, x, y = tuned(), torch.randn(N, device="cuda"), torch.zeros(N, device="cuda")
     for _ in range(3):
         kernel[by_block](x, y, N, 2.0)
-    graph, before = torch.cuda.CUDAGraph(), len(learned)
+    graph, before = torch.cuda.CUDAGraph(), len(slow)
     with torch.cuda.graph(graph):
         kernel[by_block](x, y, N, 2.0)
-    assert len(learned) == before
+    assert len(slow) == before
     x.copy_(torch.randn(N, device="cuda"))
     graph.replay()
     torch.cuda.synchronize()
@@ -127,7 +112,7 @@ def test_host_tensors_are_refused_as_ever() -> None:
         kernel[by_block](x, torch.zeros(N), N, 2.0)
 
 
-def test_scratch_memory_and_descriptors(learned: list[Any]) -> None:
+def test_scratch_memory_and_descriptors(slow: list[Any]) -> None:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     if torch.cuda.get_device_capability()[0] < 9:
@@ -142,7 +127,7 @@ def test_scratch_memory_and_descriptors(learned: list[Any]) -> None:
         described[(1,)](*(TensorDescriptor.from_tensor(t, [64, 64]) for t in (x, z)))
         assert torch.equal(y, x * 2)
         assert torch.equal(z, x * 2)
-    assert len(learned) == 2
+    assert len(slow) == 2
 
 
 def test_a_profile_shows_the_range() -> None:

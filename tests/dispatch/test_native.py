@@ -120,6 +120,44 @@ def test_special_launches_are_left_to_tritons_launcher(flags: tuple[bool, bool])
         assert [(x.cooperative, x.pdl) for x in cuda.launches] == [flags] * 3
 
 
+class Claimed(torch.Tensor):
+    """A tensor with C's own ``data_ptr`` and ``dtype``, on a GPU by its word."""
+
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+
+    def get_device(self) -> int:
+        return 0
+
+
+def test_what_a_types_own_functions_say_is_noticed_when_it_changes(left: list[Any]) -> None:
+    tensor = torch.zeros(64).as_subclass(Claimed)
+    with fake_cuda(1, True) as cuda:
+        kernel = kerntune.autotune([triton.Config({"BLOCK": 64})], key=[])(pointers())
+        for _ in range(3):
+            kernel[(1,)](tensor)
+        left.clear()
+        before = cuda.driven
+        kernel[(1,)](tensor)
+        assert cuda.launches[-1].arguments == (tensor.data_ptr(),)
+        Claimed.data_ptr = lambda self: 1 << 20  # type: ignore[method-assign]
+        try:
+            kernel[(1,)](tensor)
+        finally:
+            del Claimed.data_ptr
+        assert cuda.launches[-1].arguments == (1 << 20,)
+        kernel[(1,)](tensor)
+        assert cuda.launches[-1].arguments == (tensor.data_ptr(),)
+        assert (left, cuda.driven) == ([], before + 3)
+
+
+def pointers() -> Any:
+    @triton.jit
+    def kernel(a, BLOCK: tl.constexpr):
+        pass
+
+    return kernel
+
+
 def test_keywords_in_any_order_stay_in_c(cuda: FakeCuda, left: list[Any]) -> None:
     kernel, names = tuned(), ["a", "b", "c", "d", "e", "f", "KIND", "WHAT"]
     given = dict(zip(names, (A, D, 7, 4096, 0.5, None, True, None), strict=True))

@@ -69,20 +69,6 @@ def cuda(front: str) -> Iterator[FakeCuda]:
         yield found
 
 
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Calls that took the long way."""
-    seen: list[Any] = []
-    below = module.LaunchPath._learn
-
-    def learn(self: Any, *args: Any) -> None:
-        seen.append(args)
-        below(self, *args)
-
-    monkeypatch.setattr(module.LaunchPath, "_learn", learn)
-    return seen
-
-
 def call(kernel: Any, *args: Any, grid: Any = (4,), **kwargs: Any) -> Any:
     if len(kernel.configs) > 1:
         choose(kernel, args, kwargs)

@@ -14,7 +14,6 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 import kerntune
 from kerntune import autotuner, compat, takeover
 from kerntune import dispatch as room
-from kerntune.dispatch import path as module
 from tests.dispatch.fake_driver import FakeCuda, FakeTensor, fake_cuda
 
 
@@ -39,19 +38,6 @@ def cuda() -> Iterator[FakeCuda]:
         yield found
 
 
-@pytest.fixture
-def learned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    seen: list[Any] = []
-    below = module.LaunchPath._learn
-
-    def learn(self: Any, *args: Any) -> None:
-        seen.append(args)
-        below(self, *args)
-
-    monkeypatch.setattr(module.LaunchPath, "_learn", learn)
-    return seen
-
-
 def settle(kernel: Any, *args: Any) -> None:
     named = dict(zip(kernel.arg_names, args, strict=False))
     kernel.cache[compat.autotuner_key(kernel, named, {})] = kernel.configs[1]
@@ -64,14 +50,14 @@ def test_what_the_package_offers() -> None:
 # kerntune's own
 
 
-def test_run_comes_to_the_same_launches(cuda: FakeCuda, learned: list[Any]) -> None:
+def test_run_comes_to_the_same_launches(cuda: FakeCuda, slow: list[Any]) -> None:
     kernel = kerntune.autotune(configs(), key=["n"])(make())
     settle(kernel, X, Y, 64)
     for _ in range(3):
         kernel[(4,)](X, Y, 64)
         kernel.run(X, Y, 64, grid=(4,), warmup=False)
         kernel.run(X, Y, 64, grid=(4,))
-    assert len(learned) == 1
+    assert len(slow) == 1
     assert len({repr(x) for x in cuda.launches}) == 1
     assert len(cuda.launches) == 9
 
@@ -121,7 +107,7 @@ def known(kernel: Any, *args: Any) -> None:
     kernel.cache.setdefault(key, triton.Config({"BLOCK": 64}))
 
 
-def test_heuristics_kernels_are_prepared_by_exact_sizes_and_layouts(cuda: FakeCuda, learned: list[Any]) -> None:
+def test_heuristics_kernels_are_prepared_by_exact_sizes_and_layouts(cuda: FakeCuda, slow: list[Any]) -> None:
     kernel = pointwise()
     tall = FakeTensor(32, shape=(8, 8), strides=(8, 1))
     wide = FakeTensor(32, shape=(8, 8), strides=(1, 8))
@@ -129,7 +115,7 @@ def test_heuristics_kernels_are_prepared_by_exact_sizes_and_layouts(cuda: FakeCu
         for args in ((tall, Y, 64), (wide, Y, 64), (tall, Y, 63)):
             known(kernel, *args)
             kernel[(4,)](*args)
-    assert len(learned) == 3
+    assert len(slow) == 3
     assert [x.arguments for x in cuda.launches[:3]] == [(32, 1 << 16, 64), (32, 1 << 16, 64), (32, 1 << 16, 63)]
     assert kernel.best_config.kwargs == {"BLOCK": 64}
 
@@ -144,24 +130,24 @@ def tritons(kind: Any = TritonAutotuner) -> Any:
     return kernel
 
 
-def test_tritons_tuners_are_prepared_while_installed(cuda: FakeCuda, learned: list[Any]) -> None:
+def test_tritons_tuners_are_prepared_while_installed(cuda: FakeCuda, slow: list[Any]) -> None:
     kernel = tritons()
     with kerntune.install():
         for _ in range(3):
             kernel[(4,)](X, Y, 64)
-        assert len(learned) == 1
+        assert len(slow) == 1
         assert takeover.PATH in vars(kernel)
     assert takeover.PATH not in vars(kernel), "nothing prepared is left"
     kernel[(4,)](X, Y, 64)
-    assert len(learned) == 1
+    assert len(slow) == 1
     assert len({repr(x) for x in cuda.launches}) == 1
     with kerntune.install():
         kernel[(4,)](X, Y, 64)
-    assert len(learned) == 2
+    assert len(slow) == 2
 
 
 def test_a_launch_kept_from_before_goes_the_new_way_and_back(
-    cuda: FakeCuda, learned: list[Any], monkeypatch: pytest.MonkeyPatch
+    cuda: FakeCuda, slow: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = tritons()
     before = kernel[(4,)]
@@ -170,7 +156,7 @@ def test_a_launch_kept_from_before_goes_the_new_way_and_back(
         before(X, Y, 64)
         during = kernel[(4,)]
         during(X, Y, 64)
-    assert len(learned) == 1
+    assert len(slow) == 1
     before(X, Y, 64)
     assert during(X, Y, 64) is cuda.compiled[0]
     assert len(cuda.launches) == 5
@@ -178,7 +164,7 @@ def test_a_launch_kept_from_before_goes_the_new_way_and_back(
     assert during(X, Y, 64) == "Triton's"
 
 
-def test_libraries_subclasses_get_their_calls(cuda: FakeCuda, learned: list[Any]) -> None:
+def test_libraries_subclasses_get_their_calls(cuda: FakeCuda, slow: list[Any]) -> None:
     calls = []
 
     class Counting(TritonAutotuner):
@@ -191,4 +177,4 @@ def test_libraries_subclasses_get_their_calls(cuda: FakeCuda, learned: list[Any]
         for _ in range(3):
             kernel[(4,)](X, Y, 64)
     assert len(calls) == 3
-    assert len(learned) == 1
+    assert len(slow) == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.farm import Farm
+from kerntune.farm.farm import Farm
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from kerntune.compile import Compiler, describe
-from kerntune.farm import Farm
+from kerntune.farm.farm import Farm
 
 from . import kernels
 from .test_store import plain

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.farm import Died, Farm, NotStarted
 from kerntune.farm.deadline import Deadline
-from kerntune.farm.farm import GIB, MAX_WORKERS, memory_limit, worker_count
+from kerntune.farm.farm import GIB, MAX_WORKERS, Farm, NotStarted, memory_limit, worker_count
 from kerntune.farm.frontend import lower, request_of
+from kerntune.farm.process import Died
 from kerntune.farm.protocol import Done, Failed
 
 from . import kernels
@@ -201,7 +201,7 @@ def test_a_forked_child_has_processes_of_its_own(farm):
 
 SCRIPT = """
 import sys, time
-from kerntune.farm import Farm
+from kerntune.farm.farm import Farm
 farm = Farm(workers=2)
 farm.warm(2)
 while len(farm.pids) < 2: time.sleep(0.01)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import _pytest.pytester
 import inner
 import pytest
 
@@ -28,6 +29,19 @@ def find_plugin() -> str:
     """The entry point if kerntune is installed: one module can't be registered under two names."""
     installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
     return "kerntune" if list(installed) else "pytest_kerntune.plugin"
+
+
+class KeepLibraries(_pytest.pytester.SysModulesSnapshot):
+    """Lets pytester forget the project's modules only: torch and triton can't be imported twice."""
+
+    def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
+        super().__init__(preserve=lambda name: name not in ("conftest", "scripted", "kernels", "test_it", "test_new"))
+
+
+@pytest.fixture
+def keep_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests on the real engine. Ask for it before pytester is set up, for that looks at the modules then."""
+    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", KeepLibraries)
 
 
 class Project:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+import types
 
-import _pytest.pytester
 import pytest
 from inner import QUIET
 
+from pytest_kerntune import against
+
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 CONFTEST = """
 from kerntune.backend.fake import FakeBackend, Rule, Script
@@ -48,24 +50,10 @@ def test_scale(autotune, n):
 """
 
 
-class KeepLibraries(_pytest.pytester.SysModulesSnapshot):
-    """Lets pytester forget the project's modules only: torch and triton can't be imported twice."""
-
-    def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
-        super().__init__(preserve=lambda name: name not in ("conftest", "scripted", "kernels", "test_it", "test_new"))
-
-
-@pytest.fixture(autouse=True)
-def keep_libraries(monkeypatch):
-    """Before pytester is set up, for it looks at the modules then."""
-    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", KeepLibraries)
-
-
 @pytest.fixture
 def repository(project, monkeypatch):
     """A project in git whose kernel has the fast block; ``kernels(64)`` makes it slower."""
     monkeypatch.syspath_prepend(project.path)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(project.path / ".triton"))
 
     def kernels(size):
         (project.path / "kernels.py").write_text(f"SIZE = {size}\n" + KERNELS)
@@ -82,12 +70,18 @@ def repository(project, monkeypatch):
     project.pytester.makeconftest(CONFTEST)
     (project.path / "test_it.py").write_text(TESTS)
     project.pytester.makeini(INI)
-    (project.path / ".gitignore").write_text("*.log\n.triton\n__pycache__\ncache\n")
+    (project.path / ".gitignore").write_text("*.log\n__pycache__\ncache\n")
     kernels(128)
     git("init", "-q", "-b", "main")
     project.kernels, project.commit, project.git = kernels, commit, git
     project.run = lambda *args: project.plain("--kerntune", f"--kerntune-cache-dir={project.path / 'cache'}", *args)
     return project
+
+
+@pytest.fixture
+def quick_base(copies, monkeypatch):
+    """The base's own run, whose command is the same, in a process that needn't import torch any more."""
+    monkeypatch.setattr(against, "subprocess", types.SimpleNamespace(run=copies.subprocess_run))
 
 
 def files(project):
@@ -154,7 +148,7 @@ def test_a_change_cant_move_its_anchor_either(crept):
     result.stdout.fnmatch_lines(["REGRESSED *+20.0 % since the anchor of *"])
 
 
-def test_an_equal_base_is_not_all_that_counts(crept):
+def test_an_equal_base_is_not_all_that_counts(crept, quick_base):
     """The base's own run asks no anchor; the head's does."""
     crept.commit("accepted")
     result = crept.run("--kerntune-against=accepted", "--kerntune-json=run.json")
@@ -192,7 +186,7 @@ def test_base_and_head_are_compiled_today_and_replayed(repository):
     assert len(listed.stdout.splitlines()) == 1
 
 
-def test_the_base_is_compiled_for_what_the_head_is(repository):
+def test_the_base_is_compiled_for_what_the_head_is(repository, quick_base):
     """Without a GPU the head's targets may come from its baselines, which the base's run doesn't look at."""
     repository.commit("base")
     (repository.path / "conftest.py").unlink()
@@ -209,14 +203,14 @@ def test_the_base_is_compiled_for_what_the_head_is(repository):
     assert found["verdict"] != "NEW"
 
 
-def test_an_equal_head_passes(repository):
+def test_an_equal_head_passes(repository, quick_base):
     repository.commit("base")
     result = repository.run("--kerntune-against=base", "--kerntune-json=run.json", "-k", "scale")
     result.assert_outcomes(passed=1)
     assert [r["rung"] for r in repository.json()["results"]] == ["identity"]
 
 
-def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch):
+def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch, quick_base):
     repository.commit("base")
     (repository.path / "test_new.py").write_text(TESTS)
     monkeypatch.setenv("CI", "true")
@@ -227,7 +221,7 @@ def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch):
     result.assert_outcomes(passed=1)
 
 
-def test_a_base_whose_tests_fail_leaves_new_cases(repository):
+def test_a_base_whose_tests_fail_leaves_new_cases(repository, quick_base):
     repository.kernels("128 // 0")
     repository.commit("base")
     repository.kernels(128)
@@ -238,7 +232,7 @@ def test_a_base_whose_tests_fail_leaves_new_cases(repository):
     )
 
 
-def test_a_base_that_breaks_off_is_a_usage_error(repository):
+def test_a_base_that_breaks_off_is_a_usage_error(repository, quick_base):
     repository.pytester.makeconftest(CONFTEST + "raise SystemError('broken here')")
     repository.commit("base")
     repository.pytester.makeconftest(CONFTEST)
@@ -247,7 +241,7 @@ def test_a_base_that_breaks_off_is_a_usage_error(repository):
     result.stderr.fnmatch_lines(["*the tests of the base ended with code *", "*broken here*"])
 
 
-def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(repository):
+def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(repository, quick_base):
     repository.pytester.makeini(INI + "kerntune_against = base\n")
     repository.commit("base")
     repository.run().assert_outcomes(passed=1)
@@ -255,7 +249,7 @@ def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(reposit
     repository.run().assert_outcomes(failed=1)
 
 
-def test_workers_share_one_base(repository):
+def test_workers_share_one_base(repository, quick_base):
     pytest.importorskip("xdist")
     (repository.path / "test_new.py").write_text(TESTS)
     repository.commit("base")

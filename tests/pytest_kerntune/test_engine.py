@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import _pytest.pytester
 import pytest
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 CONFTEST = """
 from kerntune.backend.fake import FakeBackend, Rule, Script
@@ -39,19 +37,6 @@ def test_scale(autotune, n):
 
 FAST = "Rule(time_ns=20_000.0)"
 FAST_WITH_128 = "Rule(constexprs={'BLOCK': 128}, time_ns=20_000.0), Rule(time_ns=24_000.0)"
-
-
-class KeepLibraries(_pytest.pytester.SysModulesSnapshot):
-    """Lets pytester forget the project's modules only: torch and triton can't be imported twice."""
-
-    def __init__(self, preserve: Callable[[str], bool] | None = None) -> None:
-        super().__init__(preserve=lambda name: name not in ("conftest", "scripted", "test_it"))
-
-
-@pytest.fixture(autouse=True)
-def keep_libraries(monkeypatch):
-    """Before pytester is set up, for it looks at the modules then."""
-    monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", KeepLibraries)
 
 
 @pytest.fixture

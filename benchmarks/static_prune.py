@@ -1,0 +1,114 @@
+"""What ``static_prune`` saves and costs on a GPU: tunings of the suite's kernels with and without it.
+
+    python benchmarks/static_prune.py OUT.json [kernel ...] [--seconds 60] [--dry]
+
+Every config is compiled first (untimed), so the seconds are of looks, race and verification alone, which is all that
+leaving configs out can save. Each variant tunes anew, in turn, the least of REPEATS times; ``winner_ns`` are of its own
+race. ``predicted_rank`` is the winner's place by the resource model. ``--dry`` runs on the scripted GPU, to try the
+script."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+import kerntune
+from benchmarks.suite.case import Call, Case, Shape, config_text
+from benchmarks.suite.cases import CASES
+from benchmarks.suite.results import environment
+from kerntune import autotuner
+from kerntune.backend.fake import FakeBackend, Script
+from kerntune.tuner import Tuned
+
+VARIANTS = ("off", "spills", "spills model", "50%", "25%")
+REPEATS = 2
+
+
+@contextlib.contextmanager
+def device(dry: bool) -> Iterator[None]:
+    """The GPU, or a scripted one in its place."""
+    if not dry:
+        yield
+        return
+    backend = FakeBackend(Script())
+    autotuner.this_gpu = lambda: backend
+    with backend.activate():
+        yield
+
+
+def tuned(case: Case, shape: Shape, call: Call, prune: str) -> tuple[Any, Tuned, float]:
+    """A tuner's outcome for the call, and the seconds that it took."""
+    seen: list[Tuned] = []
+    plain = autotuner.tune_call
+
+    def told(*args: Any, **words: Any) -> Tuned:
+        seen.append(plain(*args, **words))
+        return seen[-1]
+
+    options = {"cache_results": False, "static_prune": prune, "patience": "all"}
+    tuner = case.tuned(lambda **words: kerntune.autotune(**words, **options), case.configs(shape))
+    autotuner.tune_call = told
+    try:
+        begin = time.perf_counter()
+        tuner[call.grid](*call.arguments)
+        return tuner, seen[0], time.perf_counter() - begin
+    finally:
+        autotuner.tune_call = plain
+
+
+def measured(case: Case, shape: Shape) -> dict[str, Any]:
+    """All variants of one case."""
+    call = case.call(shape, "cuda")
+    tuned(case, shape, call, "off")  # compiles
+    out: dict[str, Any] = {"case": case.label(shape), "configs": len(case.configs(shape)), "variants": {}}
+    for number in range(REPEATS):
+        for prune in VARIANTS:
+            tuner, found, seconds = tuned(case, shape, call, prune)
+            row = {
+                "seconds": round(seconds, 4),
+                "left_out": len(found.left_out),
+                "winner": config_text(tuner.best_config),
+                "winner_ns": round(found.times_ns[found.winner], 1),
+                "predicted_rank": found.predicted_rank,
+            }
+            before = out["variants"].get(prune)
+            out["variants"][prune] = row if number == 0 or seconds < before["seconds"] else before
+    return out
+
+
+def main() -> int:
+    """Write OUT.json after each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("kernels", nargs="*", default=list(CASES))
+    parser.add_argument("--seconds", type=float, default=60.0, help="no case begins later")
+    parser.add_argument("--dry", action="store_true")
+    options = parser.parse_args()
+    begin, cases = time.monotonic(), []
+    torch.manual_seed(0)
+    with device(options.dry):
+        where = {} if options.dry else environment()
+        for name in options.kernels:
+            if time.monotonic() - begin < options.seconds:
+                cases.append(measured(CASES[name], CASES[name].shapes[0]))
+                print(json.dumps(cases[-1]), flush=True)
+                options.out.write_text(json.dumps({"environment": where, "cases": cases}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TRITON_CACHE_DIR"] = folder
+        sys.exit(main())

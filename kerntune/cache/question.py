@@ -1,0 +1,23 @@
+"""What every stored answer depends on, whatever was asked."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A kernel by name and source, what it is compiled for and by which Triton, where it runs, and on what:
+    ``arguments`` describes shapes, strides, dtypes and scalars."""
+
+    kernel: str
+    source: str
+    target: str
+    device: str
+    triton: str
+    arguments: str
+
+    def digest(self) -> str:
+        """SHA-256 over the whole question; entries are filed under it."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
