@@ -10,7 +10,7 @@ import pytest
 from check.project import Project
 from kerntune.check import session
 from kerntune.compile import Compiler
-from kerntune.farm import Farm
+from kerntune.farm.farm import Farm
 
 
 class KeptFarm(Farm):
