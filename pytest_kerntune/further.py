@@ -74,13 +74,14 @@ class Further:
         return {name: bundle for run in self.runs.values() for name, bundle in run.baselines.items()}
 
 
-def run_further(config: pytest.Config, targets: Sequence[str], into: Path) -> None:
-    """Run this run's tests once for each target; :func:`read_further` reads what is written under ``into``.
+def run_further(config: pytest.Config, targets: Sequence[str], into: Path) -> Path:
+    """Run this run's tests once for each target; ``into``, under which :func:`read_further` finds what they say.
 
     :class:`KerntuneError` if such a run breaks off.
     """
     for target in targets:
         _run(config, target, into / target.replace(":", "-"))
+    return into
 
 
 def read_further(targets: Sequence[str], folder: Path) -> Further:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import platform
-import tempfile
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from kerntune.errors import KerntuneError
 from kerntune.policy import Outcome
 from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
+from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
 from pytest_kerntune.early import take
@@ -53,7 +53,7 @@ class Gate:
         self._engine: Session | None = None
         self._narrowed = False
         self._unseen: set[str] = set()
-        self._yardstick = self._anchor = self._elsewhere = ""
+        self._aside = Aside(config)
         self._further = Further()
         self._failed: dict[str, str] = {}
         self._remarks: tuple[str, ...] = ()
@@ -101,58 +101,37 @@ class Gate:
             if not self.controller:
                 started.start()
         self._engine = started
-        if self.worker:
-            started.share(*_place(self.config.workerinput))  # type: ignore[attr-defined]
+        started.share(*self._aside.place)
         others = () if backend is not None else started.narrow()
         if others and not self.config.option.collectonly:
-            self._further = read_further(others, self._further_folder(others))
+            folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
+            self._further = read_further(others, folder)
         if self.options.yardstick_name:
-            started.hold_against(self._yardstick_folder(started), self.options.yardstick_name)
+            folder = self._aside.folder(YARDSTICK, lambda into: self._made_yardstick(into, started.compiled_for))
+            started.hold_against(folder, self.options.yardstick_name)
         if self.options.anchor:
-            started.anchor_at(self._anchor_folder(), self.options.anchor_name)
+            folder = self._aside.folder(ANCHOR, self._made_anchor)
+            started.anchor_at(folder, self.options.anchor_name)
         aside = (f"in runs of their own: {', '.join(others)}",) if others else ()
         self.header = (*started.header(), *aside, *self._remarks)
 
-    def _further_folder(self, targets: tuple[str, ...]) -> Path:
-        """Where the runs for further targets left results; xdist's workers are handed what the controller made."""
-        if self.worker:
-            return Path(self.config.workerinput[FURTHER])  # type: ignore[attr-defined]
-        folder = self._scratch()
-        run_further(self.config, targets, folder)
-        self._elsewhere = str(folder)
-        return folder
-
-    def _yardstick_folder(self, started: Session) -> Path:
-        """What the revision gives; xdist's workers are handed what the controller made."""
-        if self.worker:
-            return Path(self.config.workerinput[YARDSTICK])  # type: ignore[attr-defined]
+    def _made_yardstick(self, into: Path, targets: Sequence[str]) -> Path:
+        """What the revision gives."""
         from pytest_kerntune.against import yardstick
 
-        yard = yardstick(self.config, self.options, self._scratch(), started.compiled_for)
-        self._yardstick = str(yard.folder)
+        yard = yardstick(self.config, self.options, into, targets)
         self._remarks = (yard.remark,) if yard.remark else ()
         return yard.folder
 
-    def _anchor_folder(self) -> Path:
-        """Where the anchor is; xdist's workers are handed what the controller made."""
-        if self.worker:
-            return Path(self.config.workerinput[ANCHOR])  # type: ignore[attr-defined]
+    def _made_anchor(self, into: Path) -> Path:
         from pytest_kerntune.against import anchor_folder
 
-        folder = anchor_folder(self.options, self._scratch())
-        self._anchor = str(folder)
-        return folder
-
-    def _scratch(self) -> Path:
-        """A folder that is there until pytest ends."""
-        scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
-        self.config.add_cleanup(scratch.cleanup)
-        return Path(scratch.name)
+        return anchor_folder(self.options, into)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """On xdist's controller, before a worker starts."""
-        node.workerinput.update({YARDSTICK: self._yardstick, ANCHOR: self._anchor, FURTHER: self._elsewhere})
+        node.workerinput.update(self._aside.made)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """The run's error is shared by all collected tests of it, on every worker alike; an anchor is a second decision
@@ -360,11 +339,6 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
-
-
-def _place(workerinput: Mapping[str, Any]) -> tuple[int, int]:
-    """Which of xdist's workers this is, from 0, and of how many."""
-    return int(workerinput["workerid"].removeprefix("gw")), int(workerinput["workercount"])
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:
