@@ -39,6 +39,10 @@ ALONE = (
 """Options that are left out: nobody can answer a debugger there, and the cache of failures is this run's."""
 
 
+LOOKING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
+"""Destinations of options with which pytest only shows what it would run."""
+
+
 @dataclass(frozen=True)
 class Further:
     """What the runs for further targets said, by target; and of the tests that this process ran, which were told."""
@@ -72,6 +76,11 @@ class Further:
     def baselines(self) -> dict[str, Any]:
         """The bundles of these runs."""
         return {name: bundle for run in self.runs.values() for name, bundle in run.baselines.items()}
+
+
+def runs_tests(config: pytest.Config) -> bool:
+    """Whether this run runs its tests."""
+    return not any(getattr(config.option, name, False) for name in LOOKING)
 
 
 def run_further(config: pytest.Config, targets: Sequence[str], into: Path) -> Path:

@@ -22,7 +22,7 @@ from pytest_kerntune.benchmark_json import write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
 from pytest_kerntune.early import take
 from pytest_kerntune.fixture import GatedAutotune, Record
-from pytest_kerntune.further import Further, read_further, run_further
+from pytest_kerntune.further import Further, read_further, run_further, runs_tests
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
 from pytest_kerntune.selection import covered, narrowed
@@ -103,7 +103,7 @@ class Gate:
         self._engine = started
         started.share(*self._aside.place)
         others = () if backend is not None else started.narrow()
-        if others and not self.config.option.collectonly:
+        if others and runs_tests(self.config):
             folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
             self._further = read_further(others, folder)
         if self.options.yardstick_name:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from test_engine import keep_libraries  # noqa: F401 - a fixture
 
 from kerntune.policy import Outcome, Verdict
 from kerntune.report import RunReport, counts
@@ -13,6 +12,7 @@ from kerntune.result import CaseId, CaseResult
 from pytest_kerntune.further import Further, arguments
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 TARGETS = ("cuda:90", "hip:gfx942")
 
@@ -67,8 +67,9 @@ EXPECTED = {
 
 
 @pytest.fixture
-def run(project, monkeypatch):
+def run(project, monkeypatch, source_environ):
     """Runs the tests for both targets, in the order given."""
+    monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
     monkeypatch.delenv("CI", raising=False)
     project.pytester.makeconftest("")
 
@@ -104,6 +105,8 @@ def test_each_target_is_asked_everything_itself(run):
 
 
 def test_what_only_the_further_target_finds_fails_the_run(run):
+    """On xdist's workers, which run neither the other runs nor the end of this one."""
+    pytest.importorskip("xdist")
     result = run("-n1", "--kerntune-update=new", passes="False")
     result.assert_outcomes(failed=1, passed=3, skipped=1)
     fails = "INCOMPLETE test_it.py::{} (hip:gfx942): the test fails there: *assert*"
@@ -116,6 +119,12 @@ def test_a_run_that_breaks_off_says_why(run):
     result = run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: the run for hip:gfx942 ended with code 4:*", "*AMD breaks*"])
+
+
+@pytest.mark.parametrize("option", ["--collect-only", "--fixtures"])
+def test_nothing_runs_where_pytest_only_looks(run, monkeypatch, option):
+    monkeypatch.setattr("pytest_kerntune.session.run_further", lambda *args: pytest.fail("ran"))
+    assert run(option).ret == pytest.ExitCode.OK
 
 
 def outcome(nodeid: str, verdict: Verdict, what: Outcome, fingerprint: str = "f") -> CaseResult:
