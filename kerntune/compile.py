@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -164,13 +164,10 @@ class Compiler:
 
     def _remember(self, launch: Specialized, result: Any) -> Compiled | TrialError:
         failed = isinstance(result, TrialError)
-        found = type(result)(str(result)) if failed else self._describe(launch, result)
+        found = type(result)(str(result)) if failed else describe(launch, result)
         with self._lock:
             self._kernels[id(launch.jit)] = launch.jit  # keys hold its address, which must not be used again
             return self._done.setdefault(launch.key(), found)
-
-    def _describe(self, launch: Specialized, kernel: Any) -> Compiled:
-        return replace(describe(launch, kernel), seconds=self._compilations.seconds.get(kernel.hash))
 
 
 def describe(launch: Specialized, kernel: Any) -> Compiled:
@@ -179,6 +176,7 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
     asm, data = kernel.asm[asm_stage], kernel.asm[binary_stage]
     facts = getattr(kernel, "facts", None) or facts_of(launch.target, kernel.asm)
     metadata = dict(kernel.metadata) if isinstance(kernel.metadata, Mapping) else kernel.metadata._asdict()
+    metadata.pop("hash", None)  # says where Triton keeps it, and nothing of the kernel
     options = _options(launch.options)
     assembler = compat.assembler_version(launch.target.backend, launch.target.triton_arch)
     binary = Binary(
@@ -197,7 +195,8 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         **launch_needs(metadata),
     )
     files = _files_of(kernel)
-    return Compiled(binary, data, facts.ttir, asm, facts.access, metadata, launch.compiled_for(), files=files)
+    seconds = getattr(kernel, "seconds", None)
+    return Compiled(binary, data, facts.ttir, asm, facts.access, metadata, launch.compiled_for(), seconds, files)
 
 
 def _files_of(kernel: Any) -> Callable[[], Mapping[str, str]]:

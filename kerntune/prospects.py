@@ -88,12 +88,17 @@ class Prospects:
         new = [p.specialized for i, p in self.probes.items() if i not in {*self.known.ran, *self.known.failed}]
         return self.capture.compiler.missing(new)
 
+    def begin(self, indices: Sequence[int]) -> Pulled[Any]:
+        """Have candidates compiled from now on: the next caller who asks for the very same takes the results."""
+        if self._begun is None or self._begun[0] != list(indices):
+            self.close()
+            self._begun = (list(indices), self._compiling(indices))
+        return self._begun[1]
+
     def first_compiled(self, indices: Sequence[int]) -> Iterator[Result]:
         """As :meth:`compiled`, for a caller who stops early; the next :meth:`compiled` of the same candidates has
         these results again and goes on."""
-        self.close()
-        self._begun = (list(indices), self._compiling(indices))
-        for result in self._named(self._begun[1]):
+        for result in self._named(self.begin(indices)):
             self._pulled.append(result)
             yield result
 

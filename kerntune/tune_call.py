@@ -45,6 +45,7 @@ def tune_call(
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored)
         with contextlib.closing(prospects):
+            prospects.begin(next(prospects.stages()))
             _prepare_launch(capture, prospects)
             if prospects.to_compile():
                 _prepare_verifying(capture, site)

@@ -106,7 +106,12 @@ def timed(tuner: Any, call: Any, configs: list[Any], phases: bool = False) -> di
         "kept": bool(call.check()) if hasattr(call, "check") else None,
         **({"phases": watch.end()} if phases else {}),
     }
-    return {**found, **settled(tuner, call, begin)} if getattr(tuner, "untried", None) else found
+    if not getattr(tuner, "untried", None):
+        return found
+    if phases:
+        watch.begin()
+    found |= settled(tuner, call, begin)
+    return {**found, "later_phases": watch.end()} if phases else found
 
 
 SETTLE_SECONDS, EVERY_SECONDS = 60.0, 0.01

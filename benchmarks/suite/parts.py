@@ -24,12 +24,14 @@ def label(job: Job) -> str:
 
 
 def in_both(names: list[str]) -> list[Job]:
-    """Every kernel and shape with both tuners, the first one alternating."""
+    """Every kernel and shape with both tuners, the first one alternating. All kernels' first shapes come first: a run
+    that is cut short has something of each."""
+    cases = [(name, shape) for name in names for shape in CASES[name].shapes]
+    cases.sort(key=lambda case: list(CASES[case[0]].shapes).index(case[1]))
     found: list[Job] = []
-    for name in names:
-        for shape in CASES[name].shapes:
-            turn = ("triton", "kerntune") if len(found) % 4 == 0 else ("kerntune", "triton")
-            found += [{"engine": engine, "case": name, "shape": dict(shape)} for engine in turn]
+    for name, shape in cases:
+        turn = ("triton", "kerntune") if len(found) % 4 == 0 else ("kerntune", "triton")
+        found += [{"engine": engine, "case": name, "shape": dict(shape)} for engine in turn]
     return found
 
 

@@ -9,6 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 STEPS = (
+    ("device", "kerntune.autotuner", "this_gpu"),
+    ("late ones", "kerntune.autotuner", "go_on"),
+    ("settle", "kerntune.late", "settle_call"),
+    ("environment", "kerntune.winners", "Winners.environment"),
     ("site", "kerntune.capture", "Capture.site_of"),
     ("find", "kerntune.winners", "Winners.find"),
     ("incumbent", "kerntune.winners", "Winners.incumbent"),
@@ -17,7 +21,7 @@ STEPS = (
     ("warm", "kerntune.compile", "Compiler.warm"),
     ("hash", "kerntune.farm.frontend", "prepare_hashes"),
     ("worker start", "kerntune.farm.process", "Process.start"),
-    ("probe", "kerntune.tune_call", "prospects_of"),
+    ("probe", "kerntune.capture", "Capture.probe_all"),
     ("front end", "kerntune.farm.stream", "Compilations._submit"),
     ("fork", "kerntune.farm.forks", "_fork"),
     ("submit", "kerntune.farm.farm", "Farm.submit"),
@@ -59,6 +63,7 @@ class Phases:
         """Watch the steps from now on."""
         import importlib
 
+        self._found.clear()
         for name, module, path in STEPS:
             owner: Any = importlib.import_module(module)
             *parents, last = path.split(".")
@@ -75,6 +80,7 @@ class Phases:
         often. ``compilations``: begin and end of each."""
         for owner, last, plain in reversed(self._stack):
             setattr(owner, last, plain)
+        self._stack.clear()
         return {
             "steps": {name: _figures(spans) for name, spans in self._found.items()},
             "compilations": [[round(1e3 * v) for v in span] for span in sorted(self._found.get("compile", ()))],

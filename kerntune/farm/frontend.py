@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -35,7 +37,7 @@ class Request:
         what the other has stored. The first of a process waits for :func:`prepare_hashes`."""
         from triton.runtime.cache import get_cache_key
 
-        prepare_hashes().join()
+        prepare_hashes().result()
         key = get_cache_key(self.source, self.backend, self.options, env_vars=self.env)
         return hashlib.sha256(key.encode()).hexdigest()
 
@@ -72,28 +74,36 @@ def shape_of(launch: Specialized, ir: str = "") -> Shape:
     return Shape(max(len(ir), 1), elements_in(ir) or tile_of(values), stages, warps)
 
 
-_hashing: threading.Thread | None = None
+_hashing: Future[None] | None = None
 _hashing_lock = threading.Lock()
 
 
-def prepare_hashes() -> threading.Thread:
-    """Have Triton read its own files, which are in every hash: 0.3 to 0.8 s, once a process, in a thread.
+def prepare_hashes() -> Future[None]:
+    """Have Triton read its own files, which are in every hash: 0.3 to 0.8 s, once a process, in a thread. Done when
+    they are read.
 
-    The thread mostly reads and hashes without Python's lock, so the front end can run meanwhile.
+    The thread mostly reads and hashes without Python's lock, so everything else can go on meanwhile.
     """
     from triton.runtime.cache import triton_key
 
     global _hashing
     with _hashing_lock:
         if _hashing is None:
-            _hashing = threading.Thread(target=triton_key, name="kerntune-hash", daemon=True)
-            _hashing.start()
+            _hashing = Future()
+            threading.Thread(target=_run, args=(triton_key, _hashing), name="kerntune-hash", daemon=True).start()
         return _hashing
+
+
+def _run(work: Callable[[], object], done: Future[None]) -> None:
+    try:
+        work()
+    finally:  # whoever asks for a hash will see the error
+        done.set_result(None)
 
 
 def hashes_are_ready() -> bool:
     """Whether :attr:`Request.hash` can be had without waiting."""
-    return not prepare_hashes().is_alive()
+    return prepare_hashes().done()
 
 
 def request_of(launch: Specialized) -> Request:

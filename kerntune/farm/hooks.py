@@ -16,7 +16,7 @@ def tell(made: Made, done: Done) -> None:
 
     if knobs.compilation.listener:
         times = knobs.CompileTimes(ir_initialization=0, lowering_stages=list(done.times), store_results=0)
-        metadata, source = dict(made.metadata), made.request.source
+        metadata, source = {**made.metadata, "hash": made.hash}, made.request.source
         knobs.compilation.listener(
             src=source, metadata=metadata, metadata_group=made.metadata_group, times=times, cache_hit=False
         )

@@ -25,13 +25,18 @@ THREADS = 4
 
 @dataclass(frozen=True)
 class Made:
-    """What the farm made of a request, with the words of Triton's ``CompiledKernel`` for what both have."""
+    """What the farm made of a request, with the words of Triton's ``CompiledKernel`` for what both have.
+
+    Its ``metadata`` is without ``hash``, for which the first kernels of a process would have to wait. ``seconds`` is
+    what the stages took; None for what was made before.
+    """
 
     request: Request
     asm: Mapping[str, Any]
     metadata: Mapping[str, Any]
     facts: Facts | None
     stored: Future[Group]
+    seconds: float | None = None
 
     @property
     def hash(self) -> str:
@@ -65,14 +70,19 @@ class Store:
         return future
 
     def flush(self) -> None:
-        """Wait until everything is written, and end the threads. What can't be written is told once, and not fatal."""
+        """Wait until everything so far is written, whoever else waits for it; the last one ends the threads. What can't
+        be written is told once, and not fatal."""
         with self._lock:
-            pool, self._pool = self._pool, None
-            done, self._open = self._open, []
-        wait(done)
+            so_far = set(self._open)
+        wait(so_far)
+        with self._lock:
+            self._open = [future for future in self._open if future not in so_far]
+            pool = None
+            if not self._open:
+                pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
-        errors = [error for future in done if (error := future.exception()) is not None]
+        errors = [error for future in so_far if (error := future.exception()) is not None]
         if errors and not self._told:
             self._told = True
             text = f"compiled kernels can't be kept in Triton's cache: {errors[0]}"
@@ -110,8 +120,8 @@ def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:
     binary = request.backend.binary_ext
     stages = {stage: data if stage == binary else data.decode() for stage, data in done.stages.items()}
     asm = {"source": lowered.source_text, request.source.ext: lowered.job.ir, **stages}
-    metadata = {**metadata_of(request, done), "target": request.target}
-    return Made(request, asm, metadata, done.facts, stored)
+    metadata = {**json.loads(done.metadata), "target": request.target}
+    return Made(request, asm, metadata, done.facts, stored, done.seconds if done.times else None)
 
 
 def done_again(stored: Group, lowered: Lowered) -> Done | None:

@@ -49,6 +49,8 @@ class _Run:
     finished: list[Result] = field(default_factory=list)
     futures: dict[Future[Outcome], list[Lowered]] = field(default_factory=dict)
     equals: dict[str, list[Lowered]] = field(default_factory=dict)
+    unasked: list[tuple[Request, Future[Outcome] | None]] = field(default_factory=list)
+    """What went to the farm before Triton's cache could be asked for it."""
 
 
 _Step = Callable[[Request, _Run], Union["Future[Outcome]", None]]
@@ -61,9 +63,6 @@ class Compilations:
         self.farm = farm
         self._made: dict[str, Future[Group] | str] = {}
         """By a job's identity: the files of its kernel, or why there is none."""
-
-        self.seconds: dict[str, float] = {}
-        """What the stages of a kernel took, by the hash that Triton's cache goes by; nothing for what it answered."""
 
         self._said: set[str] = set()
         self._store = Store()
@@ -94,8 +93,11 @@ class Compilations:
             for _ in self._submit([r for r in requests if id(r.launch) in made_before], run, patient=True):
                 yield from self._done_so_far(run)
             yield from self._done_so_far(run)
-            for future in _as_done(run.futures, run.stopped):
-                yield from self._finish(future, run)
+            while run.futures and not run.stopped.done():
+                _wait(run)
+                if run.unasked and hashes_are_ready():
+                    self._take_back(run)
+                yield from self._done_so_far(run)
         finally:
             for future in run.futures:
                 future.cancel()
@@ -124,24 +126,22 @@ class Compilations:
         """Run the front end and hand each distinct job to the farm as it is made; a pause after each.
 
         While Triton's cache can't be asked yet (:func:`prepare_hashes`), jobs go to the farm unasked; those that it
-        turns out to hold are taken back. ``patient`` ones wait.
+        turns out to hold are taken back once it can. ``patient`` ones wait.
         """
         prepare_hashes()
         asked = patient or hashes_are_ready()
         if asked:
             requests = [r for r in requests if not self._is_known(r, run)]
-        unasked: list[tuple[Request, Future[Outcome] | None]] = []
         for request, fronted in self._fronted(requests):
             if run.stopped.done():
                 return
             if not asked and fronted is None and hashes_are_ready():
-                self._take_back(unasked, run)
+                self._take_back(run)
                 if self._is_known(request, run):
                     continue
             future = self._guarded(partial(self._lower, fronted=fronted), request, run)
-            unasked += [] if asked else [(request, future)]
+            run.unasked += [] if asked else [(request, future)]
             yield
-        self._take_back(unasked, run)
 
     @staticmethod
     def _fronted(requests: Sequence[Request]) -> Iterator[tuple[Request, Fronted]]:
@@ -162,15 +162,15 @@ class Compilations:
             return True
         return False
 
-    def _take_back(self, unasked: list[tuple[Request, Future[Outcome] | None]], run: _Run) -> None:
+    def _take_back(self, run: _Run) -> None:
         """Cancel what is in Triton's cache after all, unless a process has it already."""
-        for request, future in unasked:
+        for request, future in run.unasked:
             alone = future is not None and len(run.futures.get(future, ())) == 1
             if future is not None and alone and self._needs_no_compiler(request) and future.cancel():
                 (lowered,) = run.futures.pop(future)
                 run.equals.pop(lowered.identity())
                 self._is_known(request, run)
-        unasked.clear()
+        run.unasked.clear()
 
     @staticmethod
     def _needs_no_compiler(request: Request) -> bool:
@@ -256,8 +256,7 @@ class Compilations:
             return lowered.request.launch, refusal(lowered.request.launch, exc)
 
     def _keep(self, lowered: Lowered, done: Done, identity: str) -> Result:
-        if done.times:
-            self.seconds[lowered.request.hash] = done.seconds
+        lowered.request.source.hash()  # raises as Triton's would; all of the hash is waited for by those who store
         stored = self._made[identity] = self._store.put(lowered, done)
         made = made_of(lowered, done, stored)
         tell(made, done)
@@ -273,13 +272,10 @@ class Compilations:
         return request.launch, kernel
 
 
-def _as_done(futures: Collection[Future[Outcome]], stopped: Future[None]) -> Iterator[Future[Outcome]]:
-    """Futures as they are done, until ``stopped`` is."""
-    waiting: set[Future[Any]] = set(futures)
-    while waiting and not stopped.done():
-        done, waiting = wait({*waiting, stopped}, return_when=FIRST_COMPLETED)
-        waiting.discard(stopped)
-        yield from done - {stopped}
+def _wait(run: _Run) -> None:
+    """Until there is something to do: a job is done, the run was stopped, or Triton's cache can be asked."""
+    others: set[Future[Any]] = {run.stopped, *([prepare_hashes()] if run.unasked else [])}
+    wait({*run.futures, *others}, return_when=FIRST_COMPLETED)
 
 
 def refusal(launch: Specialized, why: Exception | str) -> CompileError:

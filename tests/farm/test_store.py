@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from triton import knobs
 from kerntune.compile import Compiled, Compiler
 from kerntune.errors import CompileError
 from kerntune.farm.frontend import request_of
-from kerntune.farm.store import is_stored
+from kerntune.farm.store import Store, is_stored
 
 from . import kernels
 
@@ -42,7 +43,7 @@ def test_triton_finds_what_the_farm_has_compiled(farm, monkeypatch, target):
         found = plain(launch)
     assert heard == [True]
     assert found.kernel == compiled.data
-    assert found.metadata._asdict() == compiled.metadata
+    assert found.metadata._asdict() == {**compiled.metadata, "hash": request_of(launch).hash}
 
 
 def test_the_farm_finds_what_triton_has_compiled(farm, monkeypatch):
@@ -103,3 +104,26 @@ def test_a_failure_leaves_nothing_in_the_cache(farm):
     with pytest.raises(CompileError, match="SIGABRT"):
         Compiler(farm()).compile(launch)
     assert not is_stored(request_of(launch))
+
+
+def test_two_who_flush_both_wait(monkeypatch):
+    gate, entered = threading.Event(), threading.Event()
+
+    def slow(*args):
+        entered.set()
+        gate.wait(60)
+        return {}
+
+    monkeypatch.setattr("kerntune.farm.store.store", slow)
+    one = Store()
+    one.put(None, None)
+    entered.wait(60)
+    waiting = [threading.Thread(target=one.flush) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+    waiting[1].join(0.1)
+    assert all(thread.is_alive() for thread in waiting)
+    gate.set()
+    for thread in waiting:
+        thread.join(60)
+    assert (one._open, one._pool) == ([], None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from concurrent.futures import Future
 
 import pytest
@@ -12,7 +11,7 @@ from triton import knobs
 
 from kerntune.compile import Compiled, Compiler
 from kerntune.errors import CompileError
-from kerntune.farm import stream
+from kerntune.farm import frontend, stream
 from kerntune.farm.deadline import Deadline
 
 from . import kernels
@@ -77,7 +76,7 @@ def test_equal_ir_is_one_job_also_in_a_later_stream(farm, monkeypatch):
     results.append(compiler.compile(launches[3]))
     assert len(jobs) == 1
     assert len({r.data for r in results}) == 1
-    assert len({r.metadata["hash"] for r in results}) == 4
+    assert len({path.rpartition("/")[0] for r in results for path in r.files().values()}) == 4
 
 
 def test_equal_ir_that_fails_is_one_job_too(farm, monkeypatch):
@@ -149,13 +148,41 @@ def test_a_closed_compiler_starts_processes_again(farm):
     assert compiler._compilations.farm.pids == []
 
 
-def test_a_stopped_stream_ends_without_what_is_not_done():
-    first, second, stopped = (Future() for _ in range(3))
-    results = stream._as_done([first, second], stopped)
-    first.set_result(None)
-    assert next(results) is first
-    threading.Timer(0.01, stopped.set_result, [None]).start()
-    assert list(results) == []
+@pytest.fixture
+def hashing(monkeypatch):
+    """Triton's own files are being read; done when the test says so."""
+    done = Future()
+    monkeypatch.setattr(frontend, "_hashing", done)
+    yield done
+    if not done.done():
+        done.set_result(None)
+
+
+def test_results_do_not_wait_for_tritons_hash(farm, hashing):
+    launches = [kernels.add_launch(block=64 << i) for i in range(5)]
+    compiler = Compiler(farm())
+    aside = compiler.compile_aside(launches)
+    found = [next(aside) for _ in launches]
+    assert all(isinstance(result, Compiled) for _, result in found)
+    assert not aside.done.done(), "Triton's cache waits for it"
+    hashing.set_result(None)
+    aside.done.result(60)
+    group = found[0][1].files()
+    assert any(name.endswith(".cubin") for name in group)
+
+
+def test_what_tritons_cache_holds_is_taken_back_once_it_can_be_asked(farm, hashing, monkeypatch):
+    launches = [kernels.add_launch(block=64 << i) for i in range(5)]
+    hashing.set_result(None)
+    Compiler(farm()).compile_all(launches)
+    later, one, jobs = Future(), farm(), []
+    monkeypatch.setattr(frontend, "_hashing", later)
+    monkeypatch.setattr(one, "submit", lambda job, shape: jobs.append(Future()) or jobs[-1])
+    aside = Compiler(one).compile_aside(launches)
+    assert not aside.wait(0.5)
+    later.set_result(None)
+    assert {id(launch) for launch, found in aside if isinstance(found, Compiled)} == set(map(id, launches))
+    assert all(job.cancelled() for job in jobs)
 
 
 def test_results_come_while_the_front_end_still_runs(farm, monkeypatch):
