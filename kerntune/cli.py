@@ -106,7 +106,12 @@ def _diff(parser: argparse.ArgumentParser) -> None:
 
 def _static(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    diff = _command(commands, "diff", run_static_diff, "two baselines, revisions or Tritons side by side, worst first")
+    diff = _command(
+        commands,
+        "diff",
+        run_static_diff,
+        "two recorded baselines, or two Tritons, side by side, worst first",
+    )
     diff.add_argument(
         "names",
         metavar="A [B] | TESTS",

@@ -37,7 +37,8 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that ``--kerntune-json`` writes: one run, whole.
 
     ``header`` are the lines of pytest's header (device, Triton, torch, baseline folder); ``static_only`` maps the
-    node ids of tests that could not be finished without a GPU to the reason; ``baselines`` maps a case's text to
+    node ids of tests that could not be finished without a GPU to the reason; ``failed`` maps those of tests (and of
+    files that can't be imported) that failed, for whatever reason, to a line of it; ``baselines`` maps a case's text to
     what ``kerntune baselines apply`` needs to write its baseline on another machine.
     """
 
@@ -49,6 +50,7 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exit_status: int = 0
     created: str = ""
     versions: dict[str, str] = {}
+    failed: dict[str, str] = {}
     schema: str = SCHEMA
 
 

@@ -16,11 +16,23 @@ from pytest_kerntune.warning import KerntuneWarning
 SECTION = "kerntune"
 
 
-def conclude(item: pytest.Item, nodeid: str, record: Record, policy: Policy, *, marked: bool) -> None:
-    """Fail the test with the messages of its failing results, warn of the others that need it."""
+def conclude(
+    item: pytest.Item,
+    nodeid: str,
+    record: Record,
+    policy: Policy,
+    *,
+    marked: bool,
+    further: Sequence[CaseResult] = (),
+) -> None:
+    """Fail the test with the messages of its failing results, warn of the others that need it.
+
+    ``further`` are what other runs found of it, for other targets.
+    """
     record.finished = not record.static_only
     if not record.results:
         _without_results(nodeid, record, policy, marked)
+    record.results.extend(further)
     item.user_properties.extend(properties(record.results))
     failing = [r.message for r in _with(record.results, Outcome.FAIL)]
     failing += [r.message for r in _with(record.results, Outcome.WARN) if not _warned(item, r.message)]

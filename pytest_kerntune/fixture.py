@@ -130,6 +130,15 @@ class Names:
         return name
 
 
+NO_DRIVER = "0 active drivers"
+"""What Triton says where it finds no GPU."""
+
+WITHOUT_GPU = (
+    "there is no GPU here to launch on; pytest --kerntune --kerntune-target=cuda:90 compiles the kernels and gates "
+    "their figures, pytest --kerntune-interpret computes their numbers"
+)
+
+
 class PlainAutotune(Autotune):
     """Without ``--kerntune``: an ordinary correctness test, no backend is touched and nothing is timed."""
 
@@ -141,10 +150,21 @@ class PlainAutotune(Autotune):
 
     def _run(self, request: Request) -> Any:
         __tracebackhide__ = True
-        value = request.fn(*request.args, **request.kwargs)
+        value = self._launched(request)
         if request.reference is not None:
             self._compare(value, request)
         return value
+
+    def _launched(self, request: Request) -> Any:
+        """What the function returns; without a GPU Triton has no driver, which says little to who wrote the test."""
+        __tracebackhide__ = True
+        try:
+            return request.fn(*request.args, **request.kwargs)
+        except RuntimeError as exc:
+            if NO_DRIVER not in str(exc):
+                raise
+            reason = f"{self.nodeid}: {WITHOUT_GPU} ({exc})"
+        return pytest.fail(reason, pytrace=False)
 
     def _compare(self, value: Any, request: Request) -> None:
         from kerntune.check import compare_reference

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -58,10 +59,23 @@ class Collected:
 
     def __init__(self) -> None:
         self._tests: dict[str, Payload] = {}
+        self._static_only: dict[str, str] = {}
+        self._baselines: dict[str, Any] = {}
 
     def add(self, payload: Payload) -> None:
         """Keep a test's payload."""
         self._tests[payload.nodeid] = payload
+
+    def join(self, nodeid: str, results: tuple[CaseResult, ...]) -> None:
+        """Add what another run found of a test, or of one that this run hasn't."""
+        if results:
+            known = self._tests.get(nodeid, Payload(nodeid))
+            self._tests[nodeid] = msgspec.structs.replace(known, results=(*known.results, *results))
+
+    def carry(self, static_only: Mapping[str, str], baselines: Mapping[str, Any]) -> None:
+        """Add what other runs leave for the end and for the run's JSON."""
+        self._static_only.update(static_only)
+        self._baselines.update(baselines)
 
     @property
     def results(self) -> tuple[CaseResult, ...]:
@@ -71,7 +85,7 @@ class Collected:
     @property
     def static_only(self) -> dict[str, str]:
         """Tests that ended early for want of a GPU, and why."""
-        return {p.nodeid: p.static_only for p in self._tests.values() if p.static_only}
+        return self._static_only | {p.nodeid: p.static_only for p in self._tests.values() if p.static_only}
 
     @property
     def tests(self) -> frozenset[str]:
@@ -88,9 +102,9 @@ class Collected:
         return checked or not test.finished
 
     @property
-    def baselines(self) -> dict[str, msgspec.Raw]:
+    def baselines(self) -> dict[str, Any]:
         """The bundles of all tests, for the run's JSON."""
-        return {name: raw for p in self._tests.values() for name, raw in p.baselines.items()}
+        return self._baselines | {name: raw for p in self._tests.values() for name, raw in p.baselines.items()}
 
     def params(self, nodeid: str) -> dict[str, str]:
         """The parametrization of a test, as text."""

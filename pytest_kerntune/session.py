@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import platform
-import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,15 @@ import pytest
 
 import kerntune
 from kerntune.errors import KerntuneError
+from kerntune.policy import Outcome
 from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
+from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
 from pytest_kerntune.early import take
 from pytest_kerntune.fixture import GatedAutotune, Record
+from pytest_kerntune.further import Further, read_further, run_further, runs_tests
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
 from pytest_kerntune.selection import covered, narrowed
@@ -35,6 +37,7 @@ NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
 YARDSTICK = "kerntune_yardstick"
 ANCHOR = "kerntune_anchor"
+FURTHER = "kerntune_further"
 
 
 class Gate:
@@ -50,7 +53,9 @@ class Gate:
         self._engine: Session | None = None
         self._narrowed = False
         self._unseen: set[str] = set()
-        self._yardstick = self._anchor = ""
+        self._aside = Aside(config)
+        self._further = Further()
+        self._failed: dict[str, str] = {}
         self._remarks: tuple[str, ...] = ()
         self._progress = Progress(config)
 
@@ -96,43 +101,37 @@ class Gate:
             if not self.controller:
                 started.start()
         self._engine = started
+        started.share(*self._aside.place)
+        others = () if backend is not None else started.narrow()
+        if others and runs_tests(self.config):
+            folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
+            self._further = read_further(others, folder)
         if self.options.yardstick_name:
-            started.hold_against(self._yardstick_folder(started), self.options.yardstick_name)
+            folder = self._aside.folder(YARDSTICK, lambda into: self._made_yardstick(into, started.compiled_for))
+            started.hold_against(folder, self.options.yardstick_name)
         if self.options.anchor:
-            started.anchor_at(self._anchor_folder(), self.options.anchor_name)
-        self.header = (*started.header(), *self._remarks)
+            folder = self._aside.folder(ANCHOR, self._made_anchor)
+            started.anchor_at(folder, self.options.anchor_name)
+        aside = (f"in runs of their own: {', '.join(others)}",) if others else ()
+        self.header = (*started.header(), *aside, *self._remarks)
 
-    def _yardstick_folder(self, started: Session) -> Path:
-        """What the revision gives; xdist's workers are handed what the controller made."""
-        if self.worker:
-            return Path(self.config.workerinput[YARDSTICK])  # type: ignore[attr-defined]
+    def _made_yardstick(self, into: Path, targets: Sequence[str]) -> Path:
+        """What the revision gives."""
         from pytest_kerntune.against import yardstick
 
-        yard = yardstick(self.config, self.options, self._scratch(), started.compiled_for)
-        self._yardstick = str(yard.folder)
+        yard = yardstick(self.config, self.options, into, targets)
         self._remarks = (yard.remark,) if yard.remark else ()
         return yard.folder
 
-    def _anchor_folder(self) -> Path:
-        """Where the anchor is; xdist's workers are handed what the controller made."""
-        if self.worker:
-            return Path(self.config.workerinput[ANCHOR])  # type: ignore[attr-defined]
+    def _made_anchor(self, into: Path) -> Path:
         from pytest_kerntune.against import anchor_folder
 
-        folder = anchor_folder(self.options, self._scratch())
-        self._anchor = str(folder)
-        return folder
-
-    def _scratch(self) -> Path:
-        """A folder that is there until pytest ends."""
-        scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
-        self.config.add_cleanup(scratch.cleanup)
-        return Path(scratch.name)
+        return anchor_folder(self.options, into)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """On xdist's controller, before a worker starts."""
-        node.workerinput.update({YARDSTICK: self._yardstick, ANCHOR: self._anchor})
+        node.workerinput.update(self._aside.made)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """The run's error is shared by all collected tests of it, on every worker alike; an anchor is a second decision
@@ -151,6 +150,7 @@ class Gate:
         """A file that fails to import, or skips itself, hides its tests."""
         if not report.passed:
             self._unseen.add(report.nodeid)
+        self._note_failure(report)
 
     # -- one test ----------------------------------------------------------------------------------------------------
 
@@ -194,7 +194,9 @@ class Gate:
             self._progress.clear()
         if getattr(item, "_excinfo", None):  # how unittest's cases keep a failure that they don't raise
             return value
-        conclude(item, self._nodeid(item), record, self._policy(item), marked=item.stash[MARKER].marked)
+        nodeid = self._nodeid(item)
+        further = self._further.results(nodeid)
+        conclude(item, nodeid, record, self._policy(item), marked=item.stash[MARKER].marked, further=further)
         return value
 
     def _other_test(self) -> Generator[None, object, object]:
@@ -223,11 +225,18 @@ class Gate:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note_failure(report)
         payload = payload_of(report)
         if payload is not None:
             self.collected.add(payload)
         elif report.when not in ("setup", "call", "teardown"):  # xdist's report of a worker that crashed in this test
             self._unseen.add(report.nodeid)
+
+    def _note_failure(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.failed:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            lines = str(crash.message if crash else report.longrepr).strip().splitlines()
+            self._failed.setdefault(report.nodeid, (lines[0] if crash else lines[-1]) if lines else "")
 
     def _static_end(self, exc: BaseException) -> str | None:
         return self.engine.static_end(exc)
@@ -254,6 +263,7 @@ class Gate:
             return
         if self._engine is None or self.config.option.collectonly:
             return
+        self._guard(session, self._join_further)
         self._guard(session, lambda: self._find_stale(session, exitstatus))
         self._guard(session, lambda: self._write_json(exitstatus))
         self._guard(session, self._write_benchmark_json)
@@ -266,12 +276,26 @@ class Gate:
             self.errors.append(str(exc))
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
+    def _join_further(self) -> None:
+        """What runs for further targets say of tests that this one skipped, or hasn't: nothing of it may be lost."""
+        told = {(r.case, r.target) for r in self.collected.results}
+        untold = {
+            n: [r for r in self._further.results(n) if (r.case, r.target) not in told] for n in self._further.tests
+        }
+        for nodeid, found in untold.items():
+            self.collected.join(nodeid, tuple(found))
+        self.collected.carry(self._further.static_only, self._further.baselines)
+        failing = [r.message for n, found in untold.items() for r in found if r.outcome is Outcome.FAIL]
+        if failing:
+            raise KerntuneError("\n".join(failing))
+
     def _find_stale(self, session: pytest.Session, exitstatus: int) -> None:
         ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         stopped = bool(session.shouldstop or session.shouldfail)
         whole = ended and not stopped and not self._narrowed and not narrowed(self.config)
         found = self.engine.stale(self.collected.tests, whole)
-        self.stale = tuple(r for r in found if not self.collected.saw(r) and self._read(r.case.nodeid))
+        mine = (r for r in found if not self.collected.saw(r) and self._read(r.case.nodeid))
+        self.stale = (*mine, *self._further.stale)
 
     def _read(self, nodeid: str) -> bool:
         """Whether this run would have met the test if it still existed."""
@@ -294,6 +318,7 @@ class Gate:
             header=self.header,
             counts={v.value: n for v, n in counts(results).items()},
             static_only=self.collected.static_only,
+            failed=self._failed,
             exit_status=int(exitstatus),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             versions=versions(),

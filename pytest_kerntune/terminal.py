@@ -105,7 +105,7 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
     """Commands that keep what this run found: for gains, for new cases, for baselines without a case."""
     recorded = sum(r.recorded for r in results)
     improved = sum(r.verdict is Verdict.IMPROVED and not r.recorded for r in results)
-    new = sum(r.verdict is Verdict.NEW and not r.recorded for r in results)
+    new = sum(r.verdict is Verdict.NEW and not r.recorded and r.case.nodeid not in _failing(results) for r in results)
     lines = []
     if recorded:
         lines.append(
@@ -119,6 +119,11 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
     if gone:
         lines.append(f"{counted(len(gone), 'stale baseline')}; to remove: kerntune baselines prune")
     return lines
+
+
+def _failing(results: Sequence[CaseResult]) -> set[str]:
+    """Tests that fail for more than the want of a baseline: none would be recorded of them."""
+    return {r.case.nodeid for r in results if r.outcome is Outcome.FAIL and r.verdict is not Verdict.NEW}
 
 
 def _write_configs(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:

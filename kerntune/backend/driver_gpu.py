@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import filelock
-
+from kerntune.backend import device_lock
 from kerntune.backend.base import Buffer, Event, Function, Graph
 from kerntune.backend.compare import Difference, compare_bytes
 from kerntune.backend.cuda_driver import CudaFunction, check, library, prepare_launch
@@ -151,12 +148,8 @@ class DriverGpu:
     @contextlib.contextmanager
     def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
         """One measuring process per device, whatever project it works on."""
-        path = Path(tempfile.gettempdir()) / f"kerntune-{self.spec.uuid}.lock"
-        try:
-            with filelock.FileLock(path, timeout=patience_s, mode=0o666):
-                yield
-        except filelock.Timeout as exc:
-            raise MeasurementError(f"{self.spec.name} is measured on by another process: {exc.lock_file}") from exc
+        with device_lock.hold(self.spec.uuid, self.spec.name, patience_s):
+            yield
 
     def _enter(self) -> None:
         """Give the calling thread the device's context if it has none: autograd's own thread has touched no device

@@ -10,7 +10,10 @@ from kerntune.device import Target, typical_device
 
 
 class StaticBackend:
-    """Captures and compiles for one or several targets. Device queries are answered for the first."""
+    """Captures and compiles for one or several targets.
+
+    Device queries are answered for the first, so others get what it would see launched: pytest's runs have one each.
+    """
 
     name = "static"
     torch_device = "cuda"

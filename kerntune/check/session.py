@@ -13,6 +13,7 @@ from kerntune import compat
 from kerntune.backend.base import Backend
 from kerntune.backend.cuda import CudaGpu
 from kerntune.backend.probe import find_backend
+from kerntune.backend.static import StaticBackend
 from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture, Site, current
@@ -82,6 +83,18 @@ class Session:
     def compiled_for(self) -> tuple[str, ...]:
         """The targets that kernels are compiled for where nothing can run; empty with a GPU."""
         return tuple(map(str, self.backend.targets)) if self.static else ()
+
+    def share(self, index: int, count: int) -> None:
+        """This process is number ``index`` of ``count`` that share a run: every ``count``-th decision is its own, so
+        that all together spend the run's error once."""
+        self._decisions = itertools.count(index + 1, count)
+
+    def narrow(self) -> tuple[str, ...]:
+        """Answer for the first target alone from now on; the others, which a process of their own answers for."""
+        others = self.compiled_for[1:]
+        if isinstance(self.backend, StaticBackend):
+            self.backend.targets = self.backend.targets[:1]
+        return others
 
     def header(self) -> list[str]:
         """Where this run takes place, for pytest's header."""

@@ -11,6 +11,8 @@ from kerntune.baseline import (
     Argument,
     BaselineStore,
     StaticBaseline,
+    TimeBaseline,
+    case_file,
     fingerprint_of,
     inputs_of,
     now,
@@ -22,6 +24,7 @@ from kerntune.check.configs import config_findings, config_reports
 from kerntune.check.results import launch_reports, readable, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
+from kerntune.errors import BaselineError
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Outcome, StaticPolicy, Update, Verdict
 from kerntune.recorder import record
@@ -40,15 +43,32 @@ class Found:
 
 @dataclass(frozen=True)
 class Known:
-    """What is remembered of a case: its own baseline, and what it is held against, which may be another Triton's."""
+    """What is remembered of a case: its own baseline, what it is held against, which may be another Triton's, and what
+    it was on devices."""
 
     own: StaticBaseline | None
     reference: StaticBaseline | None
+    times: tuple[TimeBaseline, ...] = ()
 
     @property
     def launches(self) -> tuple[LaunchStatic, ...]:
         """The launches that today's are held against."""
         return self.reference.launches if self.reference else ()
+
+    @property
+    def most(self) -> tuple[int, str]:
+        """The most launches that a baseline has, and which. Another one than its own doesn't count if it is older: that
+        there are fewer now was accepted when its own was recorded."""
+        known = (
+            [(len(self.launches), f"the static baseline under Triton {self.reference.triton}")]
+            if self.reference
+            else []
+        )
+        since = self.own.recorded if self.own else ""
+        known += [
+            (len(t.recording.launches), f"the baseline of {t.device.name}") for t in self.times if t.recorded > since
+        ]
+        return max(known, default=(0, ""))
 
 
 def check_static(
@@ -65,25 +85,28 @@ def check_static(
     configs = config_reports(capture, spec) if rules.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     found = _found(known, launches, configs, broken, target, rules)
-    verdict = _verdict(known.own, launches, len(recorded.failures), found, call)
+    launched = len(capture.launches)
+    verdict = _verdict(known, launched, found, call)
     today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
     outcome = call.policy.outcome(verdict)
     write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
     if write and update in (Update.ALL, Update.NEW):
         outcome = Outcome.PASS
-    reasons = _reasons(known, launches, target, series)
+    reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found))
+    word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     result = CaseResult(
         case=call.case,
         fingerprint=fingerprint,
         verdict=verdict,
         outcome=outcome,
-        message=", ".join([f"{verdict.value} {call.case} ({target}, static only)", *found.failures, *reasons]),
+        message=", ".join([f"{word} {call.case} ({target}, static only)", *found.failures, *reasons]),
         target=str(target),
         launches=launch_reports(launches),
         rung="static",
         causes=reasons,
         findings=(*found.failures, *found.notes),
         configs=configs,
+        warnings=tuple(_damaged(store, target, known)),
         baseline_path=store.shown(store.static_path(target, series, call.case, fingerprint)),
     )
     return result, Pending(today, {} if broken else recorded.artifacts, write)
@@ -91,7 +114,8 @@ def check_static(
 
 def _known(store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str, update: Update) -> Known:
     own = readable(lambda: store.static(target, series, call.case, fingerprint), update)
-    return Known(own, own or readable(lambda: store.static_elsewhere(target, series, call.case, fingerprint), update))
+    reference = own or readable(lambda: store.static_elsewhere(target, series, call.case, fingerprint), update)
+    return Known(own, reference, tuple(_times(store, call, target, fingerprint, update)))
 
 
 def stored_configs(
@@ -99,23 +123,26 @@ def stored_configs(
 ) -> dict[str, list[Config]]:
     """Configs that baselines of this case remember, by kernel: winners on real devices first, then static ones."""
     out: dict[str, list[Config]] = {}
-    pattern = store.time_files(target_slug=target.slug)
-    for path in [p for p in pattern if _is_of(p, store, call, fingerprint)]:
-        time = readable(lambda path=path: store.read_time(path), update)  # type: ignore[misc]  # mypy: lambda default
-        for launch in time.recording.launches if time else ():
+    if fingerprint is None:
+        return out
+    for time in _times(store, call, target, fingerprint, update):
+        for launch in time.recording.launches:
             _add(out, launch.kernel, launch.config)
-    if fingerprint is not None:
-        series = compat.triton_series()
-        static = readable(lambda: store.static(target, series, call.case, fingerprint), update)
-        for entry in static.launches if static else ():
-            _add(out, entry.kernel, entry.config)
+    static = readable(lambda: store.static(target, compat.triton_series(), call.case, fingerprint), update)
+    for entry in static.launches if static else ():
+        _add(out, entry.kernel, entry.config)
     return out
 
 
-def _is_of(path: object, store: BaselineStore, call: Call, fingerprint: str | None) -> bool:
-    from kerntune.baseline import case_file
-
-    return fingerprint is not None and str(path).endswith("/" + case_file(call.case, fingerprint))
+def _times(
+    store: BaselineStore, call: Call, target: Target, fingerprint: str, update: Update
+) -> Iterator[TimeBaseline]:
+    """What the case was on real devices of this target."""
+    end = "/" + case_file(call.case, fingerprint)
+    for path in [p for p in store.time_files(target_slug=target.slug) if str(p).endswith(end)]:
+        time = readable(lambda path=path: store.read_time(path), update)  # type: ignore[misc]  # mypy: lambda default
+        if time is not None:
+            yield time
 
 
 def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> None:
@@ -157,20 +184,42 @@ def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy) ->
             yield finding.severity, f"{after.kernel}: {finding.text}"
 
 
-def _verdict(
-    baseline: StaticBaseline | None, launches: tuple[LaunchStatic, ...], broken: int, found: Found, call: Call
-) -> Verdict:
+def _verdict(known: Known, launched: int, found: Found, call: Call) -> Verdict:
+    """A case without a baseline of its own is NEW, but not if another one knows more launches of it."""
+    expected = known.most[0]
     evidence = Evidence(
-        launched=len(launches) + broken,
-        expected=len(baseline.launches) if baseline else None,
+        launched=launched,
+        expected=expected if known.own is not None or expected > launched else None,
         static_failure=bool(found.failures),
         timed=False,
     )
     return decide(evidence, call.policy)
 
 
-def _reasons(known: Known, launches: tuple[LaunchStatic, ...], target: Target, series: str) -> tuple[str, ...]:
+def _damaged(store: BaselineStore, target: Target, known: Known) -> Iterator[str]:
+    """Artifacts of the reference that can't be read. Nothing here needs them, but a later comparison will."""
+    artifacts = store.readable(target)
+    for sha in dict.fromkeys(x.ttir_sha256 for x in known.launches):
+        try:
+            artifacts[sha]
+        except BaselineError as exc:
+            yield str(exc)
+        except KeyError:
+            yield f"the folder lacks artifact {sha}, which the baseline names; restore it or record the case anew"
+
+
+def _missing(known: Known, launched: int) -> tuple[str, ...]:
+    """How many launches there were, if a baseline has more."""
+    expected, name = known.most
+    return (f"{launched} of the {expected} launches that {name} has",) if launched < expected else ()
+
+
+def _reasons(
+    known: Known, launches: tuple[LaunchStatic, ...], target: Target, series: str, found: Found
+) -> tuple[str, ...]:
     reference = known.reference
+    if reference is None and found.failures:
+        return ()  # a baseline would not help
     if reference is None:
         return (f"no static baseline for {target} under Triton {series}",)
     elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"

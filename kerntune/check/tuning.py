@@ -61,7 +61,7 @@ class Tuning:
         whose results nobody could compare has to stand up to the reference, too.
         """
         start = time.perf_counter()
-        sites = self._sites()
+        sites = {i: p.site for i, p in enumerate(self.capture.launches) if p.site is not None and 0 not in p.grid}
         tuned = {i: it for i, site in sites.items() if (it := self._site(i, site, baseline, rerun)) is not None}
         if rerun is not None:
             self._confirm(tuned, baseline, rerun)
@@ -69,15 +69,11 @@ class Tuning:
             self._take(sites[index], it)
         self.seconds = time.perf_counter() - start
 
-    def _sites(self) -> dict[int, Site]:
-        """The open launches that run anything, by their place."""
-        launches = enumerate(self.capture.launches)
-        return {i: p.site for i, p in launches if p.site is not None and 0 not in p.grid}
-
     def leave(self) -> None:
         """Settle what was launched as it was: where nothing can be timed, a later call must not try to."""
-        for site in self._sites().values():
-            site.settle(site.chosen)
+        for pending in self.capture.launches:
+            if pending.site is not None and 0 not in pending.grid:
+                pending.site.settle(pending.site.chosen)
 
     def _site(
         self,

@@ -12,7 +12,7 @@ from kerntune.bundle import Bundle, apply_bundle, check_identity, decode_bundle,
 from kerntune.commands.output import OK, counted, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.stored import Pattern, time_ns
-from kerntune.errors import BaselineError, UsageError
+from kerntune.errors import BaselineError, StoreError, UsageError
 from kerntune.figures import format_time
 from kerntune.policy import Verdict
 from kerntune.report import RunReport, read_run
@@ -63,11 +63,13 @@ def wanted(offer: Offer, only: str, store: BaselineStore) -> bool:
 
 
 def read(path: Path) -> RunReport:
-    """A run's JSON; :class:`UsageError` if there is no such file."""
+    """A run's JSON; :class:`UsageError` if there is no such file, or it is none."""
     try:
         return read_run(path)
     except OSError as exc:
         raise UsageError(f"{path}: can't be read ({exc.strerror}); name what --kerntune-json wrote") from exc
+    except StoreError as exc:
+        raise UsageError(f"{exc}; name what --kerntune-json wrote") from exc
 
 
 def _offers(path: Path, pattern: Pattern) -> Iterator[Offer]:

@@ -20,7 +20,7 @@ from kerntune.cache import (
 from kerntune.codec import to_json
 from kerntune.commands.output import CONFIG_WIDTH, OK, counted, fail_with, say
 from kerntune.commands.project import find_project
-from kerntune.errors import CacheError
+from kerntune.errors import CacheError, UsageError
 from kerntune.figures import format_time
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
@@ -62,7 +62,13 @@ def export(args: argparse.Namespace) -> int:
 
 
 def import_(args: argparse.Namespace) -> int:
-    """Take files of ``export`` into the cache; 1 if one is damaged, after the others."""
+    """Take files of ``export`` into the cache; 1 if one is damaged, after the others.
+
+    :class:`UsageError` for a name that is no file, before any is taken.
+    """
+    missing = [name for name in args.files if not Path(name).is_file()]
+    if missing:
+        raise UsageError(f"{', '.join(missing)}: no such file; name what `kerntune cache export` wrote")
     cache, findings = open_cache(args.cache_dir), []
     for name in args.files:
         try:

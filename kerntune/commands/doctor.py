@@ -6,16 +6,13 @@ import argparse
 import platform
 import re
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import filelock
-import platformdirs
-
 import kerntune
 from kerntune import compat
+from kerntune.backend import device_lock
 from kerntune.baseline import BaselineStore
 from kerntune.commands.cache import open_cache
 from kerntune.commands.output import FINDINGS, OK, counted, say
@@ -134,17 +131,8 @@ def _nvdisasm() -> Check:
 
 def _lock() -> Check:
     """Whether locks of devices can be taken; nothing waits here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # platformdirs warns where XDG_RUNTIME_DIR isn't set, and has a good fallback
-        folder = Path(platformdirs.user_runtime_dir("kerntune", ensure_exists=True))
-    held = []
-    for path in sorted({*folder.glob("*.lock"), folder / "doctor.lock"}):
-        try:
-            with filelock.FileLock(path, timeout=0):
-                pass
-        except filelock.Timeout:
-            held.append(path.stem)
-    return Check("lock", f"{folder}" + (f", now measuring: {', '.join(held)}" if held else ""))
+    held = device_lock.held_by_others()
+    return Check("lock", f"{device_lock.folder()}" + (f", now measuring: {', '.join(held)}" if held else ""))
 
 
 def _cache(given: str | None) -> Check:

@@ -32,6 +32,9 @@ from kerntune.report import format_configs, format_static
 from kerntune.result import LaunchReport
 
 SCHEMA = "kerntune.show/1"
+CASE_WIDTH = 60
+"""Columns of a case's name before it wraps: one long id would widen every line."""
+
 NOTE_WIDTH = 40
 """Columns of the time's cell before what is remarked of it wraps."""
 
@@ -95,7 +98,7 @@ def table(rows: Sequence[Row]) -> str:
         )
         for r in rows
     ]
-    widths = [None, None, CONFIG_WIDTH, NOTE_WIDTH, None, None]
+    widths = [CASE_WIDTH, None, CONFIG_WIDTH, NOTE_WIDTH, None, None]
     return str(tabulate(cells, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
 
 

@@ -1,4 +1,6 @@
-"""``kerntune static diff``: two baselines, two revisions or two Triton versions side by side."""
+"""``kerntune static diff``: two baselines (of two git revisions, say) or two Triton versions side by side.
+
+No revision's code is compiled here; ``pytest --kerntune --kerntune-against=REF`` does that."""
 
 from __future__ import annotations
 

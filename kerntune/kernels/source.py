@@ -6,10 +6,13 @@ import ast
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from kerntune.errors import CaptureError
+from kerntune.errors import CaptureError, CompileError
+from kerntune.kernels.named import Syntax, described, named, syntax_of, unshadowed
 
 MAX_WRAPPERS = 32
 """Decorators on one kernel; more than this is a loop of ``.fn``."""
@@ -55,56 +58,97 @@ def source_hash(jit: Any) -> str:
     """SHA-256 over the kernel's syntax and that of every ``@triton.jit`` function and constant it names.
 
     Comments, blank lines, docstrings and the place in the file don't change it (Triton's own ``cache_key`` holds the
-    line number, and so retunes a kernel that only moved).
+    line number, and so retunes a kernel that only moved). What
+    else counts: :func:`kerntune.kernels.named.described`.
     """
+    return _digest(part.text for part in _parts(jit, set()))
+
+
+def salt(jit: Any) -> None:
+    """Have Triton's cache tell apart what its own key doesn't: the values of global dtypes, aliases of builtins,
+    tuples, attributes of classes. Kernels that name none of these keep Triton's key.
+
+    :class:`CompileError` for a kernel that Triton can make no key of, for it names what no kernel can use.
+    """
+    known: Salted | None = getattr(jit, SALTED, None)
+    if known is None or known.code is not jit.src or known.key not in (None, jit.hash):
+        known = _salted(jit)
+        setattr(jit, SALTED, known)
+    if known.error:
+        raise CompileError(f"kernel {kernel_name(jit)}: {known.error}")
+
+
+def _salted(jit: Any) -> Salted:
+    hidden = [part.text for part in _parts(jit, set()) if part.hidden]
+    if not hidden:
+        return Salted(jit.src)
+    try:
+        jit.hash = _digest([jit.cache_key, *hidden])
+    except Exception as exc:  # kept, for Triton leaves half a key behind, and would take it the next time
+        return Salted(jit.src, error=str(exc))
+    return Salted(jit.src, jit.hash)
+
+
+SALTED = "_kerntune_salted"
+"""Where a kernel carries what :func:`salt` found."""
+
+
+class Salted(NamedTuple):
+    """The code that was looked at, and the key with salt; None if Triton's own will do, or if there is none for
+    ``error``."""
+
+    code: str
+    key: str | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of what a hash is made of; ``hidden`` from Triton's own key."""
+
+    text: str
+    hidden: bool = False
+
+
+def _digest(texts: Iterable[str]) -> str:
     digest = hashlib.sha256()
-    for part in _parts(jit, set()):
-        digest.update(part.encode())
+    for text in texts:
+        digest.update(text.encode())
         digest.update(b"\0")
     return digest.hexdigest()
 
 
-def _parts(jit: Any, seen: set[int]) -> Iterator[str]:
+def _parts(jit: Any, seen: set[int]) -> Iterator[Part]:
     if id(jit) in seen:
         return
     seen.add(id(jit))
-    tree = _syntax(jit)
-    yield ast.dump(tree)
-    yield repr((jit.noinline, [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params]))
+    syntax = _syntax(jit.src)
+    yield Part(syntax.dump)
+    yield Part(repr((jit.noinline, [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params])))
     scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
-    for name, value in sorted(_named(tree, scope).items()):
+    for name, value in sorted(named(syntax, scope).items()):
         if hasattr(value, "src") and hasattr(value, "params"):
-            yield name
+            yield Part(name)
             yield from _parts(value, seen)
         elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
-            yield f"{name}={value!r}"
+            yield Part(f"{name}={value!r}")
+    for name, value in sorted(unshadowed(syntax, scope).items()):
+        yield from _hidden(name, value, seen)
 
 
-def _named(tree: ast.AST, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """What a kernel's syntax names in its scope, through modules too (``library.helper``), but not Triton's own."""
-    found: dict[str, Any] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in scope:
-            found[node.id] = scope[node.id]
-        elif isinstance(node, ast.Attribute):
-            path = ast.unparse(node)
-            value = _resolve(path.split("."), scope)
-            if value is not None:
-                found[path] = value
-    return found
+def _hidden(name: str, value: Any, seen: set[int]) -> Iterator[Part]:
+    """What Triton's key lacks of a value; kernels that are methods of an aggregate are found here."""
+    for found in described(name, value, seen):
+        if isinstance(found, str):
+            yield Part(found, hidden=True)
+        else:
+            yield from (Part(p.text, hidden=True) for p in _parts(found, seen))
 
 
-def _resolve(path: list[str], scope: Mapping[str, Any]) -> Any:
-    value = scope.get(path[0])
-    for name in path[1:]:
-        if not inspect.ismodule(value) or value.__name__.partition(".")[0] == "triton":
-            return None
-        value = getattr(value, name, None)
-    return value
-
-
-def _syntax(jit: Any) -> ast.AST:
-    tree = ast.parse(textwrap.dedent(jit.src))
+@lru_cache(maxsize=256)
+def _syntax(source: str) -> Syntax:
+    """A kernel's, without its docstring and decorators."""
+    tree = ast.parse(textwrap.dedent(source))
     function = tree.body[0]
     if isinstance(function, ast.FunctionDef):
         function.decorator_list = []
@@ -114,4 +158,4 @@ def _syntax(jit: Any) -> ast.AST:
             and isinstance(function.body[0].value, ast.Constant)
         ):
             function.body = function.body[1:] or [ast.Pass()]
-    return tree
+    return syntax_of(tree)

@@ -11,7 +11,7 @@ from kerntune import compat
 from kerntune.config import COMPILE_FIELDS
 from kerntune.device import Target
 from kerntune.errors import CompileError, ConfigError
-from kerntune.kernels.source import kernel_file, kernel_name
+from kerntune.kernels.source import kernel_file, kernel_name, salt
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ def specialize(jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target:
     """
     triton_target = compat.gpu_target(target.backend, target.triton_arch, target.warp_size)
     backend = compat.make_backend(triton_target)
+    salt(jit)
     options = compat.run_options(jit, kwargs)
     try:
         bound, specialization, rest = compat.binder_of(jit, backend)(*args, **options)

@@ -56,6 +56,17 @@ def recorded(project: Project, *rules: Any, call: Any = before, **options: Any) 
     return path
 
 
+def test_processes_that_share_a_run_spend_its_error_once(project: Project) -> None:
+    """Three of them, with more decisions than were announced."""
+    policy, spent = Policy(cases=5), []
+    for index in range(3):
+        with project.run() as run:
+            run.session.share(index, 3)
+            spent += [1 - policy.level_of(next(run.session._decisions)) for _ in range(40)]
+    assert len(set(spent[5:])) > 40
+    assert sum(spent) <= (1 - policy.level) * (1 + 1e-9)
+
+
 # verdicts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import triton.language as tl
 from fake_runs import N, block, by_block, configs, scale_kernel
 
 from check.project import Project
+from kerntune.backend.fake import Rule
 from kerntune.baseline import BaselineStore, StaticBaseline
 from kerntune.codec import to_json
 from kerntune.config import Config
@@ -140,7 +142,8 @@ def test_what_does_not_compile_fails_for_its_target_and_is_not_recorded(project:
         good, bad = run.check(functools.partial(scaled, num_ctas=2), x_of()).commit()
     assert (good.verdict, good.recorded) == (Verdict.NEW, True)
     assert (bad.target, bad.recorded) == (SM80, False)
-    assert "can't be compiled" in bad.message
+    assert bad.message.startswith("FAILS tests/test_scale.py::test_scale (cuda:80, static only), can't be compiled")
+    assert "no static baseline" not in bad.message
     assert "scale_kernel" in bad.message
     assert len(project.files()) == 1
 
@@ -190,6 +193,53 @@ def test_fewer_launches_are_incomplete(project: Project) -> None:
     with project.static_run(SM90) as run:
         (result,) = run.check(scaled, x_of()).commit()
     assert result.verdict is Verdict.INCOMPLETE
+
+
+def test_fewer_launches_than_on_a_device_are_incomplete(project: Project) -> None:
+    """Without a static baseline too, as after an upgrade of Triton; what is accepted after that counts."""
+
+    def twice(x: torch.Tensor) -> None:
+        scaled(x)
+        scaled(x)
+
+    with project.run(Rule(time_ns=20_000.0)) as timed:
+        assert timed.judge(twice, x_of()).recorded
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.recorded) == (Verdict.INCOMPLETE, False)
+    assert "1 of the 2 launches that the baseline of Fake GPU has" in result.message
+    (path,) = project.files()
+    path.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "2000', path.read_text()))
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert run.judge(scaled, x_of()).recorded
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.PASS
+
+
+def test_fewer_launches_than_under_another_triton_are_incomplete(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project, lambda x: (scaled(x), scaled(x)))
+    monkeypatch.setattr("kerntune.compat.triton_series", lambda: "3.99")
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
+        assert run.judge(lambda x: (scaled(x), scaled(x), scaled(x)), x_of()).verdict is Verdict.NEW
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"), [(b"junk", "damaged"), (None, "the folder lacks artifact")], ids=["damaged", "missing"]
+)
+def test_an_artifact_that_can_t_be_read_is_said(project: Project, damage: bytes | None, said: str) -> None:
+    record(project)
+    (artifact,) = project.files("**/*.xz")
+    artifact.unlink()
+    if damage is not None:
+        artifact.write_bytes(damage)
+    with project.static_run(SM90) as run:
+        result = run.judge(scaled, x_of())
+    assert result.verdict is Verdict.PASS
+    assert said in result.warnings[0]
+    assert artifact.stem in result.warnings[0]
 
 
 def test_nothing_launched_is_incomplete(project: Project) -> None:

@@ -125,8 +125,8 @@ def test_one_bad_checksum_and_nothing_is_written(kerntune, tmp_path):
 def test_a_file_that_is_no_run(kerntune, tmp_path, content, says):
     (tmp_path / "run.json").write_bytes(content)
     ran = kerntune("baselines", "apply", "run.json")
-    assert ran.code == 1
-    assert "run.json" in ran.err
+    assert ran.code == (1 if says in ("run.json: a:", "carries no baselines") else 2)
+    assert ran.err.startswith("kerntune: error: run.json")
     assert says in ran.err
     assert ran.clean
     assert not (tmp_path / "baselines").exists()

@@ -88,6 +88,14 @@ def test_export_per_device_and_import(kerntune, cache, tmp_path):
     assert WinnerCache(tmp_path / "other").entries() == cache.entries()
 
 
+def test_a_name_that_is_no_file_is_wrong_usage(kerntune, cache, tmp_path):
+    kerntune("cache", "export", "all.json", "--cache-dir", "cache")
+    ran = kerntune("cache", "import", "all.json", "nosuch.json", "--cache-dir", "other")
+    assert ran.code == 2
+    assert ran.err.startswith("kerntune: error: nosuch.json: no such file")
+    assert WinnerCache(tmp_path / "other").entries() == []
+
+
 def test_a_damaged_file_is_told_after_the_others_were_taken(kerntune, cache, tmp_path):
     kerntune("cache", "export", "all.json", "--cache-dir", "cache")
     (tmp_path / "bad.json").write_text("{")

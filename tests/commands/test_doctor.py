@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
+
+import msgspec
 import pytest
 
 from commands.made import folder, timed
 from kerntune import compat
-from kerntune.backend import probe
+from kerntune.backend import device_lock, probe
+from kerntune.backend.driver_gpu import DriverGpu
 from kerntune.commands import doctor
+from kerntune.device import TYPICAL_DEVICES
+from kerntune.errors import MeasurementError
 
 
 @pytest.fixture
 def runtime(tmp_path, monkeypatch):
     """A place for locks of its own, and no GPU whatever machine this is."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(probe, "has_cuda", lambda: False)
     monkeypatch.setattr(doctor, "_driver", lambda: "")
     return tmp_path
@@ -94,10 +100,29 @@ def test_a_file_where_a_folder_should_be(kerntune, runtime, tmp_path, name):
     assert ran.clean
 
 
-def test_a_lock_that_another_process_holds_is_told(kerntune, runtime, tmp_path):
-    import filelock
-
-    (tmp_path / "kerntune").mkdir()
-    with filelock.FileLock(tmp_path / "kerntune" / "GPU-1234.lock"):
+def test_a_device_that_another_process_measures_on_is_told(kerntune, runtime, tmp_path):
+    with device_lock.hold("GPU-1234", "a GPU", 0.0):
         ran = kerntune("doctor", "--cache-dir", "cache")
-    assert lines(ran.out)["lock"] == f"ok {tmp_path / 'kerntune'}, now measuring: GPU-1234"
+    assert lines(ran.out)["lock"] == f"ok {tmp_path}, now measuring: GPU-1234"
+    assert lines(kerntune("doctor", "--cache-dir", "cache").out)["lock"] == f"ok {tmp_path}"
+
+
+def test_the_lock_of_a_real_device_is_this_one(runtime, monkeypatch):
+    """``DriverGpu.lock`` without a driver: it needs no more of the device than what it is."""
+    gpu = object.__new__(DriverGpu)
+    gpu.spec = msgspec.structs.replace(TYPICAL_DEVICES["cuda:90"], uuid="GPU-5678")
+    assert device_lock.held_by_others() == []
+    with gpu.lock():
+        assert device_lock.held_by_others() == ["GPU-5678"]
+    assert device_lock.held_by_others() == []
+
+
+def test_waiting_for_a_device_is_said_and_ends(runtime, monkeypatch):
+    monkeypatch.setattr(device_lock, "NOTICE_S", 0.01)
+    with (
+        device_lock.hold("GPU-1", "a GPU", 0.0),
+        pytest.warns(UserWarning, match="waiting for a GPU: another process measures on it"),
+        pytest.raises(MeasurementError, match="a GPU is measured on by another process"),
+        device_lock.hold("GPU-1", "a GPU", 0.1),
+    ):
+        pass

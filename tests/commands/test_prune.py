@@ -210,6 +210,6 @@ def test_a_damaged_run_removes_nothing(kerntune, project):
     before = tree(project / "baselines")
     (project / "run.json").write_text("{")
     ran = kerntune("baselines", "prune", "--stale-from", "run.json")
-    assert ran.code == 1
+    assert ran.code == 2
     assert "run.json" in ran.err
     assert tree(project / "baselines") == before

@@ -26,6 +26,14 @@ def test_a_row_a_case(kerntune, tmp_path):
     assert any("(cuda:90)" in r for r in rows)
 
 
+def test_a_long_name_wraps(kerntune, tmp_path):
+    long = f"tests/test_it.py::test_it[{'x' * 200}]"
+    folder(tmp_path / "baselines", timed(long), timed())
+    out = kerntune("baselines", "show").out
+    assert out.count("x") >= 200
+    assert max(map(len, out.splitlines())) < 200
+
+
 def test_json_has_what_the_files_have(kerntune, tmp_path):
     store = folder(tmp_path / "baselines", timed(call="backward"))
     shown = json.loads(kerntune("baselines", "show", "--json").out)

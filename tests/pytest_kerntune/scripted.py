@@ -104,6 +104,12 @@ class Session:
         log(f"policy {settings.policy}")
         log(f"paths root={settings.root} baselines={settings.baselines} cache={settings.cache_dir}")
 
+    def share(self, index: int, count: int) -> None:
+        log(f"share {index} of {count}")
+
+    def narrow(self) -> tuple[str, ...]:
+        return ()
+
     def header(self) -> list[str]:
         return ["scripted device, Triton 3.9", f"baselines {self.settings.baselines}"]
 

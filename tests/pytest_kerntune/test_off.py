@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 import pytest
 import torch  # here, because pytester forgets what is imported in a test, and torch can't be imported twice
 
@@ -43,6 +46,27 @@ def test_bad(autotune):
     result = project.plain()
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(["test_it.py::test_bad: 5 is not 7, off by 2 (rtol=0.5)"])
+
+
+def test_a_launch_without_a_gpu_says_what_can_be_done(project):
+    import triton  # noqa: F401 - so that its driver's module is there
+
+    assert " active drivers (" in inspect.getsource(sys.modules["triton.runtime.driver"]), "Triton's own words"
+    project.file(
+        """
+def test_a(autotune):
+    def launch():
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+    autotune(launch)
+
+def test_b(autotune):
+    autotune(lambda: [][1])
+"""
+    )
+    result = project.plain()
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["test_it.py::test_a: there is no GPU here *--kerntune --kerntune-target=cuda:90 *"])
+    result.stdout.fnmatch_lines(["*IndexError*"])
 
 
 def test_keywords_reach_the_function(project):

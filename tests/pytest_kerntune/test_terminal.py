@@ -37,6 +37,20 @@ def test_kept(autotune):
     )
 
 
+def test_no_baseline_is_offered_of_a_test_that_fails(project):
+    """With it the same command would say the same again."""
+    project.file(
+        """
+def test_fails(autotune):
+    autotune(kernel("NEW", base=None))
+    autotune(kernel("REGRESSED", base=None))
+"""
+    )
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.no_fnmatch_line("*--kerntune-update=new*")
+
+
 def test_what_a_passing_case_warns_of_is_shown(project):
     """A test that fails or warns shows its message itself."""
     project.file(

@@ -42,6 +42,11 @@ def test_results_reach_the_controller(project, distribute):
     assert len(project.json("b.json")["benchmarks"]) == 5
     assert project.log.count("selected_all=True") == 1
     assert project.log.count("start\n") == 2
+    assert sorted(x for x in project.log.splitlines() if x.startswith("share")) == [
+        "share 0 of 1",  # the controller's, which decides nothing
+        "share 0 of 2",
+        "share 1 of 2",
+    ]
     assert project.log.count("close\n") == 3
 
 
