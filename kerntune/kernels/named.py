@@ -160,7 +160,7 @@ def _aggregate(name: str, value: Any, seen: set[int]) -> Iterator[Any]:
     for attribute, member in sorted(members.items()):
         if isinstance(member, FunctionType):
             yield from _function(member, seen) if _package(member) not in FOREIGN else ()
-        elif not attribute.startswith("__"):
+        elif not attribute.startswith("__") or attribute == "__init__":
             yield from _item(f"{name}.{attribute}", member, seen)
 
 

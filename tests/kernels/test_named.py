@@ -46,6 +46,11 @@ class Pair:
     a: tl.tensor
     b: tl.{}
 
+    @triton.constexpr_function
+    def __init__(self, a, b):
+        self.a = a
+        self.b = {}
+
     @triton.jit
     def total(self):
         return self.a {} self.b
@@ -75,10 +80,13 @@ KINDS: dict[str, tuple[str, str, str]] = {
         "cast(x)",
     ),
     "an aggregate's method": (
-        AGGREGATE.format("tensor", "+"), AGGREGATE.format("tensor", "-"), "Pair(x, x).total()",
+        AGGREGATE.format("tensor", "b", "+"), AGGREGATE.format("tensor", "b", "-"), "Pair(x, x).total()",
     ),
     "an aggregate's field": (
-        AGGREGATE.format("tensor", "+"), AGGREGATE.format("constexpr", "+"), "Pair(x, x).total()",
+        AGGREGATE.format("tensor", "b", "+"), AGGREGATE.format("constexpr", "b", "+"), "Pair(x, x).total()",
+    ),
+    "an aggregate's constructor": (
+        AGGREGATE.format("tensor", "b", "+"), AGGREGATE.format("tensor", "a", "+"), "Pair(x, x).total()",
     ),
 }  # fmt: skip
 """What stands above the kernel before and after an edit, and how the kernel uses it."""
@@ -110,6 +118,8 @@ def test_an_edit_changes_the_hash_and_the_key_of_triton_s_cache(load: Any, kind:
     found = []
     for above in (before, after, before):
         jit = load(HEAD + above + KERNEL.format(use))
+        if kind == "an aggregate's field" and not jit.fn.__globals__["Pair"].__annotations__:
+            pytest.skip("Triton 3.6 checks fields by their types, and compiles nothing by them")
         salt(jit)
         found.append((source_hash(jit), jit.cache_key))
     assert found[0] == found[2]
