@@ -13,7 +13,7 @@ from kerntune.launch import Program
 from kerntune.measure.base import Slot
 from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import GraphSlot
-from kerntune.measure.timing import GRAPH_BELOW_NS, same_kind, slot_for
+from kerntune.measure.timing import same_kind, slot_for
 from kerntune.recording import Recording
 from kerntune.stats import median
 
@@ -55,10 +55,6 @@ LEAST_ERROR = 0.0005
 
 TIE = 0.005
 """Candidates within 0.5 % of the best tie; the incumbent wins a tie, so that winners don't flip from run to run."""
-
-SHORTER = 3.0
-"""A race's graphs last a third as long as those that a sample is made of (:mod:`kerntune.measure.graphs`), some 0.7 ms:
-events resolve a thousandth of that, and rounds are cheaper than long slots where most only have to be dropped."""
 
 SLOT_NS, MOST_RUNS = 1.5e6, 8
 """An event slot of a race takes about this long: many short slots in turn tell more than few long ones."""
@@ -248,7 +244,7 @@ def _prepare(trials: Sequence[Trial]) -> None:
 
 
 def _slot(program: Program, fastest: float) -> Slot:
-    slot = slot_for(program, min(fastest * SHORTER, max(fastest, GRAPH_BELOW_NS - 1)))
+    slot = slot_for(program, fastest)
     if slot.protocol.timer != "events":
         return slot
     return EventSlot(program, int(min(MOST_RUNS, max(2, SLOT_NS / max(fastest, 1.0)))))

@@ -13,7 +13,6 @@ from kerntune import compat
 from kerntune.backend.base import Backend
 from kerntune.backend.cuda import CudaGpu
 from kerntune.backend.probe import find_backend
-from kerntune.backend.static import StaticBackend
 from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture, Site, current
@@ -91,6 +90,8 @@ class Session:
 
     def narrow(self) -> tuple[str, ...]:
         """Answer for the first target alone from now on; the others, which a process of their own answers for."""
+        from kerntune.backend.static import StaticBackend  # brings torch along, which commands do without
+
         others = self.compiled_for[1:]
         if isinstance(self.backend, StaticBackend):
             self.backend.targets = self.backend.targets[:1]
