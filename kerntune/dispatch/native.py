@@ -16,7 +16,7 @@ KINDS = (
     "absent", "none", "bool", "float", "int", "i32", "tensor", "descriptor", "constant bool", "constant int",
     "constant str", "constant NoneType", "constant object",
 )  # fmt: skip
-"""What ``front.c`` knows, in the order of its numbers; a form with anything else stays in Python."""
+"""What ``key.c`` knows, in the order of its numbers; a form with anything else stays in Python."""
 
 OBJECTS = (
     "kt_fallback", "kt_table", "kt_tuner", "kt_fn", "kt_jit", "kt_JITFunction", "kt_run", "kt_profiler", "kt_entering",
@@ -26,6 +26,8 @@ OBJECTS = (
 """What the C function holds, in the order of its numbers."""
 
 MAX_PARAMETERS = 64
+
+C_FILES = ("key.c", "launch.c", "front.c")
 
 
 def native_front(form: Form, fallback: Callable[..., Any], names: Mapping[str, Any]) -> Callable[..., Any] | None:
@@ -66,12 +68,16 @@ def _parameter(form: Form, index: int, argument: Argument) -> tuple[int, int, in
     return KINDS.index(argument.part.kind), source, bool(argument.part.items), argument.constexpr
 
 
+def c_text() -> str:
+    """The C of the fronts: Triton's helper compiles one file."""
+    return "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in C_FILES)
+
+
 @lru_cache(maxsize=1)
 def module() -> Any:
-    """The compiled ``front.c``, out of Triton's cache after the first time; None where it can't be compiled."""
-    text = (Path(__file__).parent / "front.c").read_text(encoding="utf-8")
+    """The compiled C, out of Triton's cache after the first time; None where it can't be compiled."""
     try:
-        compiled = compat.compile_c(text, "kerntune_front")
+        compiled = compat.compile_c(c_text(), "kerntune_front")
     except Exception:  # no compiler, no headers, a cache that can't be written: Python does the same, slower
         return None
     compiled.use_driver(driver_address())

@@ -7,7 +7,6 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -334,8 +333,8 @@ def test_without_a_compiler_python_does_it_all(cuda: FakeCuda, monkeypatch: pyte
 
 
 def test_numbers_in_c_are_those_of_python() -> None:
-    """The enumerations of front.c name what the tuples in Python hold, one by one."""
-    text = (Path(native.__file__).parent / "front.c").read_text(encoding="utf-8")
+    """The enumerations of key.c name what the tuples in Python hold, one by one."""
+    text = native.c_text()
     found = [[n.strip() for n in body.split(",")] for body in re.findall(r"enum \{([^}]*)\}", text)]
     objects, entry, kinds = found
     assert objects == [name.removeprefix("kt_").upper() for name in native.OBJECTS] + ["OBJECTS"]
