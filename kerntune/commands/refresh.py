@@ -6,6 +6,7 @@ import importlib.metadata
 from collections.abc import Sequence
 
 PLUGIN = "pytest_kerntune.plugin"
+IMPORTED = "Module already imported so cannot be rewritten"
 
 
 def run(args: Sequence[str]) -> int:
@@ -17,6 +18,7 @@ def run(args: Sequence[str]) -> int:
 
 def plugin_args() -> list[str]:
     """What loads the plugin, wherever kerntune was started from. An installed plugin goes by the name of its entry
-    point: pytest takes no module under two names."""
+    point: pytest takes no module under two names. pytest warns that this process has imported it, which would end a
+    project's run whose ini file makes warnings errors."""
     installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
-    return ["-p", "kerntune" if list(installed) else PLUGIN]
+    return ["-p", "kerntune" if list(installed) else PLUGIN, "-W", f"ignore:{IMPORTED}"]

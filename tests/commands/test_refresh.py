@@ -116,6 +116,14 @@ def test_without_arguments_it_runs_all(kerntune, project):
     assert "3 passed" in ran.out
 
 
+def test_a_project_whose_warnings_are_errors(kerntune, project):
+    (project / "pytest.ini").write_text(INI.replace("filterwarnings = ignore", "filterwarnings = error"))
+    ran = kerntune("baselines", "refresh")
+    assert ran.code == 0, ran.err
+    assert "2 baselines recorded" in ran.out
+    assert kerntune("baselines", "prune").code == 0
+
+
 def test_a_folder_that_can_not_be_written(kerntune, project):
     (project / "baselines").write_text("a file where the folder should be")
     ran = kerntune("baselines", "refresh")
