@@ -455,3 +455,13 @@ def test_the_users_memory_is_given_back_also_after_an_error(
     with pytest.raises(ZeroDivisionError):
         tune()
     assert gpu.read(home, 1) == b"\x07"
+
+
+def test_a_first_config_that_alone_varies_is_wrong(backend: FakeBackend) -> None:
+    """It has a race; what the others write is no matter of chance."""
+    script(backend, Rule(constexprs={"BLOCK": 32}, time_ns=500.0, varies=True), *RULES)
+    capture, site, _ = scaled(backend)
+    found = tune_call(capture, site)
+    assert blocks_of(site, [found.winner]) == {64}
+    assert [f.config.kwargs["BLOCK"] for f in found.failures] == [32]
+    assert found.notes == ()

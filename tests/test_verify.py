@@ -260,9 +260,9 @@ def test_other_modes_are_refused() -> None:
 # what can't be compared
 
 
-def varying() -> Kernel:
+def varying(begin: int = 1) -> Kernel:
     """Right in the first half; the second half holds the number of the run."""
-    runs = itertools.count(1)
+    runs = itertools.count(begin)
 
     def kernel(pointers: list[bytearray]) -> None:
         double(pointers)
@@ -273,10 +273,11 @@ def varying() -> Kernel:
 
 
 def test_what_a_reference_writes_differently_each_time_is_left_out_and_said() -> None:
-    first, second = programs(varying(), half_done)
-    verifier = Verifier(first)
-    assert verifier.disagreement(second) is None
-    assert verifier.left_out == {1: "y is not compared: one config writes other values there from run to run"}
+    for settled, other in ((True, half_done), (False, varying(100))):
+        first, second = programs(varying(), other)
+        verifier = Verifier(first, settled=settled)
+        assert verifier.disagreement(second) is None
+        assert verifier.left_out == {1: "y is not compared: one config writes other values there from run to run"}
 
 
 def test_a_candidate_that_varies_beside_a_reference_that_does_not_is_wrong() -> None:
@@ -284,6 +285,14 @@ def test_a_candidate_that_varies_beside_a_reference_that_does_not_is_wrong() -> 
     verifier = Verifier(first)
     assert verifier.disagreement(second) is not None
     assert verifier.left_out == {}
+
+
+def test_a_candidate_that_varies_alone_is_no_reference() -> None:
+    first, second = programs(varying(), double)
+    verifier = Verifier(first)
+    assert verifier.disagreement(second) is not None
+    assert verifier.left_out == {}
+    assert election(varying(), double, double, double) == (1, 2, True)
 
 
 def test_a_reference_that_agrees_runs_once_for_each_poison() -> None:
@@ -421,7 +430,7 @@ def test_who_is_the_reference_is_said() -> None:
 
 
 def test_what_is_left_out_is_left_out_for_all() -> None:
-    first, *others = programs(varying(), double, half_done)
+    first, *others = programs(varying(), varying(100), half_done)
     found, lead = elected(Verifier(first), others)
     assert (found.reference, lead) == (first, CLEAR)
     assert list(found.left_out) == [1]

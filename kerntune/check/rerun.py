@@ -23,13 +23,17 @@ class Rerun:
         self._backend, self._capture, self._call, self._value = backend, capture, call, value
 
     def mismatch(self) -> str | None:
-        """How the result with the configs that are settled now disagrees with the reference; None if it agrees."""
+        """How the result with the configs that are settled now disagrees with the reference; None if it agrees. A call
+        that fails (a backward pass has freed its graph, say) disagrees."""
         call, plan = self._call, self._capture.plan
         assert call.reference is not None
         with plan.preserving(self._tensors()):
             plan.rewind()
             with self._capture.pinned():
-                value = call.fn(*call.args, **call.kwargs)
+                try:
+                    value = call.fn(*call.args, **call.kwargs)
+                except Exception as exc:
+                    return f"the call fails: {exc}"
             try:
                 compare_reference(value, call.reference(), rtol=call.rtol, atol=call.atol, case=str(call.case))
             except ReferenceMismatch as exc:

@@ -127,18 +127,18 @@ class Tuning:
                 return
             winners = {i: it.tuned.winner for i, it in doubtful.items()}
             self._settle({i: it.captured for i, it in doubtful.items()})
-            if rerun.mismatch() is not None:
+            if (again := rerun.mismatch()) is not None:
                 self._settle(winners)
-                self.notes.append("a second run of the call disagrees with its reference, whatever the configs")
+                self.notes.append(f"a second run of the call fails its reference, whatever the configs: {again}")
                 return
             for i, it in doubtful.items():
                 self._rewind(i, it.before)
                 site = self.capture.launches[i].site
                 assert site is not None
                 refuted = {**it.refuted, it.tuned.winner: f"{WRONG} than the reference: {why}"}
-                again = self._site(i, site, baseline, rerun, refuted)
-                assert again is not None
-                tuned[i] = again
+                anew = self._site(i, site, baseline, rerun, refuted)
+                assert anew is not None
+                tuned[i] = anew
 
     def _settle(self, chosen: Mapping[int, int]) -> None:
         for index, candidate in chosen.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import select
 import signal
 import sys
@@ -155,9 +156,10 @@ def _fork(requests: Sequence[Request], indices: list[int]) -> _Copy:
     read, write = os.pipe()
     _flush()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of threads; see the module's docstring
-            pid = os.fork()
+        # 3.12 warns of threads; see the module's docstring. This runs in a thread of its own: catch_warnings() there
+        # would put back filters that the caller's has left meanwhile.
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module=re.escape(__name__))
+        pid = os.fork()
     except OSError:
         os.close(read)
         os.close(write)

@@ -333,7 +333,8 @@ def test_a_call_that_never_returns_the_same_refutes_nobody(project: Project) -> 
         result = run.judge(lambda x: (call(x), len(call.blocks))[1], x_of(), policy=IGNORING, reference=lambda: 1)
     assert call.blocks == [64, 128, 64]
     assert result.launches[0].config == Config({"BLOCK": 128})
-    assert result.warnings == ("a second run of the call disagrees with its reference, whatever the configs",)
+    (warning,) = result.warnings
+    assert warning.startswith("a second run of the call fails its reference, whatever the configs: the result")
 
 
 def test_where_everything_was_compared_the_call_runs_once(project: Project) -> None:
@@ -557,3 +558,19 @@ def test_what_is_written_is_what_was_asked_for(verdict: Verdict, update: Update)
     }[update]
     assert should_write(verdict, update, Outcome.PASS, "fail") == (verdict in wanted)
     assert should_write(verdict, update, Outcome.PASS, "record") == (verdict in wanted | {Verdict.NEW})
+
+
+def test_a_call_that_can_be_made_only_once_refutes_nobody(project: Project) -> None:
+    """A backward pass frees its graph."""
+    call = Chosen(64, 128)
+
+    def once(x: torch.Tensor) -> int:
+        if call.blocks:
+            raise RuntimeError("Trying to backward through the graph a second time")
+        return call(x)
+
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(once, x_of(), policy=IGNORING, reference=lambda: 64)
+    assert result.launches[0].config == Config({"BLOCK": 128})
+    (warning,) = result.warnings
+    assert "a second time" in warning

@@ -7,7 +7,9 @@ import fcntl
 import os
 import resource
 import signal
+import threading
 import time
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -169,3 +171,23 @@ def test_descriptors_above_a_thousand_are_read(monkeypatch: pytest.MonkeyPatch) 
 
 def dict_of(found: Iterable[tuple[Any, Any]]) -> dict[int, Any]:
     return {id(request): fronted for request, fronted in found}
+
+
+def test_filters_of_another_thread_stay_its_own(monkeypatch):
+    """Copies are made in a thread, while the caller may enter and leave ``catch_warnings()``."""
+    begun, go, before = threading.Event(), threading.Event(), list(warnings.filters)
+
+    def full():
+        begun.set()
+        go.wait(60)
+        raise OSError(errno.EAGAIN, "no process left")
+
+    monkeypatch.setattr(os, "fork", full)
+    thread = threading.Thread(target=lambda: list(lower_in_forks(requests(2), 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        thread.start()
+        assert begun.wait(60)
+    go.set()
+    thread.join()
+    assert list(warnings.filters) == before
