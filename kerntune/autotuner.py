@@ -28,7 +28,7 @@ from kerntune.telling import tell, tell_unraced, timings_of, warn_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.unraced import LAUNCHES_NOTHING, launches_nothing
-from kerntune.verify import Verification, names_of, verify_mode
+from kerntune.verify import Verification, names_of, verification_of, verify_mode
 from kerntune.winners import Winners
 
 
@@ -254,7 +254,7 @@ def _tune(
     if backend is None or backend.gpu is None:
         return plain(tuner, *args, **kwargs)
     begin, patience = time.perf_counter(), patience_now(getattr(tuner, "patience", None))
-    winners = _winners(backend.gpu, keep)
+    winners = _winners(tuner, backend.gpu, keep)
     capture = Capture(backend, COMPILER, thread=threading.get_ident())
     site = capture.site_of(tuner, args, kwargs)
     try:
@@ -281,8 +281,9 @@ def _tune(
     return _launch(tuner, config, named, args, kwargs)
 
 
-def _winners(gpu: Gpu, keep: bool) -> Winners:
-    return Winners(WinnerCache(), tune_mode() if keep else TuneMode.FORCE, gpu)
+def _winners(tuner: Any, gpu: Gpu, keep: bool) -> Winners:
+    lax = verification_of(getattr(tuner, "verify", None)).lax
+    return Winners(WinnerCache(), tune_mode() if keep else TuneMode.FORCE, gpu, lax)
 
 
 def _reuse(tuner: Any, key: tuple[Any, ...], site: Site, index: int, winners: Winners) -> None:
@@ -342,7 +343,7 @@ def _go_on(tuner: Any, key: tuple[Any, ...], args: Sequence[Any], kwargs: dict[s
     try:
         backend = this_gpu()
         if backend is not None and backend.gpu is not None:
-            winners = _winners(backend.gpu, keep)
+            winners = _winners(tuner, backend.gpu, keep)
             go_on(tuner, key, args, kwargs, backend=backend, compiler=COMPILER, winners=winners, keep=keep)
     finally:
         _TUNING.release()

@@ -37,7 +37,8 @@ def timings_of(site: Site, tuned: Tuned) -> Timings:
 
 def merged(before: Mapping[Any, list[float]], late: Timings, winner: Any) -> Timings:
     """Earlier times and those of late configs, brought to the same clocks by the earlier ``winner``, which has both."""
-    factor = before[winner][0] / late[winner][0] if winner in before and winner in late else 1.0
+    both = winner in before and winner in late and math.isfinite(late[winner][0])
+    factor = before[winner][0] / late[winner][0] if both else 1.0
     return {**{config: [factor * ms for ms in times] for config, times in late.items()}, **before}
 
 

@@ -71,10 +71,8 @@ class Trials:
     def key(self, site: Site) -> TrialKey:
         """What a site's trials depend on beside config, specialization and environment: exact sizes, where a winner
         may hold for rounded ones."""
-        winner = self._winners.key(site)
-        return TrialKey(
-            winner.kernel, winner.source, winner.target, winner.device, winner.triton, exact_arguments(site), PROTOCOL
-        )
+        winner, arguments = self._winners.key(site), exact_arguments(site) + self._winners.lax
+        return TrialKey(winner.kernel, winner.source, winner.target, winner.device, winner.triton, arguments, PROTOCOL)
 
 
 @dataclass(frozen=True)

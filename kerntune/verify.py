@@ -70,6 +70,13 @@ class Verification:
         """Whether somebody who was found wrong under the strictest rules may not be right under these."""
         return self.mode is not Verify.OFF and not self.ignore
 
+    @property
+    def lax(self) -> str:
+        """What is stored beside what such rules let through; empty if everything is compared."""
+        if self.mode is Verify.OFF:
+            return "; verify=off"
+        return f"; verify_ignore={','.join(sorted(self.ignore))}" if self.ignore else ""
+
     def ignores(self, kernel: str, argument: str) -> bool:
         """Whether an argument of a kernel is not compared."""
         return argument in (self.ignore or ()) or f"{kernel}.{argument}" in (self.ignore or ())

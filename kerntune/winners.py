@@ -20,12 +20,16 @@ NOT_KEY = frozenset({"grid", "warmup"})
 
 
 class Winners:
-    """Where winners of earlier runs come from and go to, for the sites of one device."""
+    """Where winners of earlier runs come from and go to, for the sites of one device.
+
+    ``lax`` says what of candidates' results isn't compared (:attr:`kerntune.verify.Verification.lax`). What is found so
+    is kept apart: runs that compare everything must not believe it. Lax runs believe theirs.
+    """
 
     _warned = False
 
-    def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu) -> None:
-        self.cache, self.mode, self._gpu = cache, mode, gpu
+    def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu, lax: str = "") -> None:
+        self.cache, self.mode, self.lax, self._gpu = cache, mode, lax, gpu
 
     def find(self, site: Site, unfinished: bool = False) -> int | None:
         """The stored winner's index among the candidates; None if there is none or the mode forces a new race.
@@ -47,7 +51,11 @@ class Winners:
 
     def stored(self, site: Site) -> Winner | None:
         """What is stored of a site's winner; None if there is nothing or the mode forces a new race."""
-        found = None if self.mode is TuneMode.FORCE else self.cache.get(self.key(site))
+        if self.mode is TuneMode.FORCE:
+            return None
+        found = self.cache.get(self.key(site))
+        if found is None and self.lax:
+            found = self.cache.get(self.key(site, lax=""))
         return found if found is not None and index_of(site, found.config) is not None else None
 
     def incumbent(self, site: Site) -> int | None:
@@ -82,8 +90,8 @@ class Winners:
         """Versions, clocks and throttle reasons now."""
         return self._gpu.environment()
 
-    def key(self, site: Site) -> WinnerKey:
-        """What the winner of a site depends on."""
+    def key(self, site: Site, lax: str | None = None) -> WinnerKey:
+        """What the winner of a site depends on; under these rules, or ``lax`` ones."""
         spec = self._gpu.spec
         return WinnerKey(
             kernel=site.kernel,
@@ -91,7 +99,7 @@ class Winners:
             target=str(spec.target),
             device=spec.name,
             triton=compat.triton_version(),
-            arguments=_arguments(site),
+            arguments=_arguments(site) + (self.lax if lax is None else lax),
             configs=tuple(c.config for c in site.candidates[: len(site.candidates) - site.added]),
         )
 

@@ -469,3 +469,28 @@ def test_who_asked_to_be_told_is_told_twice(
     assert first.endswith(", 1 configs are still being compiled")
     assert "BLOCK: 128" in second
     assert "still" not in second
+
+
+@pytest.mark.parametrize("rules", [{"verify": "off"}, {"verify_ignore": ["x_ptr", "y_ptr"]}], ids=["off", "ignored"])
+def test_who_compares_does_not_believe_who_did_not(world: World, rules: dict[str, Any]) -> None:
+    script(world.backend, block(64, 9000.0), block(128, 1000.0, wrong=True), block(256, 2000.0))
+    assert call(ours(**rules)) == 128
+    world.process()
+    with pytest.warns(RuntimeWarning, match="BLOCK=128"):
+        assert call(ours()) == 256
+    world.process()
+    lax = ours(**rules)
+    assert call(lax) == 128, "its own winner"
+    assert world.compiled == [], "nothing was tuned again"
+
+
+def test_who_compares_nothing_believes_who_did(world: World) -> None:
+    assert call(ours()) == 128
+    world.process()
+    assert call(ours(verify="off")) == 128
+    assert world.compiled == []
+
+
+def test_late_times_stay_where_the_first_winner_fails_later() -> None:
+    late = {"winner": [float("inf")] * 3, "late": [0.5] * 3}
+    assert lates.merged({"winner": [1.0] * 3}, late, "winner")["late"] == [0.5] * 3

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kerntune import compat
-from kerntune.backend.base import Backend
+from kerntune.backend.base import Backend, Gpu
 from kerntune.backend.cuda import CudaGpu
 from kerntune.backend.probe import find_backend
 from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
@@ -29,6 +29,7 @@ from kerntune.judge import Evidence, decide
 from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
 from kerntune.unraced import launches_nothing
+from kerntune.verify import Verification, verification_of, verify_mode
 from kerntune.winners import Winners
 from kerntune.worker.pool import LocalPairs, Pairs, WorkerPool
 
@@ -145,7 +146,7 @@ class Session:
                 return self._incomplete(call, value, NO_LAUNCH)
             if self.backend.gpu is None:
                 return self._check_static(call, capture, arguments, value)
-            winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
+            winners = self._winners(call, self.backend.gpu)
             timed = TimedCheck(
                 self.backend,
                 self.store,
@@ -196,9 +197,13 @@ class Session:
             self.backend.gpu.synchronize()
         return capture, value, unseen
 
+    def _winners(self, call: Call, gpu: Gpu) -> Winners:
+        asked = Verification(verify_mode(call.policy.verify), call.policy.verify_ignore)
+        return Winners(self._cache, self.settings.tune, gpu, verification_of(asked).lax)
+
     def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Callable[[Site], Sequence[int]]:
         if self.backend.gpu is not None:
-            winners = Winners(self._cache, self.settings.tune, self.backend.gpu)
+            winners = self._winners(call, self.backend.gpu)
             return lambda site: _first(_known(winners, site), len(site.candidates))
         target = self.backend.targets[0]
         stored = stored_configs(

@@ -137,8 +137,10 @@ class Tuning:
                 assert site is not None
                 refuted = {**it.refuted, it.tuned.winner: f"{WRONG} than the reference: {why}"}
                 anew = self._site(i, site, baseline, rerun, refuted)
-                assert anew is not None
-                tuned[i] = anew
+                if anew is None:  # meanwhile somebody has stored the captured config as the winner
+                    del tuned[i]
+                else:
+                    tuned[i] = anew
 
     def _settle(self, chosen: Mapping[int, int]) -> None:
         for index, candidate in chosen.items():
