@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import COMPILER, N, active, block, by_block, captured, configs, increment_kernel, script
+from fake_runs import COMPILER, N, block, by_block, captured, configs, increment_kernel, script
 
 import kerntune
 from kerntune import autotuner as module
@@ -104,12 +104,6 @@ def tuned_by(kernel: Any, backend: FakeBackend, *args: Any, grid: Any = by_group
 
 def plain(kernel: Any) -> Any:
     return triton.autotune(configs(64, 128), key=["n"])(kernel)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
 
 
 @pytest.fixture

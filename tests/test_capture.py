@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import triton.language as tl
 from fake_runs import (
     COMPILER,
     N,
-    active,
     block,
     by_block,
     captured,
@@ -35,19 +33,6 @@ from kerntune.capture import Capture
 from kerntune.config import Config
 from kerntune.errors import CaptureError, ConfigError, GridError, KerntuneError, TuningError
 from kerntune.recorder import record
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    """The module's stand-ins with a fresh GPU."""
-    script(shared)
-    return shared
 
 
 def names(capture: Capture) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 import torch
-from fake_runs import N, active, by_block, increment_kernel, program_of, recorded, scale, scale_kernel
+from fake_runs import N, by_block, increment_kernel, program_of, recorded, scale, scale_kernel
 
 from kerntune.backend.base import Function
 from kerntune.backend.fake import FakeBackend, FakeBuffer, FakeGpu, Rule, Script
@@ -44,12 +44,6 @@ class Watched(FakeGpu):
         self.prepared.append((function.binary.symbol, grid, list(params), list(addresses)))
         call = super().prepare(function, grid, params, addresses)
         return lambda: (self.order.append(function.binary.symbol), call())[1]
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 import torch
-from fake_runs import N, active, by_block, increment_kernel, program_of, recorded, scale, scale_kernel, script
+from fake_runs import N, by_block, increment_kernel, program_of, recorded, scale, scale_kernel, script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,18 +26,6 @@ from kerntune.memory import (
 )
 from kerntune.recorder import Recorded
 from kerntune.recording import Normal, Storage, Stored, Uniform, Zeros
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 @pytest.fixture

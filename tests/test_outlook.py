@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-from fake_runs import active, block, captured, scale, script, tuned
+from fake_runs import block, captured, scale, script, tuned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,18 +29,6 @@ BLOCKS = (32, 64, 128, 256, 512)
 TIMES = (10_000.0, 10_020.0, 10_300.0, 14_000.0, 9e6)
 COSTS = st.lists(st.floats(0, 100) | st.just(math.inf), min_size=5, max_size=5)
 NO_SHARE = st.builds(StaticPrune, st.booleans(), st.booleans(), st.booleans())
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 def foreseen(figures: Mapping[int, Figures]) -> Any:

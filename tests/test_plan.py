@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 import triton
-from fake_runs import COMPILER, N, active, captured, increment_kernel, recorded, scale_kernel, script
+from fake_runs import COMPILER, N, captured, increment_kernel, recorded, scale_kernel, script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,18 +16,6 @@ from kerntune.backend.fake import FakeBackend
 from kerntune.errors import CaptureError, MeasurementError
 from kerntune.plan import SAMPLE_BYTES, Plan, describe
 from kerntune.recording import Normal, Param, Stored, Uniform, View, Zeros
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 def launch_scale(x: torch.Tensor, y: torch.Tensor) -> None:

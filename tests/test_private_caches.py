@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import triton
-from fake_runs import N, active, captured, configs, scale_kernel, script
+from fake_runs import N, captured, configs, scale_kernel
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import kerntune
@@ -45,18 +45,6 @@ class Keeping(KernelInterface):  # type: ignore[misc]  # Triton has no types
 def launch(kernel: Any, numbers: int = N, **meta: Any) -> None:
     x = torch.randn(numbers, device="cuda")
     kernel[lambda meta: (triton.cdiv(numbers, meta["BLOCK"]),)](x, torch.empty_like(x), numbers, 2.0, **meta)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 @pytest.fixture(params=["plain", "installed"])

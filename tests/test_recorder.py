@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 import torch
 from fake_runs import (
     N,
-    active,
     by_block,
     captured,
     increment_kernel,
     recorded,
     scale,
     scale_kernel,
-    script,
     sum_kernel,
     tuned,
 )
@@ -27,18 +22,6 @@ from kerntune.config import Config
 from kerntune.kernels.source import source_hash
 from kerntune.recorder import record, with_candidate
 from kerntune.recording import Recording, same_work
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 def three_launches() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import COMPILER, N, active, block, by_block, captured, scale, script, tuned
+from fake_runs import COMPILER, N, block, by_block, captured, scale, script, tuned
 
 from kerntune import race, tuner
 from kerntune.backend.fake import FakeBackend, Rule
@@ -33,18 +33,6 @@ from kerntune.winners import Winners
 BLOCKS = (32, 64, 128, 256, 512)
 TIMES = (9000.0, 1000.0, 1020.0, 1300.0, 5000.0)
 RULES = [block(b, t) for b, t in zip(BLOCKS, TIMES, strict=True)]
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import triton
-from fake_runs import COMPILER, N, active, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
+from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
 from triton import knobs
 
 from kerntune import compat
@@ -32,12 +32,6 @@ from kerntune.winners import Winners
 
 BLOCKS = (32, 64, 128, 256)
 RULES = tuple(block(b, t) for b, t in zip(BLOCKS, (4000.0, 1000.0, 1020.0, 9000.0), strict=True))
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import triton
 import triton.language as tl
 from fake_runs import (
     N,
-    active,
     block,
     by_block,
     captured,
@@ -39,18 +38,6 @@ from kerntune.tuner import Tuned, memory_before, tune
 
 BLOCKS = (32, 64, 128, 256, 512)
 MANY = settings(max_examples=12, deadline=None)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 def race(

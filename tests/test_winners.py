@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, active, by_block, captured, configs, script, tuned
+from fake_runs import N, by_block, captured, configs, tuned
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kerntune.backend.fake import FakeBackend
@@ -21,18 +20,6 @@ from kerntune.config import Config
 from kerntune.errors import CacheMissError
 from kerntune.policy import TuneMode
 from kerntune.winners import Winners
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
-
-
-@pytest.fixture
-def backend(shared: FakeBackend) -> FakeBackend:
-    script(shared)
-    return shared
 
 
 @pytest.fixture

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import triton
-from fake_runs import COMPILER, N, active, block, by_block, configs, increment_kernel, scale_kernel, script
+from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script
 
 from benchmarks.suite import sweep
 from benchmarks.suite.case import Call, config_text
 from kerntune.backend.fake import FakeBackend
 
 BLOCKS = (32, 64, 128, 256, 512)
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[FakeBackend]:
-    with active() as backend:
-        yield backend
 
 
 def swept(backend: FakeBackend, *times: float, kernel: object = scale_kernel, **options: object) -> sweep.Sweep:
