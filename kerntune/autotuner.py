@@ -28,7 +28,7 @@ from kerntune.telling import tell, tell_unraced, timings_of, warn_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.unraced import LAUNCHES_NOTHING, launches_nothing
-from kerntune.verify import Verification, names_of, verification_of, verify_mode
+from kerntune.verify import Verification, names_of, verification_of
 from kerntune.winners import Winners
 
 
@@ -78,7 +78,7 @@ def autotune(
         raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
 
     ignore = None if verify_ignore is None else names_of(verify_ignore)
-    check = Verification(verify_mode(verify) if verify else None, ignore)
+    check = Verification.asked(verify, ignore)
     wait = None if patience is None else checked_patience(patience)
     prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
 

@@ -60,6 +60,11 @@ class Verification:
     mode: Verify | None = None
     ignore: tuple[str, ...] | None = None
 
+    @classmethod
+    def asked(cls, verify: str | Verify | None, ignore: tuple[str, ...] | None = None) -> Verification:
+        """What an option says; :class:`UsageError` if that is no mode."""
+        return cls(verify_mode(verify) if verify else None, ignore)
+
     def now(self) -> Verification:
         """With what the environment says where this says nothing."""
         ignore = names_of(os.environ.get("KERNTUNE_VERIFY_IGNORE", "")) if self.ignore is None else self.ignore
@@ -84,7 +89,7 @@ class Verification:
 
 def verification_of(given: Verification | str | Verify | None) -> Verification:
     """What is asked for, the environment's part included."""
-    return (given if isinstance(given, Verification) else Verification(verify_mode(given) if given else None)).now()
+    return (given if isinstance(given, Verification) else Verification.asked(given)).now()
 
 
 def run_poisoned(program: Program, poison: int, only_written: frozenset[int]) -> None:

@@ -29,7 +29,7 @@ from kerntune.judge import Evidence, decide
 from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
 from kerntune.unraced import launches_nothing
-from kerntune.verify import Verification, verification_of, verify_mode
+from kerntune.verify import Verification
 from kerntune.winners import Winners
 from kerntune.worker.pool import LocalPairs, Pairs, WorkerPool
 
@@ -198,8 +198,8 @@ class Session:
         return capture, value, unseen
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
-        asked = Verification(verify_mode(call.policy.verify), call.policy.verify_ignore)
-        return Winners(self._cache, self.settings.tune, gpu, verification_of(asked).lax)
+        asked = Verification.asked(call.policy.verify, call.policy.verify_ignore)
+        return Winners(self._cache, self.settings.tune, gpu, asked.now().lax)
 
     def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Callable[[Site], Sequence[int]]:
         if self.backend.gpu is not None:

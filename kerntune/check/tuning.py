@@ -17,7 +17,7 @@ from kerntune.recording import Recording
 from kerntune.result import WRONG, FailedTrial, LeftOut, TrialReport
 from kerntune.trials import Trials
 from kerntune.tuner import Tuned, tune
-from kerntune.verify import Verification, verify_mode
+from kerntune.verify import Verification
 from kerntune.winners import Winners
 
 
@@ -96,7 +96,7 @@ class Tuning:
                 self.loader,
                 incumbent=self._incumbent(index, site, baseline) if stored is None else stored,
                 trials=Trials(self.winners),
-                verify=Verification(verify_mode(self.policy.verify), self.policy.verify_ignore),
+                verify=Verification.asked(self.policy.verify, self.policy.verify_ignore),
                 trusted=rerun is not None,
                 refuted=refuted,
                 static_prune=self.policy.static_prune,

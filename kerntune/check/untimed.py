@@ -19,15 +19,10 @@ def untimed(
     ``baseline`` had some.
     """
     before = len(baseline.recording.working) if baseline is not None else 0
+    if not recording.working and before:
+        return Verdict.INCOMPLETE, f"{LAUNCHES_NOTHING}, its baseline has work"
     if not recording.working:
-        return (
-            (Verdict.INCOMPLETE, f"{LAUNCHES_NOTHING}, its baseline has work")
-            if before
-            else (
-                Verdict.PASS,
-                LAUNCHES_NOTHING,
-            )
-        )
+        return Verdict.PASS, LAUNCHES_NOTHING
     if unsaved:
         return decide(Evidence(len(recording.working), before), policy), f"it can't be timed: {unsaved}"
     return None
