@@ -8,11 +8,10 @@ static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, Py
     PyErr_SetString(PyExc_RuntimeError, "a prepared launch was called while it was being deleted");
     return NULL;
   }
-  c.n = c.pointer_count = 0;
+  c.n = c.pointers = 0;
   c.together = 0;
   c.device = NULL;
   c.device_number = 0;
-  for (int i = 0; i < self->count; i++) c.passed[i] = NULL;
   if (PyVectorcall_NARGS(nargsf) == 1 + self->positional) own = in_order(self, args, keywords, ordered);
   if (own != NULL && usual(self)) entry = look_up(self, &c, own);
   int go = entry != NULL && chosen(self, PyTuple_GET_ITEM(entry, CONFIG), PyTuple_GET_ITEM(entry, CHOICE));
@@ -26,7 +25,7 @@ static PyObject *call(PyObject *object, PyObject *const *args, size_t nargsf, Py
     result = PyObject_Vectorcall(self->o[FALLBACK], args, nargsf, keywords);
   }
   Py_XDECREF(entry);
-  forget(&c, self->count);
+  forget(&c);
   return result;
 }
 
@@ -117,8 +116,39 @@ static PyObject *use_driver(PyObject *module, PyObject *address) {
   Py_RETURN_NONE;
 }
 
+/* use_exchange(capsule, device_type, types, [(tensor, dtype)]): ask tensors of these types through DLPack's C exchange.
+   Each tensor shows how its element type is told. Whether that can be done; None for the capsule ends it. */
+static PyObject *use_exchange(PyObject *module, PyObject *args) {
+  PyObject *capsule, *types, *samples;
+  int device_type;
+  if (!PyArg_ParseTuple(args, "OiO!O!", &capsule, &device_type, &PyTuple_Type, &types, &PyList_Type, &samples)) return NULL;
+  exchange.api = NULL;
+  if (capsule == Py_None || PyTuple_GET_SIZE(types) == 0) Py_RETURN_FALSE;
+  Exchange *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+  if (api == NULL) return NULL;
+  while (api != NULL && api->major > ABI) api = api->older;
+  if (api == NULL || api->major != ABI || api->tell == NULL) Py_RETURN_FALSE;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(samples); i++) {
+    PyObject *one, *dtype;
+    Told known;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(samples, i), "OO", &one, &dtype)) return NULL;
+    int is_told = (PyObject *)Py_TYPE(one) == PyTuple_GET_ITEM(types, 0) && api->tell(one, &known) == 0;
+    PyErr_Clear(); /* what isn't told here is asked of each tensor */
+    if (is_told && known.dtype.lanes == 1 && known.dtype.code < CODES && known.dtype.bits < SIZES)
+      Py_XSETREF(exchange.dtypes[known.dtype.code][known.dtype.bits], Py_NewRef(dtype));
+  }
+  for (int i = 0; i < EXACT_TYPES; i++) {
+    PyObject *type = i < PyTuple_GET_SIZE(types) ? PyTuple_GET_ITEM(types, i) : NULL;
+    Py_XSETREF(exchange.types[i], (PyTypeObject *)Py_XNewRef(type));
+  }
+  exchange.api = api;
+  exchange.device_type = device_type;
+  Py_RETURN_TRUE;
+}
+
 static PyMethodDef methods[] = {{"front", make, METH_VARARGS, "A prepared launch."},
                                 {"use_driver", use_driver, METH_O, "Where cuLaunchKernel is."},
+                                {"use_exchange", use_exchange, METH_VARARGS, "Whom to ask about tensors."},
                                 {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kerntune_front", NULL, -1, methods};
 

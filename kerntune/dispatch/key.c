@@ -47,21 +47,23 @@ typedef int (*LaunchKernel)(void *function, unsigned x, unsigned y, unsigned z, 
                             unsigned another, unsigned shared, void *stream, void **parameters, void **extra);
 static LaunchKernel launch_kernel = NULL;
 
+/* A call under way. Addresses are by parameter, and count where the parameter is a tensor of a binary. */
 typedef struct {
-  PyObject *items[MAX_ITEMS], *passed[MAX_PARAMETERS];
+  PyObject *items[MAX_ITEMS];
   int n;
-  unsigned long long pointers[MAX_PARAMETERS], together;
-  int pointer_count;
+  unsigned long long addresses[MAX_PARAMETERS], together;
+  int pointers;
   PyObject *device;
   long device_number;
 } Call;
 
-static void forget(Call *c, int count) {
+static void forget(Call *c) {
   for (int i = 0; i < c->n; i++) Py_CLEAR(c->items[i]);
   c->n = 0;
-  for (int i = 0; i < count; i++) Py_CLEAR(c->passed[i]);
   Py_CLEAR(c->device);
 }
+
+static int passes_address(Front *self, int i) { return self->binary && self->parameters[i].kind == TENSOR; }
 
 static int item(Call *c, PyObject *owned) {
   if (owned == NULL) return 0;
@@ -136,6 +138,58 @@ static PyObject *property_of(PyObject *tensor, int i) {
   return own != NULL && own->get != NULL ? own->get(tensor, own->closure) : PyObject_GetAttr(tensor, s_properties[i]);
 }
 
+/* A tensor as DLPack's C exchange tells it (DLTensor of dlpack.h, ABI 1), in one call and without objects. */
+typedef struct {
+  void *data;
+  struct { int32_t type, id; } device;
+  int32_t ndim;
+  struct { uint8_t code, bits; uint16_t lanes; } dtype;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+} Told;
+
+/* The table that types have as __dlpack_c_exchange_api__ (DLPackExchangeAPI of dlpack.h, ABI 1). */
+typedef struct Exchange {
+  uint32_t major, minor;
+  struct Exchange *older;
+  void *allocate, *take, *give;
+  int (*tell)(PyObject *tensor, Told *told); /* data is what data_ptr() says; 0, or -1 with an error */
+  int (*stream)(int32_t device_type, int32_t device, void **stream);
+} Exchange;
+
+#define ABI 1
+#define CODES 32
+#define SIZES 65
+#define EXACT_TYPES 2
+
+/* Who is asked that way, about tensors of which types (no subclasses: they may answer otherwise), on what kind of device;
+   element types by DLPack's code and bits, NULL where several share them. */
+static struct {
+  Exchange *api;
+  PyTypeObject *types[EXACT_TYPES];
+  int device_type;
+  PyObject *dtypes[CODES][SIZES];
+} exchange;
+
+static int told(PyObject *tensor, Told *to) {
+  if (exchange.api == NULL || (Py_TYPE(tensor) != exchange.types[0] && Py_TYPE(tensor) != exchange.types[1])) return 0;
+  if (exchange.api->tell(tensor, to) == 0) return 1;
+  PyErr_Clear();
+  return 0;
+}
+
+/* The element type, a new reference. */
+static PyObject *dtype_of(PyObject *tensor, Told *known) {
+  PyObject *found = NULL;
+  if (known != NULL && known->dtype.lanes == 1 && known->dtype.code < CODES && known->dtype.bits < SIZES)
+    found = exchange.dtypes[known->dtype.code][known->dtype.bits];
+  return found != NULL ? Py_NewRef(found) : property_of(tensor, DTYPE);
+}
+
+static int told_here(Front *self, Call *c, Told *known) {
+  return known->device.type == exchange.device_type && (self->one_device || known->device.id == c->device_number);
+}
+
 static int is_here(Front *self, Call *c, PyObject *tensor) {
   PyObject *answer = self->one_device ? property_of(tensor, IS_CUDA) : PyObject_CallMethodNoArgs(tensor, s_get_device);
   if (answer == NULL) return 0;
@@ -144,18 +198,29 @@ static int is_here(Front *self, Call *c, PyObject *tensor) {
   return here;
 }
 
-static int tensor(Front *self, Call *c, PyObject *value, PyObject **passed) {
-  if (self->binary) {
-    PyObject *address = data_ptr_of(value);
-    if (address == NULL) return 0;
-    *passed = address;
-    if (!PyLong_Check(address)) return 0;
-    unsigned long long at = PyLong_AsUnsignedLongLong(address);
-    if (at == (unsigned long long)-1 && PyErr_Occurred()) return 0;
-    c->pointers[c->pointer_count++] = at;
-    c->together |= at;
+/* What a method's or an allocator's answer says: an address. */
+static int as_address(PyObject *owned, unsigned long long *to) {
+  int fine = owned != NULL && PyLong_Check(owned);
+  if (fine) *to = PyLong_AsUnsignedLongLong(owned);
+  Py_XDECREF(owned);
+  return fine && !(*to == (unsigned long long)-1 && PyErr_Occurred());
+}
+
+static int tensor(Front *self, Call *c, PyObject *value, int i) {
+  Told known;
+  int is_told = self->binary && told(value, &known);
+  if (is_told) {
+    c->addresses[i] = (unsigned long long)(size_t)known.data + known.byte_offset;
+    if (!told_here(self, c, &known)) return 0;
+  } else {
+    if (self->binary && !as_address(data_ptr_of(value), &c->addresses[i])) return 0;
+    if (!is_here(self, c, value)) return 0;
   }
-  if (!is_here(self, c, value) || !item(c, property_of(value, DTYPE))) return 0;
+  if (self->binary) {
+    c->pointers++;
+    c->together |= c->addresses[i];
+  }
+  if (!item(c, dtype_of(value, is_told ? &known : NULL))) return 0;
   if (!self->layouts) return 1;
   return item(c, PyObject_GetAttr(value, s_shape)) && item(c, PyObject_CallMethodNoArgs(value, s_stride));
 }
@@ -163,10 +228,13 @@ static int tensor(Front *self, Call *c, PyObject *value, PyObject **passed) {
 static int descriptor(Front *self, Call *c, PyObject *value) {
   PyObject *base = PyObject_GetAttr(value, s_base);
   if (base == NULL) return 0;
-  int fine = is_here(self, c, base) && item(c, Py_NewRef((PyObject *)Py_TYPE(value)));
+  Told known;
+  int is_told = self->binary && told(base, &known);
+  int fine = (is_told ? told_here(self, c, &known) : is_here(self, c, base)) &&
+             item(c, Py_NewRef((PyObject *)Py_TYPE(value)));
   if (fine && self->binary) {
     PyObject *block = NULL;
-    fine = item(c, property_of(base, DTYPE)) && (block = PyObject_GetAttr(value, s_block_shape)) != NULL &&
+    fine = item(c, dtype_of(base, is_told ? &known : NULL)) && (block = PyObject_GetAttr(value, s_block_shape)) != NULL &&
            item(c, PySequence_Tuple(block));
     Py_XDECREF(block);
   }
@@ -181,10 +249,11 @@ static int integer(Call *c, PyObject *value) {
   return item(c, Py_NewRef(number == 1 ? two : (number & 15) == 0 ? Py_True : Py_False));
 }
 
-static int argument(Front *self, Call *c, Parameter *p, PyObject *value, PyObject **passed) {
+static int argument(Front *self, Call *c, int i, PyObject *value) {
   PyTypeObject *type = Py_TYPE(value);
+  Parameter *p = &self->parameters[i];
   switch (p->kind) {
-  case TENSOR: return tensor(self, c, value, passed);
+  case TENSOR: return tensor(self, c, value, i);
   case DESCRIPTOR: return descriptor(self, c, value);
   case I32: return type == &PyLong_Type && integer(c, value);
   case NONE: return value == Py_None;
@@ -201,13 +270,14 @@ static int argument(Front *self, Call *c, Parameter *p, PyObject *value, PyObjec
   return p->exact ? item(c, Py_NewRef(value)) : 1;
 }
 
-static int alignment(Call *c) {
-  if (c->pointer_count == 0) return 1;
+static int alignment(Front *self, Call *c) {
+  if (c->pointers == 0) return 1;
   if ((c->together & 15) == 0) return item(c, Py_NewRef(zero));
-  PyObject *each = PyTuple_New(c->pointer_count);
+  PyObject *each = PyTuple_New(c->pointers);
   if (each == NULL) return 0;
-  for (int i = 0; i < c->pointer_count; i++)
-    PyTuple_SET_ITEM(each, i, Py_NewRef((c->pointers[i] & 15) == 0 ? Py_True : Py_False));
+  for (int i = 0, n = 0; i < self->count; i++)
+    if (passes_address(self, i))
+      PyTuple_SET_ITEM(each, n++, Py_NewRef((c->addresses[i] & 15) == 0 ? Py_True : Py_False));
   return item(c, each);
 }
 
@@ -222,9 +292,9 @@ static PyObject *look_up(Front *self, Call *c, PyObject *const *args) {
   }
   for (int i = 0; i < self->count; i++) {
     Parameter *p = &self->parameters[i];
-    if (p->kind != ABSENT && !argument(self, c, p, args[p->source], &c->passed[i])) return NULL;
+    if (p->kind != ABSENT && !argument(self, c, i, args[p->source])) return NULL;
   }
-  if (!alignment(c)) return NULL;
+  if (!alignment(self, c)) return NULL;
   PyObject *key = PyTuple_New(c->n);
   if (key == NULL) return NULL;
   for (int i = 0; i < c->n; i++) PyTuple_SET_ITEM(key, i, c->items[i]);

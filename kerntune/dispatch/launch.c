@@ -64,7 +64,8 @@ static PyObject *scratch(Front *self, PyObject *entry, PyObject **xyz, PyObject 
 static PyObject *handed(Front *self, Call *c, int i, PyObject *rest, PyObject *const *args) {
   Parameter *p = &self->parameters[i];
   if (p->constexpr_) return Py_NewRef(Py_None);
-  if (p->kind != ABSENT) return Py_NewRef(c->passed[i] != NULL ? c->passed[i] : args[p->source]);
+  if (passes_address(self, i)) return PyLong_FromUnsignedLongLong(c->addresses[i]);
+  if (p->kind != ABSENT) return Py_NewRef(args[p->source]);
   PyObject *value = PyDict_GetItemWithError(rest, PyTuple_GET_ITEM(self->o[NAMES], i));
   if (value == NULL && !PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, PyTuple_GET_ITEM(self->o[NAMES], i));
   return Py_XNewRef(value);
@@ -120,11 +121,7 @@ static int pack(char type, PyObject *value, unsigned long long *to) {
 }
 
 static int address_of(PyObject *memory, unsigned long long *to) {
-  PyObject *address = PyLong_Check(memory) ? Py_NewRef(memory) : PyObject_CallMethodNoArgs(memory, s_data_ptr);
-  int fine = address != NULL && PyLong_Check(address);
-  if (fine) *to = PyLong_AsUnsignedLongLong(address);
-  Py_XDECREF(address);
-  return fine && !PyErr_Occurred();
+  return as_address(PyLong_Check(memory) ? Py_NewRef(memory) : PyObject_CallMethodNoArgs(memory, s_data_ptr), to);
 }
 
 static int extent(PyObject *value, unsigned *to) {
@@ -148,9 +145,13 @@ static int drive(Front *self, Call *c, PyObject *entry, PyObject **xyz, PyObject
   for (int i = 0; fine && i < self->count; i++) {
     Parameter *p = &self->parameters[i];
     if (plan.types[i] == '-') continue;
-    PyObject *value = p->kind == ABSENT ? PyDict_GetItemWithError(rest, PyTuple_GET_ITEM(self->o[NAMES], i))
-                      : c->passed[i] != NULL ? c->passed[i] : args[p->source];
-    fine = value != NULL && pack(plan.types[i], value, &values[n]);
+    if (passes_address(self, i)) {
+      values[n] = c->addresses[i];
+      fine = plan.types[i] == 'P';
+    } else {
+      PyObject *value = p->kind != ABSENT ? args[p->source] : PyDict_GetItemWithError(rest, PyTuple_GET_ITEM(self->o[NAMES], i));
+      fine = value != NULL && pack(plan.types[i], value, &values[n]);
+    }
     n++;
   }
   if (fine) {

@@ -81,7 +81,33 @@ def module() -> Any:
     except Exception:  # no compiler, no headers, a cache that can't be written: Python does the same, slower
         return None
     compiled.use_driver(driver_address())
+    use_exchange(compiled)
     return compiled
+
+
+CUDA, ROCM = 2, 10
+"""DLPack's numbers of device types (``DLDeviceType`` of dlpack.h)."""
+
+DTYPES = (
+    "bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+)  # fmt: skip
+"""Element types that DLPack tells apart; torch's integers of less than 8 bits look like those of 8."""
+
+
+def use_exchange(compiled: Any, device_type: int | None = None) -> bool:
+    """Have the C functions ask plain tensors through DLPack's C exchange, where torch has that (2.11 does): one call
+    for address, device and element type, and no objects. Whether they do. ``device_type`` is that of the GPUs."""
+    import torch
+
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return False
+    own = ROCM if torch.version.hip else CUDA
+    dtypes = [getattr(torch, name) for name in DTYPES if hasattr(torch, name)]
+    samples = [(torch.empty(0, dtype=dtype, device="cpu"), dtype) for dtype in dtypes]
+    types = (torch.Tensor, torch.nn.Parameter)
+    return bool(compiled.use_exchange(capsule, own if device_type is None else device_type, types, samples))
 
 
 def driver_address() -> int:

@@ -149,6 +149,113 @@ def test_what_a_types_own_functions_say_is_noticed_when_it_changes(left: list[An
         assert (left, cuda.driven) == ([], before + 3)
 
 
+CPU = 1
+"""DLPack's number."""
+
+
+@pytest.fixture
+def told() -> Iterator[None]:
+    """Tensors in this machine's memory count as the GPU's, for who asks torch through DLPack's exchange."""
+    if not native.use_exchange(native.module(), CPU):
+        pytest.skip("this torch has no such exchange")
+    yield
+    native.use_exchange(native.module())
+
+
+DTYPES = ["bool", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "float8_e4m3fn"]
+
+
+class Asked(torch.Tensor):
+    """Counts who asks for its address by name."""
+
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    asked = 0
+
+    def data_ptr(self) -> int:
+        type(self).asked += 1
+        return super().data_ptr()
+
+
+@pytest.mark.parametrize(
+    "wrap", [torch.Tensor.detach, lambda t: torch.nn.Parameter(t, False)], ids=["plain", "parameter"]
+)
+@pytest.mark.parametrize("name", DTYPES)
+def test_plain_tensors_are_told_by_dlpack(
+    monkeypatch: pytest.MonkeyPatch, told: None, left: list[Any], name: str, wrap: Any
+) -> None:
+    """As Python would find them: the entry that Python stored is found. What is on the CPU would be left to Python."""
+    dtype = getattr(torch, name)
+    base = torch.zeros(256, dtype=torch.uint8).view(dtype)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda self: True))
+    with fake_cuda(1, True) as cuda:
+        kernel = kerntune.autotune([triton.Config({"BLOCK": 64})], key=[])(pointers())
+        tensors = [wrap(base[16:]), wrap(base[1:]), wrap(base[32:])]
+        for tensor in tensors:
+            for _ in range(3):
+                kernel[(1,)](tensor)
+        assert [x.arguments[0] for x in cuda.launches] == [t.data_ptr() for t in tensors for _ in range(3)]
+        left.clear()
+        monkeypatch.undo()
+        before = cuda.driven
+        for tensor in tensors:
+            kernel[(1,)](tensor)
+        assert (left, cuda.driven - before) == ([], 3)
+        kernel[(1,)](wrap(torch.zeros(8)) if name != "float32" else wrap(torch.zeros(8, dtype=torch.int32)))
+        assert len(left) == 1, "another element type is another entry"
+
+
+def test_a_subclass_answers_for_itself(told: None, left: list[Any]) -> None:
+    tensor = torch.zeros(64).as_subclass(Asked)
+    with fake_cuda(1, True):
+        kernel = kerntune.autotune([triton.Config({"BLOCK": 64})], key=[])(pointers())
+        for _ in range(3):
+            kernel[(1,)](tensor)
+        left.clear()
+        before = Asked.asked
+        kernel[(1,)](tensor)
+    assert (left, Asked.asked - before) == ([], 1)
+
+
+def test_a_tensor_elsewhere_or_without_memory_is_left_to_python(told: None, left: list[Any]) -> None:
+    seen: list[int] = []
+
+    def inner(tensor: torch.Tensor) -> torch.Tensor:
+        before = len(left)
+        with contextlib.suppress(RuntimeError):  # no batched tensor has an address
+            kernel[(1,)](tensor)
+        seen.append(len(left) - before)
+        return tensor
+
+    with fake_cuda(1, True) as cuda:
+        kernel = kerntune.autotune([triton.Config({"BLOCK": 64})], key=[])(pointers())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.Tensor, "is_cuda", property(lambda self: True))
+            for _ in range(3):
+                kernel[(1,)](torch.zeros(64))
+        before = cuda.driven
+        torch.vmap(inner)(torch.zeros(4, 64))
+        inner(torch.zeros(64, device="meta"))
+        assert (seen, cuda.driven) == ([1, 1], before)
+
+
+def test_told_tensors_are_not_kept(told: None, left: list[Any]) -> None:
+    tensor = torch.zeros(64)
+    with fake_cuda(1, True) as cuda:
+        kernel = kerntune.autotune([triton.Config({"BLOCK": 64})], key=[])(pointers())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(torch.Tensor, "is_cuda", property(lambda self: True))
+            for _ in range(3):
+                kernel[(1,)](tensor)
+        gc.collect()
+        before, blocks = (sys.getrefcount(tensor), sys.getrefcount(torch.float32)), sys.getallocatedblocks()
+        for _ in range(1000):
+            kernel[(1,)](tensor)
+            cuda.launches.clear()
+        gc.collect()
+        assert (sys.getrefcount(tensor), sys.getrefcount(torch.float32)) == before
+        assert sys.getallocatedblocks() - blocks < 100
+
+
 def pointers() -> Any:
     @triton.jit
     def kernel(a, BLOCK: tl.constexpr):
