@@ -11,13 +11,14 @@ from fake_runs import active, block, program_of, recorded, scale, scale_kernel, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kerntune.backend.fake import FakeBackend
+from kerntune.backend.fake import FakeBackend, Script
 from kerntune.measure.base import TimingProtocol
 from kerntune.race import (
     DROP_FIRST,
     LOOKS,
     MAX_FINAL_ROUNDS,
     MIN_FINAL_ROUNDS,
+    RETAKES,
     TIE,
     Heats,
     Looks,
@@ -36,6 +37,7 @@ class NoisySlot:
 
     protocol = TimingProtocol("events", 8, 1)
     slowing = 0.0
+    late = False
 
     def __init__(self, time_ns: float, noise: float, random_: random.Random) -> None:
         self.time_ns, self._noise, self._random, self.taken = time_ns, noise, random_, 0
@@ -183,10 +185,58 @@ def test_a_pause_of_the_host_does_not_spoil_a_look(backend: FakeBackend, monkeyp
     assert one.estimate == pytest.approx(1000.0, rel=0.01)
 
 
+def late_until(launches: int, pause_ns: float) -> Callable[[int], float]:
+    """A host that is late for each of so many launches."""
+    return lambda before: pause_ns if before < launches else 0.0
+
+
+@pytest.mark.parametrize("late", range(LOOKS * (1 + RETAKES)))
+def test_a_look_that_would_drop_a_candidate_waits_for_a_host_in_time(backend: FakeBackend, late: int) -> None:
+    """However long the pauses are; the first execution, which loads the code, may be late as well."""
+    looks = Looks()
+    looks.take(trial(backend, 1000.0))
+    one = trial(backend, 1100.0, index=1, pause=late_until(1 + late, 5e6))
+    looks.take(one)
+    assert one.estimate == pytest.approx(1100.0, rel=0.01)
+
+
+def test_a_host_that_is_always_late_is_believed_in_the_end(backend: FakeBackend) -> None:
+    looks = Looks()
+    looks.take(trial(backend, 1000.0))
+    one = trial(backend, 1000.0, index=1, pause=lambda launches: 7000.0)
+    before = backend.gpu.launches
+    looks.take(one)
+    assert one.estimate == pytest.approx(8000.0, rel=0.01)
+    assert backend.gpu.launches - before == 1 + LOOKS * (1 + RETAKES)
+
+
+def test_a_late_look_at_a_hopeful_one_is_not_taken_again(backend: FakeBackend) -> None:
+    looks = Looks()
+    looks.take(trial(backend, 1000.0))
+    one = trial(backend, 1000.0, index=1, pause=lambda launches: 300.0)
+    before = backend.gpu.launches
+    looks.take(one)
+    assert backend.gpu.launches - before == 1 + LOOKS
+
+
+def test_slots_are_taken_again_while_the_host_is_late(backend: FakeBackend) -> None:
+    """A pause in one slot of a screen would drop the best."""
+    script(backend, *(block(b, 1000.0 * f) for b, f in zip(BLOCKS, (1.0, 1.03, 1.1, 1.3), strict=False)))
+    trials = []
+    for i, size in enumerate(BLOCKS):
+        program = program_of(backend, recorded(backend, lambda size=size: scale(scale_kernel, BLOCK=size)))
+        trials.append(Trial(i, program.recording, program, [i], estimate=1000.0))
+    pauses = iter([0.0] * 12 + [2e6, 3e6, 0.0] * 3)
+    rules = backend.gpu.script.rules
+    backend.gpu.script = Script(rules=rules, pause=lambda launches: next(pauses, 0.0))
+    assert [t.index for t in screened(trials)] == [0, 1]
+    assert next(pauses, None) is None, "all pauses fell into the race"
+
+
 def test_executions_are_restored_and_flushed(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     one, flushes = trial(backend, 1000.0), []
     monkeypatch.setattr(backend.gpu, "flush_l2", lambda: flushes.append(1))
-    assert len(executions(one.program, 5)) == len(flushes) == 5
+    assert len(executions(one.program, 5)[0]) == len(flushes) == 5
 
 
 def test_screening_drops_what_is_behind(backend: FakeBackend) -> None:

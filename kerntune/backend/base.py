@@ -103,6 +103,10 @@ class Executor(Protocol):
     def event(self) -> Event:
         """Enqueue an event now."""
 
+    def reached(self, event: Event) -> bool:
+        """Whether the device has come to an event yet; doesn't wait. One that it comes to before everything up to a
+        later event is enqueued had nothing to do meanwhile: the time between the two may be the host's."""
+
     def elapsed_ns(self, start: Event, end: Event) -> float:
         """Nanoseconds between two events, after waiting for the later one."""
 

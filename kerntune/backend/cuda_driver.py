@@ -12,7 +12,7 @@ import numpy as np
 from kerntune.errors import BackendError, OutOfResourcesError
 from kerntune.recording import Binary, Param
 
-CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701
+CUDA_ERROR_NOT_READY, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 600, 701
 
 MAX_DYNAMIC_SHARED = 8
 LOCAL_SIZE_BYTES = 3
@@ -58,6 +58,15 @@ def library() -> Any:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as exc:
         raise BackendError(f"the NVIDIA driver library can't be loaded: {exc}") from exc
+
+
+@lru_cache(maxsize=1)
+def quick_library() -> Any:
+    """The same, for calls that only enqueue or ask: Python's lock is kept meanwhile, so that no other thread has a turn
+    between an event and the launch after it. On an H200's host with 16 compilations under way, such turns made half of
+    all first looks several times too long."""
+    library()  # says what is wrong where there is none
+    return ctypes.PyDLL("libcuda.so.1")
 
 
 def check(code: int, what: str) -> None:
@@ -139,7 +148,7 @@ def prepare_launch(
         grid[0] * binary.num_ctas, grid[1], grid[2], binary.warp_size * binary.num_warps, 1, 1,
         binary.shared, None, attributes, count,
     )  # fmt: skip
-    launch, handle, reference = library().cuLaunchKernelEx, function.handle, ctypes.byref(config)
+    launch, handle, reference = quick_library().cuLaunchKernelEx, function.handle, ctypes.byref(config)
 
     def call() -> None:
         config.stream = stream()

@@ -15,7 +15,14 @@ from typing import Any
 from kerntune.backend import device_lock
 from kerntune.backend.base import Buffer, Event, Function, Graph
 from kerntune.backend.compare import Difference, compare_bytes
-from kerntune.backend.cuda_driver import CudaFunction, check, library, prepare_launch
+from kerntune.backend.cuda_driver import (
+    CUDA_ERROR_NOT_READY,
+    CudaFunction,
+    check,
+    library,
+    prepare_launch,
+    quick_library,
+)
 from kerntune.device import DeviceSpec, Target
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.recording import Binary, Param
@@ -82,8 +89,8 @@ class DriverEvent:
 
     def __init__(self, stream: int) -> None:
         self.handle = ctypes.c_void_p()
-        check(library().cuEventCreate(ctypes.byref(self.handle), 0), "creating an event")
-        check(library().cuEventRecord(self.handle, ctypes.c_void_p(stream)), "recording an event")
+        check(quick_library().cuEventCreate(ctypes.byref(self.handle), 0), "creating an event")
+        check(quick_library().cuEventRecord(self.handle, ctypes.c_void_p(stream)), "recording an event")
 
     def __del__(self) -> None:
         library().cuEventDestroy_v2(self.handle)
@@ -97,7 +104,7 @@ class DriverGraph:
 
     def replay(self) -> None:
         """Enqueue the graph once."""
-        check(library().cuGraphLaunch(self._executable, ctypes.c_void_p(self._stream())), "launching a graph")
+        check(quick_library().cuGraphLaunch(self._executable, ctypes.c_void_p(self._stream())), "launching a graph")
 
     def __del__(self) -> None:
         library().cuGraphExecDestroy(self._executable)
@@ -236,7 +243,7 @@ class DriverGpu:
 
     def fill(self, buffer: Buffer, byte: int) -> None:
         """On the current stream."""
-        code = library().cuMemsetD8Async(
+        code = quick_library().cuMemsetD8Async(
             ctypes.c_uint64(buffer.address), ctypes.c_ubyte(byte), ctypes.c_size_t(buffer.nbytes),
             ctypes.c_void_p(self._stream()),
         )  # fmt: skip
@@ -261,6 +268,14 @@ class DriverGpu:
     def event(self) -> Event:
         """On the current stream."""
         return DriverEvent(self._stream())
+
+    def reached(self, event: Event) -> bool:
+        """By asking the driver."""
+        assert isinstance(event, DriverEvent)
+        code = quick_library().cuEventQuery(event.handle)
+        if code != CUDA_ERROR_NOT_READY:
+            check(code, "asking for an event")
+        return bool(code == 0)
 
     def elapsed_ns(self, start: Event, end: Event) -> float:
         """From milliseconds, of about half a microsecond resolution."""

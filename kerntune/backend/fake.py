@@ -56,6 +56,11 @@ class Rule:
         return all(binary.constexprs.get(k) == str(v) for k, v in self.constexprs.items())
 
 
+def no_pause(launches: int) -> float:
+    """A host that is always in time."""
+    return 0.0
+
+
 @dataclass
 class Script:
     """A device's behaviour: the first matching rule decides. ``noise`` is a relative standard deviation per slot;
@@ -66,6 +71,9 @@ class Script:
     shift: float = 1.0
     seed: int = 0
     memory_bytes: int = 1 << 40
+    pause: Callable[[int], float] = no_pause
+    """By the number of launches so far, how long the host takes to enqueue what comes next while the device waits for
+    it, in nanoseconds."""
 
     def rule(self, binary: Binary) -> Rule:
         """The rule for a binary."""
@@ -142,6 +150,9 @@ class FakeGpu:
         self._stand_ins = stand_ins
         self._random = random.Random(script.seed)
         self._clock = 0.0
+        self._waited_at = -math.inf
+        """When the device last had nothing to do between two pieces of work."""
+
         self._next = 1 << 44
         self._allocated = 0
         self.peak_bytes = 0
@@ -283,6 +294,9 @@ class FakeGpu:
 
     def run(self, work: FakeWork) -> None:
         """Launches, on the virtual clock. Users' own memory stays as it is."""
+        if pause := self.script.pause(self.launches):
+            self._clock += pause
+            self._waited_at = self._clock
         self.launches += work.launches
         self._clock += self.script.shift * (work.time_ns + self._random.gauss(0, self.script.noise * work.spread_ns))
         for buffer, byte in work.left.items():
@@ -298,6 +312,11 @@ class FakeGpu:
     def event(self) -> Event:
         """Now, on the virtual clock."""
         return FakeEvent(self._clock)
+
+    def reached(self, event: Event) -> bool:
+        """If the device has waited for the host since."""
+        assert isinstance(event, FakeEvent)
+        return event.at < self._waited_at
 
     def elapsed_ns(self, start: Event, end: Event) -> float:
         """Exact."""

@@ -40,5 +40,9 @@ class Slot(Protocol):
 
     protocol: TimingProtocol
 
+    late: bool
+    """Of the last piece that was enqueued: whether the device had come to its first event before everything up to the
+    last one was enqueued. Its time may hold some of the host's then, which only ever adds."""
+
     def enqueue(self) -> Reading:
         """Enqueue the piece once, with whatever restore it needs before the first event."""

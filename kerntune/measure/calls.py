@@ -36,6 +36,7 @@ class CallSlot:
         graph = self._capture()
         self._run = graph.replay if graph is not None else self._plain
         self.protocol = TimingProtocol(GRAPH if graph is not None else EVENTS, runs, 1)
+        self.late = False
         with preserving():
             self._flushes = flushes_before(gpu, self._run)
 
@@ -56,7 +57,7 @@ class CallSlot:
 
     def enqueue(self) -> Reading:
         """Enqueue all runs; flushes stay outside the event pairs."""
-        gpu, pairs = self._gpu, []
+        gpu, pairs, late = self._gpu, [], 0
         with self._preserving():
             for _ in range(self.protocol.runs_per_slot):
                 for _ in range(self._flushes):
@@ -64,4 +65,6 @@ class CallSlot:
                 start = gpu.event()
                 self._run()
                 pairs.append((start, gpu.event()))
+                late += gpu.reached(start)
+        self.late = 2 * late >= len(pairs)
         return lambda: median([gpu.elapsed_ns(a, b) for a, b in pairs])

@@ -34,6 +34,7 @@ class GraphSlot:
     def __init__(self, program: Program, replicas: int, runs: int) -> None:
         self._program = program
         self.protocol = TimingProtocol("graph", runs, replicas)
+        self.late = False
         program.cycle = replicas
         self._restored = range(runs if program.in_place else 0)
         visits = range(runs if program.in_place else replicas)
@@ -69,6 +70,7 @@ class GraphSlot:
         start = gpu.event()
         self._graph.replay()
         end = gpu.event()
+        self.late = gpu.reached(start)
         return lambda: gpu.elapsed_ns(start, end) / self.protocol.runs_per_slot
 
 

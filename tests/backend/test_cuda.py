@@ -391,3 +391,13 @@ def test_an_empty_grid_is_not_tuned(tmp_path, monkeypatch):
     torch.cuda.synchronize()
     assert_added(targets, whole, 1)
     assert len(kernel.cache) == 1
+
+
+def test_the_driver_says_whether_the_device_has_come_to_an_event(backend):
+    gpu = backend.gpu
+    for _ in range(50):
+        gpu.flush_l2()
+    event = gpu.event()
+    assert not gpu.reached(event), "50 flushes take longer than asking"
+    gpu.synchronize()
+    assert gpu.reached(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import math
 import types
@@ -199,6 +200,29 @@ def test_a_recordings_time_is_of_all_its_launches(backend: FakeBackend) -> None:
 
     made = program(backend, Rule("scale_kernel", time_ns=100.0), Rule("increment_kernel", time_ns=20.0), call=both)
     assert slot_for(made, 120.0).enqueue()() == pytest.approx(120.0)
+
+
+@pytest.mark.parametrize("make", [lambda p: GraphSlot(p, 2, 4), lambda p: EventSlot(p, 3)], ids=["graph", "events"])
+def test_a_slot_says_if_the_host_was_late_for_it(backend: FakeBackend, make: Callable[[Program], Any]) -> None:
+    """A median bears one late execution; a graph is started once."""
+    found = program(backend, block(64, 1000.0))
+    slot, gpu = make(found), backend.gpu
+    pauses = iter([0.0] * 3 + [5e4, 0.0, 0.0] + [5e4, 5e4, 0.0])
+    calls = 3 if isinstance(slot, EventSlot) else 1
+    late = []
+    for _ in range(3):
+        given = [next(pauses) for _ in range(3)][:calls]
+        before, after = gpu.launches, iter(given)
+        gpu.script = with_pauses(gpu.script, lambda launches, after=after: next(after))
+        slot.enqueue()()
+        assert gpu.launches > before
+        late.append(slot.late)
+    assert late == ([False, False, True] if calls == 3 else [False, True, True])
+
+
+def with_pauses(script: Any, pause: Callable[[int], float]) -> Any:
+    """The same script with another host."""
+    return dataclasses.replace(script, pause=pause)
 
 
 def test_slots_may_be_read_late_and_out_of_order(backend: FakeBackend) -> None:
