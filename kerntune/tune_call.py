@@ -11,6 +11,7 @@ from typing import Any
 from kerntune import compat
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
+from kerntune.dispatch import prepare_front
 from kerntune.errors import MeasurementError
 from kerntune.launch import Loader
 from kerntune.patience import Patience
@@ -152,13 +153,15 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
 
 
 def _prepare_launch(capture: Capture, prospects: Prospects) -> None:
-    """Have Triton build what it launches the winner with (0.6 s of a C compiler at worst) while we race."""
+    """Have built what launches the winner (by Triton, and then by ourselves: 0.6 s of a C compiler each where nobody
+    has built it before) while we race."""
     if capture.backend.name != "cuda" or not prospects.probes:
         return
     launch = next(iter(prospects.probes.values())).specialized
     work = (launch.jit, launch.signature, launch.constexprs, launch.attrs)
     threading.Thread(target=compat.prepare_driver, name="kerntune-driver", daemon=True).start()
     threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher", daemon=True).start()
+    threading.Thread(target=prepare_front, name="kerntune-front", daemon=True).start()
 
 
 SMALL = 1 << 16

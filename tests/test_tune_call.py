@@ -289,18 +289,19 @@ def test_results_that_were_pulled_early_come_again(backend: FakeBackend) -> None
     assert all(isinstance(found, Compiled) for _, found in results)
 
 
-def test_what_tritons_launch_needs_is_built_meanwhile(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_launches_need_is_built_meanwhile(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[tuple[Any, ...]] = []
     for name in ("prepare_driver", "prepare_launcher"):
         monkeypatch.setattr(compat, name, lambda *args: built.append(args))
+    monkeypatch.setattr(module, "prepare_front", lambda: built.append(("front",)))
     monkeypatch.setattr(backend, "name", "cuda")
     capture, site, _ = scaled(backend)
     tune_call(capture, site)
     for thread in threading.enumerate():
-        if thread.name in ("kerntune-driver", "kerntune-launcher"):
+        if thread.name in ("kerntune-driver", "kerntune-launcher", "kerntune-front"):
             thread.join()
-    driver, (jit, signature, constexprs, _) = sorted(built, key=len)
-    assert driver == ()
+    driver, front, (jit, signature, constexprs, _) = sorted(built, key=len)
+    assert (driver, front) == ((), ("front",))
     assert (jit, list(signature), constexprs[4,]) == (scale_kernel, ["x_ptr", "y_ptr", "n", "factor", "BLOCK"], 32)
 
 

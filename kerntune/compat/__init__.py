@@ -23,6 +23,7 @@ from kerntune.compat.launcher import (
     driver_plan,
     prepare_driver,
     prepare_launcher,
+    tensor_exchange,
 )
 from kerntune.compat.surroundings import (
     UNUSUAL,
@@ -80,6 +81,7 @@ __all__ = [
     "settings_changed",
     "source_of",
     "take_announcements",
+    "tensor_exchange",
     "torch_version",
     "triton_config",
     "triton_series",

@@ -109,3 +109,26 @@ def driver_plan(kernel: Any, room: int) -> bytes | None:
         return None
     threads = metadata.num_warps * metadata.target.warp_size
     return struct.pack(f"QII{room}s", kernel.function, threads, metadata.shared, "".join(types).encode())
+
+
+DLPACK_CUDA, DLPACK_ROCM = 2, 10
+"""DLPack's numbers of device types (``DLDeviceType`` of dlpack.h)."""
+
+TOLD_DTYPES = (
+    "bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+)  # fmt: skip
+"""Element types that DLPack tells apart; torch's integers of less than 8 bits look like those of 8."""
+
+
+def tensor_exchange() -> tuple[Any, int, tuple[type, ...], list[tuple[Any, Any]]] | None:
+    """torch's DLPack C exchange (``__dlpack_c_exchange_api__``; 2.11 has it): its capsule, what kind of device the GPUs
+    are, the types that it tells all of, and a tensor of each element type that it tells exactly. None without it."""
+    import torch
+
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return None
+    dtypes = [getattr(torch, name) for name in TOLD_DTYPES if hasattr(torch, name)]
+    samples = [(torch.empty(0, dtype=dtype, device="cpu"), dtype) for dtype in dtypes]
+    return capsule, DLPACK_ROCM if torch.version.hip else DLPACK_CUDA, (torch.Tensor, torch.nn.Parameter), samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kerntune.dispatch.native import module as prepare_front
 from kerntune.dispatch.path import LaunchPath, Ran
 
-__all__ = ["LaunchPath", "Ran"]
+__all__ = ["LaunchPath", "Ran", "prepare_front"]

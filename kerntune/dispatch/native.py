@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -73,9 +74,19 @@ def c_text() -> str:
     return "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in C_FILES)
 
 
-@lru_cache(maxsize=1)
+_BUILDING = threading.Lock()
+
+
 def module() -> Any:
-    """The compiled C, out of Triton's cache after the first time; None where it can't be compiled."""
+    """The compiled C, out of Triton's cache after the first time; None where it can't be compiled. Waits for a thread
+    that is compiling it."""
+    with _BUILDING:
+        return built()
+
+
+@lru_cache(maxsize=1)
+def built() -> Any:
+    """What :func:`module` gives."""
     try:
         compiled = compat.compile_c(c_text(), "kerntune_front")
     except Exception:  # no compiler, no headers, a cache that can't be written: Python does the same, slower
@@ -85,29 +96,14 @@ def module() -> Any:
     return compiled
 
 
-CUDA, ROCM = 2, 10
-"""DLPack's numbers of device types (``DLDeviceType`` of dlpack.h)."""
-
-DTYPES = (
-    "bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
-    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
-)  # fmt: skip
-"""Element types that DLPack tells apart; torch's integers of less than 8 bits look like those of 8."""
-
-
 def use_exchange(compiled: Any, device_type: int | None = None) -> bool:
-    """Have the C functions ask plain tensors through DLPack's C exchange, where torch has that (2.11 does): one call
-    for address, device and element type, and no objects. Whether they do. ``device_type`` is that of the GPUs."""
-    import torch
-
-    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    if capsule is None:
+    """Have the C functions ask plain tensors through DLPack's C exchange, where torch has that: one call for address,
+    device and element type, and no objects. Whether they do. ``device_type`` is DLPack's number for the GPUs."""
+    exchange = compat.tensor_exchange()
+    if exchange is None:
         return False
-    own = ROCM if torch.version.hip else CUDA
-    dtypes = [getattr(torch, name) for name in DTYPES if hasattr(torch, name)]
-    samples = [(torch.empty(0, dtype=dtype, device="cpu"), dtype) for dtype in dtypes]
-    types = (torch.Tensor, torch.nn.Parameter)
-    return bool(compiled.use_exchange(capsule, own if device_type is None else device_type, types, samples))
+    capsule, gpus, types, samples = exchange
+    return bool(compiled.use_exchange(capsule, gpus if device_type is None else device_type, types, samples))
 
 
 def driver_address() -> int:

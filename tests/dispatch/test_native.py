@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import gc
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -428,7 +430,7 @@ def test_forms_without_c_are_launched_by_python(cuda: FakeCuda) -> None:
 
 def test_without_a_compiler_python_does_it_all(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat, "compile_c", broken)
-    native.module.cache_clear()
+    native.built.cache_clear()
     try:
         kernel = tuned()
         for _ in range(3):
@@ -436,7 +438,7 @@ def test_without_a_compiler_python_does_it_all(cuda: FakeCuda, monkeypatch: pyte
         assert len(cuda.launches) == 3
         assert type(kernel._path.front).__name__ == "function"
     finally:
-        native.module.cache_clear()
+        native.built.cache_clear()
 
 
 def test_numbers_in_c_are_those_of_python() -> None:
@@ -450,3 +452,25 @@ def test_numbers_in_c_are_those_of_python() -> None:
     assert entry == [short.get(name, name).upper() for name in entries]
     constants = [k.replace("constant NoneType", "constant none").replace(" ", "_").upper() for k in native.KINDS]
     assert kinds == constants
+
+
+def test_threads_that_want_the_c_wait_for_one_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, go_on = threading.Event(), threading.Event()
+    compiled: list[str] = []
+    below = compat.compile_c
+
+    def slowly(text: str, name: str) -> Any:
+        compiled.append(name)
+        started.set()
+        assert go_on.wait(30)
+        return below(text, name)
+
+    monkeypatch.setattr(compat, "compile_c", slowly)
+    native.built.cache_clear()
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        first = pool.submit(native.module)
+        assert started.wait(30)
+        others = [pool.submit(native.module) for _ in range(2)]
+        go_on.set()
+        assert len({id(f.result(60)) for f in (first, *others)}) == 1
+    assert len(compiled) == 1
