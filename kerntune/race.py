@@ -41,9 +41,9 @@ SMALL_GRAPH, MANY, SHORT_NS = 16, 6, 40e3
 than six such are hopeful, one of 16 launches says first who is worth it."""
 
 DROP_SMALL, DROP_CACHED = 1.15, 1.3
-"""After the small graph, as after a round of whole ones: the best was never read more than 2 % too long (201 readings of
-two kernels' best configs, H200). The second where not all copies fit into it: the few may stay in the L2 cache, which
-favours some."""
+"""After the small graph, as after a round of whole ones: the best was never read more than 2 % too long (201 readings
+of two kernels' best configs, H200). The second where not all copies fit into it: the few may stay in the L2 cache,
+which favours some."""
 
 SCREENS = ((1, 1.15), (2, 1.05))
 """Rounds that the hopeful take in turn, and how far behind the best a candidate may be after them."""
