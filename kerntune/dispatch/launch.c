@@ -1,10 +1,11 @@
 /* 2 of 3: whether an entry still counts, and its launch, through the driver itself or Triton's launcher. */
 static int chosen(Front *self, PyObject *config, PyObject *choice) {
   if (PyDict_GetItemWithError(self->tuner, s_fn) != self->o[FN]) return 0;
-  PyObject *found = PyDict_GetItemWithError(self->tuner, self->single ? s_configs : s_cache);
-  if (found == NULL) return 0;
-  if (!self->single) return PyDict_Check(found) && PyDict_GetItemWithError(found, choice) == config;
-  return PyList_CheckExact(found) && PyList_GET_SIZE(found) == 1 && PyList_GET_ITEM(found, 0) == config;
+  PyObject *configs = PyDict_GetItemWithError(self->tuner, s_configs);
+  if (configs == NULL || !PyList_CheckExact(configs) || (PyList_GET_SIZE(configs) == 1) != self->single) return 0;
+  if (self->single) return PyList_GET_ITEM(configs, 0) == config;
+  PyObject *cache = PyDict_GetItemWithError(self->tuner, s_cache);
+  return cache != NULL && PyDict_Check(cache) && PyDict_GetItemWithError(cache, choice) == config;
 }
 
 static int note(Front *self, PyObject *config) {

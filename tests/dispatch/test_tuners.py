@@ -178,3 +178,18 @@ def test_libraries_subclasses_get_their_calls(cuda: FakeCuda, slow: list[Any]) -
             kernel[(4,)](X, Y, 64)
     assert len(calls) == 3
     assert len(slow) == 1
+
+
+def test_a_list_of_one_that_is_set_later_is_the_config(cuda: FakeCuda) -> None:
+    """As Triton has it: the only config of a list, whatever won before."""
+    kernel = kerntune.autotune(configs(), key=["n"])(make())
+    settle(kernel, X, Y, 64)
+    for _ in range(3):
+        kernel[(4,)](X, Y, 64)
+    before, kernel.configs = kernel.configs, kernel.configs[:1]
+    kernels = [kernel[(4,)](X, Y, 64) for _ in range(3)]
+    assert kernel.best_config is before[0]
+    assert len({id(k) for k in kernels}) == 1
+    kernel.configs = before
+    assert kernel[(4,)](X, Y, 64) is not kernels[0]
+    assert kernel.best_config is before[1]
