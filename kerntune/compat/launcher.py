@@ -48,16 +48,22 @@ def compile_c(text: str, name: str) -> Any:
 DIRECT_NAMES = ("kt_launch", "kt_cooperative", "kt_pdl", "kt_annotations", "kt_types", "kt_scratch_size", "kt_align")
 """What :func:`direct_values` gives, under the names that :func:`direct_call` uses. The size is in bytes a block."""
 
+_LATER = (
+    "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
+    "kt_packed, None, None, None, kt_scratch, None, kt_annotations, kt_types, ({arguments}))"
+)
+
 _DIRECT_CALLS = {
     "3.6": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
     "kt_scratch, None, kt_packed, None, None, None, {arguments})",
-    "3.9": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
-    "kt_packed, None, None, None, kt_scratch, None, kt_annotations, kt_types, ({arguments}))",
+    "3.7": _LATER,
+    "3.8": _LATER,
+    "3.9": _LATER,
 }
-"""How Triton's C launcher is called, by series: 3.6 compiles one for each signature, 3.9 has one for all.
+"""How Triton's C launcher is called, by series: 3.6 compiles one for each signature, later ones have one for all.
 
 Both take grid, stream, function, cooperative and PDL flags, then two scratch pointers and the packed metadata with
-launch metadata and two hooks (3.9 the other way round), then the arguments (``CudaLauncher`` in Triton's
+launch metadata and two hooks (since 3.7 the other way round), then the arguments (``CudaLauncher`` in Triton's
 ``backends/nvidia/driver.py``).
 """
 
@@ -68,8 +74,9 @@ def direct_call() -> str:
 
 
 def direct_order() -> int | None:
-    """The same for the C front: 36 or 39; None where it isn't known."""
-    return {"3.6": 36, "3.9": 39}.get(triton_series())
+    """The same for the C front: 36 as 3.6 has it, 37 as later ones; None where it isn't known."""
+    order = _DIRECT_CALLS.get(triton_series())
+    return None if order is None else 37 if order is _LATER else 36
 
 
 def direct_values(kernel: Any) -> tuple[Any, ...] | None:

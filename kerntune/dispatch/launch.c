@@ -78,7 +78,7 @@ static int into(PyObject *tuple, Py_ssize_t *at, PyObject *owned) {
   return 1;
 }
 
-/* Triton 3.6 takes scratch before metadata and the arguments one by one, 3.9 metadata first and them as one tuple. */
+/* Triton 3.6 takes scratch before metadata and the arguments one by one, 3.7 metadata first and them as one tuple. */
 static PyObject *words(Front *self, Call *c, PyObject *entry, PyObject **xyz, PyObject *stream, PyObject *memory,
                        PyObject *const *args) {
   int apart = self->order == 36;
@@ -89,10 +89,10 @@ static PyObject *words(Front *self, Call *c, PyObject *entry, PyObject **xyz, Py
   PyObject *first[] = {xyz[0], xyz[1], xyz[2], stream, PyTuple_GET_ITEM(entry, FUNCTION),
                        PyTuple_GET_ITEM(entry, COOPERATIVE), PyTuple_GET_ITEM(entry, PDL)};
   PyObject *then36[] = {memory, Py_None, packed, Py_None, Py_None, Py_None};
-  PyObject *then39[] = {packed, Py_None, Py_None, Py_None, memory, Py_None,
+  PyObject *then37[] = {packed, Py_None, Py_None, Py_None, memory, Py_None,
                         PyTuple_GET_ITEM(entry, ANNOTATIONS), PyTuple_GET_ITEM(entry, TYPES)};
   for (int i = 0; fine && i < 7; i++) fine = into(all, &at, Py_NewRef(first[i]));
-  for (int i = 0; fine && i < (apart ? 6 : 8); i++) fine = into(all, &at, Py_NewRef(apart ? then36[i] : then39[i]));
+  for (int i = 0; fine && i < (apart ? 6 : 8); i++) fine = into(all, &at, Py_NewRef(apart ? then36[i] : then37[i]));
   PyObject *rest = PyTuple_GET_ITEM(entry, REST);
   for (int i = 0; fine && i < self->count; i++) fine = into(own, &own_at, handed(self, c, i, rest, args));
   if (fine && !apart) {
