@@ -2,10 +2,11 @@
 static int chosen(Front *self, PyObject *config, PyObject *choice) {
   if (PyDict_GetItemWithError(self->tuner, s_fn) != self->o[FN]) return 0;
   PyObject *configs = PyDict_GetItemWithError(self->tuner, s_configs);
-  if (configs == NULL || !PyList_CheckExact(configs) || (PyList_GET_SIZE(configs) == 1) != self->single) return 0;
-  if (self->single) return PyList_GET_ITEM(configs, 0) == config;
-  PyObject *cache = PyDict_GetItemWithError(self->tuner, s_cache);
-  return cache != NULL && PyDict_Check(cache) && PyDict_GetItemWithError(cache, choice) == config;
+  if (configs == NULL || !(PyList_CheckExact(configs) || PyTuple_CheckExact(configs))) return 0;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(configs);
+  if (self->single) return count == 1 && PySequence_Fast_GET_ITEM(configs, 0) == config;
+  PyObject *cache = PyDict_GetItemWithError(self->tuner, s_cache); /* asked only where there is a choice */
+  return count > 1 && cache != NULL && PyDict_Check(cache) && PyDict_GetItemWithError(cache, choice) == config;
 }
 
 static int note(Front *self, PyObject *config) {

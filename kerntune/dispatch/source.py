@@ -169,7 +169,7 @@ def _looked_up(form: Form, indent: str, then: str) -> list[str]:
 def _still(form: Form) -> str:
     """Whether an entry is what the long way would come to: nobody emptied or changed the tuner's or Triton's caches."""
     chosen = "len(kt_tuner.configs) == 1 and kt_tuner.configs[0] is kt_config" if form.single else ""
-    chosen = chosen or "len(kt_tuner.configs) != 1 and kt_tuner.cache.get(kt_choice) is kt_config"
+    chosen = chosen or "len(kt_tuner.configs) > 1 and kt_tuner.cache.get(kt_choice) is kt_config"
     chosen += " and kt_tuner.fn is kt_fn"
     if form.staged:
         return chosen

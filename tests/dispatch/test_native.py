@@ -474,3 +474,24 @@ def test_threads_that_want_the_c_wait_for_one_compilation(monkeypatch: pytest.Mo
         go_on.set()
         assert len({id(f.result(60)) for f in (first, *others)}) == 1
     assert len(compiled) == 1
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_configs_may_be_a_list_or_a_tuple(cuda: FakeCuda, left: list[Any], kind: type) -> None:
+    kernel = kerntune.autotune(kind(triton.Config({"BLOCK": b}) for b in (64, 128)), key=["d"])(make())
+    kernel.cache = AnyWinner(kernel.configs[1])
+    for _ in range(4):
+        call(kernel)
+    assert left == []
+
+
+def test_a_heuristics_tuner_has_configs_that_c_understands() -> None:
+    """Two that say nothing: its only one would be launched without being asked for."""
+
+    @triton.jit
+    def kernel(x_ptr, n, BLOCK: tl.constexpr):
+        pass
+
+    tuner = kerntune.pointwise(sizes={"x": "n"}, blocks={"x": "BLOCK"})(kernel)
+    assert isinstance(vars(tuner)["configs"], (list, tuple))
+    assert len(tuner.configs) > 1

@@ -205,6 +205,22 @@ def test_pairs_that_compile_differently(cuda: FakeCuda, slow: list[Any], name: s
     assert len(slow) == 2
 
 
+@pytest.mark.parametrize("in_place", [False, True], ids=["the list", "what is in it"])
+def test_a_list_that_was_cut_to_one_config_leaves_no_choice(cuda: FakeCuda, in_place: bool) -> None:
+    """As Triton has it: then that one is launched, whoever has won before."""
+    kernel = tuned()
+    for _ in range(3):
+        call(kernel, *args())
+    (other, *_) = [config for config in kernel.configs if config is not kernel.best_config]
+    if in_place:
+        kernel.configs[:] = [other]
+    else:
+        kernel.configs = [other]
+    for _ in range(3):
+        kernel[(4,)](*args())
+        assert kernel.best_config is other
+
+
 def test_configs_set_parameters_that_have_defaults(cuda: FakeCuda, slow: list[Any]) -> None:
     configs = [triton.Config({"BLOCK": 64, "extra": e, "MODE": m}) for e, m in ((5, "a"), (7, "b"))]
     kernel = kerntune.autotune(configs, key=["n"])(make())
