@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerntune.capture import Capture, Probe, Site
-from kerntune.errors import CompileError, ConfigError, TrialError
+from kerntune.errors import CompileError, ConfigError, GridError, TrialError
 from kerntune.fits import misfit
 from kerntune.prospects import Prospects
 from kerntune.recording import Recording
@@ -17,7 +17,7 @@ def launches_nothing(capture: Capture, site: Site) -> bool:
     """Whether a call of a site has an empty grid, by its first candidate. Only inside ``capture.active()``."""
     try:
         return _empty(capture.probe(site, 0))
-    except (TrialError, ConfigError):
+    except (TrialError, ConfigError, GridError):
         return False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import threading
 import warnings
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from kerntune import capture as captures
 from kerntune import tune_call
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import TrialCache, WinnerCache
-from kerntune.errors import CacheMissError, MeasurementError, UsageError
+from kerntune.errors import CacheMissError, GridError, MeasurementError, UsageError
 from kerntune.race import Looks
 from kerntune.winners import Winners
 
@@ -410,3 +411,20 @@ def test_another_threads_launches_are_not_captured(backend: FakeBackend, monkeyp
     call(kernel)
     assert seen == [None]
     assert kernel.best_config is kernel.configs[1]
+
+
+# configs that can't be launched
+
+
+def test_a_config_whose_grid_is_too_large_costs_itself(backend: FakeBackend) -> None:
+    x, kernel = torch.empty(N, device="cuda"), ours()
+    kernel[lambda meta: (1, 70_000 if meta["BLOCK"] == 64 else 8)](x, x, N, 2.0)
+    times = {config.kwargs["BLOCK"]: found[0] for config, found in kernel.configs_timings.items()}
+    assert kernel.best_config.kwargs["BLOCK"] == 128
+    assert times[64] == math.inf > times[256]
+
+
+def test_a_grid_that_fits_with_no_config_is_said_once(backend: FakeBackend) -> None:
+    x = torch.empty(N, device="cuda")
+    with pytest.raises(GridError, match="axis y is 70000"):
+        ours()[(1, 70_000)](x, x, N, 2.0)

@@ -16,7 +16,15 @@ from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.compile import Compiled, Compiler
 from kerntune.config import Config
 from kerntune.device import Target
-from kerntune.errors import CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError, TuningError
+from kerntune.errors import (
+    CaptureError,
+    CompileError,
+    ConfigError,
+    GridError,
+    OutOfResourcesError,
+    TrialError,
+    TuningError,
+)
 from kerntune.kernels.relaunch import as_launch
 from kerntune.kernels.source import kernel_name
 from kerntune.kernels.specialize import Specialized
@@ -149,15 +157,19 @@ class Capture:
         return compat.option_names(self.backend.targets[0])
 
     def launch(self, site: Site) -> Any:
-        """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can."""
-        failures, misfits = [], []
+        """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can;
+        :class:`GridError` if that is so for the grid of each."""
+        failures, misfits, grids = [], [], []
         for index in self.prefer(site):
             site.chosen = index
             try:
                 return self._launch_candidate(site)
-            except (CompileError, OutOfResourcesError) as exc:
+            except (CompileError, OutOfResourcesError, GridError) as exc:
                 failures.append(f"  {site.candidates[index].config}: {exc}")
                 misfits += [index] if isinstance(exc, OutOfResourcesError) else []
+                grids += [exc] if isinstance(exc, GridError) else []
+        if grids and len(grids) == len(failures):
+            raise grids[0]
         if misfits and self.backend.gpu is None:
             return self._launch_misfit(site, misfits[0])
         raise TuningError(f"kernel {site.kernel}: no candidate can be launched\n" + "\n".join(failures))
@@ -233,16 +245,19 @@ class Capture:
             return self._probe(site, site.candidates[index], target or self.backend.targets[0])
 
     def probe_all(self, site: Site, among: Collection[int] | None = None) -> dict[int, Probe | Exception]:
-        """:meth:`probe` of each candidate (each ``among`` these), or why it can't be specialized. What hooks write is
-        undone at the end."""
+        """:meth:`probe` of each candidate (each ``among`` these), or why it can't be launched. What hooks write is
+        undone at the end. :class:`GridError` if no candidate's grid will do."""
         found: dict[int, Probe | Exception] = {}
         chosen = {i: c for i, c in enumerate(site.candidates) if among is None or i in among}
         with self._undoing(site, list(chosen.values())):
             for i, candidate in chosen.items():
                 try:
                     found[i] = self._probe(site, candidate, self.backend.targets[0])
-                except (TrialError, ConfigError) as exc:
+                except (TrialError, ConfigError, GridError) as exc:
                     found[i] = exc
+        if wrong := [exc for exc in found.values() if isinstance(exc, GridError)]:
+            if len(wrong) == len(found):
+                raise wrong[0]
         return found
 
     def _undoing(self, site: Site, candidates: Sequence[Candidate]) -> contextlib.AbstractContextManager[None]:
