@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from kerntune import compat
 from kerntune.backend.base import Gpu
@@ -119,10 +122,37 @@ def index_of(site: Site, config: Config) -> int | None:
 
 
 def _arguments(site: Site) -> str:
-    """Every argument's layout or value, or what the tuner itself says that a winner depends on."""
+    """Every argument's layout or value, or what the tuner itself says that a winner depends on; and the constants that
+    ``@triton.heuristics`` below the tuner make of them."""
     if hasattr(site.tuner, "tuning_key"):
-        return "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
-    return exact_arguments(site)
+        own = "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
+    else:
+        own = exact_arguments(site)
+    return "; ".join([own, *(f"{name}={text}" for name, text in _heuristics(site))])
+
+
+def _heuristics(site: Site) -> Iterator[tuple[str, str]]:
+    """What heuristics set, by name: one value, or where it depends on the config a hash of all."""
+    layers, _ = compat.heuristic_layers(site.tuner.fn) if site.tuner is not None else ([], None)
+    if not layers:
+        return
+    seen = [_set_by(layers, {**site.arguments, **candidate.config.all_kwargs()}) for candidate in site.candidates]
+    for name in sorted(seen[0]):
+        texts = list(dict.fromkeys(values[name] for values in seen))
+        yield name, texts[0] if len(texts) == 1 else hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
+
+
+def _set_by(layers: Sequence[Any], words: dict[str, Any]) -> dict[str, str]:
+    """The texts of what heuristics make of a call's arguments and one config, each seeing what those before it set."""
+    found = {}
+    for _, values in layers:
+        for name, value in values.items():
+            try:
+                words[name] = value(words)
+            except Exception:  # a user's: it will be raised by whoever tries this config, if anybody does
+                words.pop(name, None)
+            found[name] = text_of(words.get(name))
+    return found
 
 
 def exact_arguments(site: Site) -> str:
@@ -130,7 +160,7 @@ def exact_arguments(site: Site) -> str:
     return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)
 
 
-def text_of(value: object) -> str:
+def text_of(value: Any) -> str:
     """A value as it matters to a kernel's speed, the same in every process: layouts, scalars, code, no addresses."""
     if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}"
@@ -145,8 +175,20 @@ def text_of(value: object) -> str:
         return f"function({source_hash(value)[:16]})"
     if type(value).__module__.partition(".")[0] in ("torch", "triton") and type(value).__name__ in DTYPES:
         return str(value)
-    return type(value).__name__
+    if type(value).__name__ == "constexpr":
+        return f"constexpr({text_of(value.value)})"
+    if hasattr(value, "data_ptr"):
+        return f"{type(value).__name__}({getattr(value, 'dtype', '')})"
+    if hasattr(value, "src"):  # a constexpr_function
+        return f"function({hashlib.sha256(str(value.src).encode()).hexdigest()[:16]})"
+    if inspect.isroutine(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    text = repr(value)
+    return type(value).__name__ if ADDRESS in text else text
 
+
+ADDRESS = " at 0x"
+"""Part of Python's own text of an object that has none itself: another one in each process."""
 
 DTYPES = frozenset({"dtype", "block_type", "pointer_type"})
 """Classes of torch's and Triton's element types; their texts say all of them."""
