@@ -119,7 +119,7 @@ def test_an_axis_over_its_limit_names_the_kernel_and_its_file(backend: FakeBacke
         captured(backend, lambda: increment_kernel[(1, 65536)](x, N, BLOCK=64))
 
 
-def rows(meta: Mapping[str, Any]) -> tuple[int, int]:
+def rows(meta: dict[str, Any]) -> tuple[int, int]:
     """Too many along y for the smallest block."""
     return (1, 70_000 if meta["BLOCK"] == 32 else 8)
 

@@ -255,9 +255,9 @@ class Capture:
                     found[i] = self._probe(site, candidate, self.backend.targets[0])
                 except (TrialError, ConfigError, GridError) as exc:
                     found[i] = exc
-        if wrong := [exc for exc in found.values() if isinstance(exc, GridError)]:
-            if len(wrong) == len(found):
-                raise wrong[0]
+        grids = [exc for exc in found.values() if isinstance(exc, GridError)]
+        if grids and len(grids) == len(found):
+            raise grids[0]
         return found
 
     def _undoing(self, site: Site, candidates: Sequence[Candidate]) -> contextlib.AbstractContextManager[None]:
