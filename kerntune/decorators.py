@@ -23,8 +23,8 @@ from kerntune.heuristics.proposer import NO_COUNTS, Family, Look, Proposer
 from kerntune.hints import KernelHints, Modes
 from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
+from kerntune.kernels.texts import text_of
 from kerntune.policy import StaticPrune
-from kerntune.winners import text_of
 
 Names = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]

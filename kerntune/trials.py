@@ -13,10 +13,11 @@ from kerntune.compile import NOT_CODE
 from kerntune.device import Environment
 from kerntune.errors import CacheError
 from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.texts import text_of
 from kerntune.measure.base import PROTOCOL_VERSION, TimingProtocol
 from kerntune.policy import TuneMode
 from kerntune.result import is_wrong
-from kerntune.winners import Winners, exact_arguments, text_of
+from kerntune.winners import Winners, exact_arguments
 
 RACE_VERSION = 2
 """Raised whenever a change of the race makes its times incomparable with stored ones."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from kerntune.config import Config
 from kerntune.device import Environment
 from kerntune.errors import CacheError, CacheMissError
 from kerntune.kernels.source import source_hash
+from kerntune.kernels.texts import text_of
 from kerntune.policy import TuneMode
 
 NOT_KEY = frozenset({"grid", "warmup"})
@@ -136,7 +136,7 @@ def _heuristics(site: Site) -> Iterator[tuple[str, str]]:
     layers, _ = compat.heuristic_layers(site.tuner.fn) if site.tuner is not None else ([], None)
     if not layers:
         return
-    seen = [_set_by(layers, {**site.arguments, **candidate.config.all_kwargs()}) for candidate in site.candidates]
+    seen = [_set_by(layers, {**site.arguments, **candidate.words()}) for candidate in site.candidates]
     for name in sorted(seen[0]):
         texts = list(dict.fromkeys(values[name] for values in seen))
         yield name, texts[0] if len(texts) == 1 else hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
@@ -158,37 +158,3 @@ def _set_by(layers: Sequence[Any], words: dict[str, Any]) -> dict[str, str]:
 def exact_arguments(site: Site) -> str:
     """Every argument's layout or value, whatever the tuner rounds or leaves out."""
     return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)
-
-
-def text_of(value: Any) -> str:
-    """A value as it matters to a kernel's speed, the same in every process: layouts, scalars, code, no addresses."""
-    if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}"
-    if isinstance(value, (bool, int, float, str, type(None))):
-        return repr(value)
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(text_of, value))})"
-    if hasattr(value, "block_shape") and hasattr(value, "base"):
-        sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
-        return f"descriptor({text_of(value.base)}, {', '.join(map(repr, sizes))})"
-    if hasattr(value, "src") and hasattr(value, "params"):
-        return f"function({source_hash(value)[:16]})"
-    if type(value).__module__.partition(".")[0] in ("torch", "triton") and type(value).__name__ in DTYPES:
-        return str(value)
-    if type(value).__name__ == "constexpr":
-        return f"constexpr({text_of(value.value)})"
-    if hasattr(value, "data_ptr"):
-        return f"{type(value).__name__}({getattr(value, 'dtype', '')})"
-    if hasattr(value, "src"):  # a constexpr_function
-        return f"function({hashlib.sha256(str(value.src).encode()).hexdigest()[:16]})"
-    if inspect.isroutine(value):
-        return f"{value.__module__}.{value.__qualname__}"
-    text = repr(value)
-    return type(value).__name__ if ADDRESS in text else text
-
-
-ADDRESS = " at 0x"
-"""Part of Python's own text of an object that has none itself: another one in each process."""
-
-DTYPES = frozenset({"dtype", "block_type", "pointer_type"})
-"""Classes of torch's and Triton's element types; their texts say all of them."""

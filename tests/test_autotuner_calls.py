@@ -428,3 +428,42 @@ def test_a_grid_that_fits_with_no_config_is_said_once(backend: FakeBackend) -> N
     x = torch.empty(N, device="cuda")
     with pytest.raises(GridError, match="axis y is 70000"):
         ours()[(1, 70_000)](x, x, N, 2.0)
+
+
+# configs that hold more than numbers and texts
+
+
+@triton.jit
+def halved(x):
+    return x * 0.5
+
+
+@triton.jit
+def shaped_kernel(x_ptr, y_ptr, n, OUT: tl.constexpr, F: tl.constexpr, FILL: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, F(tl.load(x_ptr + i, mask=i < n, other=FILL)).to(OUT), mask=i < n)
+
+
+def shaped(*blocks: int, out: Any = tl.float16, function: Any = halved, fill: float = -math.inf) -> Any:
+    made = [triton.Config({"OUT": out, "F": function, "FILL": fill, "BLOCK": b}) for b in blocks]
+    return kerntune.autotune(made, key=["n"])(shaped_kernel)
+
+
+def test_configs_may_hold_dtypes_functions_and_infinities(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:
+    kernel, x = shaped(64, 128, 256), torch.empty(N, device="cuda")
+    kernel[by_block](x, x, N)
+    assert kernel.best_config.kwargs["BLOCK"] == 128
+    last = launches[-1]
+    assert (last["OUT"], last["F"], last["FILL"]) == (tl.float16, halved, -math.inf)
+
+
+def test_winners_of_such_configs_are_found_again(backend: FakeBackend) -> None:
+    """By what the values are: another dtype is another question."""
+    x = torch.empty(N, device="cuda")
+    shaped(64, 128, 256)[by_block](x, x, N)
+    before = backend.gpu.launches
+    again = shaped(64, 128, 256)
+    again[by_block](x, x, N)
+    assert (again.best_config.kwargs["BLOCK"], backend.gpu.launches) == (128, before)
+    shaped(64, 128, 256, out=tl.bfloat16)[by_block](x, x, N)
+    assert backend.gpu.launches > before

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 import torch
 import triton
@@ -21,7 +19,7 @@ from kerntune.capture import Site
 from kerntune.config import Config
 from kerntune.errors import CacheMissError
 from kerntune.policy import TuneMode
-from kerntune.winners import Winners, text_of
+from kerntune.winners import Winners
 
 
 @pytest.fixture
@@ -227,44 +225,6 @@ def test_an_unfinished_winner_is_found_on_demand_else_the_incumbent(backend: Fak
     assert other_mode(winners, TuneMode.FORCE).find(one, unfinished=True) is None
     winners.keep(one, 2, 1.0)
     assert (winners.find(one), winners.incumbent(one)) == (2, None)
-
-
-class Mode(Enum):
-    FAST = 1
-    EXACT = 2
-
-
-def doubled(x: Any) -> Any:
-    return x * 2
-
-
-class Plain:
-    """Has no text of its own."""
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (tl.constexpr(64), tl.constexpr(128)),
-        (tl.constexpr(tl.float16), tl.constexpr(tl.float32)),
-        (Mode.FAST, Mode.EXACT),
-        (np.int32(3), np.int32(4)),
-        (np.int32(3), np.int64(3)),
-        (tl.exp, tl.sqrt),
-        (triton.constexpr_function(doubled), triton.constexpr_function(text_of)),
-        ((tl.exp, 1), (tl.sqrt, 1)),
-    ],
-    ids=lambda value: str(type(value).__name__),
-)
-def test_values_that_compile_otherwise_have_other_texts(one: Any, other: Any) -> None:
-    """A winner, or a failed trial, of one must not be believed of the other."""
-    assert text_of(one) != text_of(other)
-
-
-def test_texts_hold_no_addresses() -> None:
-    """They are stored, and another process asks."""
-    values = (Plain(), doubled, tl.constexpr(doubled), triton.constexpr_function(doubled))
-    assert all("0x" not in text_of(value) for value in values)
 
 
 def under_heuristics(even: Any, first: bool = True) -> Any:

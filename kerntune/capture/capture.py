@@ -146,7 +146,7 @@ class Capture:
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         site = self.site_of(tuner, args, kwargs)
         if self._local.probe is not None or kwargs.get("warmup"):
-            return site.run(site.candidates[0].config.all_kwargs())
+            return site.run(site.candidates[0].words())
         return self.launch(site)
 
     def _on_given(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -191,8 +191,8 @@ class Capture:
         outer, self._local.site = self._local.site, site
         try:
             if candidate.hook is not None:
-                candidate.hook({**site.arguments, **candidate.config.all_kwargs()})
-            return site.run(candidate.config.all_kwargs())
+                candidate.hook({**site.arguments, **candidate.words()})
+            return site.run(candidate.words())
         except OutOfResources as exc:
             raise OutOfResourcesError(str(exc)) from exc
         finally:
@@ -269,8 +269,8 @@ class Capture:
         self._local.probe = seen
         try:
             if candidate.hook is not None:
-                candidate.hook({**site.arguments, **candidate.config.all_kwargs()})
-            site.run(candidate.config.all_kwargs())
+                candidate.hook({**site.arguments, **candidate.words()})
+            site.run(candidate.words())
         finally:
             self._local.probe = None
         jit, args, kwargs = seen[-1]

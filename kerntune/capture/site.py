@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kerntune import compat
-from kerntune.config import Config
+from kerntune.config import COMPILE_FIELDS, Config
 from kerntune.errors import ConfigError
 from kerntune.kernels.source import jit_of, kernel_file, kernel_name
+from kerntune.kernels.texts import text_of
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A config to try. ``hook`` is what must run before a launch with it (a config's ``pre_hook``)."""
+    """A config to try. ``hook`` is what must run before a launch with it (a config's ``pre_hook``). ``objects`` are the
+    values of which the config has the texts alone: dtypes, functions, infinities."""
 
     config: Config
     hook: Callable[[dict[str, Any]], Any] | None = None
+    objects: Mapping[str, Any] = field(default_factory=dict)
+
+    def words(self) -> dict[str, Any]:
+        """What a launch is called with."""
+        return {**self.config.all_kwargs(), **self.objects}
 
 
 @dataclass
@@ -67,7 +75,7 @@ def _site_of_tuner(
     name = tuner.base_fn.__name__
     where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
     configs = _pruned(tuner, kwargs, where)
-    candidates = tuple(Candidate(_config_of(c, where), c.pre_hook) for c in configs)
+    candidates = tuple(_candidate_of(c, where) for c in configs)
     check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
     key = compat.autotuner_key(tuner, named, kwargs)
 
@@ -139,18 +147,20 @@ def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
     return configs
 
 
-def _config_of(config: Any, where: str) -> Config:
+def _candidate_of(config: Any, where: str) -> Candidate:
     """Triton's config as ours."""
     options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
+    objects = {name: value for name, value in config.kwargs.items() if not _is_plain(value)}
+    fields = {name: getattr(config, name) for name in COMPILE_FIELDS}
+    texts = {name: text_of(value) for name, value in objects.items()}
     try:
-        return Config.from_mapping(
-            {
-                **config.kwargs,
-                "num_warps": config.num_warps,
-                "num_stages": config.num_stages,
-                "num_ctas": config.num_ctas,
-                "maxnreg": config.maxnreg,
-            }
-        ).replace(options=options)
+        found = Config.from_mapping({**config.kwargs, **texts, **fields})
     except ConfigError as exc:
         raise ConfigError(f"{where}: {exc}") from exc
+    return Candidate(found.replace(options=options), config.pre_hook, objects)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a config can hold a value as it is: what a file can."""
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return value is None or (isinstance(value, (bool, int, float, str)) and finite)
