@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
-from kerntune import capture as captures
-from kerntune import compat
-from kerntune.backend.base import Backend, Gpu
-from kerntune.cache import WinnerCache
-from kerntune.capture import Capture, Site
-from kerntune.compile import Compiler
 from kerntune.dispatch import LaunchPath, Ran
 from kerntune.dispatch.parts import Needs
-from kerntune.errors import BackendError, CacheMissError, ConfigError, MeasurementError, UsageError
-from kerntune.kernels.source import jit_of
-from kerntune.late import Late, go_on, late_of, leave
-from kerntune.patience import Patience, checked_patience, patience_now
-from kerntune.policy import StaticPrune, TuneMode
-from kerntune.telling import tell, tell_unraced, timings_of, warn_of
-from kerntune.trials import Trials
-from kerntune.tune_call import tune_call
-from kerntune.unraced import LAUNCHES_NOTHING, launches_nothing
-from kerntune.verify import Verification, names_of, verification_of
-from kerntune.winners import Winners
+from kerntune.engine import run_tuned
+from kerntune.errors import ConfigError, UsageError
+from kerntune.late import Late
+from kerntune.patience import checked_patience
+from kerntune.policy import StaticPrune
+from kerntune.verify import Verification, names_of
 
 
 def autotune(
@@ -190,205 +177,3 @@ def plain_run() -> Callable[..., Any]:
     """Triton's own ``Autotuner.run`` (the stand-ins', while they are active)."""
     run: Callable[..., Any] = TritonAutotuner.run
     return STANDS_FOR.get(run, run)
-
-
-def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Ran:
-    """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
-
-    ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
-    """
-    recording = captures.current()
-    if recording is not None:
-        return Ran(recording.tuned_run(tuner, args, kwargs))
-    named = dict(zip(tuner.arg_names, args, strict=False))
-    key = compat.autotuner_key(tuner, named, kwargs)
-    config = _known(tuner, key)
-    if config is None:
-        with _TUNING:
-            config = _known(tuner, key)
-            if config is None:
-                return Ran(_tune(tuner, key, named, args, kwargs, keep, plain))
-    if (late := late_of(tuner, key)) is None:
-        return Ran(_launch(tuner, config, named, args, kwargs), config)
-    if late.due and not kwargs.get("warmup"):
-        config = _go_on(tuner, key, args, kwargs, keep) or config
-    result = _launch(tuner, config, named, args, kwargs)
-    return Ran(result, None if late.due and late_of(tuner, key) is late else config)
-
-
-_TUNING = threading.RLock()
-"""One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
-
-
-def _known(tuner: Any, key: tuple[Any, ...]) -> Any:
-    return tuner.cache.get(key) if len(tuner.configs) > 1 else tuner.configs[0]
-
-
-def _launch(tuner: Any, config: Any, named: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    tuner.best_config = config
-    words = config.all_kwargs()
-    if config.pre_hook is not None:
-        config.pre_hook({**named, **kwargs, **words})
-    with compat.profiler_range(lambda: _range_name(tuner, config)):
-        return tuner.fn.run(*args, **kwargs, **words)
-
-
-def _range_name(tuner: Any, config: Any) -> str:
-    """What a profile calls a launch: kernel, the start of its source's hash, config."""
-    return f"{tuner.base_fn.__name__} [{jit_of(tuner).cache_key[:SHORT_HASH]}] {config}"
-
-
-SHORT_HASH = 12
-
-
-def _tune(
-    tuner: Any,
-    key: tuple[Any, ...],
-    named: dict[str, Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-    keep: bool,
-    plain: Callable[..., Any],
-) -> Any:
-    backend = None if compat.interprets() else this_gpu()
-    if backend is None or backend.gpu is None:
-        return plain(tuner, *args, **kwargs)
-    begin, patience = time.perf_counter(), patience_now(getattr(tuner, "patience", None))
-    winners = _winners(tuner, backend.gpu, keep)
-    capture = Capture(backend, COMPILER, thread=threading.get_ident())
-    site = capture.site_of(tuner, args, kwargs)
-    try:
-        found = winners.find(site, unfinished=patience is not None)
-    except CacheMissError:
-        with capture.active():
-            idle = launches_nothing(capture, site)
-        if not idle:
-            raise
-        return _launch(tuner, site.originals[0], named, args, kwargs)
-    if found is not None:
-        _reuse(tuner, key, site, found, winners)
-        tell(tuner, site, key, None)
-        return _launch(tuner, site.originals[found], named, args, kwargs)
-    _refuse_graph_capture(site.kernel)
-    with backend.gpu.lock():
-        winner = _settle(tuner, key, capture, site, winners, keep, patience)
-    tuner.bench_time = time.perf_counter() - begin
-    late, config = late_of(tuner, key), site.originals[winner]
-    if key not in tuner.cache:  # an empty grid: nothing was tuned, and the next call may have work
-        return _launch(tuner, config, named, args, kwargs)
-    tell(tuner, site, key, tuner.bench_time, len(late.configs) if late else 0)
-    tuner.pre_hook({**named, **kwargs, **config.all_kwargs()}, reset_only=True)  # as Triton's does after it has tuned
-    return _launch(tuner, config, named, args, kwargs)
-
-
-def _winners(tuner: Any, gpu: Gpu, keep: bool) -> Winners:
-    lax = verification_of(getattr(tuner, "verify", None)).lax
-    return Winners(WinnerCache(), tune_mode() if keep else TuneMode.FORCE, gpu, lax)
-
-
-def _reuse(tuner: Any, key: tuple[Any, ...], site: Site, index: int, winners: Winners) -> None:
-    site.settle(index)
-    stored = winners.stored(site)
-    if stored is None:
-        return
-    tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
-    late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
-    if late and winners.mode is not TuneMode.FROZEN:
-        leave(tuner, key, site, index, late)
-
-
-def _settle(
-    tuner: Any,
-    key: tuple[Any, ...],
-    capture: Capture,
-    site: Site,
-    winners: Winners,
-    keep: bool,
-    patience: Patience | None,
-) -> int:
-    """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
-    trials = Trials(winners) if keep else None
-    tuned = tune_call(
-        capture,
-        site,
-        incumbent=winners.incumbent(site),
-        trials=trials,
-        verify=getattr(tuner, "verify", None),
-        patience=patience,
-        static_prune=getattr(tuner, "static_prune", None),
-    )
-    if tuned.unraced == LAUNCHES_NOTHING:
-        return tuned.winner
-    site.settle(tuned.winner)
-    if tuned.unraced:
-        tell_unraced(tuner, site, tuned)
-        return tuned.winner
-    tuner.configs_timings = timings_of(site, tuned)
-    tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
-    late = tuned.stragglers.indices if tuned.stragglers else frozenset()
-    if keep:
-        winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner], untried=late)
-    if late:
-        leave(tuner, key, site, tuned.winner, late, tuned.stragglers)
-    warn_of(site, tuned)
-    return tuned.winner
-
-
-def _go_on(tuner: Any, key: tuple[Any, ...], args: Sequence[Any], kwargs: dict[str, Any], keep: bool) -> Any:
-    """The config to launch, if what was due for late ones could be done now: not while a CUDA graph is captured, nor
-    while another thread tunes, nor where tuning is frozen."""
-    frozen = keep and tune_mode() is TuneMode.FROZEN
-    if frozen or _captures_graph() or not _TUNING.acquire(blocking=False):
-        return None
-    try:
-        backend = this_gpu()
-        if backend is not None and backend.gpu is not None:
-            winners = _winners(tuner, backend.gpu, keep)
-            go_on(tuner, key, args, kwargs, backend=backend, compiler=COMPILER, winners=winners, keep=keep)
-    finally:
-        _TUNING.release()
-    return tuner.cache.get(key)
-
-
-def tune_mode() -> TuneMode:
-    """``KERNTUNE_TUNE``: ``auto`` (the default), ``frozen`` (no stored winner is an error) or ``force`` (tune anew).
-
-    :class:`UsageError` for anything else.
-    """
-    text = os.environ.get("KERNTUNE_TUNE") or TuneMode.AUTO.value
-    try:
-        return TuneMode(text)
-    except ValueError:
-        raise UsageError(f"KERNTUNE_TUNE is {text!r}; it can be auto, frozen or force") from None
-
-
-COMPILER = Compiler()
-"""One for the whole process: what was compiled for one call, another needn't."""
-
-
-def this_gpu() -> Backend | None:
-    """torch's current GPU, if kerntune can time on it."""
-    from kerntune.backend.probe import has_cuda
-
-    if not has_cuda():
-        return None
-    from kerntune.backend.cuda import CudaBackend
-
-    try:
-        return CudaBackend()
-    except BackendError:  # stand-ins answer that there is a GPU; there is no driver behind them
-        return None
-
-
-def _refuse_graph_capture(kernel: str) -> None:
-    if _captures_graph():
-        raise MeasurementError(
-            f"kernel {kernel} has no winner yet for these arguments, and tuning can't run while a CUDA graph is being "
-            "captured; call it once before the capture"
-        )
-
-
-def _captures_graph() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_current_stream_capturing())

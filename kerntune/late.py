@@ -21,7 +21,7 @@ from kerntune.prospects import Stragglers
 from kerntune.telling import merged, tell, timings_of, warn_of
 from kerntune.trials import Trials
 from kerntune.tune_call import compile_late, settle_call
-from kerntune.tuner import Tuned
+from kerntune.tuned import Tuned
 from kerntune.winners import Winners
 
 Key = tuple[Any, ...]

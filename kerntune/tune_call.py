@@ -19,7 +19,8 @@ from kerntune.prospects import Prospects, Stragglers, prospects_of
 from kerntune.recorder import record
 from kerntune.result import FailedTrial
 from kerntune.trials import Known, Trials
-from kerntune.tuner import Tuned, nothing_left, tune
+from kerntune.tuned import Tuned, nothing_left
+from kerntune.tuner import tune
 from kerntune.unraced import LAUNCHES_NOTHING, all_empty, unraced
 from kerntune.verify import TOLERANCE, Verification, Verify
 

@@ -8,7 +8,7 @@ from kerntune.fits import misfit
 from kerntune.prospects import Prospects
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
-from kerntune.tuner import Tuned, nothing_left
+from kerntune.tuned import Tuned, nothing_left
 
 LAUNCHES_NOTHING = "its grid is empty, so there is nothing to time"
 

@@ -14,9 +14,8 @@ import torch
 from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script
 
 import kerntune
-from kerntune import autotuner as module
+from kerntune import engine, prospects, this_process
 from kerntune import late as lates
-from kerntune import prospects
 from kerntune.backend.fake import FakeBackend
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.compile import Compiler
@@ -54,7 +53,7 @@ class World:
             yield from last
 
         self._patch.setattr(compiler, "compile_stream", slowly)
-        self._patch.setattr(module, "COMPILER", compiler)
+        self._patch.setattr(this_process, "COMPILER", compiler)
 
     def let_go(self, kernel: Any) -> None:
         """Let the held ones be done, and wait until they are."""
@@ -70,8 +69,8 @@ class World:
 @pytest.fixture
 def world(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
     script(shared, *TIMES)
-    monkeypatch.setattr(module, "this_gpu", lambda: shared)
-    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
+    monkeypatch.setattr(this_process, "this_gpu", lambda: shared)
+    monkeypatch.setattr(engine, "WinnerCache", lambda: WinnerCache(tmp_path))
     monkeypatch.setattr(prospects, "QUIET_SECONDS", 0.01)
     monkeypatch.setattr(prospects, "LATE_SHARE", 0.5)  # of two or three, the held one alone
     monkeypatch.setenv("KERNTUNE_PATIENCE", "0")
@@ -310,7 +309,7 @@ def test_another_thread_that_tunes_postpones_it(world: World) -> None:
         kernel[by_block](x, x, N, 2.0)
         seen.append(kernel.best_config.kwargs["BLOCK"])
 
-    with module._TUNING:
+    with engine._TUNING:
         thread = threading.Thread(target=other)
         thread.start()
         thread.join(60)
@@ -391,7 +390,7 @@ def test_what_a_users_pruning_raises_costs_no_call(world: World) -> None:
 
 def long_way(kernel: Any) -> Any:
     x = torch.empty(N, device="cuda")
-    return module.run_tuned(kernel, (x, x, N, 2.0), {"grid": by_block, "warmup": False}, keep=True, plain=Callable)
+    return engine.run_tuned(kernel, (x, x, N, 2.0), {"grid": by_block, "warmup": False}, keep=True, plain=Callable)
 
 
 def test_prepared_launches_are_in_use_until_the_late_ones_are_there(
@@ -453,8 +452,7 @@ def test_trying_leaves_what_it_found_in_memory(world: World) -> None:
     kernel[by_block](x, N)
     world.let_go(kernel)
     gpu.fill(gpu.borrow(x), 9)
-    (key,) = kernel.cache
-    assert module._go_on(kernel, key, (x, N), {"grid": by_block}, True) is kernel.configs[1]
+    assert engine._Call(kernel, (x, N), {"grid": by_block}, keep=True).try_late() is kernel.configs[1]
     assert gpu.read(gpu.borrow(x), 1) == b"\x09"
 
 

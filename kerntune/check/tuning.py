@@ -16,7 +16,8 @@ from kerntune.recorder import Recorded
 from kerntune.recording import Recording
 from kerntune.result import WRONG, FailedTrial, LeftOut, TrialReport
 from kerntune.trials import Trials
-from kerntune.tuner import Tuned, tune
+from kerntune.tuned import Tuned
+from kerntune.tuner import tune
 from kerntune.verify import Verification
 from kerntune.winners import Winners
 

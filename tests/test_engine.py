@@ -1,11 +1,9 @@
-"""``@kerntune.autotune`` where ``triton.autotune`` is used: every way to decorate and to call, and what it leaves."""
+"""What a call of a tuned kernel does and leaves, where Triton's own would: every way to call it, from any thread."""
 
 from __future__ import annotations
 
-import inspect
 import math
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +18,8 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.jit import JITFunction
 
 import kerntune
-from kerntune import autotuner as module
 from kerntune import capture as captures
-from kerntune import tune_call
+from kerntune import engine, tune_call
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.errors import CacheMissError, GridError, MeasurementError, UsageError
@@ -49,45 +46,6 @@ def ours(*blocks: int, kernel: Any = scale_kernel, **options: Any) -> Any:
 def call(kernel: Any, n: int = N) -> Any:
     x = torch.empty(N, device="cuda")
     return kernel[by_block](x, x, n, 2.0)
-
-
-# signatures and warnings
-
-
-def test_the_decorators_have_one_signature() -> None:
-    """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk. Three are our own."""
-    mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    *shared, verify, patience, prune, ignore = mine.values()
-    assert [(p.name, p.kind) for p in shared] == [(p.name, p.kind) for p in theirs.values()]
-    own = (verify, patience, prune, ignore)
-    assert [p.name for p in own] == ["verify", "patience", "static_prune", "verify_ignore"]
-    assert {p.default for p in own} == {None}
-    assert {n for n in theirs if mine[n].default != theirs[n].default} == {"cache_results"}
-
-
-@pytest.mark.parametrize("name", ["run", "warmup", "prune_configs", "__getitem__"])
-def test_methods_take_what_tritons_take(name: str) -> None:
-    mine, theirs = (inspect.signature(getattr(k, name)) for k in (kerntune.Autotuner, TritonAutotuner))
-    assert [(p.name, p.kind) for p in mine.parameters.values()] == [
-        (p.name, p.kind) for p in theirs.parameters.values()
-    ]
-
-
-@pytest.mark.parametrize(
-    "old",
-    [{"warmup": 5}, {"rep": 7}, {"use_cuda_graph": True}, {"warmup": 5, "rep": 7, "use_cuda_graph": True}, {}],
-    ids=str,
-)
-def test_old_arguments_warn_as_triton_does(old: dict[str, Any]) -> None:
-    said = []
-    for make in (kerntune.autotune, triton.autotune):
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            tuner = make(configs(64, 128), key=["n"], **old)(scale_kernel)
-        said.append([(w.category, str(w.message)) for w in seen])
-        assert (tuner.num_warmups, tuner.num_reps) == (old.get("warmup"), old.get("rep"))
-    assert said[0] == said[1]
-    assert len(said[0]) == bool(old)
 
 
 def test_all_arguments_by_position(backend: FakeBackend) -> None:
@@ -316,7 +274,7 @@ def test_a_cache_that_can_not_be_written_is_a_warning(
     backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("a file where the folder should be")
-    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
+    monkeypatch.setattr(engine, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
     monkeypatch.setattr(Winners, "_warned", False)
     kernel = ours()
     with pytest.warns(RuntimeWarning, match="winners can't be kept for the next run: .*can't be written"):
@@ -335,7 +293,7 @@ def test_who_won_without_pipelining_is_not_tuned_again(backend: FakeBackend, mon
     script(backend, OneStage(time_ns=500.0), Rule(fails="needs more shared memory"))
     first, second = ours(), ours()
     call(first)
-    monkeypatch.setattr(module, "tune_call", None)
+    monkeypatch.setattr(engine, "tune_call", None)
     call(second)
     for kernel in (first, second):
         assert (kernel.best_config.kwargs, kernel.best_config.num_stages) == ({"BLOCK": 256}, 1)
