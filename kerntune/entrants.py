@@ -9,8 +9,9 @@ from kerntune.capture import Capture
 from kerntune.compile import Compiled
 from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError
 from kerntune.fits import misfit
+from kerntune.hooked import first_contents
 from kerntune.jury import Work
-from kerntune.launch import Loader, Program
+from kerntune.launch import ALIKE, First, Loader, Program
 from kerntune.memory import Memory
 from kerntune.prospects import Prospects
 from kerntune.race import Looks, Trial
@@ -50,6 +51,7 @@ class Entrants:
         self._tried: set[int] = set()
         self._recordings: dict[int, Recording] = {}
         self._misfits: set[int] = set()
+        self._first = first_contents(self.capture, self.index, self.memory, self.prospects.probes)
         self.expect(())
 
     def take_over(self, refuted: Mapping[int, str], believing_wrong: bool) -> None:
@@ -127,10 +129,19 @@ class Entrants:
             self._fail_like(self._found[work], i)
         else:
             self._refuse_misfit(compiled)
-            program = Program(self.loader, single, self.memory, self.recorded.artifacts)
+            program = self.program(single, i)
             self._found[work] = Trial(i, single, program, [i])
             return self._found[work]
         return None
+
+    def program(self, single: Recording, i: int | None = None) -> Program:
+        """A recording of one launch, with the first content that candidate ``i`` finds; by default with the memory's.
+        One that was added is like the last of the list."""
+        if i is None:
+            first: First = dict.fromkeys(next(iter(self._first.values()), ()))
+        else:
+            first = self._first.get(i) or self._first.get(len(self.site.candidates) - 1 - self.site.added, ALIKE)
+        return Program(self.loader, single, self.memory, self.recorded.artifacts, first)
 
     def _refuse_misfit(self, compiled: Compiled) -> None:
         why = misfit(compiled.binary, compiled.data, self.loader.gpu.spec)

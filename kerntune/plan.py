@@ -229,6 +229,12 @@ class Plan:
         with self.preserving([self._tensors[i] for i in self._homes]):
             yield
 
+    def among(self, values: Iterable[Any]) -> dict[int, Any]:
+        """Those of some values that are tensors which launches touch, one for each storage."""
+        tensors = [value for value in values if self._backend.tensors.is_tensor(value)]
+        places = ((self._index.get(self._backend.tensors.storage_address(tensor)), tensor) for tensor in tensors)
+        return {index: tensor for index, tensor in places if index is not None and self._sizes[index]}
+
     def tensors(self) -> list[Any]:
         """A tensor of each storage that the launches touch."""
         return list(self._tensors)

@@ -242,7 +242,7 @@ class _Tuning:
             return None
         with contextlib.suppress(TrialError, BackendError):
             captured = it.recorded.recording.only(it.index).pruned()
-            return Program(it.loader, captured, it.memory, it.recorded.artifacts)
+            return it.program(captured)
         return None
 
 

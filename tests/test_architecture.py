@@ -53,6 +53,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "patience",
         "prospects",
         "outlook",
+        "hooked",
         "entrants",
         "tuned",
         "tuner",

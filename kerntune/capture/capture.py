@@ -260,6 +260,10 @@ class Capture:
             raise grids[0]
         return found
 
+    def run_hooks(self, site: Site, index: int) -> None:
+        """Run what runs before a launch with candidate ``index``, on the call's own tensors; nothing is launched."""
+        self._probe(site, site.candidates[index], self.backend.targets[0])
+
     def _undoing(self, site: Site, candidates: Sequence[Candidate]) -> contextlib.AbstractContextManager[None]:
         hooked = site.writes_arguments or any(c.hook is not None for c in candidates)
         return self.plan.preserving(site.arguments.values() if hooked else ())
