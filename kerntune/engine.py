@@ -85,7 +85,9 @@ class _Call:
 
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""
-        backend = None if compat.interprets() else this_process.this_gpu()
+        if compat.interprets():
+            return self._launch_interpreted()
+        backend = this_process.this_gpu()
         if backend is None or backend.gpu is None:
             return plain(self.tuner, *self.args, **self.kwargs)
         begin, patience = time.perf_counter(), patience_now(getattr(self.tuner, "patience", None))
@@ -119,6 +121,18 @@ class _Call:
         words = {**self.named, **self.kwargs, **config.all_kwargs()}
         tuner.pre_hook(words, reset_only=True)  # as Triton's does after it has tuned
         return self.launch(config)
+
+    def _launch_interpreted(self) -> Any:
+        """Triton's interpreter has no times worth comparing, and needs no GPU: with the first config that the user's
+        pruning leaves."""
+        self.tuner.nargs = self.named
+        try:
+            first = self.tuner.prune_configs(self.kwargs)[0]
+        finally:
+            self.tuner.nargs = None
+        self.tuner.cache[self.key] = first
+        self.tuner.pre_hook({**self.named, **self.kwargs, **first.all_kwargs()}, reset_only=True)
+        return self.launch(first)
 
     def _winners(self, gpu: Gpu) -> Winners:
         lax = verification_of(getattr(self.tuner, "verify", None)).lax

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kerntune.capture import Capture
 from kerntune.compile import Compiled
-from kerntune.errors import BackendError, CompileError, OutOfResourcesError, TrialError
+from kerntune.errors import BackendError, CaptureError, CompileError, OutOfResourcesError, TrialError
 from kerntune.fits import misfit
 from kerntune.hooked import first_contents
 from kerntune.jury import Work
@@ -102,7 +102,7 @@ class Entrants:
             code = compiled.binary.code if isinstance(compiled, Compiled) else ""
             self._fail(i, str(exc), remember=not isinstance(exc.__cause__, PASSING), code=code)
             self._misfits |= {i} if isinstance(exc, OutOfResourcesError) else set()
-        except (TrialError, BackendError) as exc:
+        except (TrialError, BackendError, CaptureError) as exc:
             self._fail(i, str(exc))
 
     def looked_at(self) -> list[Trial]:

@@ -69,7 +69,7 @@ class HeuristicTuner(Autotuner):
         """
         given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
         found, _ = self._proposal(given)
-        if len(found) > 1 and not compat.interprets():
+        if len(found) > 1:
             result = autotuner.plain_run()(self, *args, **kwargs)
         else:
             self.best_config = found[0]

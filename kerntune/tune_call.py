@@ -11,7 +11,7 @@ from typing import Any
 from kerntune import compat
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
-from kerntune.errors import MeasurementError
+from kerntune.errors import CaptureError, MeasurementError
 from kerntune.launch import Loader
 from kerntune.patience import Patience
 from kerntune.policy import StaticPrune
@@ -104,8 +104,11 @@ def _loading(capture: Capture) -> Iterator[Loader]:
 
 
 def _tuned(capture: Capture, prospects: Prospects, loader: Loader, **words: Any) -> Tuned:
-    _stage_first(capture, prospects.site, prospects)
-    recorded = record(capture, capture.backend.targets[0])
+    try:
+        _stage_first(capture, prospects.site, prospects)
+        recorded = record(capture, capture.backend.targets[0])
+    except CaptureError as exc:  # an argument whose memory only Triton and its driver know
+        return unraced(capture, prospects, words.get("incumbent"), str(exc))
     if recorded.unsaved:
         return unraced(capture, prospects, words.get("incumbent"), recorded.unsaved)
     return tune(capture, recorded, len(capture.launches) - 1, loader, prospects=prospects, **words)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -425,3 +428,56 @@ def test_winners_of_such_configs_are_found_again(backend: FakeBackend) -> None:
     assert (again.best_config.kwargs["BLOCK"], backend.gpu.launches) == (128, before)
     shaped(64, 128, 256, out=tl.bfloat16)[by_block](x, x, N)
     assert backend.gpu.launches > before
+
+
+# arguments whose memory can't be kept
+
+
+class Foreign:
+    """Another library's array: Triton takes whatever says where it is and of what type."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor, self.dtype = tensor, tensor.dtype
+
+    def data_ptr(self) -> int:
+        return self._tensor.data_ptr()
+
+
+@pytest.mark.parametrize("kind", ["of another library", "on the host"])
+def test_a_call_with_memory_that_only_triton_knows_is_launched_untuned(
+    backend: FakeBackend, launches: list[dict[str, Any]], kind: str
+) -> None:
+    kernel, y = ours(), torch.empty(N, device="cuda")
+    x = Foreign(torch.empty(N, device="cuda")) if kind == "of another library" else torch.empty(N, device="cpu")
+    with pytest.warns(RuntimeWarning, match="scale_kernel is not tuned.*only keep and restore torch's tensors"):
+        kernel[by_block](x, y, N, 2.0)
+    assert launches[-1]["BLOCK"] == 64
+    kernel[by_block](x, y, N, 2.0)  # said once
+    assert len(launches) == 2
+
+
+# Triton's interpreter
+
+INTERPRETED = """
+import torch, triton, triton.language as tl, kerntune
+
+@kerntune.autotune([triton.Config({"BLOCK": b}) for b in (64, 128, 256)], key=["n"], reset_to_zero=["y_ptr"],
+                   prune_configs_by={"early_config_prune": lambda configs, named, **words: configs[1:]})
+@triton.jit
+def add(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+x, y = torch.arange(500.0), torch.ones(500)
+add[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, y, 500)
+assert torch.equal(y, x)
+assert add.best_config.kwargs == {"BLOCK": 128}
+add[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, y, 500)
+assert torch.equal(y, 2 * x)
+"""
+
+
+def test_in_tritons_interpreter_the_first_config_runs() -> None:
+    """Without a GPU: there is nothing to time, and Triton's own engine would ask for a driver."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", INTERPRETED], check=True, env=environment, timeout=300)
