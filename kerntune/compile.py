@@ -21,7 +21,7 @@ from kerntune.farm.facts import ASSEMBLY, facts_of
 from kerntune.farm.farm import Farm
 from kerntune.farm.pulled import Pulled
 from kerntune.farm.store import Made
-from kerntune.farm.stream import Compilations
+from kerntune.farm.stream import Compilations, is_passing
 from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized
 from kerntune.recording import Binary, Scratch
@@ -163,6 +163,9 @@ class Compiler:
         self._compilations = Compilations(self._compilations.farm.like())
 
     def _remember(self, launch: Specialized, result: Any) -> Compiled | TrialError:
+        """What came of a launch; a failure that passes is tried again when it is asked for again."""
+        if isinstance(result, TrialError) and is_passing(result):
+            return result
         failed = isinstance(result, TrialError)
         found = type(result)(str(result)) if failed else describe(launch, result)
         with self._lock:
