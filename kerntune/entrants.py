@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from kerntune.capture import Capture
 from kerntune.compile import Compiled
 from kerntune.errors import BackendError, CaptureError, CompileError, OutOfResourcesError, TrialError
+from kerntune.farm.stream import is_passing
 from kerntune.fits import misfit
 from kerntune.hooked import first_contents
-from kerntune.jury import Work
+from kerntune.jury import Work, content_of
 from kerntune.launch import ALIKE, First, Loader, Program
 from kerntune.memory import Memory
 from kerntune.prospects import Prospects
@@ -19,9 +20,6 @@ from kerntune.recorder import Recorded, with_candidate
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
 from kerntune.trials import NOTHING
-
-PASSING = (OSError, MemoryError)
-"""Causes of a failed compilation that say nothing of the candidate: a full disk, a full memory. Not remembered."""
 
 
 @dataclass
@@ -100,7 +98,7 @@ class Entrants:
                 self._looks.take(trial)
         except (CompileError, OutOfResourcesError) as exc:
             code = compiled.binary.code if isinstance(compiled, Compiled) else ""
-            self._fail(i, str(exc), remember=not isinstance(exc.__cause__, PASSING), code=code)
+            self._fail(i, str(exc), remember=not is_passing(exc), code=code)
             self._misfits |= {i} if isinstance(exc, OutOfResourcesError) else set()
         except (TrialError, BackendError, CaptureError) as exc:
             self._fail(i, str(exc))
@@ -121,27 +119,30 @@ class Entrants:
         probe = self.prospects.probes[i]
         recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
         single = self._recordings[i] = recording.only(self.index).pruned()
-        work = (compiled.binary.code, probe.grid)
-        if work in self.known.bad:
-            self._fail(i, self.known.bad[work], remember=True, code=work[0])
+        code, work = compiled.binary.code, (compiled.binary.code, probe.grid, content_of(self._begin(i)))
+        bad = {} if self._first else self.known.bad  # with other hooks the same code may be right
+        if (code, probe.grid) in bad:
+            self._fail(i, bad[code, probe.grid], remember=True, code=code)
         elif work in self._found:
             self._found[work].same.append(i)
             self._fail_like(self._found[work], i)
         else:
             self._refuse_misfit(compiled)
-            program = self.program(single, i)
+            program = self.program(single, self._begin(i))
             self._found[work] = Trial(i, single, program, [i])
             return self._found[work]
         return None
 
-    def program(self, single: Recording, i: int | None = None) -> Program:
-        """A recording of one launch, with the first content that candidate ``i`` finds; by default with the memory's.
-        One that was added is like the last of the list."""
-        if i is None:
-            first: First = dict.fromkeys(next(iter(self._first.values()), ()))
-        else:
-            first = self._first.get(i) or self._first.get(len(self.site.candidates) - 1 - self.site.added, ALIKE)
-        return Program(self.loader, single, self.memory, self.recorded.artifacts, first)
+    def program(self, single: Recording, first: First | None = None) -> Program:
+        """A recording of one launch in the race's memory; it finds what that begins with, or what ``first`` says."""
+        alike: First = dict.fromkeys(next(iter(self._first.values()), ()))
+        begin = alike if first is None else first
+        return Program(self.loader, single, self.memory, self.recorded.artifacts, begin)
+
+    def _begin(self, i: int) -> First:
+        """What a candidate finds; one that was added is like the last of the list."""
+        last = len(self.site.candidates) - 1 - self.site.added
+        return self._first.get(i) or self._first.get(last, ALIKE)
 
     def _refuse_misfit(self, compiled: Compiled) -> None:
         why = misfit(compiled.binary, compiled.data, self.loader.gpu.spec)

@@ -109,6 +109,19 @@ def test_a_config_that_forgets_its_hook_is_wrong(backend: FakeBackend) -> None:
     assert kernel.best_config is made[2]
 
 
+def test_the_same_code_with_and_without_a_hook_is_two_trials(backend: FakeBackend) -> None:
+    """What is found of the one, wrong on top of what was there, says nothing of the other; also in a later run."""
+    gpu = backend.gpu
+    for blocks in ((64, 64), (64, 64, 128)):
+        x, y = memory_of_a_call(gpu)
+        hooks = [None, zeroes(gpu, "y_ptr"), zeroes(gpu, "y_ptr")]
+        made = [config(1), config(1, size=128), *(config(2, h, b) for h, b in zip(hooks, blocks, strict=False))]
+        kernel = kerntune.autotune(made, key=["n"], verify="all")(split_kernel)
+        with pytest.warns(RuntimeWarning, match=f"1 of {len(made)} configs failed: SPLIT=2"):
+            kernel[by_block](x, y, N)
+        assert kernel.best_config is made[3]
+
+
 def test_the_calls_tensors_hold_what_they_held(backend: FakeBackend) -> None:
     """Also those that a hook alone writes, which no launch would have changed."""
     x, y = memory_of_a_call(backend.gpu)
