@@ -90,7 +90,8 @@ class SiteTrials:
         """What is known of the probed candidates, under an environment like today's."""
         if self.blind:
             return NOTHING
-        stored = self.cache.of(self.key)
+        stored, unlike = self.cache.of(self.key), self.site.ambiguous()
+        probes = {i: probe for i, probe in probes.items() if i not in unlike}
         failures = [t for t in stored if t.failure and _alike(t.environment, self.environment, FAILURE_FIELDS)]
         ran = [t for t in stored if not t.failure and _alike(t.environment, self.environment, TIME_FIELDS)]
         return Known(
@@ -111,6 +112,8 @@ class SiteTrials:
         code: str = "",
     ) -> None:
         """Store what a candidate gave. A folder that can't be written is told in the cache's ``damaged``, not fatal."""
+        if index in self.site.ambiguous():
+            return
         trial = StoredTrial(
             SCHEMA,
             self.key,

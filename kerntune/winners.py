@@ -112,11 +112,13 @@ class Winners:
 
 
 def index_of(site: Site, config: Config) -> int | None:
-    """A config's place among the candidates. The last one with a single stage is added if that is what it is: it wins
-    where nothing else fits (:meth:`kerntune.tuner._Tuning.stages`)."""
+    """A config's place among the candidates; None if it has none, or several with other hooks. The last one with a
+    single stage is added if that is what it is: it wins where nothing else fits
+    (:meth:`kerntune.tuner._Tuning.stages`)."""
     configs = [c.config for c in site.candidates]
     if config in configs:
-        return configs.index(config)
+        index = configs.index(config)
+        return None if index in site.ambiguous() else index
     last = len(configs) - 1
     return Capture.add_candidate(site, last, config) if config == configs[last].replace(num_stages=1) else None
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import COMPILER, N, block, by_block, captured, scale, script, tuned
+from fake_runs import COMPILER, N, block, by_block, captured, scale, scale_kernel, script, tuned
 
 from kerntune import entrants, race
 from kerntune.backend.fake import FakeBackend, Rule
@@ -215,6 +215,17 @@ def test_a_failed_binary_is_not_retried_under_another_config(backend: FakeBacken
     again = Run(backend, folder, *rules, call=twice((64, 0), (128, 0), (128, 1)))
     assert 128 not in again.timed
     assert [f.reason for f in again.found.failures] == ["refused", "refused"]
+
+
+def test_one_config_with_two_hooks_has_no_trials(backend: FakeBackend, folder: Path) -> None:
+    """They are stored by config, which doesn't say which of the two it was."""
+    hooks = (lambda named: None, lambda named: None)
+    made = [*(triton.Config({"BLOCK": 64}, pre_hook=hook) for hook in hooks), triton.Config({"BLOCK": 128})]
+    kernel = triton.autotune(made, key=["n"])(scale_kernel)
+    for _ in range(2):
+        run = Run(backend, folder, call=lambda: scale(kernel))
+        assert {t.config.kwargs["BLOCK"] for t in TrialCache(folder).entries()} == {128}
+        assert 64 in run.timed
 
 
 def test_configs_with_one_code_share_their_times(backend: FakeBackend, folder: Path) -> None:

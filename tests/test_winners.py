@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, by_block, captured, configs, tuned
+from fake_runs import N, by_block, captured, configs, scale_kernel, tuned
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kerntune.backend.fake import FakeBackend
@@ -253,3 +253,20 @@ def test_a_winner_depends_on_what_heuristics_make_of_each_config(backend: FakeBa
     winners.keep(site(backend, under_heuristics(lambda args: args["BLOCK"] == 64)), 1, 10.0)
     assert winners.find(site(backend, under_heuristics(lambda args: not args["BLOCK"] > 64))) == 1
     assert winners.find(site(backend, under_heuristics(lambda args: args["BLOCK"] == 128))) is None
+
+
+def test_of_one_config_with_two_hooks_nothing_is_found(backend: FakeBackend, winners: Winners) -> None:
+    """A winner is stored by its config, which doesn't say which of the two it was."""
+
+    def hooked(*hooks: Any) -> Site:
+        made = [triton.Config({"BLOCK": 64}, pre_hook=hook) for hook in hooks] + configs(128)
+        return site(backend, triton.autotune(made, key=["n"])(scale_kernel))
+
+    one, two = (lambda named: None), (lambda named: None)
+    winners.keep(hooked(one, two), 0, 10.0)
+    assert winners.find(hooked(one, two)) is None
+    assert winners.find(hooked(None, two)) is None
+    winners.keep(hooked(one, one), 2, 10.0)
+    assert winners.find(hooked(one, two)) == 2
+    winners.keep(hooked(one, one), 0, 10.0)
+    assert winners.find(hooked(one, one)) == 0

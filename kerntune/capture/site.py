@@ -55,6 +55,15 @@ class Site:
     added: int = 0
     """How many of the candidates, the last ones, aren't in the list that was given."""
 
+    def ambiguous(self) -> frozenset[int]:
+        """Candidates whose very config another one has with another hook: what is stored of them, by config, says
+        nothing."""
+        hooks: dict[Config, set[Any]] = {}
+        if any(candidate.hook is not None for candidate in self.candidates):
+            for candidate in self.candidates:
+                hooks.setdefault(candidate.config, set()).add(candidate.hook)
+        return frozenset(i for i, c in enumerate(self.candidates) if len(hooks.get(c.config, ())) > 1)
+
 
 def site_of_tuner(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], options: Sequence[str]) -> Site:
     """A tuner's call, its candidates after the user's pruning; ``options`` are the compiler's that configs may set.
