@@ -281,7 +281,7 @@ def _wait(run: _Run) -> None:
 
 
 PASSING = (OSError, MemoryError)
-"""Causes of a failed compilation that say nothing of the launch: a full disk, a full memory. Nobody remembers them."""
+"""Causes of a failed compilation that say nothing of the launch: a full disk or memory. No other process is told."""
 
 
 def is_passing(error: TrialError) -> bool:

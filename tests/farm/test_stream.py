@@ -58,7 +58,8 @@ def test_a_failure_is_the_same_error_each_time(farm):
     [Died("the compiler process died (SIGKILL)", passing=True), Failed("OSError: full", passing=True)],
     ids=str,
 )
-def test_a_failure_that_passes_is_not_remembered(farm, monkeypatch, answer):
+def test_a_failure_that_passes_is_known_as_such(farm, monkeypatch, answer):
+    """This process doesn't try again and again; another one may."""
     one = farm()
     compiler, launch, submit = Compiler(one), kernels.add_launch(), one.submit
     refused: Future[Told] = Future()
@@ -68,7 +69,10 @@ def test_a_failure_that_passes_is_not_remembered(farm, monkeypatch, answer):
     assert is_passing(error)
     assert answer.reason in str(error)
     monkeypatch.setattr(one, "submit", submit)
-    assert isinstance(compiler.compile(launch), Compiled)
+    with pytest.raises(CompileError) as again:
+        compiler.compile(launch)
+    assert (str(again.value), is_passing(again.value)) == (str(error), True)
+    assert isinstance(Compiler(one).compile(launch), Compiled)
 
 
 def test_what_is_compiled_is_not_compiled_again(farm, monkeypatch):
