@@ -30,11 +30,12 @@ def first_contents(capture: Capture, index: int, memory: Memory, among: Iterable
     site = capture.launches[index].site
     if site is None or not _may_differ(site):
         return {}
-    tensors = capture.plan.among(site.arguments.values())
+    found = capture.plan.among(site.arguments.values())
+    tensors = {i: tensor for i, tensor in found.items() if i < len(memory.storages)}  # others came after the recording
     left = _left(capture, index, memory, tensors, list(among)) if tensors else {}
-    differing = sorted({storage for found in left.values() for storage in found})
+    differing = sorted({storage for held in left.values() for storage in held})
     memory.will_write(differing)
-    return {i: {s: found.get(s) for s in differing} for i, found in left.items()} if differing else {}
+    return {i: {s: held.get(s) for s in differing} for i, held in left.items()} if differing else {}
 
 
 def _may_differ(site: Site) -> bool:
