@@ -47,6 +47,12 @@ class Site:
     added: int = 0
     """How many of the candidates, the last ones, aren't in the list that was given."""
 
+    search: Any = None
+    """The tuner's :class:`kerntune.search.Search` for further candidates, if it has one."""
+
+    searched: bool = False
+    """Whether they have been searched: the candidates are all that there will be."""
+
 
 def site_of_tuner(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], options: Sequence[str]) -> Site:
     """A tuner's call, its candidates after the user's pruning; ``options`` are the compiler's that configs may set.
@@ -67,7 +73,7 @@ def _site_of_tuner(
     name = tuner.base_fn.__name__
     where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
     configs = _pruned(tuner, kwargs, where)
-    candidates = tuple(Candidate(_config_of(c, where), c.pre_hook) for c in configs)
+    candidates = tuple(Candidate(config_of(c, where), c.pre_hook) for c in configs)
     check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
     key = compat.autotuner_key(tuner, named, kwargs)
 
@@ -84,7 +90,9 @@ def _site_of_tuner(
         tuner.cache[key] = configs[winner]
 
     writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
-    return Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
+    site = Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
+    site.search = tuner.search_for(named, kwargs) if hasattr(tuner, "search_for") else None
+    return site
 
 
 def site_of_given(
@@ -139,7 +147,7 @@ def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
     return configs
 
 
-def _config_of(config: Any, where: str) -> Config:
+def config_of(config: Any, where: str) -> Config:
     """Triton's config as ours."""
     options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
     try:

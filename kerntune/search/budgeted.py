@@ -51,7 +51,7 @@ must give equal costs. Called with up to :data:`BATCH` configs, each once in a s
 
 
 Prepare = Callable[[Sequence[Config]], None]
-"""Is told which configs are tried next, so that it can do for all of them what takes long (compile them, for example)."""
+"""Is told which configs are tried next, so that it can do for all of them what takes long: compile them, say."""
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,7 +115,8 @@ class BudgetedSearch:
         if budget.trials is None and budget.seconds is None and self.space.size > MAX_UNBOUNDED:
             raise ConfigError(f"a space of {self.space.size} points needs a budget: give trials or seconds")
         while not budget.spent(len(self._trials), self._seconds):
-            configs = self._together(budget)
+            left = self._at_once if budget.trials is None else budget.trials - len(self._trials)
+            configs = self.next_configs(min(self._at_once, left))
             if not configs:
                 self.exhausted = True
                 break
@@ -126,6 +127,18 @@ class BudgetedSearch:
         if self.exhausted and not self._trials:
             raise TuningError("no config of the space satisfies its constraints")
         return self.found()
+
+    def next_configs(self, many: int) -> list[Config]:
+        """The next configs, chosen before any of them is measured: as many, or all that are left."""
+        found: list[Config] = []
+        seen = set(self._seen)
+        try:
+            while len(found) < many and (config := self._next(len(self._trials) + len(found))) is not None:
+                found.append(config)
+                self._seen.add(config.key())
+        finally:
+            self._seen = seen  # they are seen when they are tried
+        return found
 
     def found(self) -> Found:
         """What was tried so far."""
@@ -152,21 +165,6 @@ class BudgetedSearch:
             yield
         finally:
             self._seconds += self._clock() - begin
-
-    def _together(self, budget: Budget) -> list[Config]:
-        """The next configs, as many as are tried at once and the budget has trials for; none if there are no more."""
-        many = self._at_once
-        if budget.trials is not None:
-            many = min(many, budget.trials - len(self._trials))
-        found: list[Config] = []
-        seen = set(self._seen)
-        try:
-            while len(found) < many and (config := self._next(len(self._trials) + len(found))) is not None:
-                found.append(config)
-                self._seen.add(config.key())
-        finally:
-            self._seen = seen  # they are seen when they are tried
-        return found
 
     def _next(self, number: int) -> Config | None:
         for start in self._starts:
