@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from kerntune.capture import Capture
@@ -70,15 +70,15 @@ class Entrants:
         known = {*self.known.ran, *self.known.failed}
         return [i for i in indices if i in self.prospects.probes and i not in known]
 
-    def _take_known(self, among: Collection[int]) -> None:
+    def _take_known(self, among: Set[int]) -> None:
         if not self.believing_wrong:
             self.prospects.known = self.prospects.known.without_wrong()
-        self.known = self.prospects.known
-        for i in (i for i in self.prospects.refused if i in among):
-            self._fail(i, self.prospects.refused[i])
-        for i in (i for i in self.known.failed if i in among):
+        refused, self.known = self.prospects.refused, self.prospects.known
+        for i in sorted(among & refused.keys()):
+            self._fail(i, refused[i])
+        for i in sorted(among & self.known.failed.keys()):
             self._fail(i, self.known.failed[i].failure)
-        for i in (i for i in self.known.ran if i in among):
+        for i in sorted(among & self.known.ran.keys()):
             self.times[i] = self.known.ran[i].time_ns or self.known.ran[i].estimate_ns or 0.0
 
     def forget(self) -> None:
