@@ -125,7 +125,7 @@ class _Tuning:
 
     def _with_one_stage(self) -> int | None:
         """If all lack resources, mostly shared memory: the last once more without pipelining."""
-        last = len(self.site.candidates) - 1
+        last = len(self.site.listed) - 1
         config = self.site.candidates[last].config
         if not self.entrants.all_lack_resources() or config.num_stages == 1:
             return None

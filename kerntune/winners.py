@@ -99,7 +99,7 @@ class Winners:
             device=spec.name,
             triton=compat.triton_version(),
             arguments=_arguments(site) + (self.lax if lax is None else lax),
-            configs=tuple(c.config for c in site.candidates[: len(site.candidates) - site.added]),
+            configs=tuple(c.config for c in site.listed),
             search="" if site.search is None else str(site.search),
         )
 
@@ -122,7 +122,7 @@ def index_of(site: Site, config: Config) -> int | None:
     found = candidate_of(site, config)
     if found is not None:
         return found
-    last = len(site.candidates) - 1
+    last = len(site.listed) - 1
     single = site.candidates[last].config.replace(num_stages=1)
     return Capture.add_candidate(site, last, config) if config == single else None
 

@@ -135,6 +135,23 @@ def test_the_users_tensors_stay_as_one_launch_leaves_them(backend: FakeBackend) 
     assert backend.gpu.read(backend.gpu.borrow(x), 1) == b"\x05", "the scripted launch itself writes nothing"
 
 
+def test_who_won_without_pipelining_is_found_again(backend: FakeBackend, looked: list[Config]) -> None:
+    """Where nothing of the space fits, the last of the list is tried with a single stage."""
+
+    class OneStage(Rule):
+        def matches(self, binary: Any) -> bool:
+            return binary.options.get("num_stages") == 1
+
+    script(backend, OneStage(time_ns=500.0), Rule(fails="needs more shared memory"))
+    kernel, again = ours(), ours()
+    call(kernel)
+    looked.clear()
+    call(again)
+    assert looked == []
+    assert kernel.best_config.num_stages == again.best_config.num_stages == 1
+    assert kernel.best_config.kwargs == again.best_config.kwargs
+
+
 # pruning and hooks
 
 

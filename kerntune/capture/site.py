@@ -53,6 +53,11 @@ class Site:
     searched: bool = False
     """Whether they have been searched: the candidates are all that there will be."""
 
+    @property
+    def listed(self) -> tuple[Candidate, ...]:
+        """The candidates of the list that was given."""
+        return self.candidates[: len(self.candidates) - self.added]
+
 
 def site_of_tuner(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], options: Sequence[str]) -> Site:
     """A tuner's call, its candidates after the user's pruning; ``options`` are the compiler's that configs may set.
