@@ -1,4 +1,4 @@
-"""``@kerntune.autotune``: takes what ``triton.autotune`` takes, tunes with kerntune's engine."""
+"""Triton's autotuner with kerntune's engine."""
 
 from __future__ import annotations
 
@@ -12,76 +12,9 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from kerntune.dispatch import LaunchPath, Ran
 from kerntune.dispatch.parts import Needs
 from kerntune.engine import run_tuned
-from kerntune.errors import ConfigError, UsageError
 from kerntune.late import Late
-from kerntune.patience import checked_patience
 from kerntune.policy import StaticPrune
-from kerntune.verify import Verification, names_of
-
-
-def autotune(
-    configs: Sequence[Any],
-    key: Sequence[str],
-    prune_configs_by: dict[str, Any] | None = None,
-    reset_to_zero: Sequence[str] | None = None,
-    restore_value: Sequence[str] | None = None,
-    pre_hook: Callable[..., Any] | None = None,
-    post_hook: Callable[..., Any] | None = None,
-    warmup: int | None = None,
-    rep: int | None = None,
-    use_cuda_graph: bool = False,
-    do_bench: Callable[..., Any] | None = None,
-    cache_results: bool = True,
-    verify: str | None = None,
-    patience: float | str | None = None,
-    static_prune: Any = None,
-    verify_ignore: Sequence[str] | str | None = None,
-) -> Callable[[Any], Autotuner]:
-    """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
-
-    The arguments are those of ``triton.autotune`` and mean the same, with these differences: times are always of the
-    kernel alone (``warmup``, ``rep``, ``use_cuda_graph`` and ``do_bench`` are accepted and not needed); what the kernel
-    writes is found from its code, saved and restored, so ``restore_value`` is not needed; winners are kept on disk
-    unless ``cache_results`` is False. Hooks run outside every timed window.
-
-    ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
-    ``finalists``, ``all``, or ``off`` for nobody's. Of configs that write unlike results those fail that agree with
-    fewer others. ``verify_ignore`` (and ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't compared, since what is
-    written there rightly depends on the config or on chance.
-
-    ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
-    once those have been raced; ``all`` waits for every one. The default, or ``KERNTUNE_PATIENCE``, is a tenth of what
-    the call has taken so far. Those that are late go on compiling, are in ``kernel.untried``, and are held against the
-    winner by a later call of the same key.
-
-    ``static_prune`` leaves configs out once they are compiled, unrun: ``"spills"`` those that spill while others don't,
-    ``"occupancy"`` those whose occupancy is below a tenth of the highest, ``"model"`` those whose predicted cost is
-    more than three times the lowest, a share (``0.33`` or ``"33%"``) all but the best by predicted cost; several in one
-    text or list. Those are in ``kernel.left_out``, with the reason. By default (or as ``KERNTUNE_STATIC_PRUNE`` says)
-    there are none. :class:`UsageError` for anything else.
-    """
-
-    if not configs:
-        raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
-
-    ignore = None if verify_ignore is None else names_of(verify_ignore)
-    check = Verification.asked(verify, ignore)
-    wait = None if patience is None else checked_patience(patience)
-    prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
-
-    def decorate(fn: Any) -> Autotuner:
-        names = fn.arg_names
-        if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
-            raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
-        tuner = Autotuner(
-            fn, names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
-            prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
-            do_bench=do_bench, cache_results=cache_results,
-        )  # fmt: skip
-        tuner.verify, tuner.patience, tuner.static_prune = check, wait, prune
-        return tuner
-
-    return decorate
+from kerntune.verify import Verification
 
 
 class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types here

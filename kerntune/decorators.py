@@ -1,18 +1,25 @@
-"""``@kerntune.pointwise`` and its like: a heuristic's family as the candidates of a tuned kernel, call by call."""
+"""What is put on a kernel to have it tuned: ``@kerntune.autotune``, ``@kerntune.pointwise`` and its like."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Union
 
 import msgspec
 
 from kerntune import heuristics
-from kerntune.errors import ConfigError, HintError
+from kerntune.autotuner import Autotuner
+from kerntune.errors import ConfigError, HintError, UsageError
 from kerntune.heuristic_tuner import HeuristicTuner
 from kerntune.heuristics.proposer import Family, Proposer
 from kerntune.hints import KernelHints, Modes
+from kerntune.patience import checked_patience
+from kerntune.policy import StaticPrune
+from kerntune.search import Search
+from kerntune.search_tuner import SearchTuner
+from kerntune.verify import Verification, names_of
 
 Names = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]
@@ -22,6 +29,86 @@ TUNER_WORDS = ("key", "reset_to_zero", "cache_results", "table", "static_prune")
 """Options that are of the tuner, not of the proposal."""
 
 
+def autotune(
+    configs: Sequence[Any],
+    key: Sequence[str],
+    prune_configs_by: dict[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = True,
+    verify: str | None = None,
+    patience: float | str | None = None,
+    static_prune: Any = None,
+    verify_ignore: Sequence[str] | str | None = None,
+    search: Search | None = None,
+) -> Callable[[Any], Autotuner]:
+    """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
+
+    The arguments are those of ``triton.autotune`` and mean the same, with these differences: times are always of the
+    kernel alone (``warmup``, ``rep``, ``use_cuda_graph`` and ``do_bench`` are accepted and not needed); what the kernel
+    writes is found from its code, saved and restored, so ``restore_value`` is not needed; winners are kept on disk
+    unless ``cache_results`` is False. Hooks run outside every timed window.
+
+    ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
+    ``finalists``, ``all``, or ``off`` for nobody's. Of configs that write unlike results those fail that agree with
+    fewer others. ``verify_ignore`` (and ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't compared, since what is
+    written there rightly depends on the config or on chance.
+
+    ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
+    once those have been raced; ``all`` waits for every one. The default, or ``KERNTUNE_PATIENCE``, is a tenth of what
+    the call has taken so far. Those that are late go on compiling, are in ``kernel.untried``, and are held against the
+    winner by a later call of the same key.
+
+    ``static_prune`` leaves configs out once they are compiled, unrun: ``"spills"`` those that spill while others don't,
+    ``"occupancy"`` those whose occupancy is below a tenth of the highest, ``"model"`` those whose predicted cost is
+    more than three times the lowest, a share (``0.33`` or ``"33%"``) all but the best by predicted cost; several in one
+    text or list. Those are in ``kernel.left_out``, with the reason. By default (or as ``KERNTUNE_STATIC_PRUNE`` says)
+    there are none. :class:`UsageError` for anything else.
+
+    ``search`` (:class:`kerntune.search.Search`) goes on beyond the list, over a declared space: ``configs``, which may
+    be empty then, are tried first. The winner is kept like any other, and every trial, so that a search that was broken
+    off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; nobody is
+    late, and nobody left out by ``static_prune``. :class:`ConfigError` for a config outside of the space.
+    """
+    if not configs and search is None:
+        raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
+    if search is not None:
+        _refuse_with_search(prune_configs_by, static_prune)
+
+    ignore = None if verify_ignore is None else names_of(verify_ignore)
+    check = Verification.asked(verify, ignore)
+    wait = None if patience is None else checked_patience(patience)
+    prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
+
+    def decorate(fn: Any) -> Autotuner:
+        names = fn.arg_names
+        if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
+            raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
+        kind = Autotuner if search is None else partial(SearchTuner, search)
+        tuner = kind(
+            fn, names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
+            prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench, cache_results=cache_results,
+        )  # fmt: skip
+        tuner.verify, tuner.patience, tuner.static_prune = check, wait, prune
+        return tuner
+
+    return decorate
+
+
+def _refuse_with_search(prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
+    if (prune_configs_by or {}).get("perf_model") is not None:
+        raise ConfigError("kerntune.autotune: a perf_model chooses from a list; with search= give early_config_prune")
+    if static_prune is not None:
+        raise ConfigError("kerntune.autotune: static_prune leaves out configs of a list, so it can't go with search=")
+
+
 def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
     """An elementwise kernel of one to three axes, ``x y z``.
 
@@ -29,10 +116,10 @@ def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Dec
     multiplied. ``blocks`` names the kernel's own constexprs, ``{"x": "BLOCK"}``. An axis may do without a block only
     where its block would be 1 in every candidate.
 
-    Options of all these decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``, ``table=`` (a
-    look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every value is tuned
-    for), ``reset_to_zero=``, ``cache_results=`` and ``static_prune=`` as in :func:`kerntune.autotune`, and every field
-    of :class:`~kerntune.hints.KernelHints` that you know better.
+    Options of this and the following decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``,
+    ``table=`` (a look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every
+    value is tuned for), ``reset_to_zero=``, ``cache_results=`` and ``static_prune=`` as in :func:`kerntune.autotune`,
+    and every field of :class:`~kerntune.hints.KernelHints` that you know better.
 
     Raises :class:`~kerntune.errors.HintError` and :class:`~kerntune.errors.ConfigError`, which name the kernel: at once
     for names that don't exist and wrong hints; at a call for a negative size and a block that would have to exist. A

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from kerntune.capture import Capture
@@ -14,7 +14,7 @@ from kerntune.hooked import first_contents
 from kerntune.jury import Work, content_of
 from kerntune.launch import ALIKE, First, Loader, Program
 from kerntune.memory import Memory
-from kerntune.prospects import Prospects
+from kerntune.prospects import Prospects, contenders
 from kerntune.race import Looks, Trial
 from kerntune.recorder import Recorded, with_candidate
 from kerntune.recording import Recording
@@ -40,6 +40,9 @@ class Entrants:
     warm: bool = False
     """Whether the device needs no warming up before the first look."""
 
+    believing_wrong: bool = True
+    """Whether who was wrong in an earlier run is so today."""
+
     times: dict[int, float] = field(default_factory=dict)
     slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
     failures: dict[int, FailedTrial] = field(default_factory=dict)
@@ -50,25 +53,41 @@ class Entrants:
         self._recordings: dict[int, Recording] = {}
         self._misfits: set[int] = set()
         self._first = first_contents(self.capture, self.index, self.memory, self.prospects.probes)
-        self.expect(())
+        self.begin(())
 
-    def take_over(self, refuted: Mapping[int, str], believing_wrong: bool) -> None:
-        """What is known before anything is compiled: of earlier runs (who was wrong there only if ``believing_wrong``),
-        and who is ``refuted`` otherwise."""
-        if not believing_wrong:
-            self.known = self.prospects.known = self.known.without_wrong()
+    def take_over(self, refuted: Mapping[int, str]) -> None:
+        """What is known before anything is compiled: of earlier runs, and who is ``refuted`` otherwise."""
+        everybody = {*self.prospects.probes, *self.prospects.refused}
         for i, why in refuted.items():
             self.prospects.probes.pop(i, None)
             self._fail(i, why)
-        for i, why in self.prospects.refused.items():
-            self._fail(i, why)
-        for i, trial in self.known.failed.items():
-            self._fail(i, trial.failure)
-        self.times = {i: t.time_ns or t.estimate_ns or 0.0 for i, t in self.known.ran.items()}
+        self._take_known(everybody)
+
+    def join(self, indices: Sequence[int]) -> list[int]:
+        """Candidates beyond those that there were: who of them is to be tried, being unknown."""
+        self.prospects.add(indices)
+        self._take_known(set(indices))
+        known = {*self.known.ran, *self.known.failed}
+        return [i for i in indices if i in self.prospects.probes and i not in known]
+
+    def _take_known(self, among: Set[int]) -> None:
+        if not self.believing_wrong:
+            self.prospects.known = self.prospects.known.without_wrong()
+        refused, self.known = self.prospects.refused, self.prospects.known
+        for i in sorted(among & refused.keys()):
+            self._fail(i, refused[i])
+        for i in sorted(among & self.known.failed.keys()):
+            self._fail(i, self.known.failed[i].failure)
+        for i in sorted(among & self.known.ran.keys()):
+            self.times[i] = self.known.ran[i].time_ns or self.known.ran[i].estimate_ns or 0.0
 
     def forget(self) -> None:
         """Believe earlier runs no longer: whoever failed there is tried again."""
         self.known = NOTHING
+
+    def worth_repeating(self) -> list[int]:
+        """Those that were not tried, since earlier runs had, but may win."""
+        return sorted(contenders(self.known.ran) - self._tried)
 
     def remembered(self) -> frozenset[int]:
         """Those that were not tried, since earlier runs had."""
@@ -80,14 +99,18 @@ class Entrants:
 
     # one stage
 
-    def expect(self, candidates: Sequence[int]) -> None:
+    def begin(self, candidates: Sequence[int]) -> None:
         """These are going to be tried, together and from scratch."""
+        self._found: dict[Work, Trial] = {}
+        self._looks = Looks(warm=self.warm)
+        self.expect(candidates)
+
+    def expect(self, candidates: Sequence[int]) -> None:
+        """These are going to be tried, too."""
         self._tried.update(candidates)
         for i in candidates:
             self.failures.pop(i, None)
             self.times.pop(i, None)
-        self._found: dict[Work, Trial] = {}
-        self._looks = Looks(warm=self.warm)
 
     def admit(self, i: int, compiled: Compiled | TrialError) -> None:
         """Look at a candidate, or note why it can't be used."""
@@ -102,6 +125,18 @@ class Entrants:
             self._misfits |= {i} if isinstance(exc, OutOfResourcesError) else set()
         except (TrialError, BackendError, CaptureError) as exc:
             self._fail(i, str(exc))
+
+    def paused(self) -> None:
+        """The device has had nothing to do for a while: its clocks have fallen."""
+        self._looks.warm = False
+
+    def look_ns(self, i: int) -> float | None:
+        """What a first look at a candidate took, today or in an earlier run; None if it can't be used."""
+        if i in self.failures:
+            return None
+        looks = [t.estimate for t in self._found.values() if i in t.same]
+        stored = self.known.ran.get(i)
+        return looks[0] if looks else (stored.estimate_ns or stored.time_ns) if stored is not None else None
 
     def looked_at(self) -> list[Trial]:
         """Those that may race, in config order."""
@@ -140,9 +175,10 @@ class Entrants:
         return Program(self.loader, single, self.memory, self.recorded.artifacts, begin)
 
     def _begin(self, i: int) -> First:
-        """What a candidate finds; one that was added is like the last of the list."""
-        last = len(self.site.candidates) - 1 - self.site.added
-        return self._first.get(i) or self._first.get(last, ALIKE)
+        """What a candidate finds; one that was added finds what the first of the list does that has its hook."""
+        hook = self.site.candidates[i].hook
+        same = (k for k in self._first if self.site.candidates[k].hook is hook)
+        return self._first[i] if i in self._first else self._first.get(next(same, i), ALIKE)
 
     def _refuse_misfit(self, compiled: Compiled) -> None:
         why = misfit(compiled.binary, compiled.data, self.loader.gpu.spec)
@@ -165,6 +201,12 @@ class Entrants:
         """A trial, and all that are the same, have failed: their results are wrong."""
         for i in trial.same:
             self._fail(i, why, remember=remember, code=trial.recording.binaries[0].code)
+
+    def keep_looks(self, among: Collection[int]) -> None:
+        """Store what first looks at these took, since much time goes by before the race."""
+        for trial in self.looked_at():
+            if not set(trial.same).isdisjoint(among):
+                self.keep(trial)
 
     def keep(self, trial: Trial) -> None:
         """Store a trial's times for later runs."""

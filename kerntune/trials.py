@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kerntune.cache import StoredTrial, TrialCache, TrialKey
 from kerntune.cache.trials import SCHEMA
@@ -90,7 +91,7 @@ class SiteTrials:
         """What is known of the probed candidates, under an environment like today's."""
         if self.blind:
             return NOTHING
-        stored, unlike = self.cache.of(self.key), self.site.ambiguous()
+        stored, unlike = self._earlier, self.site.ambiguous()
         probes = {i: probe for i, probe in probes.items() if i not in unlike}
         failures = [t for t in stored if t.failure and _alike(t.environment, self.environment, FAILURE_FIELDS)]
         ran = [t for t in stored if not t.failure and _alike(t.environment, self.environment, TIME_FIELDS)]
@@ -99,6 +100,11 @@ class SiteTrials:
             failed=_by_index(self.site, probes, failures),
             bad={(t.code, t.grid): t.failure for t in failures if t.code},
         )
+
+    @cached_property
+    def _earlier(self) -> list[StoredTrial]:
+        """Those of earlier runs, read once: what this one stores it knows already."""
+        return self.cache.of(self.key)
 
     def keep(
         self,

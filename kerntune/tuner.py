@@ -23,6 +23,7 @@ from kerntune.policy import StaticPrune
 from kerntune.prospects import Prospects, prospects_of
 from kerntune.race import Heats, Trial, decided
 from kerntune.recorder import Recorded
+from kerntune.searching import Searching
 from kerntune.static.prune import static_prune_of
 from kerntune.trials import Trials
 from kerntune.tuned import Tuned, nothing_left
@@ -58,7 +59,9 @@ def tune(
     reason. ``prospects`` are the site's, if they were looked up already. With ``patience``, stragglers among the
     compilations are waited for that long at most, and those that are left are the outcome's. A ``proven`` incumbent has
     won and been verified before: the others are held against it, and the device needs no warming up.
-    ``static_prune`` says who is left out unrun (:mod:`kerntune.static.prune`), unless nobody else can be used.
+    ``static_prune`` says who is left out unrun (:mod:`kerntune.static.prune`), unless nobody else can be used. A site
+    with a search of its own (:attr:`kerntune.capture.Site.search`) is searched first: every one of the list is waited
+    for then, nobody is left out unrun, and candidates that the search comes by are raced with the others.
     Raises :class:`TuningError`, listing every reason, if none is left.
     """
     site = capture.launches[index].site
@@ -68,10 +71,14 @@ def tune(
         prospects = prospects_of(capture, site, stored)
         capture.compiler.warm(prospects.to_compile())
     check, memory = verification_of(verify), memory_before(recorded, index, loader)
-    entrants = Entrants(capture, recorded, index, loader, memory, prospects, incumbent, warm=proven)
-    outlook = Outlook(prospects, loader.gpu.spec, static_prune_of(static_prune), incumbent)
+    entrants = Entrants(
+        capture, recorded, index, loader, memory, prospects, incumbent, warm=proven, believing_wrong=check.all_compared
+    )
+    prune = static_prune_of(static_prune) if site.search is None else StaticPrune()
+    outlook = Outlook(prospects, loader.gpu.spec, prune, incumbent)
+    patience = patience if site.search is None else None
     with contextlib.closing(_Tuning(entrants, outlook, check, patience, proven, trusted, progress)) as it:
-        entrants.take_over(refuted, believing_wrong=check.all_compared)
+        entrants.take_over(refuted)
         for candidates in it.stages():
             winner = it.best_of(candidates)
             if winner is not None:
@@ -118,7 +125,7 @@ class _Tuning:
 
     def _with_one_stage(self) -> int | None:
         """If all lack resources, mostly shared memory: the last once more without pipelining."""
-        last = len(self.site.candidates) - 1
+        last = len(self.site.listed) - 1
         config = self.site.candidates[last].config
         if not self.entrants.all_lack_resources() or config.num_stages == 1:
             return None
@@ -162,16 +169,22 @@ class _Tuning:
     # first looks
 
     def _looked_at(self, candidates: Sequence[int]) -> list[Trial]:
-        """Compile, load and look at each candidate, while others are still compiled."""
+        """Compile, load and look at each candidate, while others are still compiled; and at whom a search comes by."""
         if candidates:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
+        searching = Searching(self.entrants, self.outlook, self.progress) if self._may_search() else None
         self.heats = Heats()
-        self.entrants.expect(candidates)
+        self.entrants.begin(candidates)
         with self._pauses(), contextlib.closing(self.prospects.compiled(candidates)) as stream:
             for i, compiled in self.outlook.worth_a_look(stream):
                 self.entrants.admit(i, compiled)
+        if searching is not None:
+            searching.run()
         self.entrants.name()
         return self.entrants.looked_at()
+
+    def _may_search(self) -> bool:
+        return self.site.search is not None and not self.site.searched
 
     @contextlib.contextmanager
     def _pauses(self) -> Iterator[None]:

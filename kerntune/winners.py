@@ -69,9 +69,8 @@ class Winners:
         found = self.stored(site)
         if found is not None and found.untried:
             return index_of(site, found.config)
-        configs = [c.config for c in site.candidates]
-        others = [w.config for w in self.cache.of_other_configs(self.key(site)) if w.config in configs]
-        return configs.index(others[0]) if others else None
+        others = self.cache.of_other_configs(self.key(site))
+        return next((i for w in others if (i := candidate_of(site, w.config)) is not None), None)
 
     def keep(self, site: Site, winner: int, time_ns: float, untried: Collection[int] = ()) -> None:
         """Store a winner; some candidates may be ``untried``."""
@@ -103,7 +102,8 @@ class Winners:
             device=spec.name,
             triton=compat.triton_version(),
             arguments=_arguments(site) + (self.lax if lax is None else lax),
-            configs=tuple(c.config for c in site.candidates[: len(site.candidates) - site.added]),
+            configs=tuple(c.config for c in site.listed),
+            search="" if site.search is None else str(site.search),
         )
 
     def _nearest(self, site: Site) -> str:
@@ -111,16 +111,25 @@ class Winners:
         return "".join(f"\n  {line}" for line in lines)
 
 
-def index_of(site: Site, config: Config) -> int | None:
-    """A config's place among the candidates; None if it has none, or several with other hooks. The last one with a
-    single stage is added if that is what it is: it wins where nothing else fits
-    (:meth:`kerntune.tuner._Tuning.stages`)."""
+def candidate_of(site: Site, config: Config) -> int | None:
+    """A config's place among the candidates; one that the site's search might try is added. None for any other, and
+    for one that is there several times with other hooks."""
     configs = [c.config for c in site.candidates]
     if config in configs:
         index = configs.index(config)
         return None if index in site.ambiguous() else index
-    last = len(configs) - 1
-    return Capture.add_candidate(site, last, config) if config == configs[last].replace(num_stages=1) else None
+    return Capture.add_candidate(site, 0, config) if site.search is not None and site.search.has(config) else None
+
+
+def index_of(site: Site, config: Config) -> int | None:
+    """As :func:`candidate_of`, of who has won. The last one with a single stage is added if that is what it is: it wins
+    where nothing else fits (:meth:`kerntune.tuner._Tuning.stages`)."""
+    found = candidate_of(site, config)
+    if found is not None:
+        return found
+    last = len(site.listed) - 1
+    single = site.candidates[last].config.replace(num_stages=1)
+    return Capture.add_candidate(site, last, config) if config == single else None
 
 
 def _arguments(site: Site) -> str:
@@ -138,7 +147,7 @@ def _heuristics(site: Site) -> Iterator[tuple[str, str]]:
     layers, _ = compat.heuristic_layers(site.tuner.fn) if site.tuner is not None else ([], None)
     if not layers:
         return
-    seen = [_set_by(layers, {**site.arguments, **candidate.words()}) for candidate in site.candidates]
+    seen = [_set_by(layers, {**site.arguments, **candidate.words()}) for candidate in site.listed]
     for name in sorted(seen[0]):
         texts = list(dict.fromkeys(values[name] for values in seen))
         yield name, texts[0] if len(texts) == 1 else hashlib.sha256(repr(texts).encode()).hexdigest()[:16]

@@ -14,7 +14,7 @@ from kerntune.backend.base import Backend
 from kerntune.capture.pending import Pending, Probe, bind, probe_of
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.compile import Compiled, Compiler
-from kerntune.config import Config
+from kerntune.config import COMPILE_FIELDS, Config
 from kerntune.device import Target
 from kerntune.errors import (
     CaptureError,
@@ -282,12 +282,14 @@ class Capture:
 
     @staticmethod
     def add_candidate(site: Site, like: int, config: Config) -> int:
-        """One candidate more, which differs from ``like`` in options alone; its index."""
+        """One candidate more, with the hook of ``like``; its index."""
         site.candidates += (replace(site.candidates[like], config=config),)
         site.added += 1
         if site.originals:
             original = copy.copy(site.originals[like])
-            original.num_stages = config.num_stages
+            original.kwargs = dict(config.kwargs)
+            for name in COMPILE_FIELDS:
+                setattr(original, name, getattr(config, name))
             site.originals.append(original)
         return len(site.candidates) - 1
 

@@ -55,6 +55,17 @@ class Site:
     added: int = 0
     """How many of the candidates, the last ones, aren't in the list that was given."""
 
+    search: Any = None
+    """The tuner's :class:`kerntune.search.Search` for further candidates, if it has one."""
+
+    searched: bool = False
+    """Whether they have been searched: the candidates are all that there will be."""
+
+    @property
+    def listed(self) -> tuple[Candidate, ...]:
+        """The candidates of the list that was given."""
+        return self.candidates[: len(self.candidates) - self.added]
+
     def ambiguous(self) -> frozenset[int]:
         """Candidates whose very config another one has with another hook: what is stored of them, by config, says
         nothing."""
@@ -101,7 +112,9 @@ def _site_of_tuner(
         tuner.cache[key] = configs[winner]
 
     writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
-    return Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
+    site = Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
+    site.search = tuner.search_for(named, kwargs) if hasattr(tuner, "search_for") else None
+    return site
 
 
 def site_of_given(
@@ -157,16 +170,20 @@ def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
 
 
 def _candidate_of(config: Any, where: str) -> Candidate:
-    """Triton's config as ours."""
-    options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
+    """Triton's config as ours, with what that can't hold."""
     objects = {name: value for name, value in config.kwargs.items() if not _is_plain(value)}
-    fields = {name: getattr(config, name) for name in COMPILE_FIELDS}
-    texts = {name: text_of(value) for name, value in objects.items()}
+    return Candidate(config_of(config, where), config.pre_hook, objects)
+
+
+def config_of(config: Any, where: str) -> Config:
+    """Triton's config as ours, which has the texts of values that it can't hold."""
+    options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
+    plain = {name: value if _is_plain(value) else text_of(value) for name, value in config.kwargs.items()}
     try:
-        found = Config.from_mapping({**config.kwargs, **texts, **fields})
+        found = Config.from_mapping({**plain, **{name: getattr(config, name) for name in COMPILE_FIELDS}})
     except ConfigError as exc:
         raise ConfigError(f"{where}: {exc}") from exc
-    return Candidate(found.replace(options=options), config.pre_hook, objects)
+    return found.replace(options=options)
 
 
 def _is_plain(value: Any) -> bool:
