@@ -138,7 +138,8 @@ def _heuristics(site: Site) -> Iterator[tuple[str, str]]:
     layers, _ = compat.heuristic_layers(site.tuner.fn) if site.tuner is not None else ([], None)
     if not layers:
         return
-    seen = [_set_by(layers, {**site.arguments, **candidate.words()}) for candidate in site.candidates]
+    listed = site.candidates[: len(site.candidates) - site.added]
+    seen = [_set_by(layers, {**site.arguments, **candidate.words()}) for candidate in listed]
     for name in sorted(seen[0]):
         texts = list(dict.fromkeys(values[name] for values in seen))
         yield name, texts[0] if len(texts) == 1 else hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
