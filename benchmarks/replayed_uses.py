@@ -13,11 +13,14 @@ from benchmarks.recorded_sweeps import Recorded, config, figures
 from kerntune.policy import StaticPrune
 from kerntune.race import HOPELESS, LONG_NS, LOOKS
 from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Space
+from kerntune.search.declared import AT_ONCE
 from kerntune.static.prune import left_out
 
 DRAWS = 400
 SEEDS = 20
 NEAR, AS_GOOD = 1.05, 1.01
+
+TOGETHER = f"{AT_ONCE} at once"
 
 SEARCHED = 100
 """Configs from which on a sweep is a space worth searching."""
@@ -75,12 +78,27 @@ def winners_cost(case: Recorded) -> float:
 
 
 def searched(case: Recorded) -> dict[str, Any]:
-    """Trials until a search is near the best and as good, with and without predictions; means over seeds."""
+    """Trials until a search is near the best and as good, with and without predictions, and with several at once; means
+    over seeds."""
     out: dict[str, Any] = {"case": case.name, "kernel": case.kernel, "configs": len(case.rows)}
     for label, predicts in (("plain", False), ("predicted", True)):
         runs = [_search(case, seed, predicts) for seed in range(SEEDS)]
         out[label] = {key: round(fmean(run[key] for run in runs), 2) for key in runs[0]}
+    runs = [_search_together(case, seed) for seed in range(SEEDS)]
+    out[TOGETHER] = {key: round(fmean(run[key] for run in runs), 2) for key in runs[0]}
     return out
+
+
+def _search_together(case: Recorded, seed: int) -> dict[str, float]:
+    """As a tuner searches: trials, and how often it had to wait for a round of them to be compiled."""
+    rows = {config(row).key(): float(row["time_ns"]) for row in case.rows}
+    search, best = BudgetedSearch(space_of(case), seed=seed, at_once=AT_ONCE), min(case.times)
+    times = [t.time_ns for t in search.run(lambda c: Measured(rows[c.key()]), Budget(trials=len(rows))).trials]
+    found: dict[str, float] = {}
+    for label, factor in (("near", NEAR), ("as_good", AS_GOOD)):
+        trials = next(n for n, time in enumerate(times, 1) if time is not None and time <= factor * best)
+        found |= {label: trials, f"rounds_until_{label}": math.ceil(trials / AT_ONCE)}
+    return found
 
 
 def _search(case: Recorded, seed: int, predicts: bool) -> dict[str, float]:
@@ -126,6 +144,6 @@ def search_summary(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cases": len(cases),
         **{
             label: {key: round(fmean(c[label][key] for c in cases), 2) for key in cases[0][label]}
-            for label in ("plain", "predicted")
+            for label in ("plain", "predicted", TOGETHER)
         },
     }

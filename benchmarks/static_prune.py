@@ -28,9 +28,9 @@ import kerntune
 from benchmarks.suite.case import Call, Case, Shape, config_text
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.results import environment
-from kerntune import autotuner
+from kerntune import engine, this_process
 from kerntune.backend.fake import FakeBackend, Script
-from kerntune.tuner import Tuned
+from kerntune.tuned import Tuned
 
 VARIANTS = ("off", "spills", "spills model", "50%", "25%")
 REPEATS = 2
@@ -43,7 +43,7 @@ def device(dry: bool) -> Iterator[None]:
         yield
         return
     backend = FakeBackend(Script())
-    autotuner.this_gpu = lambda: backend
+    this_process.this_gpu = lambda: backend
     with backend.activate():
         yield
 
@@ -51,7 +51,7 @@ def device(dry: bool) -> Iterator[None]:
 def tuned(case: Case, shape: Shape, call: Call, prune: str) -> tuple[Any, Tuned, float]:
     """A tuner's outcome for the call, and the seconds that it took."""
     seen: list[Tuned] = []
-    plain = autotuner.tune_call
+    plain = engine.tune_call
 
     def told(*args: Any, **words: Any) -> Tuned:
         seen.append(plain(*args, **words))
@@ -59,13 +59,13 @@ def tuned(case: Case, shape: Shape, call: Call, prune: str) -> tuple[Any, Tuned,
 
     options = {"cache_results": False, "static_prune": prune, "patience": "all"}
     tuner = case.tuned(lambda **words: kerntune.autotune(**words, **options), case.configs(shape))
-    autotuner.tune_call = told
+    engine.tune_call = told
     try:
         begin = time.perf_counter()
         tuner[call.grid](*call.arguments)
         return tuner, seen[0], time.perf_counter() - begin
     finally:
-        autotuner.tune_call = plain
+        engine.tune_call = plain
 
 
 def measured(case: Case, shape: Shape) -> dict[str, Any]:

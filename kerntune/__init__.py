@@ -9,8 +9,8 @@ from kerntune.device import DeviceSpec, Environment, Target
 from kerntune.errors import KerntuneError
 
 if TYPE_CHECKING:
-    from kerntune.autotuner import Autotuner, autotune
-    from kerntune.decorators import matmul, persistent_reduction, pointwise, reduction, split_scan
+    from kerntune.autotuner import Autotuner
+    from kerntune.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
     from kerntune.takeover import install
 
 __version__ = "0.1.0"
@@ -33,7 +33,7 @@ __all__ = [
 
 _LAZY = {
     "Autotuner": "kerntune.autotuner",
-    "autotune": "kerntune.autotuner",
+    "autotune": "kerntune.decorators",
     "install": "kerntune.takeover",
     "matmul": "kerntune.decorators",
     "persistent_reduction": "kerntune.decorators",

@@ -21,7 +21,7 @@ from kerntune.farm.facts import ASSEMBLY, facts_of
 from kerntune.farm.farm import Farm
 from kerntune.farm.pulled import Pulled
 from kerntune.farm.store import Made
-from kerntune.farm.stream import Compilations
+from kerntune.farm.stream import Compilations, is_passing
 from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized
 from kerntune.recording import Binary, Scratch
@@ -82,7 +82,7 @@ class Compiler:
             known = self._done.get(launch.key())
         found = known or self._compile_now([launch])[0]
         if isinstance(found, TrialError):
-            raise type(found)(str(found))  # a new one: a raised error holds the frames it went through
+            raise _error_like(found)  # a new one: a raised error holds the frames it went through
         return found
 
     def compile_all(self, launches: Sequence[Specialized]) -> None:
@@ -163,11 +163,17 @@ class Compiler:
         self._compilations = Compilations(self._compilations.farm.like())
 
     def _remember(self, launch: Specialized, result: Any) -> Compiled | TrialError:
-        failed = isinstance(result, TrialError)
-        found = type(result)(str(result)) if failed else describe(launch, result)
+        found = _error_like(result) if isinstance(result, TrialError) else describe(launch, result)
         with self._lock:
             self._kernels[id(launch.jit)] = launch.jit  # keys hold its address, which must not be used again
             return self._done.setdefault(launch.key(), found)
+
+
+def _error_like(error: TrialError) -> TrialError:
+    """A new error with the same text, and with its cause where that tells that another process may have no such one."""
+    other = type(error)(str(error))
+    other.__cause__ = error.__cause__ if is_passing(error) else None
+    return other
 
 
 def describe(launch: Specialized, kernel: Any) -> Compiled:

@@ -1,41 +1,112 @@
-"""``@kerntune.pointwise`` and its like: a heuristic's family as the candidates of a tuned kernel, call by call."""
+"""What is put on a kernel to have it tuned: ``@kerntune.autotune``, ``@kerntune.pointwise`` and its like."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
+from functools import partial
 from typing import Any, Union
 
 import msgspec
 
-from kerntune import autotuner, compat, heuristics
-from kerntune import capture as captures
+from kerntune import heuristics
 from kerntune.autotuner import Autotuner
-from kerntune.backend.probe import current_device
-from kerntune.capture import LAUNCH_WORDS
-from kerntune.config import Config
-from kerntune.device import DeviceSpec
-from kerntune.dispatch.parts import Needs
-from kerntune.errors import CaptureError, ConfigError, HintError, TrialError
-from kerntune.heuristics.proposer import NO_COUNTS, Family, Look, Proposer
+from kerntune.errors import ConfigError, HintError, UsageError
+from kerntune.heuristic_tuner import HeuristicTuner
+from kerntune.heuristics.proposer import Family, Proposer
 from kerntune.hints import KernelHints, Modes
-from kerntune.kernels.source import jit_of
-from kerntune.kernels.specialize import specialize
+from kerntune.patience import checked_patience
 from kerntune.policy import StaticPrune
-from kerntune.winners import text_of
+from kerntune.search import Search
+from kerntune.search_tuner import SearchTuner
+from kerntune.verify import Verification, names_of
 
 Names = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]
-Decorator = Callable[[Any], "HeuristicTuner"]
-
-UNDECIDED = (Config(), Config())
-"""Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""
-
+Decorator = Callable[[Any], HeuristicTuner]
 
 TUNER_WORDS = ("key", "reset_to_zero", "cache_results", "table", "static_prune")
 """Options that are of the tuner, not of the proposal."""
+
+
+def autotune(
+    configs: Sequence[Any],
+    key: Sequence[str],
+    prune_configs_by: dict[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = True,
+    verify: str | None = None,
+    patience: float | str | None = None,
+    static_prune: Any = None,
+    verify_ignore: Sequence[str] | str | None = None,
+    search: Search | None = None,
+) -> Callable[[Any], Autotuner]:
+    """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
+
+    The arguments are those of ``triton.autotune`` and mean the same, with these differences: times are always of the
+    kernel alone (``warmup``, ``rep``, ``use_cuda_graph`` and ``do_bench`` are accepted and not needed); what the kernel
+    writes is found from its code, saved and restored, so ``restore_value`` is not needed; winners are kept on disk
+    unless ``cache_results`` is False. Hooks run outside every timed window.
+
+    ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
+    ``finalists``, ``all``, or ``off`` for nobody's. Of configs that write unlike results those fail that agree with
+    fewer others. ``verify_ignore`` (and ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't compared, since what is
+    written there rightly depends on the config or on chance.
+
+    ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
+    once those have been raced; ``all`` waits for every one. The default, or ``KERNTUNE_PATIENCE``, is a tenth of what
+    the call has taken so far. Those that are late go on compiling, are in ``kernel.untried``, and are held against the
+    winner by a later call of the same key.
+
+    ``static_prune`` leaves configs out once they are compiled, unrun: ``"spills"`` those that spill while others don't,
+    ``"occupancy"`` those whose occupancy is below a tenth of the highest, ``"model"`` those whose predicted cost is
+    more than three times the lowest, a share (``0.33`` or ``"33%"``) all but the best by predicted cost; several in one
+    text or list. Those are in ``kernel.left_out``, with the reason. By default (or as ``KERNTUNE_STATIC_PRUNE`` says)
+    there are none. :class:`UsageError` for anything else.
+
+    ``search`` (:class:`kerntune.search.Search`) goes on beyond the list, over a declared space: ``configs``, which may
+    be empty then, are tried first. The winner is kept like any other, and every trial, so that a search that was broken
+    off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; nobody is
+    late, and nobody left out by ``static_prune``. :class:`ConfigError` for a config outside of the space.
+    """
+    if not configs and search is None:
+        raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
+    if search is not None:
+        _refuse_with_search(prune_configs_by, static_prune)
+
+    ignore = None if verify_ignore is None else names_of(verify_ignore)
+    check = Verification.asked(verify, ignore)
+    wait = None if patience is None else checked_patience(patience)
+    prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
+
+    def decorate(fn: Any) -> Autotuner:
+        names = fn.arg_names
+        if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
+            raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
+        kind = Autotuner if search is None else partial(SearchTuner, search)
+        tuner = kind(
+            fn, names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
+            prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench, cache_results=cache_results,
+        )  # fmt: skip
+        tuner.verify, tuner.patience, tuner.static_prune = check, wait, prune
+        return tuner
+
+    return decorate
+
+
+def _refuse_with_search(prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
+    if (prune_configs_by or {}).get("perf_model") is not None:
+        raise ConfigError("kerntune.autotune: a perf_model chooses from a list; with search= give early_config_prune")
+    if static_prune is not None:
+        raise ConfigError("kerntune.autotune: static_prune leaves out configs of a list, so it can't go with search=")
 
 
 def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
@@ -45,10 +116,10 @@ def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Dec
     multiplied. ``blocks`` names the kernel's own constexprs, ``{"x": "BLOCK"}``. An axis may do without a block only
     where its block would be 1 in every candidate.
 
-    Options of all these decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``, ``table=`` (a
-    look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every value is tuned
-    for), ``reset_to_zero=``, ``cache_results=`` and ``static_prune=`` as in :func:`kerntune.autotune`, and every field
-    of :class:`~kerntune.hints.KernelHints` that you know better.
+    Options of this and the following decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``,
+    ``table=`` (a look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every
+    value is tuned for), ``reset_to_zero=``, ``cache_results=`` and ``static_prune=`` as in :func:`kerntune.autotune`,
+    and every field of :class:`~kerntune.hints.KernelHints` that you know better.
 
     Raises :class:`~kerntune.errors.HintError` and :class:`~kerntune.errors.ConfigError`, which name the kernel: at once
     for names that don't exist and wrong hints; at a call for a negative size and a block that would have to exist. A
@@ -137,142 +208,6 @@ def _decorator(
     return decorate
 
 
-class HeuristicTuner(Autotuner):
-    """A kernel whose candidates are a heuristic's proposal for the call at hand.
-
-    Everything else is :class:`kerntune.Autotuner`'s. A winner holds for all sizes that round up to the same powers of
-    two, with the same dtypes, constexprs and order of strides. ``configs`` says nothing: ask :meth:`candidates`.
-    """
-
-    def __init__(
-        self,
-        fn: Any,
-        proposer: Proposer,
-        *,
-        counts: bool = True,
-        table: str | Path | None = None,
-        key: Sequence[str] = (),
-        reset_to_zero: Sequence[str] = (),
-        cache_results: bool = True,
-        static_prune: Any = None,
-    ) -> None:
-        undecided = [compat.triton_config(config) for config in UNDECIDED]
-        self._proposer = proposer
-        super().__init__(fn, fn.arg_names, undecided, list(key), list(reset_to_zero), None, cache_results=cache_results)
-        if static_prune is not None:
-            self.static_prune = StaticPrune.parse(static_prune, f"kernel {proposer.kernel}, static_prune")
-        self._counting = counts
-        self._table = None if table is None else Path(table)
-        self._defaults = _defaults(self.base_fn)
-        self._proposals: dict[tuple[Any, ...], tuple[list[Any], tuple[Config, ...]]] = {}
-        self._counted: dict[tuple[Any, ...], heuristics.TtirCounts] = {}
-
-    def needs(self) -> Needs:
-        """The exact sizes (they stand for what they round up to), the ``key`` arguments, and the layouts of tensors."""
-        sized = {name for names in self._proposer.sizes.values() for name in names}
-        return Needs(exact=frozenset({*self.keys, *sized}), layouts=True)
-
-    def _without_engine(self, *args: Any, **kwargs: Any) -> Any:
-        """Where kerntune can't time: Triton's own engine chooses, if there is a choice and something to time.
-
-        Triton keeps its winners under keys of its own, by exact sizes; they are kept under ours too.
-        """
-        given = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
-        found, _ = self._proposal(given)
-        if len(found) > 1 and not compat.interprets():
-            result = autotuner.plain_run()(self, *args, **kwargs)
-        else:
-            self.best_config = found[0]
-            result = self.fn.run(*args, **kwargs, **found[0].all_kwargs())
-        self.cache.setdefault(self.tuning_key(given), self.best_config)
-        return result
-
-    def candidates(self, *args: Any, **kwargs: Any) -> tuple[Config, ...]:
-        """What a call with these arguments (without a grid) would choose from, best guess first."""
-        return self._proposal({**dict(zip(self.arg_names, args, strict=False)), **kwargs})[1]
-
-    def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """The candidates of the call that is under way, as Triton's configs."""
-        return self._proposal({**(self.nargs or {}), **kwargs})[0]
-
-    def tuning_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What a winner depends on: rounded sizes, strides' order, dtypes, the call's constexprs, ``key`` arguments."""
-        given = {**self._defaults, **arguments}
-        return (self._proposer.look(given), *self._kind(given))
-
-    def _kind(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
-        """The part of a key that sizes have no part in: equal kinds compile to equal operations."""
-        sized = {name for names in self._proposer.sizes.values() for name in names}
-        values = {name: given[name] for name in self.arg_names if name in given}
-        dtypes = [str(value.dtype) if hasattr(value, "dtype") else None for value in values.values()]
-        told = [n for n in values if n in self.keys or (n in self._proposer.constexprs and n not in sized)]
-        return (*dtypes, *(f"{name}={_text(values[name])}" for name in told))
-
-    def _proposal(self, arguments: Mapping[str, Any]) -> tuple[list[Any], tuple[Config, ...]]:
-        self._refuse_given_blocks(arguments)
-        given = {**self._defaults, **arguments}
-        look, kind = self._proposer.look(given), self._kind(given)
-        device = self._device()
-        key = (look, kind, device)
-        if key not in self._proposals:
-            configs = self._ready(look) or self._propose(look, kind, device, given)
-            self._proposals[key] = ([compat.triton_config(config) for config in configs], configs)
-        return self._proposals[key]
-
-    def _ready(self, look: Look) -> tuple[Config, ...]:
-        """The look-up table's answer, if there is one."""
-        if self._table is None or look.empty or not _is_compiled(self.fn):
-            return ()
-        found = _read_table(self._table).find(jit_of(self.fn).src, dict(look.sizes))
-        missing = [] if found is None else [b for b in self._proposer.blocks.values() if b not in found.kwargs]
-        if missing:
-            raise ConfigError(
-                f"kernel {self._proposer.kernel}: its entry in {self._table} ({found}) has no {', '.join(missing)}"
-            )
-        return () if found is None else (found,)
-
-    def _propose(
-        self, look: Look, kind: tuple[Any, ...], device: DeviceSpec, given: Mapping[str, Any]
-    ) -> tuple[Config, ...]:
-        first = self._proposer.propose(look, device)
-        if look.empty or not self._counting:
-            return first
-        if (kind, device) not in self._counted:
-            self._counted[kind, device] = self._count(first[0], given)
-        return self._proposer.propose(look, device, self._counted[kind, device])
-
-    def _count(self, config: Config, given: Mapping[str, Any]) -> heuristics.TtirCounts:
-        """What the kernel's TTIR does, compiled with the first candidate; nothing where kerntune doesn't compile.
-
-        A candidate that doesn't compile says nothing either: it will cost its trial, with its reason.
-        """
-        recording = captures.current()
-        backend = autotuner.this_gpu() if recording is None else recording.backend
-        compiler = autotuner.COMPILER if recording is None else recording.compiler
-        if backend is None or not _is_compiled(self.fn):
-            return NO_COUNTS
-        words = {name: value for name, value in given.items() if name not in LAUNCH_WORDS}
-        words = _through_heuristics(self.fn, {**words, **config.all_kwargs()})
-        try:
-            with backend.tensors.specializing():
-                launch = specialize(jit_of(self.fn), (), words, backend.targets[0])
-            return heuristics.count_ttir(compiler.compile(launch).ttir)
-        except TrialError:
-            return NO_COUNTS
-
-    def _device(self) -> DeviceSpec:
-        recording = captures.current()
-        return current_device() if recording is None else recording.backend.spec
-
-    def _refuse_given_blocks(self, given: Mapping[str, Any]) -> None:
-        clash = [block for block in self._proposer.blocks.values() if block in given]
-        if clash:
-            raise ConfigError(
-                f"kernel {self._proposer.kernel}: {', '.join(clash)} is given by the call, but is a block that its "
-                "heuristic chooses; leave it out of the call or of blocks="
-            )
-
-
 def _function(fn: Any) -> Any:
     """The Python function under a kernel; :class:`ConfigError` for what can't be decorated."""
     if hasattr(fn, "configs"):
@@ -294,39 +229,6 @@ def _constexprs(function: Any) -> frozenset[str]:
     return frozenset(p.name for p in parameters if "constexpr" in str(p.annotation))
 
 
-def _defaults(function: Any) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
-
-
-def _is_compiled(fn: Any) -> bool:
-    """Whether there is a JITFunction under a kernel, rather than Triton's interpreter."""
-    try:
-        jit_of(fn)
-    except CaptureError:
-        return False
-    return True
-
-
-def _through_heuristics(fn: Any, words: dict[str, Any]) -> dict[str, Any]:
-    """The arguments after the ``@triton.heuristics`` between a tuner and its kernel."""
-    while hasattr(fn, "fn"):
-        for name, value in (getattr(fn, "values", None) or {}).items():
-            words = {**words, name: value(words)}
-        fn = fn.fn
-    return words
-
-
-def _text(value: Any) -> str:
-    """A value the same in every process; a kernel function's text is remembered, since it is a hash of its source."""
-    return _function_text(value) if hasattr(value, "src") else text_of(value)
-
-
-@lru_cache(maxsize=256)
-def _function_text(function: Any) -> str:
-    return text_of(function)
-
-
 def _tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
@@ -337,8 +239,3 @@ def _preset(value: Any) -> heuristics.Preset:
     if value not in heuristics.PRESETS:
         raise HintError(f"unknown preset {value!r}: the presets are {', '.join(heuristics.PRESETS)}")
     return heuristics.PRESETS[value]
-
-
-@lru_cache(maxsize=8)
-def _read_table(path: Path) -> heuristics.LookupTable:
-    return heuristics.read_table(path)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kerntune.launch import Program
+from kerntune.launch import First, Program
 from kerntune.race import Trial
-from kerntune.recording import Recording
 from kerntune.verify import Verification, Verifier
 
-Work = tuple[str, tuple[int, int, int]]
-"""What makes two candidates one: code identity and grid."""
+Work = tuple[str, tuple[int, int, int], tuple[tuple[int, int], ...]]
+"""What makes two candidates one: code identity, grid, and what they begin with (:func:`content_of`)."""
 
 JURY = 8
 """Candidates that are asked at most, where one disagrees with a reference that is only another candidate."""
@@ -56,7 +55,7 @@ class Jury:
         """How a trial differs from the reference. If that is the trial itself, another candidate has to agree with it;
         where one doesn't, most candidates decide who is the reference."""
         jurors = self._jurors(trial, alive)
-        if work_of(trial.recording) in self._right or not jurors:
+        if work_of(trial.program) in self._right or not jurors:
             return None
         why = self.verifier.disagreement(jurors[0].program)
         if why is not None and not self.verifier.settled:
@@ -65,7 +64,7 @@ class Jury:
             self._doubt = "" if lead else f"{why}; {DOUBT}"
             why = None if self._is_reference(trial) else self.verifier.disagreement(trial.program)
         if why is None:
-            self._right.add(work_of(trial.recording))
+            self._right.add(work_of(trial.program))
         return why
 
     def _jurors(self, trial: Trial, alive: Sequence[Trial]) -> list[Trial]:
@@ -83,12 +82,18 @@ class Jury:
         return [*([] if self._is_reference(trial) else [trial]), *new, *rest]
 
     def _is_reference(self, trial: Trial) -> bool:
-        return work_of(trial.recording) == work_of(self.verifier.reference.recording)
+        return work_of(trial.program) == work_of(self.verifier.reference)
 
 
-def work_of(single: Recording) -> Work:
-    """Of a recording of one launch."""
-    return single.binaries[0].code, single.launches[0].grid
+def work_of(program: Program) -> Work:
+    """Of a program of one launch."""
+    single = program.recording
+    return single.binaries[0].code, single.launches[0].grid, content_of(program.first)
+
+
+def content_of(first: First) -> tuple[tuple[int, int], ...]:
+    """Equal for equal contents of one race: there is one copy of what is alike."""
+    return tuple((storage, id(content)) for storage, content in sorted(first.items()) if content is not None)
 
 
 def _constants(trial: Trial) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ from kerntune.prospects import Stragglers
 from kerntune.telling import merged, tell, timings_of, warn_of
 from kerntune.trials import Trials
 from kerntune.tune_call import compile_late, settle_call
-from kerntune.tuner import Tuned
+from kerntune.tuned import Tuned
 from kerntune.winners import Winners
 
 Key = tuple[Any, ...]
@@ -126,10 +126,10 @@ def _next_step(
     begin = time.perf_counter()
     configs = [c.config for c in site.candidates]
     indices = [i for i, config in enumerate(configs) if config in late.wanted]
-    if late.won not in configs or not indices:
-        tuner.untried.pop(key, None)  # this call's pruning leaves nothing to compare
+    winner, tuned = configs.index(late.won) if late.won in configs else -1, None
+    if winner < 0 or not indices or site.ambiguous() & {winner, *indices}:
+        tuner.untried.pop(key, None)  # this call's pruning leaves nothing to compare, or not by configs alone
         return None
-    winner, tuned = configs.index(late.won), None
     if late.stragglers is not None:
         trials, verify = Trials(winners) if keep else None, getattr(tuner, "verify", None)
         tuned = settle_call(capture, site, winner, indices, trials=trials, verify=verify)

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Union
 
 import msgspec
 
 from kerntune.backend.base import Buffer, Executor, Function
+from kerntune.backend.compare import is_float
 from kerntune.errors import ReplayError
-from kerntune.memory import Memory, Source, in_place_storages, keep_at_home, written_storages
+from kerntune.memory import Memory, Source, in_place_storages, keep_at_home, used_storages, written_storages
 from kerntune.recording import Binary, Launch, Param, Recording
 
 Artifacts = Mapping[str, bytes]
 """Bytes by SHA-256: binaries, TTIR and stored contents."""
+
+First = Mapping[int, Union[Source, None]]
+"""What a program finds in some storages instead of the memory's first content; None for that very content, where
+another program on the same memory finds something else."""
+
+ALIKE: First = MappingProxyType({})
+"""All programs find the same."""
 
 
 class Loader:
@@ -45,17 +55,21 @@ class Program:
     """A recording bound to memory: ``enqueue(r)`` runs all its launches on copy ``r``.
 
     ``cycle`` is how many whole copies there are (None: as many as are asked for); from there on ``r`` has copies of its
-    own only of what the launches change and depend on, and takes the others in turn.
+    own only of what the launches change and depend on, and takes the others in turn. ``first`` has a program's own
+    first content, which it depends on as well.
     """
 
-    def __init__(self, loader: Loader, recording: Recording, memory: Memory, artifacts: Artifacts) -> None:
+    def __init__(
+        self, loader: Loader, recording: Recording, memory: Memory, artifacts: Artifacts, first: First = ALIKE
+    ) -> None:
         self.gpu = loader.gpu
         self.recording = recording
         self.memory = memory
         self.functions = [loader.load(b, artifacts) for b in recording.binaries]
         self.written = written_storages(recording)
-        self.in_place = in_place_storages(recording)
-        memory.will_write(self.written)
+        self.first = {i: content for i, content in first.items() if i in used_storages(recording)}
+        self.in_place = sorted({*in_place_storages(recording), *self.first})
+        memory.will_write([*self.written, *self.first])
         self.cycle: int | None = None
         self._scratch: list[Buffer] = []
         self._calls: dict[int, list[Callable[[], None]]] = {}
@@ -67,11 +81,18 @@ class Program:
 
     def restore(self, replica: int = 0) -> None:
         """Enqueue the first content back into what the launches change and depend on."""
-        self.memory.restore(replica, self.in_place, timing=True)
+        self._begin(replica, self.in_place, timing=True)
 
     def reset(self, replica: int = 0) -> None:
         """Enqueue the first content back into everything the launches write."""
-        self.memory.restore(replica, self.written)
+        self._begin(replica, sorted({*self.written, *self.first}))
+
+    def _begin(self, replica: int, storages: Sequence[int], timing: bool = False) -> None:
+        own = {i: content for i in storages if (content := self.first.get(i)) is not None}
+        self.memory.restore(replica, [i for i in storages if i not in own], timing)
+        for i, content in own.items():
+            if not (timing and content.far and is_float(self.memory.storages[i].dtype)):  # as the memory does
+                self.gpu.copy(self.memory.buffer(replica, i), content.pristine)
 
     def _prepared(self, replica: int) -> list[Callable[[], None]]:
         if replica not in self._calls:

@@ -75,8 +75,11 @@ class Plan:
         """The index of a tensor's view; the storage is added if it is new."""
         tensor = getattr(value, "base", value) if type(value).__name__ == "TensorWrapper" else value
         if not self._backend.tensors.is_tensor(tensor):
-            where = getattr(tensor, "device", type(tensor).__name__)
-            raise CaptureError(f"a kernel argument is a tensor on {where}; Triton can only reach tensors on the GPU")
+            what = f"a tensor on {tensor.device}" if hasattr(tensor, "device") else f"a {type(tensor).__name__}"
+            raise CaptureError(
+                f"a kernel argument is {what}: Triton can only reach the GPU's memory and pinned memory, and kerntune "
+                "can only keep and restore torch's tensors on the GPU"
+            )
         self._refuse_other_gpu(tensor)
         dtype = str(value.dtype).removeprefix("torch.")
         storage = self._storage(tensor, dtype)
@@ -228,6 +231,12 @@ class Plan:
         """Undo what happens meanwhile to memory that is used in place."""
         with self.preserving([self._tensors[i] for i in self._homes]):
             yield
+
+    def among(self, values: Iterable[Any]) -> dict[int, Any]:
+        """Those of some values that are tensors which launches touch, one for each storage."""
+        tensors = [value for value in values if self._backend.tensors.is_tensor(value)]
+        places = ((self._index.get(self._backend.tensors.storage_address(tensor)), tensor) for tensor in tensors)
+        return {index: tensor for index, tensor in places if index is not None and self._sizes[index]}
 
     def tensors(self) -> list[Any]:
         """A tensor of each storage that the launches touch."""

@@ -75,6 +75,17 @@ class Prospects:
         self._by_launch: dict[int, tuple[int, Specialized]] = {}
         self._until = math.inf
 
+    def add(self, indices: Collection[int]) -> None:
+        """Find what these candidates would launch, and what is known of them. Only inside ``capture.active()``; nothing
+        runs but hooks."""
+        for i, found in self.capture.probe_all(self.site, indices).items():
+            if isinstance(found, Probe):
+                self.probes[i] = found
+            else:
+                self.refused[i] = str(found)
+        if self.stored is not None:
+            self.known = self.stored.known(self.probes)
+
     def stages(self) -> Iterator[list[int]]:
         """Candidates to try together; the next stage only if nothing of the one before can be used."""
         failed = set(self.known.failed)
@@ -179,16 +190,9 @@ class Prospects:
 def prospects_of(
     capture: Capture, site: Site, stored: SiteTrials | None = None, among: Collection[int] | None = None
 ) -> Prospects:
-    """Find what each candidate (each ``among`` these) would launch. Only inside ``capture.active()``; nothing runs but
-    hooks."""
+    """What each candidate (each ``among`` these) would launch: :meth:`Prospects.add`."""
     out = Prospects(capture, site, stored)
-    for i, found in capture.probe_all(site, among).items():
-        if isinstance(found, Probe):
-            out.probes[i] = found
-        else:
-            out.refused[i] = str(found)
-    if stored is not None:
-        out.known = stored.known(out.probes)
+    out.add(range(len(site.candidates)) if among is None else among)
     return out
 
 

@@ -90,15 +90,17 @@ class Trial:
 
 
 class Looks:
-    """First looks at candidates, in any order, while others are still compiled; the device may be ``warm`` already."""
+    """First looks at candidates, in any order, while others are still compiled; the device may be ``warm`` already, and
+    isn't after a pause."""
 
     def __init__(self, warm: bool = False) -> None:
-        self.best, self._warm = math.inf, warm
+        self.best, self.warm = math.inf, warm
 
     def take(self, trial: Trial) -> None:
         """Set the trial's ``estimate``. Raises what launching raises."""
-        if math.isinf(self.best) and not self._warm:
+        if not self.warm:
             _warm_up(trial.program)
+            self.warm = True
         trial.estimate, trial.looked = self._look(trial.program), True
         self.best = min(self.best, trial.estimate)
 

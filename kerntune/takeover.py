@@ -17,9 +17,11 @@ from triton.runtime import autotuner as tritons
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.jit import KernelInterface
 
-from kerntune.autotuner import STANDS_FOR, Autotuner, autotune, run_tuned
+from kerntune.autotuner import STANDS_FOR, Autotuner
+from kerntune.decorators import autotune
 from kerntune.dispatch import LaunchPath, Ran
 from kerntune.dispatch.parts import Needs
+from kerntune.engine import run_tuned
 from kerntune.errors import UsageError
 
 MISSING = object()

@@ -12,7 +12,7 @@ import numpy as np
 from kerntune import compat
 from kerntune.capture import Site
 from kerntune.result import failures_line
-from kerntune.tuner import Tuned
+from kerntune.tuned import Tuned
 
 Timings = dict[Any, list[float]]
 """Per ``triton.Config`` milliseconds at the quantiles 0.5, 0.2 and 0.8."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from kerntune.cache import StoredTrial, TrialCache, TrialKey
 from kerntune.cache.trials import SCHEMA
@@ -13,10 +14,11 @@ from kerntune.compile import NOT_CODE
 from kerntune.device import Environment
 from kerntune.errors import CacheError
 from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.texts import text_of
 from kerntune.measure.base import PROTOCOL_VERSION, TimingProtocol
 from kerntune.policy import TuneMode
 from kerntune.result import is_wrong
-from kerntune.winners import Winners, exact_arguments, text_of
+from kerntune.winners import Winners, exact_arguments
 
 RACE_VERSION = 2
 """Raised whenever a change of the race makes its times incomparable with stored ones."""
@@ -89,7 +91,8 @@ class SiteTrials:
         """What is known of the probed candidates, under an environment like today's."""
         if self.blind:
             return NOTHING
-        stored = self.cache.of(self.key)
+        stored, unlike = self._earlier, self.site.ambiguous()
+        probes = {i: probe for i, probe in probes.items() if i not in unlike}
         failures = [t for t in stored if t.failure and _alike(t.environment, self.environment, FAILURE_FIELDS)]
         ran = [t for t in stored if not t.failure and _alike(t.environment, self.environment, TIME_FIELDS)]
         return Known(
@@ -97,6 +100,11 @@ class SiteTrials:
             failed=_by_index(self.site, probes, failures),
             bad={(t.code, t.grid): t.failure for t in failures if t.code},
         )
+
+    @cached_property
+    def _earlier(self) -> list[StoredTrial]:
+        """Those of earlier runs, read once: what this one stores it knows already."""
+        return self.cache.of(self.key)
 
     def keep(
         self,
@@ -110,6 +118,8 @@ class SiteTrials:
         code: str = "",
     ) -> None:
         """Store what a candidate gave. A folder that can't be written is told in the cache's ``damaged``, not fatal."""
+        if index in self.site.ambiguous():
+            return
         trial = StoredTrial(
             SCHEMA,
             self.key,

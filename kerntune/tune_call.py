@@ -12,7 +12,7 @@ from kerntune import compat
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.dispatch import prepare_front
-from kerntune.errors import MeasurementError
+from kerntune.errors import CaptureError, MeasurementError
 from kerntune.launch import Loader
 from kerntune.patience import Patience
 from kerntune.policy import StaticPrune
@@ -20,7 +20,8 @@ from kerntune.prospects import Prospects, Stragglers, prospects_of
 from kerntune.recorder import record
 from kerntune.result import FailedTrial
 from kerntune.trials import Known, Trials
-from kerntune.tuner import Tuned, nothing_left, tune
+from kerntune.tuned import Tuned, nothing_left
+from kerntune.tuner import tune
 from kerntune.unraced import LAUNCHES_NOTHING, all_empty, unraced
 from kerntune.verify import TOLERANCE, Verification, Verify
 
@@ -104,8 +105,11 @@ def _loading(capture: Capture) -> Iterator[Loader]:
 
 
 def _tuned(capture: Capture, prospects: Prospects, loader: Loader, **words: Any) -> Tuned:
-    _stage_first(capture, prospects.site, prospects)
-    recorded = record(capture, capture.backend.targets[0])
+    try:
+        _stage_first(capture, prospects.site, prospects)
+        recorded = record(capture, capture.backend.targets[0])
+    except CaptureError as exc:  # an argument whose memory only Triton and its driver know
+        return unraced(capture, prospects, words.get("incumbent"), str(exc))
     if recorded.unsaved:
         return unraced(capture, prospects, words.get("incumbent"), recorded.unsaved)
     return tune(capture, recorded, len(capture.launches) - 1, loader, prospects=prospects, **words)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kerntune.capture import Capture, Probe, Site
-from kerntune.errors import CompileError, ConfigError, TrialError
+from kerntune.errors import CompileError, ConfigError, GridError, TrialError
 from kerntune.fits import misfit
 from kerntune.prospects import Prospects
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
-from kerntune.tuner import Tuned, nothing_left
+from kerntune.tuned import Tuned, nothing_left
 
 LAUNCHES_NOTHING = "its grid is empty, so there is nothing to time"
 
@@ -17,7 +17,7 @@ def launches_nothing(capture: Capture, site: Site) -> bool:
     """Whether a call of a site has an empty grid, by its first candidate. Only inside ``capture.active()``."""
     try:
         return _empty(capture.probe(site, 0))
-    except (TrialError, ConfigError):
+    except (TrialError, ConfigError, GridError):
         return False
 
 

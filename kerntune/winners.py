@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from kerntune import compat
 from kerntune.backend.base import Gpu
@@ -13,6 +15,7 @@ from kerntune.config import Config
 from kerntune.device import Environment
 from kerntune.errors import CacheError, CacheMissError
 from kerntune.kernels.source import source_hash
+from kerntune.kernels.texts import text_of
 from kerntune.policy import TuneMode
 
 NOT_KEY = frozenset({"grid", "warmup"})
@@ -66,9 +69,8 @@ class Winners:
         found = self.stored(site)
         if found is not None and found.untried:
             return index_of(site, found.config)
-        configs = [c.config for c in site.candidates]
-        others = [w.config for w in self.cache.of_other_configs(self.key(site)) if w.config in configs]
-        return configs.index(others[0]) if others else None
+        others = self.cache.of_other_configs(self.key(site))
+        return next((i for w in others if (i := candidate_of(site, w.config)) is not None), None)
 
     def keep(self, site: Site, winner: int, time_ns: float, untried: Collection[int] = ()) -> None:
         """Store a winner; some candidates may be ``untried``."""
@@ -100,7 +102,8 @@ class Winners:
             device=spec.name,
             triton=compat.triton_version(),
             arguments=_arguments(site) + (self.lax if lax is None else lax),
-            configs=tuple(c.config for c in site.candidates[: len(site.candidates) - site.added]),
+            configs=tuple(c.config for c in site.listed),
+            search="" if site.search is None else str(site.search),
         )
 
     def _nearest(self, site: Site) -> str:
@@ -108,45 +111,61 @@ class Winners:
         return "".join(f"\n  {line}" for line in lines)
 
 
-def index_of(site: Site, config: Config) -> int | None:
-    """A config's place among the candidates. The last one with a single stage is added if that is what it is: it wins
-    where nothing else fits (:meth:`kerntune.tuner._Tuning.stages`)."""
+def candidate_of(site: Site, config: Config) -> int | None:
+    """A config's place among the candidates; one that the site's search might try is added. None for any other, and
+    for one that is there several times with other hooks."""
     configs = [c.config for c in site.candidates]
     if config in configs:
-        return configs.index(config)
-    last = len(configs) - 1
-    return Capture.add_candidate(site, last, config) if config == configs[last].replace(num_stages=1) else None
+        index = configs.index(config)
+        return None if index in site.ambiguous() else index
+    return Capture.add_candidate(site, 0, config) if site.search is not None and site.search.has(config) else None
+
+
+def index_of(site: Site, config: Config) -> int | None:
+    """As :func:`candidate_of`, of who has won. The last one with a single stage is added if that is what it is: it wins
+    where nothing else fits (:meth:`kerntune.tuner._Tuning.stages`)."""
+    found = candidate_of(site, config)
+    if found is not None:
+        return found
+    last = len(site.listed) - 1
+    single = site.candidates[last].config.replace(num_stages=1)
+    return Capture.add_candidate(site, last, config) if config == single else None
 
 
 def _arguments(site: Site) -> str:
-    """Every argument's layout or value, or what the tuner itself says that a winner depends on."""
+    """Every argument's layout or value, or what the tuner itself says that a winner depends on; and the constants that
+    ``@triton.heuristics`` below the tuner make of them."""
     if hasattr(site.tuner, "tuning_key"):
-        return "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
-    return exact_arguments(site)
+        own = "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
+    else:
+        own = exact_arguments(site)
+    return "; ".join([own, *(f"{name}={text}" for name, text in _heuristics(site))])
+
+
+def _heuristics(site: Site) -> Iterator[tuple[str, str]]:
+    """What heuristics set, by name: one value, or where it depends on the config a hash of all."""
+    layers, _ = compat.heuristic_layers(site.tuner.fn) if site.tuner is not None else ([], None)
+    if not layers:
+        return
+    seen = [_set_by(layers, {**site.arguments, **candidate.words()}) for candidate in site.listed]
+    for name in sorted(seen[0]):
+        texts = list(dict.fromkeys(values[name] for values in seen))
+        yield name, texts[0] if len(texts) == 1 else hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
+
+
+def _set_by(layers: Sequence[Any], words: dict[str, Any]) -> dict[str, str]:
+    """The texts of what heuristics make of a call's arguments and one config, each seeing what those before it set."""
+    found = {}
+    for _, values in layers:
+        for name, value in values.items():
+            try:
+                words[name] = value(words)
+            except Exception:  # a user's: it will be raised by whoever tries this config, if anybody does
+                words.pop(name, None)
+            found[name] = text_of(words.get(name))
+    return found
 
 
 def exact_arguments(site: Site) -> str:
     """Every argument's layout or value, whatever the tuner rounds or leaves out."""
     return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)
-
-
-def text_of(value: object) -> str:
-    """A value as it matters to a kernel's speed, the same in every process: layouts, scalars, code, no addresses."""
-    if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}"
-    if isinstance(value, (bool, int, float, str, type(None))):
-        return repr(value)
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(text_of, value))})"
-    if hasattr(value, "block_shape") and hasattr(value, "base"):
-        sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
-        return f"descriptor({text_of(value.base)}, {', '.join(map(repr, sizes))})"
-    if hasattr(value, "src") and hasattr(value, "params"):
-        return f"function({source_hash(value)[:16]})"
-    if type(value).__module__.partition(".")[0] in ("torch", "triton") and type(value).__name__ in DTYPES:
-        return str(value)
-    return type(value).__name__
-
-
-DTYPES = frozenset({"dtype", "block_type", "pointer_type"})
-"""Classes of torch's and Triton's element types; their texts say all of them."""

@@ -57,12 +57,12 @@ def this_gpu(shared, monkeypatch, tmp_path):
     """The module's GPU as the one that ``kerntune.autotune`` finds, with a cache of its own."""
     from fake_runs import script
 
-    from kerntune import autotuner
+    from kerntune import engine, this_process
     from kerntune.cache import WinnerCache
 
     script(shared)
-    monkeypatch.setattr(autotuner, "this_gpu", lambda: shared)
-    monkeypatch.setattr(autotuner, "WinnerCache", lambda: WinnerCache(tmp_path))
+    monkeypatch.setattr(this_process, "this_gpu", lambda: shared)
+    monkeypatch.setattr(engine, "WinnerCache", lambda: WinnerCache(tmp_path))
     return shared
 
 

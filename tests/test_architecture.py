@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -52,12 +53,20 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "patience",
         "prospects",
         "outlook",
+        "hooked",
+        "entrants",
+        "searching",
+        "tuned",
         "tuner",
         "unraced",
         "tune_call",
         "telling",
         "late",
+        "this_process",
+        "engine",
         "autotuner",
+        "heuristic_tuner",
+        "search_tuner",
         "decorators",
         "takeover",
     ),
@@ -175,6 +184,7 @@ EXPORTS = {
         "Measured",
         "Predicted",
         "Range",
+        "Search",
         "Space",
         "Tried",
         "combo_search",
@@ -305,6 +315,11 @@ def test_every_room_has_its_place() -> None:
 
 def test_no_room_is_named_twice() -> None:
     assert len(ORDER) == sum(len(floor) for floor in FLOORS)
+
+
+def test_the_document_has_the_same_table() -> None:
+    rows = re.findall(r"^\| \d [^|]*\| ([^|]*) \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    assert [tuple(name.rstrip("/") for name in re.findall(r"`([^`]+)`", row)) for row in rows] == list(FLOORS)
 
 
 def test_imported_modules_of_ours_exist() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ from hypothesis import strategies as st
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 import kerntune
-from kerntune import autotuner as module
-from kerntune import compat
+from kerntune import compat, this_process
 from kerntune.autotuner import Autotuner
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.capture import Capture
@@ -70,11 +70,40 @@ def test_attributes_are_tritons(options: dict[str, Any]) -> None:
     assert set(vars(theirs)) <= set(vars(mine))
 
 
-def test_the_decorator_takes_what_tritons_takes() -> None:
+def test_the_decorators_have_one_signature() -> None:
+    """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk. Five are our own."""
     mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    assert list(mine) == [*theirs, "verify", "patience", "static_prune", "verify_ignore"]
-    changed = {name for name in theirs if mine[name].default != theirs[name].default}
-    assert changed == {"cache_results"}
+    *shared, verify, patience, prune, ignore, search = mine.values()
+    assert [(p.name, p.kind) for p in shared] == [(p.name, p.kind) for p in theirs.values()]
+    own = (verify, patience, prune, ignore, search)
+    assert [p.name for p in own] == ["verify", "patience", "static_prune", "verify_ignore", "search"]
+    assert {p.default for p in own} == {None}
+    assert {n for n in theirs if mine[n].default != theirs[n].default} == {"cache_results"}
+
+
+@pytest.mark.parametrize("name", ["run", "warmup", "prune_configs", "__getitem__"])
+def test_methods_take_what_tritons_take(name: str) -> None:
+    mine, theirs = (inspect.signature(getattr(k, name)) for k in (kerntune.Autotuner, TritonAutotuner))
+    assert [(p.name, p.kind) for p in mine.parameters.values()] == [
+        (p.name, p.kind) for p in theirs.parameters.values()
+    ]
+
+
+@pytest.mark.parametrize(
+    "old",
+    [{"warmup": 5}, {"rep": 7}, {"use_cuda_graph": True}, {"warmup": 5, "rep": 7, "use_cuda_graph": True}, {}],
+    ids=str,
+)
+def test_old_arguments_warn_as_triton_does(old: dict[str, Any]) -> None:
+    said = []
+    for make in (kerntune.autotune, triton.autotune):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            tuner = make(configs(64, 128), key=["n"], **old)(scale_kernel)
+        said.append([(w.category, str(w.message)) for w in seen])
+        assert (tuner.num_warmups, tuner.num_reps) == (old.get("warmup"), old.get("rep"))
+    assert said[0] == said[1]
+    assert len(said[0]) == bool(old)
 
 
 def test_it_is_an_autotuner() -> None:
@@ -97,11 +126,6 @@ def complaint(make: Any, **names: list[str]) -> str:
 def test_names_that_are_no_arguments_are_refused_as_triton_does(name: str) -> None:
     assert complaint(kerntune.autotune, **{name: ["rows"]}) == complaint(triton.autotune, **{name: ["rows"]})
     assert complaint(kerntune.autotune, **{name: ["n"]}) == ""
-
-
-def test_old_timing_words_warn_as_triton_does() -> None:
-    with pytest.warns(DeprecationWarning, match="warmup, rep"):
-        ours(64, 128, warmup=5)
 
 
 # keys
@@ -371,7 +395,7 @@ def test_while_a_graph_is_captured_it_refuses_to_tune(backend: FakeBackend, monk
 
 
 def test_without_a_gpu_triton_does_what_it_does(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "this_gpu", lambda: None)
+    monkeypatch.setattr(this_process, "this_gpu", lambda: None)
     kernel = ours(64, 128)
     call(kernel)
     assert kernel.best_config is kernel.configs[0]

@@ -16,14 +16,14 @@ import triton.language as tl
 from fake_runs import COMPILER, N, block, by_block, captured, configs, increment_kernel, script
 
 import kerntune
-from kerntune import autotuner as module
+from kerntune import engine, this_process
 from kerntune import tuner as tuner_module
 from kerntune.backend.fake import FakeBackend, FakeGpu
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
 from kerntune.errors import CacheMissError
 from kerntune.tune_call import tune_call
-from kerntune.tuner import Tuned
+from kerntune.tuned import Tuned
 
 FIRST, ADDED = 7, 1
 
@@ -109,8 +109,8 @@ def plain(kernel: Any) -> Any:
 @pytest.fixture
 def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     script(shared, block(64, 20_000.0), block(128, 10_000.0))
-    monkeypatch.setattr(module, "this_gpu", lambda: shared)
-    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path))
+    monkeypatch.setattr(this_process, "this_gpu", lambda: shared)
+    monkeypatch.setattr(engine, "WinnerCache", lambda: WinnerCache(tmp_path))
     return shared
 
 

@@ -119,6 +119,23 @@ def test_an_axis_over_its_limit_names_the_kernel_and_its_file(backend: FakeBacke
         captured(backend, lambda: increment_kernel[(1, 65536)](x, N, BLOCK=64))
 
 
+def rows(meta: dict[str, Any]) -> tuple[int, int]:
+    """Too many along y for the smallest block."""
+    return (1, 70_000 if meta["BLOCK"] == 32 else 8)
+
+
+def test_a_candidate_whose_grid_is_too_large_gives_way_to_the_next(backend: FakeBackend) -> None:
+    x, kernel = torch.randn(N, device="cuda"), tuned(32, 64)
+    capture = captured(backend, lambda: kernel[rows](x, x, N, 2.0))
+    assert capture.launches[0].site.chosen == 1  # type: ignore[union-attr]
+
+
+def test_grids_that_are_all_too_large_are_the_calls_mistake(backend: FakeBackend) -> None:
+    x, kernel = torch.randn(N, device="cuda"), tuned(32, 64)
+    with pytest.raises(GridError, match="axis y is 70000"):
+        captured(backend, lambda: kernel[(1, 70_000)](x, x, N, 2.0))
+
+
 def test_a_call_that_launches_nothing(backend: FakeBackend) -> None:
     capture = captured(backend, lambda: torch.randn(8, device="cuda") + 1)
     assert capture.launches == []

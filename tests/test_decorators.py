@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kerntune
-from kerntune import autotuner as module
-from kerntune import compat
+from kerntune import autotuner, compat, this_process
 from kerntune.backend.fake import FakeBackend
 from kerntune.capture import Capture
 from kerntune.config import Config
@@ -168,8 +167,8 @@ def test_triton_s_own_engine_chooses_where_kerntune_can_t(
         tuner.best_config = tuner.prune_configs(kwargs)[1]
         return tuner.fn.run(*args, **kwargs, **tuner.best_config.all_kwargs())
 
-    monkeypatch.setattr(module, "this_gpu", lambda: None)
-    monkeypatch.setattr(module, "plain_run", lambda: choose)
+    monkeypatch.setattr(this_process, "this_gpu", lambda: None)
+    monkeypatch.setattr(autotuner, "plain_run", lambda: choose)
     kernel = pointwise()
     for n in (MILLION, MILLION - 1, 2 * MILLION):
         call(kernel, n)
@@ -212,8 +211,8 @@ def test_presets_by_name(backend: FakeBackend) -> None:
 
 def test_the_kernel_s_code_is_counted_once(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[str] = []
-    below = module.COMPILER.compile
-    monkeypatch.setattr(module.COMPILER, "compile", lambda launch: compiled.append(launch.name) or below(launch))
+    below = this_process.COMPILER.compile
+    monkeypatch.setattr(this_process.COMPILER, "compile", lambda launch: compiled.append(launch.name) or below(launch))
     kernel = sums()
     for rows in (300, 3000):
         kernel.candidates(*matrix(rows, 4096))

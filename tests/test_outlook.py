@@ -23,7 +23,8 @@ from kerntune.race import Looks
 from kerntune.recorder import record
 from kerntune.static import foresight
 from kerntune.static.foresight import Figures
-from kerntune.tuner import Tuned, tune
+from kerntune.tuned import Tuned
+from kerntune.tuner import tune
 
 BLOCKS = (32, 64, 128, 256, 512)
 TIMES = (10_000.0, 10_020.0, 10_300.0, 14_000.0, 9e6)

@@ -17,8 +17,7 @@ from triton.runtime import autotuner as tritons
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 import kerntune
-from kerntune import autotuner as module
-from kerntune import takeover
+from kerntune import takeover, this_process
 from kerntune.backend.fake import FakeBackend
 from kerntune.cache import WinnerCache
 from kerntune.errors import UsageError
@@ -196,7 +195,7 @@ def test_winners_of_tritons_decorator_are_kept_on_disk_if_wanted(
 def test_where_nothing_can_be_measured_triton_does_what_it_does(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "this_gpu", lambda: None)
+    monkeypatch.setattr(this_process, "this_gpu", lambda: None)
     kernels = [tritons_own(), tritons_own(Inheriting), tritons_own(Overriding)]
     with kerntune.install():
         kernels.append(triton.autotune(configs(64, 128), key=["n"])(scale_kernel))

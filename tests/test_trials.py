@@ -11,9 +11,9 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import COMPILER, N, block, by_block, captured, scale, script, tuned
+from fake_runs import COMPILER, N, block, by_block, captured, scale, scale_kernel, script, tuned
 
-from kerntune import race, tuner
+from kerntune import entrants, race
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import StoredTrial, TrialCache, WinnerCache
 from kerntune.capture import Capture, Probe, Site
@@ -27,7 +27,8 @@ from kerntune.prospects import contenders
 from kerntune.race import Trial, hopeful
 from kerntune.recorder import record
 from kerntune.trials import PROTOCOL, Trials, specialization_of
-from kerntune.tuner import Tuned, tune
+from kerntune.tuned import Tuned
+from kerntune.tuner import tune
 from kerntune.winners import Winners
 
 BLOCKS = (32, 64, 128, 256, 512)
@@ -154,14 +155,14 @@ def test_a_compile_failure_is_remembered(backend: FakeBackend, folder: Path, mon
 
 def test_a_full_disk_is_not_remembered(backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says nothing of the candidate."""
-    with_candidate = tuner.with_candidate
+    with_candidate = entrants.with_candidate
 
     def full(recorded: Any, capture: Any, index: int, probe: Probe, candidate: int, compiled: Any) -> Any:
         if candidate == 1:
             raise CompileError("no space left on device") from OSError("no space left on device")
         return with_candidate(recorded, capture, index, probe, candidate, compiled)
 
-    monkeypatch.setattr(tuner, "with_candidate", full)
+    monkeypatch.setattr(entrants, "with_candidate", full)
     first = Run(backend, folder, *RULES)
     assert [f.reason for f in first.found.failures] == ["no space left on device"]
     monkeypatch.undo()
@@ -214,6 +215,17 @@ def test_a_failed_binary_is_not_retried_under_another_config(backend: FakeBacken
     again = Run(backend, folder, *rules, call=twice((64, 0), (128, 0), (128, 1)))
     assert 128 not in again.timed
     assert [f.reason for f in again.found.failures] == ["refused", "refused"]
+
+
+def test_one_config_with_two_hooks_has_no_trials(backend: FakeBackend, folder: Path) -> None:
+    """They are stored by config, which doesn't say which of the two it was."""
+    hooks = (lambda named: None, lambda named: None)
+    made = [*(triton.Config({"BLOCK": 64}, pre_hook=hook) for hook in hooks), triton.Config({"BLOCK": 128})]
+    kernel = triton.autotune(made, key=["n"])(scale_kernel)
+    for _ in range(2):
+        run = Run(backend, folder, call=lambda: scale(kernel))
+        assert {t.config.kwargs["BLOCK"] for t in TrialCache(folder).entries()} == {128}
+        assert 64 in run.timed
 
 
 def test_configs_with_one_code_share_their_times(backend: FakeBackend, folder: Path) -> None:

@@ -26,7 +26,7 @@ from kerntune.policy import TuneMode
 from kerntune.prospects import prospects_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
-from kerntune.tuner import Tuned
+from kerntune.tuned import Tuned
 from kerntune.verify import Verification, Verify
 from kerntune.winners import Winners
 

@@ -34,7 +34,8 @@ from kerntune.launch import Loader, Program
 from kerntune.prospects import Prospects
 from kerntune.race import DROP_FIRST, TIE
 from kerntune.recorder import Recorded, record
-from kerntune.tuner import Tuned, memory_before, tune
+from kerntune.tuned import Tuned
+from kerntune.tuner import memory_before, tune
 
 BLOCKS = (32, 64, 128, 256, 512)
 MANY = settings(max_examples=12, deadline=None)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, by_block, captured, configs, tuned
+from fake_runs import N, by_block, captured, configs, scale_kernel, tuned
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kerntune.backend.fake import FakeBackend
@@ -225,3 +225,48 @@ def test_an_unfinished_winner_is_found_on_demand_else_the_incumbent(backend: Fak
     assert other_mode(winners, TuneMode.FORCE).find(one, unfinished=True) is None
     winners.keep(one, 2, 1.0)
     assert (winners.find(one), winners.incumbent(one)) == (2, None)
+
+
+def under_heuristics(even: Any, first: bool = True) -> Any:
+    """A tuner over ``@triton.heuristics``, or the other way round."""
+    layer = triton.heuristics({"EVEN": even})
+    tune = triton.autotune(configs(64, 128), key=["n"])
+    return tune(layer(evenly)) if first else layer(tune(evenly))
+
+
+@triton.jit
+def evenly(x_ptr, y_ptr, n, factor, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=(i < n) | EVEN) * factor, mask=i < n)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["tuner first", "heuristics first"])
+def test_a_winner_depends_on_what_heuristics_set(backend: FakeBackend, winners: Winners, first: bool) -> None:
+    winners.keep(site(backend, under_heuristics(lambda args: args["n"] % args["x_ptr"].numel() == 0, first)), 1, 10.0)
+    assert winners.find(site(backend, under_heuristics(lambda args: True, first))) == 1
+    other = site(backend, under_heuristics(lambda args: False, first))
+    assert winners.find(other) is None
+    assert "argument EVEN: True -> False" in winners.why_missed(other)
+
+
+def test_a_winner_depends_on_what_heuristics_make_of_each_config(backend: FakeBackend, winners: Winners) -> None:
+    winners.keep(site(backend, under_heuristics(lambda args: args["BLOCK"] == 64)), 1, 10.0)
+    assert winners.find(site(backend, under_heuristics(lambda args: not args["BLOCK"] > 64))) == 1
+    assert winners.find(site(backend, under_heuristics(lambda args: args["BLOCK"] == 128))) is None
+
+
+def test_of_one_config_with_two_hooks_nothing_is_found(backend: FakeBackend, winners: Winners) -> None:
+    """A winner is stored by its config, which doesn't say which of the two it was."""
+
+    def hooked(*hooks: Any) -> Site:
+        made = [triton.Config({"BLOCK": 64}, pre_hook=hook) for hook in hooks] + configs(128)
+        return site(backend, triton.autotune(made, key=["n"])(scale_kernel))
+
+    one, two = (lambda named: None), (lambda named: None)
+    winners.keep(hooked(one, two), 0, 10.0)
+    assert winners.find(hooked(one, two)) is None
+    assert winners.find(hooked(None, two)) is None
+    winners.keep(hooked(one, one), 2, 10.0)
+    assert winners.find(hooked(one, two)) == 2
+    winners.keep(hooked(one, one), 0, 10.0)
+    assert winners.find(hooked(one, one)) == 0

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 STEPS = (
-    ("device", "kerntune.autotuner", "this_gpu"),
-    ("late ones", "kerntune.autotuner", "go_on"),
+    ("device", "kerntune.this_process", "this_gpu"),
+    ("late ones", "kerntune.engine", "go_on"),
     ("settle", "kerntune.late", "settle_call"),
     ("environment", "kerntune.winners", "Winners.environment"),
     ("site", "kerntune.capture", "Capture.site_of"),
@@ -31,21 +31,21 @@ STEPS = (
     ("stage", "kerntune.capture", "Capture.stage"),
     ("record", "kerntune.tune_call", "record"),
     ("memory", "kerntune.tuner", "memory_before"),
-    ("trial", "kerntune.tuner", "_Tuning._trial"),
+    ("trial", "kerntune.entrants", "Entrants._trial"),
     ("warm-up", "kerntune.race", "_warm_up"),
     ("look", "kerntune.race", "Looks.take"),
     ("heats", "kerntune.race", "Heats.finalists_of"),
     ("decide", "kerntune.tuner", "decided"),
     ("verify", "kerntune.jury", "Jury.wrong"),
-    ("keep trial", "kerntune.tuner", "_Tuning._keep"),
+    ("keep trial", "kerntune.entrants", "Entrants.keep"),
     ("give back", "kerntune.memory", "Memory.give_back"),
     ("flush", "kerntune.compile", "Compiler.flush"),
     ("unload", "kerntune.launch", "Loader.close"),
     ("keep winner", "kerntune.winners", "Winners.keep"),
-    ("tune", "kerntune.autotuner", "tune_call"),
+    ("tune", "kerntune.engine", "tune_call"),
     ("driver", "kerntune.compat", "prepare_driver"),
     ("launcher", "kerntune.compat", "prepare_launcher"),
-    ("launch", "kerntune.autotuner", "_launch"),
+    ("launch", "kerntune.engine", "_Call.launch"),
 )
 """Name, module and function of each step."""
 

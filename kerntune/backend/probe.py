@@ -49,6 +49,13 @@ def has_cuda() -> bool:
     return bool(torch.cuda.is_available()) and torch.version.hip is None and not _stood_in()
 
 
+def captures_graph() -> bool:
+    """Whether the calling thread's current stream is being captured into a CUDA graph: nothing runs then."""
+    import torch
+
+    return bool(torch.cuda.is_current_stream_capturing())
+
+
 def _stood_in() -> bool:
     session = sys.modules.get("kerntune.backend.standin.session")  # what nobody imported isn't active
     return session is not None and bool(session.are_active())

@@ -54,6 +54,8 @@ def _field(name: str, before: Any, after: Any) -> list[str]:
         return _parts(before.split("; "), after.split("; "))
     if name == "configs":
         return _configs(before, after)
+    if name == "search":
+        return [f"search: {before or 'none'} -> {after or 'none'}"]
     return [f"{name}: {before} -> {after}"]
 
 

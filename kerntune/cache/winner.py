@@ -11,10 +11,12 @@ from kerntune.device import Environment
 SCHEMA = "kerntune.winner/1"
 
 
-class WinnerKey(Question, frozen=True, forbid_unknown_fields=True):
-    """Everything that may change which config wins."""
+class WinnerKey(Question, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Everything that may change which config wins: the ``configs`` of a list, and the ``search`` that goes on beyond
+    it, if any does."""
 
     configs: tuple[Config, ...]
+    search: str = ""
 
 
 class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

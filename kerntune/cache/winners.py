@@ -62,9 +62,8 @@ class WinnerCache:
 
     def of_other_configs(self, key: WinnerKey) -> list[Winner]:
         """Winners of the very same question among other configs, in a stable order."""
-        bare = msgspec.structs.replace(key, configs=())
         found = self._entries.mentioning(key.source)
-        return [w for w in found if w.key != key and msgspec.structs.replace(w.key, configs=()) == bare]
+        return [w for w in found if w.key != key and _of_any(w.key) == _of_any(key)]
 
     def clear(self) -> int:
         """Remove all winners of the folder; how many there were."""
@@ -80,3 +79,8 @@ class WinnerCache:
     def _path(self, key: WinnerKey) -> Path:
         digest = key.digest()
         return self._entries.path(digest[:2], digest)
+
+
+def _of_any(key: WinnerKey) -> WinnerKey:
+    """The key without what was chosen from."""
+    return msgspec.structs.replace(key, configs=(), search="")

@@ -14,9 +14,17 @@ from kerntune.backend.base import Backend
 from kerntune.capture.pending import Pending, Probe, bind, probe_of
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.compile import Compiled, Compiler
-from kerntune.config import Config
+from kerntune.config import COMPILE_FIELDS, Config
 from kerntune.device import Target
-from kerntune.errors import CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError, TuningError
+from kerntune.errors import (
+    CaptureError,
+    CompileError,
+    ConfigError,
+    GridError,
+    OutOfResourcesError,
+    TrialError,
+    TuningError,
+)
 from kerntune.kernels.relaunch import as_launch
 from kerntune.kernels.source import kernel_name
 from kerntune.kernels.specialize import Specialized
@@ -138,7 +146,7 @@ class Capture:
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         site = self.site_of(tuner, args, kwargs)
         if self._local.probe is not None or kwargs.get("warmup"):
-            return site.run(site.candidates[0].config.all_kwargs())
+            return site.run(site.candidates[0].words())
         return self.launch(site)
 
     def _on_given(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -149,15 +157,19 @@ class Capture:
         return compat.option_names(self.backend.targets[0])
 
     def launch(self, site: Site) -> Any:
-        """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can."""
-        failures, misfits = [], []
+        """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can;
+        :class:`GridError` if that is so for the grid of each."""
+        failures, misfits, grids = [], [], []
         for index in self.prefer(site):
             site.chosen = index
             try:
                 return self._launch_candidate(site)
-            except (CompileError, OutOfResourcesError) as exc:
+            except (CompileError, OutOfResourcesError, GridError) as exc:
                 failures.append(f"  {site.candidates[index].config}: {exc}")
                 misfits += [index] if isinstance(exc, OutOfResourcesError) else []
+                grids += [exc] if isinstance(exc, GridError) else []
+        if grids and len(grids) == len(failures):
+            raise grids[0]
         if misfits and self.backend.gpu is None:
             return self._launch_misfit(site, misfits[0])
         raise TuningError(f"kernel {site.kernel}: no candidate can be launched\n" + "\n".join(failures))
@@ -179,8 +191,8 @@ class Capture:
         outer, self._local.site = self._local.site, site
         try:
             if candidate.hook is not None:
-                candidate.hook({**site.arguments, **candidate.config.all_kwargs()})
-            return site.run(candidate.config.all_kwargs())
+                candidate.hook({**site.arguments, **candidate.words()})
+            return site.run(candidate.words())
         except OutOfResources as exc:
             raise OutOfResourcesError(str(exc)) from exc
         finally:
@@ -233,17 +245,24 @@ class Capture:
             return self._probe(site, site.candidates[index], target or self.backend.targets[0])
 
     def probe_all(self, site: Site, among: Collection[int] | None = None) -> dict[int, Probe | Exception]:
-        """:meth:`probe` of each candidate (each ``among`` these), or why it can't be specialized. What hooks write is
-        undone at the end."""
+        """:meth:`probe` of each candidate (each ``among`` these), or why it can't be launched. What hooks write is
+        undone at the end. :class:`GridError` if no candidate's grid will do."""
         found: dict[int, Probe | Exception] = {}
         chosen = {i: c for i, c in enumerate(site.candidates) if among is None or i in among}
         with self._undoing(site, list(chosen.values())):
             for i, candidate in chosen.items():
                 try:
                     found[i] = self._probe(site, candidate, self.backend.targets[0])
-                except (TrialError, ConfigError) as exc:
+                except (TrialError, ConfigError, GridError) as exc:
                     found[i] = exc
+        grids = [exc for exc in found.values() if isinstance(exc, GridError)]
+        if grids and len(grids) == len(found):
+            raise grids[0]
         return found
+
+    def run_hooks(self, site: Site, index: int) -> None:
+        """Run what runs before a launch with candidate ``index``, on the call's own tensors; nothing is launched."""
+        self._probe(site, site.candidates[index], self.backend.targets[0])
 
     def _undoing(self, site: Site, candidates: Sequence[Candidate]) -> contextlib.AbstractContextManager[None]:
         hooked = site.writes_arguments or any(c.hook is not None for c in candidates)
@@ -254,8 +273,8 @@ class Capture:
         self._local.probe = seen
         try:
             if candidate.hook is not None:
-                candidate.hook({**site.arguments, **candidate.config.all_kwargs()})
-            site.run(candidate.config.all_kwargs())
+                candidate.hook({**site.arguments, **candidate.words()})
+            site.run(candidate.words())
         finally:
             self._local.probe = None
         jit, args, kwargs = seen[-1]
@@ -263,12 +282,14 @@ class Capture:
 
     @staticmethod
     def add_candidate(site: Site, like: int, config: Config) -> int:
-        """One candidate more, which differs from ``like`` in options alone; its index."""
+        """One candidate more, with the hook of ``like``; its index."""
         site.candidates += (replace(site.candidates[like], config=config),)
         site.added += 1
         if site.originals:
             original = copy.copy(site.originals[like])
-            original.num_stages = config.num_stages
+            original.kwargs = dict(config.kwargs)
+            for name in COMPILE_FIELDS:
+                setattr(original, name, getattr(config, name))
             site.originals.append(original)
         return len(site.candidates) - 1
 

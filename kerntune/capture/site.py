@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kerntune import compat
-from kerntune.config import Config
+from kerntune.config import COMPILE_FIELDS, Config
 from kerntune.errors import ConfigError
 from kerntune.kernels.source import jit_of, kernel_file, kernel_name
+from kerntune.kernels.texts import text_of
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A config to try. ``hook`` is what must run before a launch with it (a config's ``pre_hook``)."""
+    """A config to try. ``hook`` is what must run before a launch with it (a config's ``pre_hook``). ``objects`` are the
+    values of which the config has the texts alone: dtypes, functions, infinities."""
 
     config: Config
     hook: Callable[[dict[str, Any]], Any] | None = None
+    objects: Mapping[str, Any] = field(default_factory=dict)
+
+    def words(self) -> dict[str, Any]:
+        """What a launch is called with."""
+        return {**self.config.all_kwargs(), **self.objects}
 
 
 @dataclass
@@ -47,6 +55,26 @@ class Site:
     added: int = 0
     """How many of the candidates, the last ones, aren't in the list that was given."""
 
+    search: Any = None
+    """The tuner's :class:`kerntune.search.Search` for further candidates, if it has one."""
+
+    searched: bool = False
+    """Whether they have been searched: the candidates are all that there will be."""
+
+    @property
+    def listed(self) -> tuple[Candidate, ...]:
+        """The candidates of the list that was given."""
+        return self.candidates[: len(self.candidates) - self.added]
+
+    def ambiguous(self) -> frozenset[int]:
+        """Candidates whose very config another one has with another hook: what is stored of them, by config, says
+        nothing."""
+        hooks: dict[Config, set[Any]] = {}
+        if any(candidate.hook is not None for candidate in self.candidates):
+            for candidate in self.candidates:
+                hooks.setdefault(candidate.config, set()).add(candidate.hook)
+        return frozenset(i for i, c in enumerate(self.candidates) if len(hooks.get(c.config, ())) > 1)
+
 
 def site_of_tuner(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], options: Sequence[str]) -> Site:
     """A tuner's call, its candidates after the user's pruning; ``options`` are the compiler's that configs may set.
@@ -67,7 +95,7 @@ def _site_of_tuner(
     name = tuner.base_fn.__name__
     where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
     configs = _pruned(tuner, kwargs, where)
-    candidates = tuple(Candidate(_config_of(c, where), c.pre_hook) for c in configs)
+    candidates = tuple(_candidate_of(c, where) for c in configs)
     check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
     key = compat.autotuner_key(tuner, named, kwargs)
 
@@ -84,7 +112,9 @@ def _site_of_tuner(
         tuner.cache[key] = configs[winner]
 
     writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
-    return Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
+    site = Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
+    site.search = tuner.search_for(named, kwargs) if hasattr(tuner, "search_for") else None
+    return site
 
 
 def site_of_given(
@@ -139,18 +169,24 @@ def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
     return configs
 
 
-def _config_of(config: Any, where: str) -> Config:
-    """Triton's config as ours."""
+def _candidate_of(config: Any, where: str) -> Candidate:
+    """Triton's config as ours, with what that can't hold."""
+    objects = {name: value for name, value in config.kwargs.items() if not _is_plain(value)}
+    return Candidate(config_of(config, where), config.pre_hook, objects)
+
+
+def config_of(config: Any, where: str) -> Config:
+    """Triton's config as ours, which has the texts of values that it can't hold."""
     options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
+    plain = {name: value if _is_plain(value) else text_of(value) for name, value in config.kwargs.items()}
     try:
-        return Config.from_mapping(
-            {
-                **config.kwargs,
-                "num_warps": config.num_warps,
-                "num_stages": config.num_stages,
-                "num_ctas": config.num_ctas,
-                "maxnreg": config.maxnreg,
-            }
-        ).replace(options=options)
+        found = Config.from_mapping({**plain, **{name: getattr(config, name) for name in COMPILE_FIELDS}})
     except ConfigError as exc:
         raise ConfigError(f"{where}: {exc}") from exc
+    return found.replace(options=options)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a config can hold a value as it is: what a file can."""
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return value is None or (isinstance(value, (bool, int, float, str)) and finite)

@@ -30,7 +30,7 @@ from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
 from kerntune.unraced import launches_nothing
 from kerntune.verify import Verification
-from kerntune.winners import Winners
+from kerntune.winners import Winners, candidate_of
 from kerntune.worker.pool import LocalPairs, Pairs, WorkerPool
 
 NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
@@ -211,9 +211,8 @@ class Session:
         )
 
         def prefer(site: Site) -> Sequence[int]:
-            configs = [c.config for c in site.candidates]
-            known = [configs.index(c) for c in stored.get(site.kernel, []) if c in configs]
-            return _first(known[0] if known else None, len(configs))
+            known = (candidate_of(site, config) for config in stored.get(site.kernel, []))
+            return _first(next((i for i in known if i is not None), None), len(site.candidates))
 
         return prefer
 

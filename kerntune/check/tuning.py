@@ -16,9 +16,10 @@ from kerntune.recorder import Recorded
 from kerntune.recording import Recording
 from kerntune.result import WRONG, FailedTrial, LeftOut, TrialReport
 from kerntune.trials import Trials
-from kerntune.tuner import Tuned, tune
+from kerntune.tuned import Tuned
+from kerntune.tuner import tune
 from kerntune.verify import Verification
-from kerntune.winners import Winners
+from kerntune.winners import Winners, candidate_of
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,6 @@ class Tuning:
     def _incumbent(self, index: int, site: Site, baseline: TimeBaseline | None) -> int | None:
         """The baseline's config, else who won among other candidates for the same arguments."""
         launches = baseline.recording.launches if baseline else ()
-        configs = [c.config for c in site.candidates]
-        if index < len(launches) and launches[index].kernel == site.kernel and launches[index].config in configs:
-            return configs.index(launches[index].config)  # type: ignore[arg-type]  # None is never in configs
-        return self.winners.incumbent(site)
+        config = launches[index].config if index < len(launches) and launches[index].kernel == site.kernel else None
+        known = None if config is None else candidate_of(site, config)
+        return self.winners.incumbent(site) if known is None else known

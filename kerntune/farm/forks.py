@@ -37,6 +37,10 @@ SILENCE_SECONDS = 10.0
 SWITCH = "KERNTUNE_FORKS"
 """Environment variable for processes that can't be forked safely: ``0`` runs the front end in this process."""
 
+FAULTS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+"""A front end's own deaths. Any other signal came from outside: Ctrl-C goes to copies as well, and says nothing of what
+they were doing."""
+
 PIPE = 3
 """The descriptor that a copy writes to; all above are closed, so that it holds nobody's pipe open."""
 
@@ -125,7 +129,7 @@ def _heard(requests: Sequence[Request], open_: dict[int, _Copy]) -> Iterator[tup
 
 
 def _ended(copy: _Copy) -> Crashed | None:
-    """Reap a copy, ending it if need be; its crash, if it was no end of ours."""
+    """Reap a copy, if it has ended; its crash, if it was one."""
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline:
         try:
@@ -135,7 +139,7 @@ def _ended(copy: _Copy) -> Crashed | None:
             return None
         if pid:
             copy.pid = 0
-            return Crashed(_death(status)) if os.WIFSIGNALED(status) else None
+            return Crashed(_death(status)) if os.WIFSIGNALED(status) and os.WTERMSIG(status) in FAULTS else None
         time.sleep(0.001)
     return None
 

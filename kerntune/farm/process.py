@@ -22,6 +22,10 @@ from kerntune.farm.surroundings import Surroundings
 START_SECONDS = 60.0
 """A worker says hello after 0.15 to 0.45 s; more than this is a broken installation."""
 
+LAST_SECONDS = 1.0
+"""Whoever comes back after the time is up looks at what is there by then: this process may have been stopped itself, or
+had no turn, while the worker answered."""
+
 TAIL = 64 << 10
 """Bytes of a worker's output that are looked at."""
 
@@ -36,9 +40,11 @@ _ERROR = re.compile(r"\berror\s*:\s", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Died:
-    """The process ended, or had to be ended, instead of answering."""
+    """The process ended, or had to be ended, instead of answering. ``passing``: somebody else has killed it, the system
+    for want of memory mostly, which says nothing of its job."""
 
     reason: str
+    passing: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,8 +143,8 @@ class Process:
         poll = select.poll()
         poll.register(pipe, select.POLLIN)
         while True:
-            left = end - time.monotonic()
-            if left <= 0 or not poll.poll(left * 1000):
+            left = max(end - time.monotonic(), LAST_SECONDS)
+            if not poll.poll(left * 1000):
                 return Died(f"the compiler did not come back and was ended after {why or f'{seconds:.0f} s'}")
             data = os.read(pipe, 1 << 20)
             if not data:
@@ -157,7 +163,7 @@ class Process:
             code = self._popen.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return Died("the compiler process closed its pipe")
-        return Died(f"the compiler process {how_it_ended(code)}")
+        return Died(f"the compiler process {how_it_ended(code)}", passing=code == -signal.SIGKILL)
 
     def _size(self) -> int:
         return os.fstat(self._output.fileno()).st_size if self._output else 0

@@ -71,10 +71,14 @@ class Done(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
 
 
 class Failed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="failed"):
-    """The compiler raised an exception, or (``refused``) the worker can't compile this as the parent would."""
+    """The compiler raised an exception, or (``refused``) the worker can't compile this as the parent would.
+
+    ``passing``: the system has refused something (a full disk, say), which says nothing of the job.
+    """
 
     reason: str
     refused: bool = False
+    passing: bool = False
 
 
 Answer = Union[Hello, Done, Failed]

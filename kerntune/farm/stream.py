@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Union
 
-from kerntune.errors import CompileError
+from kerntune.errors import CompileError, TrialError
 from kerntune.farm.farm import Farm, NotStarted, Outcome
 from kerntune.farm.forks import Crashed, Fronted, fork_count, lower_in_forks
 from kerntune.farm.frontend import (
@@ -234,10 +234,12 @@ class Compilations:
             for lowered in equal:
                 yield self._kept(lowered, outcome.answer, identity)
         else:
-            died = isinstance(outcome.answer, Died)
-            why = self._made[equal[0].identity()] = with_words(outcome.answer.reason, outcome.output, last=died)
+            answer = outcome.answer
+            why = with_words(answer.reason, outcome.output, last=isinstance(answer, Died))
+            if not answer.passing:
+                self._made[equal[0].identity()] = why
             for lowered in equal:
-                yield lowered.request.launch, refusal(lowered.request.launch, why)
+                yield lowered.request.launch, refusal(lowered.request.launch, OSError(why) if answer.passing else why)
 
     def _instead(self, reason: str, equal: list[Lowered]) -> Iterator[Result]:
         if reason not in self._said:
@@ -276,6 +278,15 @@ def _wait(run: _Run) -> None:
     """Until there is something to do: a job is done, the run was stopped, or Triton's cache can be asked."""
     others: set[Future[Any]] = {run.stopped, *([prepare_hashes()] if run.unasked else [])}
     wait({*run.futures, *others}, return_when=FIRST_COMPLETED)
+
+
+PASSING = (OSError, MemoryError)
+"""Causes of a failed compilation that say nothing of the launch: a full disk or memory. No other process is told."""
+
+
+def is_passing(error: TrialError) -> bool:
+    """Whether the same compilation may well succeed another time."""
+    return isinstance(error.__cause__, PASSING)
 
 
 def refusal(launch: Specialized, why: Exception | str) -> CompileError:

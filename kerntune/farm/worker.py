@@ -93,7 +93,8 @@ def answer_to(job: Job) -> Answer:
         return _compile(job)
     except (Exception, SystemExit) as exc:
         text = str(exc).strip()
-        return Failed(f"{type(exc).__name__}: {text[:MESSAGE]}" if text else type(exc).__name__)
+        reason = f"{type(exc).__name__}: {text[:MESSAGE]}" if text else type(exc).__name__
+        return Failed(reason, passing=isinstance(exc, OSError))
 
 
 def _compile(job: Job) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kerntune.search.budgeted import Budget, BudgetedSearch, Predicted
 from kerntune.search.combos import combo_search
+from kerntune.search.declared import Search
 from kerntune.search.descent import coordinate_descent
 from kerntune.search.exhaustive import exhaustive
 from kerntune.search.ledger import Found, Measure, Measured, Tried
@@ -18,6 +19,7 @@ __all__ = [
     "Measured",
     "Predicted",
     "Range",
+    "Search",
     "Space",
     "Tried",
     "combo_search",

@@ -10,6 +10,7 @@ next. A search knows nothing of where they come from (compiled code and :mod:`ke
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import random
@@ -49,9 +50,13 @@ Predicted = Callable[[Sequence[Config]], Sequence[float]]
 must give equal costs. Called with up to :data:`BATCH` configs, each once in a search's life."""
 
 
+Prepare = Callable[[Sequence[Config]], None]
+"""Is told which configs are tried next, so that it can do for all of them what takes long: compile them, say."""
+
+
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long to search: trials, seconds that measuring and predicting take, or whichever ends first. Over all
-    resumptions."""
+    """How long to search: trials, seconds that preparing, measuring and predicting take, or whichever ends first. Over
+    all resumptions."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -76,9 +81,11 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BudgetedSearch:
     """A search over a space. :meth:`run` as often as wanted, :meth:`state` at any time, also after an exception.
 
-    ``starts`` are tried first (illegal ones are left out). ``predicted`` says who of a batch is tried first. ``state``
-    is what :meth:`state` gave, as it came out of a JSON file; then ``seed`` is the state's. :class:`StoreError` for a
-    state that isn't one, :class:`ConfigError` for one of another space.
+    ``starts`` are tried first (illegal ones are left out). ``predicted`` says who of a batch is tried first.
+    ``at_once`` configs are chosen together, before any of them is measured, and told to ``prepare``; a search that is
+    resumed in the midst of them chooses anew. ``state`` is what :meth:`state` gave, as it came out of a JSON file; then
+    ``seed`` is the state's. :class:`StoreError` for a state that isn't one, :class:`ConfigError` for one of another
+    space.
     """
 
     def __init__(
@@ -89,9 +96,12 @@ class BudgetedSearch:
         starts: Sequence[Config] = (),
         state: Any = None,
         predicted: Predicted | None = None,
+        prepare: Prepare = lambda configs: None,
+        at_once: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.space, self._starts, self._predicted, self._clock = space, tuple(starts), predicted, clock
+        self._prepare, self._at_once = prepare, at_once
         self._costs: dict[str, float] = {}
         before = State(SCHEMA, space.fingerprint(), seed, 0.0, ()) if state is None else _decode(state, space)
         self._seed, self._seconds = before.seed, before.seconds
@@ -105,14 +115,30 @@ class BudgetedSearch:
         if budget.trials is None and budget.seconds is None and self.space.size > MAX_UNBOUNDED:
             raise ConfigError(f"a space of {self.space.size} points needs a budget: give trials or seconds")
         while not budget.spent(len(self._trials), self._seconds):
-            config = self._next()
-            if config is None:
+            left = self._at_once if budget.trials is None else budget.trials - len(self._trials)
+            configs = self.next_configs(min(self._at_once, left))
+            if not configs:
                 self.exhausted = True
                 break
-            self._take(measure, config)
+            with self._clocked():
+                self._prepare(configs)
+            for config in configs:
+                self._take(measure, config)
         if self.exhausted and not self._trials:
             raise TuningError("no config of the space satisfies its constraints")
         return self.found()
+
+    def next_configs(self, many: int) -> list[Config]:
+        """The next configs, chosen before any of them is measured: as many, or all that are left."""
+        found: list[Config] = []
+        seen = set(self._seen)
+        try:
+            while len(found) < many and (config := self._next(len(self._trials) + len(found))) is not None:
+                found.append(config)
+                self._seen.add(config.key())
+        finally:
+            self._seen = seen  # they are seen when they are tried
+        return found
 
     def found(self) -> Found:
         """What was tried so far."""
@@ -125,17 +151,25 @@ class BudgetedSearch:
         return plain
 
     def _take(self, measure: Measure, config: Config) -> None:
-        ledger, begin = Ledger(measure), self._clock()
-        ledger.time_of(config)
-        self._seconds += self._clock() - begin
+        ledger = Ledger(measure)
+        with self._clocked():
+            ledger.time_of(config)
         self._trials += ledger.found().trials
         self._seen.add(config.key())
 
-    def _next(self) -> Config | None:
+    @contextlib.contextmanager
+    def _clocked(self) -> Iterator[None]:
+        """What this takes is of the budget."""
+        begin = self._clock()
+        try:
+            yield
+        finally:
+            self._seconds += self._clock() - begin
+
+    def _next(self, number: int) -> Config | None:
         for start in self._starts:
             if self._new(start):
                 return start
-        number = len(self._trials)
         draw = random.Random(f"{self._seed} {number}")
         if number >= SPREAD and number % RANDOM_EVERY:
             choices: Iterator[Config] = itertools.chain(self._steps(draw), self._anywhere(draw))
@@ -152,9 +186,8 @@ class BudgetedSearch:
                 break
         unknown = [config for key, config in batch.items() if key not in self._costs]
         if unknown:
-            begin = self._clock()
-            self._costs.update((c.key(), cost) for c, cost in zip(unknown, predicted(unknown), strict=True))
-            self._seconds += self._clock() - begin
+            with self._clocked():
+                self._costs.update((c.key(), cost) for c, cost in zip(unknown, predicted(unknown), strict=True))
         return min(batch.values(), key=lambda config: self._costs[config.key()], default=None)
 
     def _steps(self, draw: random.Random) -> Iterator[Config]:

@@ -27,6 +27,9 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """All values, each once."""
         return tuple({(type(v), v): v for v in self.choices}.values())
 
+    def __str__(self) -> str:
+        return f"{self.name} {'|'.join(map(repr, self.values()))}"
+
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An integer field from ``least`` to ``most``, both included: doubled each time, or counted (``by_one``)."""
@@ -46,6 +49,9 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             found.append(value)
             value *= 2
         return tuple(found)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.least}..{self.most}{' by one' if self.by_one else ''}"
 
 
 @dataclass(frozen=True)

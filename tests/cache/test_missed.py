@@ -28,6 +28,7 @@ WHAT = "the kernel, a function that it calls, or a constant"
         ({"configs": (SMALL, LARGE, MORE)}, [f"configs: 1 added ({MORE})"]),
         ({"configs": (MORE,)}, [f"configs: 1 added ({MORE})", f"configs: 2 removed ({SMALL}, ...)"]),
         ({"configs": (LARGE, SMALL)}, ["configs: the same in another order"]),
+        ({"search": "BLOCK 1..8; 9 trials"}, ["search: none -> BLOCK 1..8; 9 trials"]),
     ],
     ids=str,
 )  # fmt: skip

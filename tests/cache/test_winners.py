@@ -37,6 +37,7 @@ OTHER_KEYS = [
     replace(KEY, arguments="n=1025; x=float32(1025,)(1,)"),
     replace(KEY, configs=(SMALL,)),
     replace(KEY, configs=(SMALL, LARGE.replace(num_stages=2))),
+    replace(KEY, search="BLOCK 128..1024"),
 ]
 
 
@@ -70,6 +71,7 @@ def test_digests_are_distinct_and_stable() -> None:
     digests = {key.digest() for key in (KEY, *OTHER_KEYS)}
     assert len(digests) == 1 + len(OTHER_KEYS)
     assert msgspec.json.decode(codec.to_json(KEY), type=WinnerKey).digest() == KEY.digest()
+    assert KEY.digest() == "6e7e0d49a7685c54f3ac07def33736529567ca28ff65e4165788486141008f1d", "from before searches"
 
 
 def test_a_later_winner_replaces(cache: WinnerCache) -> None:

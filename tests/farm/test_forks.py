@@ -104,6 +104,13 @@ def test_a_crash_is_told(deadly):
     assert Crashed("Triton's front end died (SIGSEGV)") in found
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_from_outside_is_no_crash(monkeypatch, number):
+    """Ctrl-C, a shutdown, want of memory: whoever goes on lowers it himself."""
+    monkeypatch.setattr(forks, "lower", lambda request: os.kill(os.getpid(), number))
+    assert [fronted for _, fronted in lower_in_forks(requests(3), 1)] == [None] * 3
+
+
 def test_a_copy_that_hangs_is_ended_and_its_work_left(monkeypatch):
     monkeypatch.setattr(forks, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(forks, "lower", lambda request: time.sleep(60))

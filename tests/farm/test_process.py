@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import select
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from kerntune.farm import worker
 from kerntune.farm.frontend import lower, request_of
 from kerntune.farm.process import Died, Process, how_it_ended, says_error, with_words
-from kerntune.farm.protocol import Done, Failed
+from kerntune.farm.protocol import Done, Failed, frame
 from kerntune.farm.surroundings import here_and_now
 
 from . import kernels
@@ -50,6 +54,38 @@ def test_options_that_another_process_reads_otherwise_are_refused(process):
     answer = process.ask(_with(job, options_hash="another"), 60, "").answer
     assert isinstance(answer, Failed)
     assert answer.refused
+
+
+def test_an_answer_that_came_while_nobody_could_look_counts(process):
+    """A process that was stopped (Ctrl-Z, a laptop's lid) finds its time up and the answers there."""
+    job = lower(request_of(kernels.add_launch())).job
+    process._send(frame(job))
+    poll = select.poll()
+    poll.register(process._popen.stdout.fileno(), select.POLLIN)
+    assert poll.poll(60_000)
+    assert isinstance(process._answer(-100.0, ""), Done)
+
+
+def test_who_does_not_answer_in_time_is_given_up(process):
+    assert process._answer(0.01, "") == Died("the compiler did not come back and was ended after 0 s")
+
+
+def test_a_kill_by_somebody_else_says_nothing_of_the_job(process):
+    os.kill(process.pid, signal.SIGKILL)
+    answer = process.ask(lower(request_of(kernels.add_launch())).job, 60, "").answer
+    assert answer == Died("the compiler process died (SIGKILL)", passing=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"), [(OSError(28, "No space left on device"), True), (ValueError("x"), False)]
+)
+def test_what_the_system_refuses_a_worker_passes(monkeypatch, error, passes):
+    def refused(job):
+        raise error
+
+    monkeypatch.setattr(worker, "_compile", refused)
+    answer = worker.answer_to(None)
+    assert (answer.reason, answer.passing) == (f"{type(error).__name__}: {error}", passes)
 
 
 def _with(job, **changes):

@@ -13,6 +13,9 @@ from kerntune.compile import Compiled, Compiler
 from kerntune.errors import CompileError
 from kerntune.farm import frontend, stream
 from kerntune.farm.deadline import Deadline
+from kerntune.farm.process import Died, Told
+from kerntune.farm.protocol import Failed
+from kerntune.farm.stream import is_passing
 
 from . import kernels
 from .kernels import CUDA90, FLOATS, INTS
@@ -48,6 +51,28 @@ def test_a_failure_is_the_same_error_each_time(farm):
             compiler.compile(BAD["asm"][1])
         errors.append(caught.value)
     assert str(errors[0]) == str(errors[1])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Died("the compiler process died (SIGKILL)", passing=True), Failed("OSError: full", passing=True)],
+    ids=str,
+)
+def test_a_failure_that_passes_is_known_as_such(farm, monkeypatch, answer):
+    """This process doesn't try again and again; another one may."""
+    one = farm()
+    compiler, launch, submit = Compiler(one), kernels.add_launch(), one.submit
+    refused: Future[Told] = Future()
+    refused.set_result(Told(answer, ""))
+    monkeypatch.setattr(one, "submit", lambda job, shape: refused)
+    ((_, error),) = compiler.compile_stream([launch])
+    assert is_passing(error)
+    assert answer.reason in str(error)
+    monkeypatch.setattr(one, "submit", submit)
+    with pytest.raises(CompileError) as again:
+        compiler.compile(launch)
+    assert (str(again.value), is_passing(again.value)) == (str(error), True)
+    assert isinstance(Compiler(one).compile(launch), Compiled)
 
 
 def test_what_is_compiled_is_not_compiled_again(farm, monkeypatch):

@@ -237,3 +237,54 @@ def test_other_states_are_refused(change, error, message) -> None:
     search.run(Counted(tiny_ns), Budget(trials=2))
     with pytest.raises(error, match=message):
         BudgetedSearch(TINY, state=change(search.state()))
+
+
+# several at once
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), at_once=st.integers(1, 9), rounds=st.integers(0, 5), total=st.integers(1, 60))
+def test_several_at_once_resume_exactly_where_a_round_ends(seed: int, at_once: int, rounds: int, total: int) -> None:
+    cut = at_once * rounds
+    whole, first, rest = Counted(matmul_ns), Counted(matmul_ns), Counted(matmul_ns)
+    BudgetedSearch(MATMUL, seed=seed, at_once=at_once).run(whole, Budget(trials=max(cut, total)))
+    begun = BudgetedSearch(MATMUL, seed=seed, at_once=at_once)
+    begun.run(first, Budget(trials=cut))
+    BudgetedSearch(MATMUL, state=begun.state(), at_once=at_once).run(rest, Budget(trials=total))
+    assert first.asked + rest.asked == whole.asked
+    assert len(set(map(str, whole.asked))) == len(whole.asked)
+
+
+def test_preparing_spends_seconds_too() -> None:
+    now = [0.0]
+
+    def slow(configs: Sequence[Config]) -> None:
+        now[0] += 1.0
+
+    search = BudgetedSearch(TINY, prepare=slow, at_once=2, clock=lambda: now[0])
+    assert len(search.run(Counted(tiny_ns), Budget(seconds=2.5)).trials) == 6
+
+
+def test_what_is_chosen_next_is_tried_next_and_asking_changes_nothing() -> None:
+    search, measure = BudgetedSearch(TINY, seed=5), Counted(tiny_ns)
+    chosen = search.next_configs(3)
+    assert search.next_configs(3) == chosen
+    search.run(measure, Budget(trials=3))
+    assert measure.asked == chosen
+    assert search.next_configs(100) != []
+    assert not set(search.next_configs(100)) & set(chosen)
+
+
+def test_who_is_prepared_but_not_measured_is_still_to_be_tried() -> None:
+    measure = Counted(tiny_ns)
+
+    def breaks(config: Config) -> Measured:
+        if len(measure.asked) == 5:
+            raise KeyboardInterrupt
+        return measure(config)
+
+    search = BudgetedSearch(TINY, at_once=4)
+    with pytest.raises(KeyboardInterrupt):
+        search.run(breaks, Budget())
+    search.run(measure, Budget())
+    assert sorted(map(str, measure.asked)) == sorted(map(str, TINY.configs()))

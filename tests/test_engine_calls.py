@@ -1,10 +1,12 @@
-"""``@kerntune.autotune`` where ``triton.autotune`` is used: every way to decorate and to call, and what it leaves."""
+"""What a call of a tuned kernel does and leaves, where Triton's own would: every way to call it, from any thread."""
 
 from __future__ import annotations
 
-import inspect
+import math
+import os
+import subprocess
+import sys
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,11 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.jit import JITFunction
 
 import kerntune
-from kerntune import autotuner as module
 from kerntune import capture as captures
-from kerntune import tune_call
+from kerntune import engine, tune_call
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import TrialCache, WinnerCache
-from kerntune.errors import CacheMissError, MeasurementError, UsageError
+from kerntune.errors import CacheMissError, GridError, MeasurementError, UsageError
 from kerntune.race import Looks
 from kerntune.winners import Winners
 
@@ -48,45 +49,6 @@ def ours(*blocks: int, kernel: Any = scale_kernel, **options: Any) -> Any:
 def call(kernel: Any, n: int = N) -> Any:
     x = torch.empty(N, device="cuda")
     return kernel[by_block](x, x, n, 2.0)
-
-
-# signatures and warnings
-
-
-def test_the_decorators_have_one_signature() -> None:
-    """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk. Three are our own."""
-    mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    *shared, verify, patience, prune, ignore = mine.values()
-    assert [(p.name, p.kind) for p in shared] == [(p.name, p.kind) for p in theirs.values()]
-    own = (verify, patience, prune, ignore)
-    assert [p.name for p in own] == ["verify", "patience", "static_prune", "verify_ignore"]
-    assert {p.default for p in own} == {None}
-    assert {n for n in theirs if mine[n].default != theirs[n].default} == {"cache_results"}
-
-
-@pytest.mark.parametrize("name", ["run", "warmup", "prune_configs", "__getitem__"])
-def test_methods_take_what_tritons_take(name: str) -> None:
-    mine, theirs = (inspect.signature(getattr(k, name)) for k in (kerntune.Autotuner, TritonAutotuner))
-    assert [(p.name, p.kind) for p in mine.parameters.values()] == [
-        (p.name, p.kind) for p in theirs.parameters.values()
-    ]
-
-
-@pytest.mark.parametrize(
-    "old",
-    [{"warmup": 5}, {"rep": 7}, {"use_cuda_graph": True}, {"warmup": 5, "rep": 7, "use_cuda_graph": True}, {}],
-    ids=str,
-)
-def test_old_arguments_warn_as_triton_does(old: dict[str, Any]) -> None:
-    said = []
-    for make in (kerntune.autotune, triton.autotune):
-        with warnings.catch_warnings(record=True) as seen:
-            warnings.simplefilter("always")
-            tuner = make(configs(64, 128), key=["n"], **old)(scale_kernel)
-        said.append([(w.category, str(w.message)) for w in seen])
-        assert (tuner.num_warmups, tuner.num_reps) == (old.get("warmup"), old.get("rep"))
-    assert said[0] == said[1]
-    assert len(said[0]) == bool(old)
 
 
 def test_all_arguments_by_position(backend: FakeBackend) -> None:
@@ -315,7 +277,7 @@ def test_a_cache_that_can_not_be_written_is_a_warning(
     backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("a file where the folder should be")
-    monkeypatch.setattr(module, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
+    monkeypatch.setattr(engine, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
     monkeypatch.setattr(Winners, "_warned", False)
     kernel = ours()
     with pytest.warns(RuntimeWarning, match="winners can't be kept for the next run: .*can't be written"):
@@ -334,7 +296,7 @@ def test_who_won_without_pipelining_is_not_tuned_again(backend: FakeBackend, mon
     script(backend, OneStage(time_ns=500.0), Rule(fails="needs more shared memory"))
     first, second = ours(), ours()
     call(first)
-    monkeypatch.setattr(module, "tune_call", None)
+    monkeypatch.setattr(engine, "tune_call", None)
     call(second)
     for kernel in (first, second):
         assert (kernel.best_config.kwargs, kernel.best_config.num_stages) == ({"BLOCK": 256}, 1)
@@ -410,3 +372,112 @@ def test_another_threads_launches_are_not_captured(backend: FakeBackend, monkeyp
     call(kernel)
     assert seen == [None]
     assert kernel.best_config is kernel.configs[1]
+
+
+# configs that can't be launched
+
+
+def test_a_config_whose_grid_is_too_large_costs_itself(backend: FakeBackend) -> None:
+    x, kernel = torch.empty(N, device="cuda"), ours()
+    kernel[lambda meta: (1, 70_000 if meta["BLOCK"] == 64 else 8)](x, x, N, 2.0)
+    times = {config.kwargs["BLOCK"]: found[0] for config, found in kernel.configs_timings.items()}
+    assert kernel.best_config.kwargs["BLOCK"] == 128
+    assert times[64] == math.inf > times[256]
+
+
+def test_a_grid_that_fits_with_no_config_is_said_once(backend: FakeBackend) -> None:
+    x = torch.empty(N, device="cuda")
+    with pytest.raises(GridError, match="axis y is 70000"):
+        ours()[(1, 70_000)](x, x, N, 2.0)
+
+
+# configs that hold more than numbers and texts
+
+
+@triton.jit
+def halved(x):
+    return x * 0.5
+
+
+@triton.jit
+def shaped_kernel(x_ptr, y_ptr, n, OUT: tl.constexpr, F: tl.constexpr, FILL: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, F(tl.load(x_ptr + i, mask=i < n, other=FILL)).to(OUT), mask=i < n)
+
+
+def shaped(*blocks: int, out: Any = tl.float16, function: Any = halved, fill: float = -math.inf) -> Any:
+    made = [triton.Config({"OUT": out, "F": function, "FILL": fill, "BLOCK": b}) for b in blocks]
+    return kerntune.autotune(made, key=["n"])(shaped_kernel)
+
+
+def test_configs_may_hold_dtypes_functions_and_infinities(backend: FakeBackend, launches: list[dict[str, Any]]) -> None:
+    kernel, x = shaped(64, 128, 256), torch.empty(N, device="cuda")
+    kernel[by_block](x, x, N)
+    assert kernel.best_config.kwargs["BLOCK"] == 128
+    last = launches[-1]
+    assert (last["OUT"], last["F"], last["FILL"]) == (tl.float16, halved, -math.inf)
+
+
+def test_winners_of_such_configs_are_found_again(backend: FakeBackend) -> None:
+    """By what the values are: another dtype is another question."""
+    x = torch.empty(N, device="cuda")
+    shaped(64, 128, 256)[by_block](x, x, N)
+    before = backend.gpu.launches
+    again = shaped(64, 128, 256)
+    again[by_block](x, x, N)
+    assert (again.best_config.kwargs["BLOCK"], backend.gpu.launches) == (128, before)
+    shaped(64, 128, 256, out=tl.bfloat16)[by_block](x, x, N)
+    assert backend.gpu.launches > before
+
+
+# arguments whose memory can't be kept
+
+
+class Foreign:
+    """Another library's array: Triton takes whatever says where it is and of what type."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor, self.dtype = tensor, tensor.dtype
+
+    def data_ptr(self) -> int:
+        return self._tensor.data_ptr()
+
+
+@pytest.mark.parametrize("kind", ["of another library", "on the host"])
+def test_a_call_with_memory_that_only_triton_knows_is_launched_untuned(
+    backend: FakeBackend, launches: list[dict[str, Any]], kind: str
+) -> None:
+    kernel, y = ours(), torch.empty(N, device="cuda")
+    x = Foreign(torch.empty(N, device="cuda")) if kind == "of another library" else torch.empty(N, device="cpu")
+    with pytest.warns(RuntimeWarning, match="scale_kernel is not tuned.*only keep and restore torch's tensors"):
+        kernel[by_block](x, y, N, 2.0)
+    assert launches[-1]["BLOCK"] == 64
+    kernel[by_block](x, y, N, 2.0)  # said once
+    assert len(launches) == 2
+
+
+# Triton's interpreter
+
+INTERPRETED = """
+import torch, triton, triton.language as tl, kerntune
+
+@kerntune.autotune([triton.Config({"BLOCK": b}) for b in (64, 128, 256)], key=["n"], reset_to_zero=["y_ptr"],
+                   prune_configs_by={"early_config_prune": lambda configs, named, **words: configs[1:]})
+@triton.jit
+def add(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+x, y = torch.arange(500.0), torch.ones(500)
+add[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, y, 500)
+assert torch.equal(y, x)
+assert add.best_config.kwargs == {"BLOCK": 128}
+add[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, y, 500)
+assert torch.equal(y, 2 * x)
+"""
+
+
+def test_in_tritons_interpreter_the_first_config_runs() -> None:
+    """Without a GPU: there is nothing to time, and Triton's own engine would ask for a driver."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", INTERPRETED], check=True, env=environment, timeout=300)

@@ -1,0 +1,43 @@
+"""Arguments and constants as texts: what of a value matters to a kernel, the same in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from typing import Any
+
+from kerntune.kernels.source import source_hash
+
+
+def text_of(value: Any) -> str:
+    """A value as it matters to a kernel's speed, the same in every process: layouts, scalars, code, no addresses."""
+    if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}"
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(text_of, value))})"
+    if hasattr(value, "block_shape") and hasattr(value, "base"):
+        sizes = (tuple(map(int, getattr(value, name))) for name in ("shape", "strides", "block_shape"))
+        return f"descriptor({text_of(value.base)}, {', '.join(map(repr, sizes))})"
+    if hasattr(value, "src") and hasattr(value, "params"):
+        return f"function({source_hash(value)[:16]})"
+    if type(value).__module__.partition(".")[0] in ("torch", "triton") and type(value).__name__ in DTYPES:
+        return str(value)
+    if type(value).__name__ == "constexpr":
+        return f"constexpr({text_of(value.value)})"
+    if hasattr(value, "data_ptr"):
+        return f"{type(value).__name__}({getattr(value, 'dtype', '')})"
+    if hasattr(value, "src"):  # a constexpr_function
+        return f"function({hashlib.sha256(str(value.src).encode()).hexdigest()[:16]})"
+    if inspect.isroutine(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    text = repr(value)
+    return type(value).__name__ if ADDRESS in text else text
+
+
+ADDRESS = " at 0x"
+"""Part of Python's own text of an object that has none itself: another one in each process."""
+
+DTYPES = frozenset({"dtype", "block_type", "pointer_type"})
+"""Classes of torch's and Triton's element types; their texts say all of them."""
