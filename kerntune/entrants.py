@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kerntune.capture import Capture
 from kerntune.compile import Compiled
-from kerntune.errors import BackendError, CaptureError, CompileError, OutOfResourcesError, TrialError
+from kerntune.errors import BackendError, CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError
 from kerntune.farm.stream import is_passing
 from kerntune.fits import misfit
 from kerntune.hooked import first_contents
@@ -64,7 +64,16 @@ class Entrants:
         self._take_known(everybody)
 
     def join(self, indices: Sequence[int]) -> list[int]:
-        """Candidates beyond those that there were: who of them is to be tried, being unknown."""
+        """Candidates beyond those that there were: who of them is to be tried, being unknown.
+
+        :class:`ConfigError` where hooks leave one config other memory than another: what one that comes now would find
+        can't be told any more.
+        """
+        if len({content_of(first) for first in self._first.values()}) > 1:
+            raise ConfigError(
+                f"kernel {self.site.kernel}: what hooks leave in memory depends on the config, so configs can't be "
+                "searched; list them, or let the hook do the same for all"
+            )
         self.prospects.add(indices)
         self._take_known(set(indices))
         known = {*self.known.ran, *self.known.failed}

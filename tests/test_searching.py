@@ -185,6 +185,37 @@ def test_a_hook_of_the_given_configs_is_everybodys(backend: FakeBackend) -> None
     assert seen == [BEST]
 
 
+def test_hooks_that_leave_each_config_another_memory_are_refused(backend: FakeBackend) -> None:
+    """What a config finds that comes by later could not be told."""
+
+    gpu = backend.gpu
+    x, y = (torch.empty(N, device="cuda") for _ in range(2))
+
+    def hook(words: dict[str, Any]) -> None:
+        if words["BLOCK"] > 64:
+            gpu.fill(gpu.borrow(y), 7)
+
+    kernel = ours(given=configs(64, 128, pre_hook=hook))
+    with pytest.raises(
+        ConfigError, match="what hooks leave in memory depends on the config, so configs can't be searched"
+    ):
+        kernel[by_block](x, y, N, 2.0)
+
+
+def test_grids_that_can_not_be_launched_cost_their_trial_alone(backend: FakeBackend) -> None:
+    """Also where all of a round have such a grid."""
+    x = torch.empty(N, device="cuda")
+
+    def grid(meta: dict[str, Any]) -> tuple[int, int]:
+        return (1, 1 if meta["BLOCK"] >= 256 else 1 << 20)
+
+    kernel = ours(Search(SPACE))
+    kernel[grid](x, x, N, 2.0)
+    assert kernel.best_config.kwargs == {"BLOCK": BEST}
+    failed = {c.kwargs["BLOCK"] for c, times in kernel.configs_timings.items() if times[0] == float("inf")}
+    assert failed == {16, 32, 64, 128}
+
+
 # what is remembered
 
 

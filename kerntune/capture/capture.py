@@ -256,7 +256,7 @@ class Capture:
                 except (TrialError, ConfigError, GridError) as exc:
                     found[i] = exc
         grids = [exc for exc in found.values() if isinstance(exc, GridError)]
-        if grids and len(grids) == len(found):
+        if grids and len(grids) == len(site.candidates):
             raise grids[0]
         return found
 
@@ -287,7 +287,7 @@ class Capture:
         site.added += 1
         if site.originals:
             original = copy.copy(site.originals[like])
-            original.kwargs = dict(config.kwargs)
+            original.kwargs = {**config.kwargs, **site.candidates[like].objects}
             for name in COMPILE_FIELDS:
                 setattr(original, name, getattr(config, name))
             site.originals.append(original)
