@@ -24,7 +24,7 @@ from kerntune.kernels.source import jit_of
 from kerntune.late import Late, go_on, late_of, leave
 from kerntune.patience import Patience, checked_patience, patience_now
 from kerntune.policy import StaticPrune, TuneMode
-from kerntune.telling import tell, tell_unraced, timings_of, warn_of
+from kerntune.telling import naming_missing_gpu, tell, tell_unraced, timings_of, warn_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.unraced import LAUNCHES_NOTHING, launches_nothing
@@ -192,6 +192,7 @@ def plain_run() -> Callable[..., Any]:
     return STANDS_FOR.get(run, run)
 
 
+@naming_missing_gpu
 def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Ran:
     """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
 

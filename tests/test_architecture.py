@@ -142,6 +142,7 @@ EXPORTS = {
         "launch_settings",
         "launch_surroundings",
         "make_backend",
+        "missing_driver",
         "option_names",
         "pack_args",
         "prepare_driver",

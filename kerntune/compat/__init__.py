@@ -21,6 +21,7 @@ from kerntune.compat.launcher import (
     direct_order,
     direct_values,
     driver_plan,
+    missing_driver,
     prepare_driver,
     prepare_launcher,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "launch_settings",
     "launch_surroundings",
     "make_backend",
+    "missing_driver",
     "option_names",
     "pack_args",
     "prepare_driver",
