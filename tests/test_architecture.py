@@ -507,3 +507,9 @@ def test_packages_only_re_export(name: str) -> None:
     body = MODULES[name].tree.body
     assert all(isinstance(node, kinds) for node in body)
     assert [ast.unparse(n.targets[0]) for n in body if isinstance(n, ast.Assign)] in ([], ["__all__"])
+
+
+def test_what_is_imported_late_is_completed_as_well() -> None:
+    package = importlib.import_module("kerntune")
+    assert set(package.__all__) <= set(dir(package))
+    assert all(hasattr(package, name) for name in dir(package))
