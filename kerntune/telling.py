@@ -1,4 +1,4 @@
-"""What a tuner tells of a tuning, as Triton does (times by config, its listener, a printed line), and of a missing GPU."""
+"""What a tuner tells: of a tuning, as Triton does (times by config, a listener, a printed line), and of no GPU."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def _no_gpu(tuner: Any, why: str) -> NoGpuError:
             "Leave it one config, or let `pytest --kerntune-interpret` run the test: it takes the first"
         )
     return NoGpuError(
-        f"{kernel} can't be launched: Triton finds no GPU here ({why}). Run it where there is one; without, "
-        "`pytest --kerntune` compiles and checks what tests launch, and `pytest --kerntune-interpret` computes it on "
-        "the CPU (in a script: TRITON_INTERPRET=1, with one config)"
+        f"{kernel} can't be launched: Triton finds no GPU here ({why}). Run it where there is one; without, `pytest "
+        "--kerntune --kerntune-target=cuda:90` compiles what tests launch and gates its figures, and `pytest "
+        "--kerntune-interpret` computes its numbers (in a script: TRITON_INTERPRET=1, with one config)"
     )
 
 

@@ -38,7 +38,7 @@ def test_a_launch_without_a_gpu_names_the_kernel_and_what_to_do(blocks: tuple[in
     said = str(caught.value)
     fn = scale_kernel.fn
     assert f"scale_kernel ({fn.__code__.co_filename}:{fn.__code__.co_firstlineno})" in said
-    assert "`pytest --kerntune` " in said
+    assert "`pytest --kerntune --kerntune-target=cuda:90`" in said
     assert "TRITON_INTERPRET=1" in said
     assert isinstance(caught.value, UsageError)
 
