@@ -103,15 +103,15 @@ class Gate:
         self._engine = started
         started.share(*self._aside.place)
         others = () if backend is not None else started.narrow()
-        if others and runs_tests(self.config):
-            folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
-            self._further = read_further(others, folder)
         if self.options.yardstick_name:
             folder = self._aside.folder(YARDSTICK, lambda into: self._made_yardstick(into, started.compiled_for))
             started.hold_against(folder, self.options.yardstick_name)
         if self.options.anchor:
             folder = self._aside.folder(ANCHOR, self._made_anchor)
             started.anchor_at(folder, self.options.anchor_name)
+        if others and runs_tests(self.config):  # last: what is wrong for each of these runs is told once, by this one
+            folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
+            self._further = read_further(others, folder)
         aside = (f"in runs of their own: {', '.join(others)}",) if others else ()
         self.header = (*started.header(), *aside, *self._remarks)
 

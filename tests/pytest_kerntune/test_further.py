@@ -124,6 +124,16 @@ def test_a_run_that_breaks_off_says_why(run):
     result.stderr.fnmatch_lines(["ERROR: the run for hip:gfx942 ended with code 4:*", "*AMD breaks*"])
 
 
+@pytest.mark.parametrize("option", ["--kerntune-against", "--kerntune-baselines-ref", "--kerntune-anchor"])
+def test_a_wrong_revision_is_told_once_before_anything_runs(run, monkeypatch, option):
+    monkeypatch.setattr("pytest_kerntune.session.run_further", lambda *args: pytest.fail("ran"))
+    subprocess.run(["git", "init", "-q"], cwd=run.project.path, check=True)
+    result = run(f"{option}=gone")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.errlines if line]
+    assert "gone: no such commit, branch or tag" in line
+
+
 @pytest.mark.parametrize("option", ["--collect-only", "--fixtures"])
 def test_nothing_runs_where_pytest_only_looks(run, monkeypatch, option):
     monkeypatch.setattr("pytest_kerntune.session.run_further", lambda *args: pytest.fail("ran"))
