@@ -19,7 +19,7 @@ from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
 from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import write_benchmark_json
-from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
+from pytest_kerntune.conclude import after_error, conclude, shorten, unfinished_setup
 from pytest_kerntune.early import take
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.further import Further, read_further, run_further, runs_tests
@@ -216,6 +216,8 @@ class Gate:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         record = item.stash.get(RECORD, None)
+        if record is not None and call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception):
+            shorten(report, self._nodeid(item))
         if record is not None and call.when == "teardown":
             params = {k: str(v) for k, v in _params(item).items()}
             baselines = carried(record) if self.options.json is not None else {}
