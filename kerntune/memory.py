@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -98,7 +99,8 @@ class Memory:
         self.storages = tuple(storages)
         self._sources = list(sources)
         self._copies: list[dict[int, Buffer]] = []
-        self._frugal, self._held = frugal, 0
+        self._frugal = frugal
+        self._made: list[weakref.ref[Buffer]] = []
         self._homes = {i: source.home for i, source in enumerate(self._sources) if source.home is not None}
         self.ensure(1)
         for i, home in self._homes.items():
@@ -113,6 +115,13 @@ class Memory:
     def inputs(self) -> int:
         """Bytes that the call itself holds."""
         return sum(s.nbytes for s in self.storages)
+
+    @property
+    def _held(self) -> int:
+        """Bytes of device memory that copies take which somebody still has."""
+        alive = [(ref, buffer.nbytes) for ref in self._made if (buffer := ref()) is not None]
+        self._made = [ref for ref, _ in alive]
+        return sum(nbytes for _, nbytes in alive)
 
     @property
     def replicas(self) -> int:
@@ -136,7 +145,7 @@ class Memory:
         if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held):
             return self._move_out(storage)
         buffer = self.gpu.allocate(nbytes)
-        self._held += nbytes
+        self._made.append(weakref.ref(buffer))
         self.gpu.copy(buffer, source.pristine)
         return buffer
 
@@ -164,8 +173,10 @@ class Memory:
         kept = []
         for offset, nbytes in pieces(buffer.nbytes, max(allowed // 2, LEAST_KEPT)):
             piece = self.gpu.part(buffer, offset, nbytes)
-            kept.append((offset, keep_content(self.gpu, piece, self.inputs, self._held)))
-            self._held += nbytes
+            source = keep_at_home(self.gpu, piece, self.inputs, self._held)
+            if not source.far:
+                self._made.append(weakref.ref(source.pristine))
+            kept.append((offset, source.pristine))
         return kept
 
     def will_write(self, storages: Sequence[int]) -> None:
