@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kerntune.backend.addresses import Spans, holders, possible_addresses
+from kerntune.backend.addresses import Spans, holders, possible_addresses, whose
 from kerntune.backend.base import Backend, Buffer, Gpu
 from kerntune.compile import Compiled
 from kerntune.errors import CaptureError, KerntuneError, MeasurementError, TrialError
@@ -192,7 +192,7 @@ class Plan:
         others = [a for a in addresses if a not in inside and gpu.reaches(a)]
         tensors, nobodys = holders(self._backend.tensors, others) if others else ([], [])
         if nobodys:
-            raise MeasurementError(f"the address {nobodys[0]:#x} lies in memory of no tensor that Python knows")
+            raise MeasurementError(whose(nobodys[0]))
         for tensor in tensors:
             self._refuse_other_gpu(tensor)
         found = [*inside.values(), *(self._storage(t, str(t.dtype).removeprefix("torch.")) for t in tensors)]

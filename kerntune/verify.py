@@ -213,7 +213,7 @@ class Verifier:
         self, ways: frozenset[str], both: list[tuple[Pieces, Parts]], i: int, run: _Run, others: Sequence[Program]
     ) -> frozenset[str]:
         """The ways of splitting work that still explain why two configs disagree about storage ``i`` once others have
-        been run that split it unlike both: one that writes what one of the two writes shows that it follows no split."""
+        been run that split it unlike both: who writes what one of the two writes shows that it follows no split."""
         telling = [p for p in others if all(_parts(p).get(w) not in [parts[w] for _, parts in both] for w in ways)]
         for other in telling[:WITNESSES] if ways else ():
             other.memory.will_write(other.written)
