@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -82,6 +82,21 @@ def pieces(nbytes: int, limit: int) -> list[tuple[int, int]]:
     return [(start, size) for start in starts[:-1]] + [(starts[-1], nbytes - starts[-1])]
 
 
+class Held:
+    """Counts the bytes of buffers that somebody still has."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def add(self, buffer: Buffer) -> None:
+        """Count a buffer until it goes."""
+        self.nbytes += buffer.nbytes
+        weakref.finalize(buffer, self._gone, buffer.nbytes).atexit = False
+
+    def _gone(self, nbytes: int) -> None:
+        self.nbytes -= nbytes
+
+
 class Memory:
     """Buffers for one memory plan. Copy ``r`` of storage ``s`` is ``buffer(r, s)``.
 
@@ -97,10 +112,14 @@ class Memory:
     ) -> None:
         self.gpu = gpu
         self.storages = tuple(storages)
+        self.inputs = sum(s.nbytes for s in self.storages)
+        """Bytes that the call itself holds."""
+
         self._sources = list(sources)
         self._copies: list[dict[int, Buffer]] = []
         self._frugal = frugal
-        self._made: list[weakref.ref[Buffer]] = []
+        self._held = Held()
+        self._restores: dict[tuple[int, tuple[int, ...], bool], Callable[[], None]] = {}
         self._homes = {i: source.home for i, source in enumerate(self._sources) if source.home is not None}
         self.ensure(1)
         for i, home in self._homes.items():
@@ -110,18 +129,6 @@ class Memory:
     def sources(self) -> tuple[Source, ...]:
         """Per storage, its first content."""
         return tuple(self._sources)
-
-    @property
-    def inputs(self) -> int:
-        """Bytes that the call itself holds."""
-        return sum(s.nbytes for s in self.storages)
-
-    @property
-    def _held(self) -> int:
-        """Bytes of device memory that copies take which somebody still has."""
-        alive = [(ref, buffer.nbytes) for ref in self._made if (buffer := ref()) is not None]
-        self._made = [ref for ref, _ in alive]
-        return sum(nbytes for _, nbytes in alive)
 
     @property
     def replicas(self) -> int:
@@ -142,10 +149,10 @@ class Memory:
         if source.shared and shareable:
             return source.pristine
         nbytes = source.pristine.nbytes
-        if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held):
+        if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held.nbytes):
             return self._move_out(storage)
         buffer = self.gpu.allocate(nbytes)
-        self._made.append(weakref.ref(buffer))
+        self._held.add(buffer)
         self.gpu.copy(buffer, source.pristine)
         return buffer
 
@@ -155,6 +162,7 @@ class Memory:
         self.gpu.copy(kept, home)
         self._sources[storage] = Source(kept, shared=False, home=home, far=True)
         self._homes[storage] = home
+        self._restores.clear()
         return home
 
     def give_back(self) -> None:
@@ -164,18 +172,19 @@ class Memory:
         self.gpu.synchronize()
         self._homes.clear()
         self._copies.clear()
+        self._restores.clear()
 
     def keep(self, storage: int) -> list[tuple[int, Buffer]]:
         """What copy 0 of a storage holds now, in pieces with their offsets: all of it, or where there is no room for
         that, evenly spread ones."""
         buffer = self.buffer(0, storage)
-        allowed = copies_allowed(self.gpu, self.inputs, self._held)
+        allowed = copies_allowed(self.gpu, self.inputs, self._held.nbytes)
         kept = []
         for offset, nbytes in pieces(buffer.nbytes, max(allowed // 2, LEAST_KEPT)):
             piece = self.gpu.part(buffer, offset, nbytes)
-            source = keep_at_home(self.gpu, piece, self.inputs, self._held)
+            source = keep_at_home(self.gpu, piece, self.inputs, self._held.nbytes)
             if not source.far:
-                self._made.append(weakref.ref(source.pristine))
+                self._held.add(source.pristine)
             kept.append((offset, source.pristine))
         return kept
 
@@ -189,6 +198,7 @@ class Memory:
             if source.shared:
                 self._sources[index] = Source(source.pristine, shared=False)
                 self._copies[0].pop(index, None)
+                self._restores.clear()
 
     def ensure(self, replicas: int) -> None:
         """Let there be ``replicas`` copies at least."""
@@ -200,13 +210,19 @@ class Memory:
         For ``timing``, numbers whose first content has moved to the host stay: a card's worth takes seconds to come
         back, and a kernel takes as long for other numbers. Integers, which may be indices, do come back.
         """
+        key = (replica, tuple(storages), timing)
+        if key not in self._restores:
+            pairs = list(self._restored(replica, storages, timing))
+            self._restores[key] = self.gpu.copier(pairs)
+        self._restores[key]()
+
+    def _restored(self, replica: int, storages: Sequence[int], timing: bool) -> Iterator[tuple[Buffer, Buffer]]:
         for index in storages:
-            source = self._sources[index]
-            if timing and source.far and is_float(self.storages[index].dtype):
-                continue
             buffer = self.buffer(replica, index)
-            if buffer is not source.pristine:
-                self.gpu.copy(buffer, source.pristine)
+            source = self._sources[index]
+            stays = timing and source.far and is_float(self.storages[index].dtype)
+            if buffer is not source.pristine and not stays:
+                yield buffer, source.pristine
 
     def rotation(self, recording: Recording) -> int:
         """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
@@ -234,8 +250,9 @@ def in_place_storages(recording: Recording) -> list[int]:
     """Indices of written storages whose first use is a read: what a launch makes of them depends on what they held."""
     first: dict[int, bool] = {}
     for launch in (x for x in recording.launches if 0 not in x.grid):
+        reads = set(launch.reads)
         for i in (*launch.reads, *launch.writes):
-            first.setdefault(i, i in launch.reads)
+            first.setdefault(i, i in reads)
     return [i for i in written_storages(recording) if first.get(i)]
 
 

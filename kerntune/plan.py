@@ -53,6 +53,7 @@ class Plan:
         self._views: dict[View, int] = {}
         self._snapshots: dict[int, Buffer] = {}
         self._homes: dict[int, Source] = {}
+        self._bytes, self._held_at_home = 0, 0
         self.follows = False
         """Whether a launch follows addresses that it loads or makes: another process's would be others."""
 
@@ -107,6 +108,7 @@ class Plan:
             self._tensors.append(tensor)
             self._dtypes.append(dtype)
             self._sizes.append(int(tensor.untyped_storage().nbytes()))
+            self._bytes += self._sizes[-1]
         return self._index[address]
 
     def observe(self, compiled: Compiled, launch: Specialized) -> None:
@@ -210,9 +212,10 @@ class Plan:
         original = gpu.borrow(self._tensors[index])
         if index in self._snapshots:
             self._homes[index] = Source(self._snapshots[index], shared=False, home=original)
+            self._held_at_home += original.nbytes
             return
-        held = sum(self._sizes[i] for i in self._homes)
-        self._homes[index] = keep_at_home(gpu, original, sum(self._sizes), held)
+        self._homes[index] = keep_at_home(gpu, original, self._bytes, self._held_at_home)
+        self._held_at_home += original.nbytes
 
     def beyond(self, access: Access) -> list[int]:
         """Storages that a kernel may write by addresses of its own; they are used in place. :class:`TrialError` if they
