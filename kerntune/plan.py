@@ -11,15 +11,13 @@ import msgspec
 from kerntune.backend.addresses import Spans, holders, possible_addresses, whose
 from kerntune.backend.base import Backend, Buffer, Gpu
 from kerntune.compile import Compiled
+from kerntune.content import INTEGERS, STORE_LIMIT, describe_content
 from kerntune.errors import CaptureError, KerntuneError, MeasurementError, TrialError
 from kerntune.kernels.abi import flatten, pointer_views
 from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized
 from kerntune.memory import (
-    INTEGERS,
-    STORE_LIMIT,
     Source,
-    describe_content,
     keep_at_home,
     keep_content,
     require_memory,

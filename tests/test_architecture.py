@@ -25,6 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "backend",
         "binary",
         "kernels",
+        "content",
         "memory",
         "farm",
         "interpret",

@@ -15,10 +15,11 @@ from samples import H100, bytes_of, launch, recording, sha
 from samples import binary as binary_of
 
 from kerntune import memory as memory_room
+from kerntune.content import encode_floats
 from kerntune.errors import ReplayError, UsageError
 from kerntune.jury import CLEAR, JURY, elected
 from kerntune.launch import Loader, Program
-from kerntune.memory import Memory, encode_floats, make_source
+from kerntune.memory import Memory, make_source
 from kerntune.recording import Param, Recording, Storage, Stored, View, Zeros
 from kerntune.verify import (
     ATOMIC_FACTOR,
