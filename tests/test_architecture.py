@@ -146,6 +146,8 @@ EXPORTS = {
         "missing_driver",
         "option_names",
         "pack_args",
+        "parse_in_turn",
+        "parsed",
         "prepare_driver",
         "prepare_launcher",
         "prints_tuning",

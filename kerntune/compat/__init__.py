@@ -25,6 +25,7 @@ from kerntune.compat.launcher import (
     prepare_driver,
     prepare_launcher,
 )
+from kerntune.compat.parsing import parse_in_turn, parsed
 from kerntune.compat.surroundings import (
     UNUSUAL,
     globals_kept,
@@ -74,6 +75,8 @@ __all__ = [
     "missing_driver",
     "option_names",
     "pack_args",
+    "parse_in_turn",
+    "parsed",
     "prepare_driver",
     "prepare_launcher",
     "prints_tuning",
