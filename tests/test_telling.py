@@ -11,7 +11,7 @@ import triton
 from fake_runs import N, by_block, configs, scale_kernel
 
 import kerntune
-from kerntune import autotuner, compat
+from kerntune import compat
 from kerntune.errors import NoGpuError, UsageError
 from kerntune.telling import naming_missing_gpu
 
@@ -23,7 +23,7 @@ def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "backends", {})
     for name in ("_active", "_default"):
         monkeypatch.setattr(module.driver, name, None)
-    monkeypatch.setattr(autotuner, "this_gpu", lambda: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
 def launch(kernel: Any) -> None:
