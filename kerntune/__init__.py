@@ -50,3 +50,8 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    """With what isn't imported yet, so that it is completed as well."""
+    return sorted({*globals(), *_LAZY})

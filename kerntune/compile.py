@@ -74,6 +74,7 @@ class Compiler:
         self._done: dict[str, Compiled | TrialError] = {}
         self._kernels: dict[int, Any] = {}
         self._lock = threading.Lock()
+        compat.parse_in_turn()
         self._compilations = Compilations(farm or Farm())
 
     def compile(self, launch: Specialized) -> Compiled:

@@ -20,7 +20,7 @@ from kerntune.kernels.source import jit_of
 from kerntune.late import go_on, late_of, leave
 from kerntune.patience import Patience, patience_now
 from kerntune.policy import TuneMode
-from kerntune.telling import tell, tell_unraced, timings_of, warn_of
+from kerntune.telling import naming_missing_gpu, tell, tell_unraced, timings_of, warn_of
 from kerntune.trials import Trials
 from kerntune.tune_call import tune_call
 from kerntune.unraced import LAUNCHES_NOTHING, launches_nothing
@@ -34,6 +34,7 @@ _TUNING = threading.RLock()
 """One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
 
 
+@naming_missing_gpu
 def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Ran:
     """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
 

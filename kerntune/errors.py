@@ -7,7 +7,8 @@
     │   ├── ConfigError           a candidate config is wrong, missing or empty
     │   ├── HintError             a size hint or another heuristic input is wrong
     │   ├── GridError             a launch grid is wrong or over the device's limits
-    │   └── TargetError           a target is unknown, or this Triton can't compile for it
+    │   ├── TargetError           a target is unknown, or this Triton can't compile for it
+    │   └── NoGpuError            a kernel is launched where Triton finds no GPU (also a RuntimeError)
     ├── CaptureError              a launch could not be recorded
     ├── TrialError                one candidate failed; costs a trial, never a run
     │   ├── CompileError          the compiler refused it
@@ -50,6 +51,11 @@ class GridError(UsageError):
 
 class TargetError(UsageError):
     """A compilation target is unknown, or this Triton can't compile for it."""
+
+
+class NoGpuError(UsageError, RuntimeError):
+    """A kernel is launched where Triton finds no GPU. A RuntimeError as well, as Triton's own is: code that falls back
+    on it goes on doing so."""
 
 
 class CaptureError(KerntuneError):

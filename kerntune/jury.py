@@ -57,12 +57,13 @@ class Jury:
         jurors = self._jurors(trial, alive)
         if work_of(trial.program) in self._right or not jurors:
             return None
-        why = self.verifier.disagreement(jurors[0].program)
+        programs = [juror.program for juror in jurors]
+        why = self.verifier.disagreement(programs[0], programs)
         if why is not None and not self.verifier.settled:
-            self.verifier, lead = elected(self.verifier, [t.program for t in jurors])
+            self.verifier, lead = elected(self.verifier, programs)
             self._right.clear()
             self._doubt = "" if lead else f"{why}; {DOUBT}"
-            why = None if self._is_reference(trial) else self.verifier.disagreement(trial.program)
+            why = None if self._is_reference(trial) else self.verifier.disagreement(trial.program, programs)
         if why is None:
             self._right.add(work_of(trial.program))
         return why
@@ -108,7 +109,7 @@ def elected(first: Verifier, programs: Sequence[Program]) -> tuple[Verifier, int
     """
     classes, votes = [first], [1]
     for program in programs[: JURY - 1]:
-        home = next((k for k, v in enumerate(classes) if v.disagreement(program) is None), len(classes))
+        home = next((k for k, v in enumerate(classes) if v.disagreement(program, programs) is None), len(classes))
         if home == len(classes):
             classes.append(Verifier(program, left_out=first.left_out, ignored=first.ignored))
             votes.append(0)

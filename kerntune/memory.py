@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-
-import numpy as np
 
 from kerntune.backend.base import Buffer, Executor
-from kerntune.backend.compare import FLOATS, SENSIBLE, decode_floats, is_float, whole_elements
-from kerntune.errors import MeasurementError, ReplayError
-from kerntune.recording import Content, Normal, Recording, Storage, Stored, Uniform, Zeros
+from kerntune.backend.compare import is_float
+from kerntune.content import content_bytes
+from kerntune.errors import MeasurementError
+from kerntune.recording import Recording, Storage
 
 MAX_REPLICAS = 256
 ROTATION_FACTOR = 2.0
@@ -81,6 +79,21 @@ def pieces(nbytes: int, limit: int) -> list[tuple[int, int]]:
     return [(start, size) for start in starts[:-1]] + [(starts[-1], nbytes - starts[-1])]
 
 
+class Held:
+    """Counts the bytes of buffers that somebody still has."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def add(self, buffer: Buffer) -> None:
+        """Count a buffer until it goes."""
+        self.nbytes += buffer.nbytes
+        weakref.finalize(buffer, self._gone, buffer.nbytes).atexit = False
+
+    def _gone(self, nbytes: int) -> None:
+        self.nbytes -= nbytes
+
+
 class Memory:
     """Buffers for one memory plan. Copy ``r`` of storage ``s`` is ``buffer(r, s)``.
 
@@ -96,9 +109,14 @@ class Memory:
     ) -> None:
         self.gpu = gpu
         self.storages = tuple(storages)
+        self.inputs = sum(s.nbytes for s in self.storages)
+        """Bytes that the call itself holds."""
+
         self._sources = list(sources)
         self._copies: list[dict[int, Buffer]] = []
-        self._frugal, self._held = frugal, 0
+        self._frugal = frugal
+        self._held = Held()
+        self._restores: dict[tuple[int, tuple[int, ...], bool], Callable[[], None]] = {}
         self._homes = {i: source.home for i, source in enumerate(self._sources) if source.home is not None}
         self.ensure(1)
         for i, home in self._homes.items():
@@ -108,11 +126,6 @@ class Memory:
     def sources(self) -> tuple[Source, ...]:
         """Per storage, its first content."""
         return tuple(self._sources)
-
-    @property
-    def inputs(self) -> int:
-        """Bytes that the call itself holds."""
-        return sum(s.nbytes for s in self.storages)
 
     @property
     def replicas(self) -> int:
@@ -133,10 +146,10 @@ class Memory:
         if source.shared and shareable:
             return source.pristine
         nbytes = source.pristine.nbytes
-        if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held):
+        if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held.nbytes):
             return self._move_out(storage)
         buffer = self.gpu.allocate(nbytes)
-        self._held += nbytes
+        self._held.add(buffer)
         self.gpu.copy(buffer, source.pristine)
         return buffer
 
@@ -146,6 +159,7 @@ class Memory:
         self.gpu.copy(kept, home)
         self._sources[storage] = Source(kept, shared=False, home=home, far=True)
         self._homes[storage] = home
+        self._restores.clear()
         return home
 
     def give_back(self) -> None:
@@ -155,17 +169,20 @@ class Memory:
         self.gpu.synchronize()
         self._homes.clear()
         self._copies.clear()
+        self._restores.clear()
 
     def keep(self, storage: int) -> list[tuple[int, Buffer]]:
         """What copy 0 of a storage holds now, in pieces with their offsets: all of it, or where there is no room for
         that, evenly spread ones."""
         buffer = self.buffer(0, storage)
-        allowed = copies_allowed(self.gpu, self.inputs, self._held)
+        allowed = copies_allowed(self.gpu, self.inputs, self._held.nbytes)
         kept = []
         for offset, nbytes in pieces(buffer.nbytes, max(allowed // 2, LEAST_KEPT)):
             piece = self.gpu.part(buffer, offset, nbytes)
-            kept.append((offset, keep_content(self.gpu, piece, self.inputs, self._held)))
-            self._held += nbytes
+            source = keep_at_home(self.gpu, piece, self.inputs, self._held.nbytes)
+            if not source.far:
+                self._held.add(source.pristine)
+            kept.append((offset, source.pristine))
         return kept
 
     def will_write(self, storages: Sequence[int]) -> None:
@@ -178,6 +195,7 @@ class Memory:
             if source.shared:
                 self._sources[index] = Source(source.pristine, shared=False)
                 self._copies[0].pop(index, None)
+                self._restores.clear()
 
     def ensure(self, replicas: int) -> None:
         """Let there be ``replicas`` copies at least."""
@@ -189,13 +207,19 @@ class Memory:
         For ``timing``, numbers whose first content has moved to the host stay: a card's worth takes seconds to come
         back, and a kernel takes as long for other numbers. Integers, which may be indices, do come back.
         """
+        key = (replica, tuple(storages), timing)
+        if key not in self._restores:
+            pairs = list(self._restored(replica, storages, timing))
+            self._restores[key] = self.gpu.copier(pairs)
+        self._restores[key]()
+
+    def _restored(self, replica: int, storages: Sequence[int], timing: bool) -> Iterator[tuple[Buffer, Buffer]]:
         for index in storages:
-            source = self._sources[index]
-            if timing and source.far and is_float(self.storages[index].dtype):
-                continue
             buffer = self.buffer(replica, index)
-            if buffer is not source.pristine:
-                self.gpu.copy(buffer, source.pristine)
+            source = self._sources[index]
+            stays = timing and source.far and is_float(self.storages[index].dtype)
+            if buffer is not source.pristine and not stays:
+                yield buffer, source.pristine
 
     def rotation(self, recording: Recording) -> int:
         """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
@@ -223,8 +247,9 @@ def in_place_storages(recording: Recording) -> list[int]:
     """Indices of written storages whose first use is a read: what a launch makes of them depends on what they held."""
     first: dict[int, bool] = {}
     for launch in (x for x in recording.launches if 0 not in x.grid):
+        reads = set(launch.reads)
         for i in (*launch.reads, *launch.writes):
-            first.setdefault(i, i in launch.reads)
+            first.setdefault(i, i in reads)
     return [i for i in written_storages(recording) if first.get(i)]
 
 
@@ -239,103 +264,6 @@ def make_source(gpu: Executor, storage: Storage, stored: bytes | None = None) ->
     else:
         gpu.write(buffer, data)
     return Source(buffer, shared=not storage.written)
-
-
-TILE = 1 << 19
-"""Floating-point numbers that are made at most; what holds more repeats them. Kernels see the same distribution, and
-64 Mi numbers, which take a second to draw, would be drawn anew in every process of a replay."""
-
-
-def content_bytes(storage: Storage, stored: bytes | None = None) -> bytes | None:
-    """A storage's first content as bytes; None for all zeros. ``stored`` is the artifact of :class:`Stored` content.
-
-    More than :data:`TILE` floating-point numbers are that many, over and over: then only these are given.
-    """
-    content = storage.content
-    if isinstance(content, Zeros):
-        return None
-    if isinstance(content, Stored):
-        if stored is None or len(stored) != storage.nbytes:
-            raise ReplayError(f"the stored content {content.sha256[:12]} of a storage is missing or has another size")
-        return stored
-    if isinstance(content, Normal):
-        return _normal(storage, content)
-    return _uniform(storage, content)
-
-
-INTEGERS = {"int64": "<i8", "int32": "<i4", "int16": "<i2", "int8": "i1", "uint8": "u1", "bool": "u1",
-            "uint16": "<u2", "uint32": "<u4", "uint64": "<u8"}  # fmt: skip
-
-
-def _normal(storage: Storage, content: Normal) -> bytes:
-    width = int(np.dtype(FLOATS.get(storage.dtype, "<f2" if storage.dtype == "bfloat16" else "u1")).itemsize)
-    count = min(TILE, -(-storage.nbytes // width))
-    with np.errstate(all="ignore"):
-        numbers = standard_normal(content.seed, count) * content.std + content.mean
-        return encode_floats(numbers, storage.dtype)[: storage.nbytes]
-
-
-def standard_normal(seed: int, count: int) -> np.ndarray:
-    """``count`` standard normal numbers, at most :data:`TILE`; a longer row begins as a shorter one does."""
-    return _standard_tile(seed)[:count] if count > TILE // 8 else np.random.default_rng(seed).standard_normal(count)
-
-
-@lru_cache(maxsize=8)
-def _standard_tile(seed: int) -> np.ndarray:
-    """4 MiB each: a process that serves several requests draws them once."""
-    return np.random.default_rng(seed).standard_normal(TILE)
-
-
-def encode_floats(numbers: np.ndarray, dtype: str) -> bytes:
-    """Numbers as little-endian bytes of a torch dtype; bfloat16 by dropping mantissa bits, float8 as raw bytes
-    of small magnitude (exponents around 1), which is what random data looks like to a kernel."""
-    if dtype in FLOATS:
-        return numbers.astype(FLOATS[dtype]).tobytes()
-    if dtype == "bfloat16":
-        return (numbers.astype("<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return bytes(((np.abs(numbers) * 16).astype("u1") % 48 + 32).tobytes())
-
-
-def _uniform(storage: Storage, content: Uniform) -> bytes:
-    kind = np.dtype(INTEGERS.get(storage.dtype, "u1"))
-    count = -(-storage.nbytes // kind.itemsize)
-    numbers = np.random.default_rng(content.seed).integers(content.low, content.high, count, dtype=kind, endpoint=True)
-    return bytes(numbers.tobytes())[: storage.nbytes]
-
-
-STORE_LIMIT = 1 << 16
-"""Integers up to this many bytes are stored as they are: indices, offsets and masks can't be made up."""
-
-
-def describe_content(
-    data: bytes, dtype: str, nbytes: int | None = None, store_limit: int = STORE_LIMIT
-) -> tuple[Content, bytes | None]:
-    """How to remember what a storage held, and the bytes to keep as an artifact, if any.
-
-    ``data`` is the start of a storage of ``nbytes`` bytes (default: all of it). Whole numbers are kept when they are
-    few; many of them, and all floating-point numbers, as a distribution.
-    """
-    if not any(data):
-        return Zeros(), None
-    if dtype in FLOATS or dtype == "bfloat16":
-        return _distribution(decode_floats(data, dtype)), None
-    if dtype not in INTEGERS:
-        return Normal(), None
-    if (len(data) if nbytes is None else nbytes) <= store_limit:
-        return Stored(hashlib.sha256(data).hexdigest()), data
-    numbers = np.frombuffer(whole_elements(data, np.dtype(INTEGERS[dtype]).itemsize), INTEGERS[dtype])
-    return Uniform(int(numbers.min()), int(numbers.max())), None
-
-
-def _distribution(numbers: np.ndarray) -> Normal:
-    sensible = numbers[np.isfinite(numbers) & (np.abs(numbers) < SENSIBLE)]
-    if not sensible.size:
-        return Normal()
-    return Normal(mean=_rounded(float(sensible.mean())), std=_rounded(float(sensible.std())))
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
 
 
 def require_memory(gpu: Executor, nbytes: int, what: str) -> None:

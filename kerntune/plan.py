@@ -8,18 +8,16 @@ from typing import Any
 
 import msgspec
 
-from kerntune.backend.addresses import Spans, holders, possible_addresses
+from kerntune.backend.addresses import Spans, holders, possible_addresses, whose
 from kerntune.backend.base import Backend, Buffer, Gpu
 from kerntune.compile import Compiled
+from kerntune.content import INTEGERS, STORE_LIMIT, describe_content
 from kerntune.errors import CaptureError, KerntuneError, MeasurementError, TrialError
 from kerntune.kernels.abi import flatten, pointer_views
 from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized
 from kerntune.memory import (
-    INTEGERS,
-    STORE_LIMIT,
     Source,
-    describe_content,
     keep_at_home,
     keep_content,
     require_memory,
@@ -53,6 +51,7 @@ class Plan:
         self._views: dict[View, int] = {}
         self._snapshots: dict[int, Buffer] = {}
         self._homes: dict[int, Source] = {}
+        self._bytes, self._held_at_home = 0, 0
         self.follows = False
         """Whether a launch follows addresses that it loads or makes: another process's would be others."""
 
@@ -110,6 +109,7 @@ class Plan:
             self._tensors.append(tensor)
             self._dtypes.append(dtype)
             self._sizes.append(int(tensor.untyped_storage().nbytes()))
+            self._bytes += self._sizes[-1]
         return self._index[address]
 
     def observe(self, compiled: Compiled, launch: Specialized) -> None:
@@ -195,7 +195,7 @@ class Plan:
         others = [a for a in addresses if a not in inside and gpu.reaches(a)]
         tensors, nobodys = holders(self._backend.tensors, others) if others else ([], [])
         if nobodys:
-            raise MeasurementError(f"the address {nobodys[0]:#x} lies in memory of no tensor that Python knows")
+            raise MeasurementError(whose(nobodys[0]))
         for tensor in tensors:
             self._refuse_other_gpu(tensor)
         found = [*inside.values(), *(self._storage(t, str(t.dtype).removeprefix("torch.")) for t in tensors)]
@@ -213,9 +213,10 @@ class Plan:
         original = gpu.borrow(self._tensors[index])
         if index in self._snapshots:
             self._homes[index] = Source(self._snapshots[index], shared=False, home=original)
+            self._held_at_home += original.nbytes
             return
-        held = sum(self._sizes[i] for i in self._homes)
-        self._homes[index] = keep_at_home(gpu, original, sum(self._sizes), held)
+        self._homes[index] = keep_at_home(gpu, original, self._bytes, self._held_at_home)
+        self._held_at_home += original.nbytes
 
     def beyond(self, access: Access) -> list[int]:
         """Storages that a kernel may write by addresses of its own; they are used in place. :class:`TrialError` if they

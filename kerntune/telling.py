@@ -1,21 +1,55 @@
-"""What a tuner shows of a tuning, as Triton's shows it: times by config, its listener, a printed line."""
+"""What a tuner tells: of a tuning, as Triton does (times by config, a listener, a printed line), and of no GPU."""
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kerntune import compat
 from kerntune.capture import Site
+from kerntune.errors import NoGpuError
 from kerntune.result import failures_line
 from kerntune.tuned import Tuned
 
 Timings = dict[Any, list[float]]
 """Per ``triton.Config`` milliseconds at the quantiles 0.5, 0.2 and 0.8."""
+
+Run = TypeVar("Run", bound=Callable[..., Any])
+
+
+def naming_missing_gpu(run: Run) -> Run:
+    """``run(tuner, ...)``, whose error is :class:`NoGpuError` where Triton raises its own for want of a driver."""
+
+    @functools.wraps(run)
+    def named(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(tuner, *args, **kwargs)
+        except RuntimeError as exc:
+            if str(exc) != compat.missing_driver():
+                raise
+            raise _no_gpu(tuner, str(exc)) from exc
+
+    return named  # type: ignore[return-value]
+
+
+def _no_gpu(tuner: Any, why: str) -> NoGpuError:
+    fn = tuner.base_fn
+    kernel = f"kernel {fn.__name__} ({fn.__code__.co_filename}:{fn.__code__.co_firstlineno})"
+    if compat.interprets():
+        return NoGpuError(
+            f"{kernel}: Triton's interpreter times its {len(tuner.configs)} configs on a GPU, and finds none ({why}). "
+            "Leave it one config, or let `pytest --kerntune-interpret` run the test: it takes the first"
+        )
+    return NoGpuError(
+        f"{kernel} can't be launched: Triton finds no GPU here ({why}). Run it where there is one; without, `pytest "
+        "--kerntune --kerntune-target=cuda:90` compiles what tests launch and gates its figures, and `pytest "
+        "--kerntune-interpret` computes its numbers (in a script: TRITON_INTERPRET=1, with one config)"
+    )
 
 
 def timings_of(site: Site, tuned: Tuned) -> Timings:

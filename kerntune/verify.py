@@ -13,7 +13,7 @@ from kerntune.errors import UsageError
 from kerntune.launch import Program
 from kerntune.recording import Recording
 from kerntune.result import WRONG
-from kerntune.workspaces import Written, splits_work
+from kerntune.workspaces import Parts, Written, explanations, parts_of, still_explained
 
 POISONS = (0x7F, 0x7B)
 """Fill memory that is only written, so that a missed element shows. 0x7F7F... and 0x7B7B... are huge or NaN in every
@@ -27,6 +27,9 @@ ATOMIC_FACTOR = 10.0
 
 REPEATS = 2
 """Further runs of a reference that somebody disagrees with: does it write the same each time?"""
+
+WITNESSES = 2
+"""Further candidates that are run where two disagree about what may be a workspace: one of them may be wrong, too."""
 
 
 class Verify(str, Enum):
@@ -129,18 +132,21 @@ class Verifier:
     ignored: Callable[[str], bool] = compares_all
     _kept: dict[tuple[int, frozenset[int]], dict[int, Pieces]] = field(default_factory=dict)
 
-    def disagreement(self, program: Program) -> str | None:
-        """Where and by how much ``program`` writes something else; None if it agrees."""
+    def disagreement(self, program: Program, witnesses: Sequence[Program] = ()) -> str | None:
+        """Where and by how much ``program`` writes something else; None if it agrees.
+
+        Of the ``witnesses``, other candidates, some are run where one of the two may have written a workspace.
+        """
         written = sorted({*self.reference.written, *program.written})
         program.memory.will_write(written)
         only_written = frozenset(written) - {*self.reference.in_place, *program.in_place}
         for poison in POISONS if only_written else POISONS[:1]:
             run = _Run(poison, only_written, written)
-            if (text := self._disagreement(program, run)) is not None:
+            if (text := self._disagreement(program, run, witnesses)) is not None:
                 return text
         return None
 
-    def _disagreement(self, program: Program, run: _Run) -> str | None:
+    def _disagreement(self, program: Program, run: _Run, witnesses: Sequence[Program]) -> str | None:
         memory, expected = program.memory, self._expected(run)
         run_poisoned(program, run.poison, run.only_written)
         compared = [i for i in run.written if i not in self.left_out and not self._ignores(program, i)]
@@ -150,7 +156,7 @@ class Verifier:
         if unlike:
             self._leave_out_varying(program, theirs, run)
         for i, found in unlike.items():
-            if i not in self.left_out and not self._leave_out_workspace(program, i, theirs[i], found, run):
+            if i not in self.left_out and not self._leave_out_workspace(program, i, theirs[i], found, run, witnesses):
                 return self._text(program, i, found)
         return None
 
@@ -186,18 +192,37 @@ class Verifier:
         program.memory.restore(0, run.written)
         return found
 
-    def _leave_out_workspace(self, program: Program, i: int, theirs: Pieces, found: Found, run: _Run) -> bool:
+    def _leave_out_workspace(
+        self, program: Program, i: int, theirs: Pieces, found: Found, run: _Run, witnesses: Sequence[Program]
+    ) -> bool:
         """Whether storage ``i`` is a workspace with a row for each block, say: then it can't be compared."""
         mine = self._expected(run)[i]
         a, b = (_written(p, i, kept, run) for p, kept in ((self.reference, mine), (program, theirs)))
         program.memory.restore(0, [i])
-        if not splits_work(a, b, sum(x.count for _, x in found)):
+        ways = explanations(a, b, sum(x.count for _, x in found))
+        others = [w for w in witnesses if w is not program and w is not self.reference]
+        if not self._unrefuted(ways, [(mine, a.parts), (theirs, b.parts)], i, run, others):
             return False
         self.left_out[i] = (
             f"{_names(program, i)} is not compared: how much is written there follows how a config splits the work "
             f"(({a.config}) writes {a.count:,}, ({b.config}) writes {b.count:,} {found[0][1].unit})"
         )
         return True
+
+    def _unrefuted(
+        self, ways: frozenset[str], both: list[tuple[Pieces, Parts]], i: int, run: _Run, others: Sequence[Program]
+    ) -> frozenset[str]:
+        """The ways of splitting work that still explain why two configs disagree about storage ``i`` once others have
+        been run that split it unlike both: who writes what one of the two writes shows that it follows no split."""
+        telling = [p for p in others if all(_parts(p).get(w) not in [parts[w] for _, parts in both] for w in ways)]
+        for other in telling[:WITNESSES] if ways else ():
+            other.memory.will_write(other.written)
+            run_poisoned(other, run.poison, run.only_written)
+            for kept, parts in both:
+                if not _differences(other, i, kept):
+                    ways = still_explained(ways, parts, _parts(other))
+            other.memory.restore(0, sorted({*run.written, *other.written}))
+        return ways
 
     def _text(self, program: Program, index: int, found: Found) -> str:
         offset, first = found[0]
@@ -238,8 +263,12 @@ def _written(program: Program, index: int, kept: Pieces, run: _Run) -> Written:
         gpu.fill(buffer, run.poison)
     changed = (gpu.compare(piece, gpu.part(buffer, at, piece.nbytes), dtype, 0.0) for at, piece in kept)
     (launch,) = program.recording.launches
-    constants = program.recording.binary_of(launch).constexprs
-    return Written(sum(c.count for c in changed if c is not None), launch.grid, constants, str(launch.config or ""))
+    return Written(sum(c.count for c in changed if c is not None), _parts(program), str(launch.config or ""))
+
+
+def _parts(program: Program) -> Parts:
+    (launch,) = program.recording.launches
+    return parts_of(launch.grid, program.recording.binary_of(launch).constexprs)
 
 
 def arguments_at(recording: Recording, storage: int) -> tuple[str, ...]:

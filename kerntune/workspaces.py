@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 NEARLY = 0.02
@@ -15,36 +15,43 @@ MOSTLY = 0.5
 misses some elements, it mostly agrees on those that it does write."""
 
 
+Parts = dict[str, float]
+"""By a name for each way of splitting work, a number in proportion to the parts."""
+
+
+def parts_of(grid: tuple[int, int, int], constants: Mapping[str, str]) -> Parts:
+    """Into how many parts a launch may split its work: blocks, blocks along an axis, the inverse of a block size."""
+    sizes = {name: int(text) for name, text in constants.items() if text.isdecimal()}
+    found: Parts = {"blocks": math.prod(grid), **{f"axis {axis}": count for axis, count in enumerate(grid)}}
+    found |= {f"size {name}": 1 / size for name, size in sizes.items() if size}
+    return {name: number for name, number in found.items() if number}
+
+
 @dataclass(frozen=True)
 class Written:
-    """How much (``count``, in elements or bytes) one config wrote to a storage, and what it was launched with."""
+    """How much (``count``, in elements or bytes) one config wrote to a storage, and how it may have split the work."""
 
     count: int
-    grid: tuple[int, int, int]
-    constants: Mapping[str, str]
+    parts: Parts
     config: str = ""
 
 
-def splits_work(a: Written, b: Written, different: int) -> bool:
-    """Whether two configs wrote unlike amounts because they split the work unlike: in proportion to their blocks, to
-    the blocks along an axis, or inversely to a block size; and mostly other values where both wrote.
+def explanations(a: Written, b: Written, different: int) -> frozenset[str]:
+    """The ways of splitting work that explain why two configs wrote unlike amounts: in proportion to their blocks, to
+    the blocks along an axis, or inversely to a block size; none unless mostly other values are where both wrote.
 
     ``different`` is how much differs in all. A kernel that forgets the end of a row writes less, too, but not with
     larger blocks, or what it writes is right.
     """
     less, more = sorted((a.count, b.count))
     if not less or less == more or different - (more - less) < MOSTLY * less:
-        return False
-    ratio = a.count / b.count
-    return any(abs(math.log(ratio / parts)) <= NEARLY for parts in _parts(a, b) if parts != 1.0)
+        return frozenset()
+    ratios = {name: a.parts[name] / b.parts[name] for name in a.parts.keys() & b.parts.keys()}
+    amount = math.log(a.count / b.count)
+    return frozenset(n for n, r in ratios.items() if r != 1.0 and abs(amount - math.log(r)) <= NEARLY)
 
 
-def _parts(a: Written, b: Written) -> Iterator[float]:
-    """Ratios of the numbers of parts into which two configs may have split the work."""
-    axes = [x / y for x, y in zip(a.grid, b.grid, strict=True) if x > 0 < y]
-    yield math.prod(axes)
-    yield from axes
-    for name, text in a.constants.items():
-        other = b.constants.get(name, "")
-        if text.isdecimal() and other.isdecimal() and int(text) and int(other):
-            yield int(other) / int(text)
+def still_explained(ways: frozenset[str], one: Parts, same: Parts) -> frozenset[str]:
+    """Those of the ``ways`` that stand although two configs wrote the same, ``one`` and another: if amounts followed a
+    way of splitting, both would have to split alike."""
+    return frozenset(way for way in ways if same.get(way, one[way]) == one[way])

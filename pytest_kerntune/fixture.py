@@ -161,7 +161,7 @@ class PlainAutotune(Autotune):
         try:
             return request.fn(*request.args, **request.kwargs)
         except RuntimeError as exc:
-            if NO_DRIVER not in str(exc):
+            if isinstance(exc, KerntuneError) or NO_DRIVER not in str(exc):
                 raise
             reason = f"{self.nodeid}: {WITHOUT_GPU} ({exc})"
         return pytest.fail(reason, pytrace=False)

@@ -24,20 +24,8 @@ from kerntune.report import RunReport, read_run
 from kerntune.result import CaseId, CaseResult
 from pytest_kerntune.against import FINE, LINES
 
-ALONE = (
-    "--pdb",
-    "--trace",
-    "--lf",
-    "--last-failed",
-    "--ff",
-    "--failed-first",
-    "--nf",
-    "--new-first",
-    "--sw",
-    "--stepwise",
-)
-"""Options that are left out: nobody can answer a debugger there, and the cache of failures is this run's."""
-
+UNATTENDED = ("-p", "pytest_kerntune.unattended")
+"""The plugin that these runs have in addition."""
 
 LOOKING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 """Destinations of options with which pytest only shows what it would run."""
@@ -101,7 +89,7 @@ def read_further(targets: Sequence[str], folder: Path) -> Further:
 def _run(config: pytest.Config, target: str, into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugin_args(), *arguments(config, target, into)],
+        [sys.executable, "-m", "pytest", *plugin_args(), *UNATTENDED, *arguments(config, target, into)],
         cwd=config.invocation_params.dir, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
@@ -113,8 +101,7 @@ def _run(config: pytest.Config, target: str, into: Path) -> None:
 def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:
     """This run's own, with another target, and with its files under ``into``. Of an option given twice pytest takes
     the last."""
-    given = [str(a) for a in config.invocation_params.args]
-    out = [a for a in given if a not in ALONE]
+    out = [str(a) for a in config.invocation_params.args]
     separator = out.index("--") if "--" in out else len(out)
     more = [
         "--kerntune",

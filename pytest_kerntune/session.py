@@ -19,7 +19,7 @@ from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
 from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import write_benchmark_json
-from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
+from pytest_kerntune.conclude import after_error, conclude, shorten, unfinished_setup
 from pytest_kerntune.early import take
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.further import Further, read_further, run_further, runs_tests
@@ -103,15 +103,15 @@ class Gate:
         self._engine = started
         started.share(*self._aside.place)
         others = () if backend is not None else started.narrow()
-        if others and runs_tests(self.config):
-            folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
-            self._further = read_further(others, folder)
         if self.options.yardstick_name:
             folder = self._aside.folder(YARDSTICK, lambda into: self._made_yardstick(into, started.compiled_for))
             started.hold_against(folder, self.options.yardstick_name)
         if self.options.anchor:
             folder = self._aside.folder(ANCHOR, self._made_anchor)
             started.anchor_at(folder, self.options.anchor_name)
+        if others and runs_tests(self.config):  # last: what is wrong for each of these runs is told once, by this one
+            folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
+            self._further = read_further(others, folder)
         aside = (f"in runs of their own: {', '.join(others)}",) if others else ()
         self.header = (*started.header(), *aside, *self._remarks)
 
@@ -216,6 +216,8 @@ class Gate:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         record = item.stash.get(RECORD, None)
+        if record is not None and call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception):
+            shorten(report, self._nodeid(item))
         if record is not None and call.when == "teardown":
             params = {k: str(v) for k, v in _params(item).items()}
             baselines = carried(record) if self.options.json is not None else {}

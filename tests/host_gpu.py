@@ -71,6 +71,15 @@ class HostGpu:
         self.copies += 1
         target.data[: source.nbytes] = source.data
 
+    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+        kept = list(pairs)
+
+        def copy_all() -> None:
+            for target, source in kept:
+                self.copy(target, source)
+
+        return copy_all
+
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         assert isinstance(buffer, HostBuffer)
         return bytes(buffer.data[:limit])

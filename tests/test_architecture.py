@@ -26,6 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "backend",
         "binary",
         "kernels",
+        "content",
         "memory",
         "farm",
         "interpret",
@@ -151,8 +152,11 @@ EXPORTS = {
         "launch_settings",
         "launch_surroundings",
         "make_backend",
+        "missing_driver",
         "option_names",
         "pack_args",
+        "parse_in_turn",
+        "parsed",
         "prepare_driver",
         "prepare_launcher",
         "prints_tuning",
@@ -522,3 +526,9 @@ def test_packages_only_re_export(name: str) -> None:
     body = MODULES[name].tree.body
     assert all(isinstance(node, kinds) for node in body)
     assert [ast.unparse(n.targets[0]) for n in body if isinstance(n, ast.Assign)] in ([], ["__all__"])
+
+
+def test_what_is_imported_late_is_completed_as_well() -> None:
+    package = importlib.import_module("kerntune")
+    assert set(package.__all__) <= set(dir(package))
+    assert all(hasattr(package, name) for name in dir(package))

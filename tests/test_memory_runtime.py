@@ -9,7 +9,7 @@ from fake_runs import N, by_block, increment_kernel, program_of, recorded, scale
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.backend.fake import FakeBackend, FakeGpu
+from kerntune.backend.fake import FakeBackend, FakeGpu, Script
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.launch import Loader, Program
 from kerntune.measure.timing import slot_for
@@ -18,6 +18,7 @@ from kerntune.memory import (
     MEMORY_SHARE,
     ROTATION_FACTOR,
     Memory,
+    Source,
     in_place_storages,
     make_source,
     require_memory,
@@ -191,3 +192,19 @@ def test_a_program_on_described_memory_runs(backend: FakeBackend, found: Recorde
     program = program_of(backend, found)
     program.enqueue()
     assert backend.gpu.read(program.memory.buffer(0, 1), 1) != b"\0"
+
+
+def test_what_was_kept_counts_as_long_as_it_is_there() -> None:
+    size = 1 << 20
+    gpu = FakeBackend(Script(memory_bytes=64 * size)).gpu
+    made = Memory(gpu, [Storage(size, "uint8", Zeros(), written=True)], [Source(gpu.allocate(size), shared=False)])
+    for _ in range(20):
+        made.keep(0)
+    assert gpu.host_bytes == 0, "each was dropped at once"
+    kept = [made.keep(0) for _ in range(20)]
+    assert gpu.host_bytes > 0
+    on_device = len(kept) - gpu.host_bytes // size
+    assert 2 <= on_device <= 64 / 16
+    del kept
+    assert made.keep(0)
+    assert gpu.host_bytes == 0

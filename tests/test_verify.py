@@ -15,10 +15,11 @@ from samples import H100, bytes_of, launch, recording, sha
 from samples import binary as binary_of
 
 from kerntune import memory as memory_room
+from kerntune.content import encode_floats
 from kerntune.errors import ReplayError, UsageError
 from kerntune.jury import CLEAR, JURY, elected
 from kerntune.launch import Loader, Program
-from kerntune.memory import Memory, encode_floats, make_source
+from kerntune.memory import Memory, make_source
 from kerntune.recording import Param, Recording, Storage, Stored, View, Zeros
 from kerntune.verify import (
     ATOMIC_FACTOR,
@@ -31,7 +32,7 @@ from kerntune.verify import (
     verification_of,
     verify_mode,
 )
-from kerntune.workspaces import Written, splits_work
+from kerntune.workspaces import Written, explanations, parts_of
 
 COUNT = 16
 NUMBERS = np.arange(1, COUNT + 1).astype("f4")
@@ -370,18 +371,57 @@ def test_wrong_kernels_are_no_workspaces(candidate: Kernel, block: int) -> None:
     assert verifier.left_out == {}
 
 
+HALF_AND_WRONG = forgetful(8, off=5.0)
+"""With twice the block of :func:`double` this looks like partial sums: half as much, and nothing of it agrees."""
+
+
+@pytest.mark.parametrize("blocks", [(4, 8), (8, 4)], ids=["right first", "wrong first"])
+def test_who_writes_the_same_with_another_block_shows_that_there_is_no_workspace(blocks: tuple[int, int]) -> None:
+    kernels = {4: double, 8: HALF_AND_WRONG}
+    *two, third = programs(*(kernels[b] for b in blocks), double)
+    first, second = (in_blocks(p, b) for p, b in zip(two, blocks, strict=True))
+    said = Verifier(first).disagreement(second, [second, in_blocks(third, 2)])
+    assert said is not None
+    assert Verifier(first).disagreement(second) is None, "nobody to ask: a note, not a verdict"
+    assert first.gpu.read(first.memory.buffer(0, 1)) == bytes(4 * COUNT)
+
+
+@pytest.mark.parametrize(("block", "constants"), [(4, {}), (2, {"BLOCK": "8"})], ids=["as the reference", "in part"])
+def test_who_splits_alike_shows_nothing(block: int, constants: dict[str, str]) -> None:
+    first, second, third = programs(double, HALF_AND_WRONG, double)
+    verifier = Verifier(in_blocks(first, 4))
+    assert verifier.disagreement(in_blocks(second, 8), [in_blocks(third, block, **constants)]) is None
+    assert verifier.left_out
+
+
+def test_other_partial_sums_are_no_witness_against_them() -> None:
+    first, second, *others = programs(*(sums(b) for b in (1, 2, 4, 8)))
+    verifier = Verifier(in_blocks(first, 1))
+    witnesses = [in_blocks(p, b) for p, b in zip(others, (4, 8), strict=True)]
+    assert verifier.disagreement(in_blocks(second, 2), witnesses) is None
+    assert verifier.left_out
+
+
+def test_candidates_are_each_others_witnesses() -> None:
+    wrong, right, another = programs(HALF_AND_WRONG, double, double)
+    found, lead = elected(Verifier(in_blocks(wrong, 8)), [in_blocks(right, 4), in_blocks(another, 2)])
+    assert (found.reference, lead) == (right, 1)
+    assert not found.left_out
+
+
 @given(rows=st.integers(2, 4096), columns=st.integers(1, 512), a=st.integers(0, 6), b=st.integers(0, 6))
 def test_rows_for_each_block_are_told_in_flat_grids_too(rows: int, columns: int, a: int, b: int) -> None:
     """Blocks of rows and of columns in one axis: the number of rows follows the one's size alone."""
     total = rows * 64
 
     def written(block: int, wide: int) -> Written:
-        return Written(total // block * columns, (total // block * wide, 1, 1), {"M": str(block), "N": str(wide)})
+        parts = parts_of((total // block * wide, 1, 1), {"M": str(block), "N": str(wide)})
+        return Written(total // block * columns, parts)
 
     one, other = written(1 << a, 3), written(1 << b, 5)
     different = max(one.count, other.count)
-    assert splits_work(one, other, different) is (a != b)
-    assert not splits_work(one, other, max(one.count, other.count) - min(one.count, other.count))
+    assert ("size M" in explanations(one, other, different)) is (a != b)
+    assert not explanations(one, other, max(one.count, other.count) - min(one.count, other.count))
 
 
 # who is right

@@ -71,6 +71,9 @@ class Executor(Protocol):
     def copy(self, target: Buffer, source: Buffer) -> None:
         """Enqueue a copy of ``source.nbytes`` bytes."""
 
+    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+        """A call that enqueues a copy to each target from its source, in any order, for as often as it is called."""
+
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         """How two buffers differ, after all enqueued work (:func:`kerntune.backend.compare.compare_bytes`).
 

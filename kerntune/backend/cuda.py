@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import kerntune
@@ -15,6 +15,9 @@ from kerntune.backend.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.backend.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.device import Environment
 from kerntune.errors import MeasurementError
+
+MANY = 16
+"""Copies that are worth a kernel for all of them."""
 
 
 class TorchGraph:
@@ -91,6 +94,26 @@ class CudaGpu(DriverGpu):
             self._torch.cuda.empty_cache()
             return super().allocate(nbytes)
 
+    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+        """Many on the device by torch, which has a kernel for dozens of them."""
+        far = [pair for pair in pairs if any(isinstance(buffer, HostBuffer) for buffer in pair)]
+        near = [pair for pair in pairs if not any(isinstance(buffer, HostBuffer) for buffer in pair)]
+        if len(near) < MANY:
+            return super().copier(pairs)
+        with self._torch.inference_mode(False):  # such tensors may be written in any mode
+            targets = [self._bytes(target.address, source.nbytes) for target, source in near]
+            sources = [self._bytes(source.address, source.nbytes) for _, source in near]
+        one_by_one, rest = super().copier(pairs), super().copier(far)
+
+        def copy_all() -> None:
+            if self._capturing:  # torch doesn't know that stream
+                one_by_one()
+                return
+            self._torch._foreach_copy_(targets, sources)
+            rest()
+
+        return copy_all
+
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         """On the device, by torch, in chunks."""
         if not expected.nbytes:
@@ -99,7 +122,6 @@ class CudaGpu(DriverGpu):
         return compare_pieces(self._piece(expected), self._piece(actual), expected.nbytes, dtype, tolerance)
 
     def _piece(self, buffer: Buffer) -> Piece:
-        torch, device = self._torch, f"cuda:{self.ordinal}"
         scratch = self.allocate(min(CHUNK, buffer.nbytes)) if isinstance(buffer, HostBuffer) else None
 
         def piece(offset: int, size: int) -> Any:
@@ -107,9 +129,12 @@ class CudaGpu(DriverGpu):
             if scratch is not None:
                 self.copy(borrowed(scratch.address, size, scratch), borrowed(address, size, buffer))
                 address = scratch.address
-            return torch.as_tensor(DeviceBytes(address, size), device=device)
+            return self._bytes(address, size)
 
         return piece
+
+    def _bytes(self, address: int, nbytes: int) -> Any:
+        return self._torch.as_tensor(DeviceBytes(address, nbytes), device=f"cuda:{self.ordinal}")
 
     def borrow(self, tensor: Any) -> Buffer:
         """The bytes of a tensor's whole storage."""

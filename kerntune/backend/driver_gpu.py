@@ -218,6 +218,16 @@ class DriverGpu:
         )  # fmt: skip
         check(code, "copying device memory")
 
+    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+        """One after the other, on the stream that is current when it is called."""
+        kept = list(pairs)
+
+        def copy_all() -> None:
+            for target, source in kept:
+                self.copy(target, source)
+
+        return copy_all
+
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """Waits for enqueued work."""
         self.synchronize()

@@ -239,6 +239,16 @@ class FakeGpu:
         assert isinstance(source, FakeBuffer)
         target.byte = source.byte
 
+    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+        """All at once."""
+        kept = list(pairs)
+
+        def copy_all() -> None:
+            for target, source in kept:
+                self.copy(target, source)
+
+        return copy_all
+
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """The byte, as often as it stands there."""
         assert isinstance(buffer, FakeBuffer)

@@ -86,16 +86,20 @@ class Pending:
 class Checked:
     """What ``fn`` returned, and the results: one on a GPU, one per target without.
 
-    ``pending`` holds what this run measured; call :meth:`commit` once the test has passed.
+    ``pending`` holds what this run measured, ``obsolete`` is a baseline that it is to remove; call :meth:`commit` once
+    the test has passed.
     """
 
     value: Any
     results: tuple[CaseResult, ...]
     pending: tuple[Pending | None, ...] = ()
     store: BaselineStore | None = None
+    obsolete: Path | None = None
 
     def commit(self) -> tuple[CaseResult, ...]:
-        """Write the baselines that this run is to write; the results, marked where one was written."""
+        """Write and remove the baselines that this run is to; the results, marked where one was written."""
+        if self.obsolete is not None and self.store is not None:
+            self.store.remove(self.obsolete)
         out = []
         for result, pending in zip(self.results, self.pending or [None] * len(self.results), strict=True):
             if pending is not None and pending.write and self.store is not None:

@@ -18,6 +18,7 @@ from kerntune.cache import WinnerCache
 from kerntune.capture import Capture, Site, current
 from kerntune.check.arguments import tensor_arguments
 from kerntune.check.call import Call, Checked, Settings
+from kerntune.check.damage import Damage
 from kerntune.check.precompiled import unseen_text, watched
 from kerntune.check.reference import compare_reference
 from kerntune.check.static import check_static, stored_configs
@@ -51,6 +52,7 @@ class Session:
         self._cache = WinnerCache(settings.cache_dir)
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
+        self._damage = Damage()
         self._pairs = pairs_for(backend)
         self._decisions = itertools.count(1)
         self.yard = store
@@ -226,7 +228,7 @@ class Session:
 
     def _check_static(self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any) -> Checked:
         found = [
-            check_static(self.yard, call, capture, target, arguments, self.settings.update)
+            check_static(self.yard, call, capture, target, arguments, self.settings.update, self._damage)
             for target in self.backend.targets
         ]
         for result, _ in found:

@@ -21,10 +21,10 @@ from kerntune.capture import Capture
 from kerntune.check.call import Call, Pending
 from kerntune.check.causes import attribution, code_cause, config_causes
 from kerntune.check.configs import config_findings, config_reports
+from kerntune.check.damage import Damage
 from kerntune.check.results import launch_reports, readable, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
-from kerntune.errors import BaselineError
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Outcome, StaticPolicy, Update, Verdict
 from kerntune.recorder import record
@@ -72,7 +72,13 @@ class Known:
 
 
 def check_static(
-    store: BaselineStore, call: Call, capture: Capture, target: Target, arguments: tuple[Argument, ...], update: Update
+    store: BaselineStore,
+    call: Call,
+    capture: Capture,
+    target: Target,
+    arguments: tuple[Argument, ...],
+    update: Update,
+    damage: Damage,
 ) -> tuple[CaseResult, Pending]:
     """One target's verdict on a call, and the baseline that may be written."""
     recorded = record(capture, target)
@@ -106,7 +112,7 @@ def check_static(
         causes=reasons,
         findings=(*found.failures, *found.notes),
         configs=configs,
-        warnings=tuple(_damaged(store, target, known)),
+        warnings=tuple(damage.among(store, target, (x.ttir_sha256 for x in known.launches))),
         baseline_path=store.shown(store.static_path(target, series, call.case, fingerprint)),
     )
     return result, Pending(today, {} if broken else recorded.artifacts, write)
@@ -194,18 +200,6 @@ def _verdict(known: Known, launched: int, found: Found, call: Call) -> Verdict:
         timed=False,
     )
     return decide(evidence, call.policy)
-
-
-def _damaged(store: BaselineStore, target: Target, known: Known) -> Iterator[str]:
-    """Artifacts of the reference that can't be read. Nothing here needs them, but a later comparison will."""
-    artifacts = store.readable(target)
-    for sha in dict.fromkeys(x.ttir_sha256 for x in known.launches):
-        try:
-            artifacts[sha]
-        except BaselineError as exc:
-            yield str(exc)
-        except KeyError:
-            yield f"the folder lacks artifact {sha}, which the baseline names; restore it or record the case anew"
 
 
 def _missing(known: Known, launched: int) -> tuple[str, ...]:

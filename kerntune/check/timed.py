@@ -18,7 +18,7 @@ from kerntune.check.rerun import Rerun
 from kerntune.check.results import launch_reports, outcome_of, readable, reasons_of, times, warnings_of
 from kerntune.check.rungs import Standing
 from kerntune.check.tuning import Tuning
-from kerntune.check.untimed import untimed
+from kerntune.check.untimed import LAUNCHES_NOTHING, obsolete, untimed
 from kerntune.check.words import modes_text, shares_text, since_text, timed_message
 from kerntune.derived import bytes_moved, device_bandwidth, launch_shares
 from kerntune.launch import Loader, Program
@@ -27,7 +27,7 @@ from kerntune.measure.calls import CallSlot
 from kerntune.measure.shares import launch_times
 from kerntune.measure.timing import estimate_ns, slot_for, take_sample
 from kerntune.memory import Memory
-from kerntune.policy import Update, Verdict
+from kerntune.policy import Outcome, Update, Verdict
 from kerntune.recorder import record
 from kerntune.recording import Recording, same_work
 from kerntune.result import Attribution, CaseResult, Since
@@ -81,10 +81,11 @@ class TimedCheck:
         """Tune, judge, and prepare the baseline that may be written."""
         try:
             baseline = self._read(self.yard, self.settings.update)
-            found = untimed(self.recorded.recording, self.recorded.unsaved, baseline, self.call.policy)
+            recorded = self.recorded
+            found = untimed(recorded.recording, recorded.unsaved, baseline, self.call.policy, self.settings)
             if found is not None:
                 self.tuning.leave()
-                return Checked(value, (self._untimed(*found),), store=self.store)
+                return self._untimed(value, *found)
             if baseline is not None and not baseline.recording.working:
                 baseline = None  # made when the case launched nothing
             self.pairs.settle()
@@ -228,20 +229,25 @@ class TimedCheck:
             shares=launch_shares(self.recorded.recording, self.alone),
         )
 
-    def _untimed(self, verdict: Verdict, why: str) -> CaseResult:
-        """The result of a case without a time; its launches are shown all the same."""
-        return CaseResult(
+    def _untimed(self, value: object, verdict: Verdict, why: str) -> Checked:
+        """The answer for a case without a time; its launches are shown all the same."""
+        path = self.store.time_path(self.gpu.spec, self.call.case, self.fingerprint)
+        removed = obsolete(self.recorded.recording, path, self.settings)
+        warnings = () if removed is None else (f"{LAUNCHES_NOTHING}, so {self.store.shown(path)} is removed",)
+        result = CaseResult(
             case=self.call.case,
             fingerprint=self.fingerprint,
             verdict=verdict,
-            outcome=self.call.policy.outcome(verdict),
-            message=f"{verdict.value} {self.call.case}: {why}",
+            outcome=self.call.policy.outcome(verdict) if removed is None else Outcome.PASS,
+            message=", ".join([f"{verdict.value} {self.call.case}: {why}", *warnings]),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
             launches=launch_reports(launch_statics(self.recorded, self.gpu.spec, {})),
             tolerance=self.call.policy.tolerance,
             causes=(why,),
+            warnings=warnings,
         )
+        return Checked(value, (result,), store=self.store, obsolete=removed)
 
 
 def reported(found: Comparison | None) -> Since | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kerntune.baseline import TimeBaseline
+from kerntune.check.call import Settings
 from kerntune.judge import Evidence, decide
-from kerntune.policy import Policy, Verdict
+from kerntune.policy import Policy, Update, Verdict
 from kerntune.recording import Recording
 
 LAUNCHES_NOTHING = "launches nothing: every grid is empty"
 
 
 def untimed(
-    recording: Recording, unsaved: str, baseline: TimeBaseline | None, policy: Policy
+    recording: Recording, unsaved: str, baseline: TimeBaseline | None, policy: Policy, settings: Settings
 ) -> tuple[Verdict, str] | None:
     """Verdict and reason of a case that can't have a time; None for all others.
 
@@ -20,9 +23,16 @@ def untimed(
     """
     before = len(baseline.recording.working) if baseline is not None else 0
     if not recording.working and before:
-        return Verdict.INCOMPLETE, f"{LAUNCHES_NOTHING}, its baseline has work"
+        advice = "" if settings.read_only else "; --kerntune-update=all removes that"
+        return Verdict.INCOMPLETE, f"{LAUNCHES_NOTHING}, its baseline has work{advice}"
     if not recording.working:
         return Verdict.PASS, LAUNCHES_NOTHING
     if unsaved:
         return decide(Evidence(len(recording.working), before), policy), f"it can't be timed: {unsaved}"
     return None
+
+
+def obsolete(recording: Recording, path: Path, settings: Settings) -> Path | None:
+    """``path``, a case's baseline, if this run accepts that the case has no work any more: it passes without one."""
+    accepts = settings.update is Update.ALL and not settings.read_only
+    return path if accepts and not recording.working and path.exists() else None

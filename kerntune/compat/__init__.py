@@ -21,10 +21,12 @@ from kerntune.compat.launcher import (
     direct_order,
     direct_values,
     driver_plan,
+    missing_driver,
     prepare_driver,
     prepare_launcher,
     tensor_exchange,
 )
+from kerntune.compat.parsing import parse_in_turn, parsed
 from kerntune.compat.surroundings import (
     UNUSUAL,
     globals_kept,
@@ -71,8 +73,11 @@ __all__ = [
     "launch_settings",
     "launch_surroundings",
     "make_backend",
+    "missing_driver",
     "option_names",
     "pack_args",
+    "parse_in_turn",
+    "parsed",
     "prepare_driver",
     "prepare_launcher",
     "prints_tuning",

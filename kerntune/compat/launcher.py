@@ -21,6 +21,17 @@ def prepare_driver() -> None:
         _ = driver.active
 
 
+def missing_driver() -> str:
+    """Why Triton has no driver here, in the words of the RuntimeError that a launch raises; empty if it has one."""
+    from triton.runtime.driver import driver
+
+    try:
+        _ = driver.active
+    except RuntimeError as exc:
+        return str(exc)
+    return ""
+
+
 def prepare_launcher(jit: Any, signature: Any, constexprs: Any, attrs: Any) -> None:
     """Have the C module built that Triton 3.6 needs for launches of a signature (0.2 s, then it is in Triton's cache).
 

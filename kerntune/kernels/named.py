@@ -11,6 +11,8 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from kerntune.compat import parsed
+
 FOREIGN = frozenset(sys.stdlib_module_names) | {"triton", "torch", "numpy"}
 """Packages whose functions are known by name: what a version of them does is no kernel's source."""
 
@@ -191,7 +193,7 @@ def _function(function: Any, seen: set[int]) -> Iterator[Any]:
 
 @lru_cache(maxsize=256)
 def _syntax_of_text(text: str) -> Syntax:
-    return syntax_of(ast.parse(textwrap.dedent(text)))
+    return syntax_of(parsed(textwrap.dedent(text)))
 
 
 def _is_extra(value: Any) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from kerntune.compat import parsed
 from kerntune.errors import CaptureError, CompileError
 from kerntune.kernels.named import Syntax, described, named, syntax_of, unshadowed
 
@@ -148,7 +149,7 @@ def _hidden(name: str, value: Any, seen: set[int]) -> Iterator[Part]:
 @lru_cache(maxsize=256)
 def _syntax(source: str) -> Syntax:
     """A kernel's, without its docstring and decorators."""
-    tree = ast.parse(textwrap.dedent(source))
+    tree = parsed(textwrap.dedent(source))
     function = tree.body[0]
     if isinstance(function, ast.FunctionDef):
         function.decorator_list = []

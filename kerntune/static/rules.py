@@ -185,8 +185,9 @@ def _occupancy(before: StaticMetrics, after: StaticMetrics, threshold: float) ->
     old, new = before.occupancy, after.occupancy
     if old is None or new is None or old == new:
         return
-    limits = f"limited by {before.occupancy_limiter}, then by {after.occupancy_limiter}"
-    text = f"theoretical occupancy {'fell' if new < old else 'rose'}: {old:.1%} -> {new:.1%} ({limits})"
+    limits = dict.fromkeys((before.occupancy_limiter, after.occupancy_limiter))
+    limited = f"limited by {', then by '.join(limits)}"
+    text = f"theoretical occupancy {'fell' if new < old else 'rose'}: {old:.1%} -> {new:.1%} ({limited})"
     severity: Severity = "info" if new > old else "fail" if new < old * (1 - threshold) else "warn"
     yield Finding(severity, "occupancy", old, new, text, "occupancy")
 

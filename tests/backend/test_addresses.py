@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import re
 import struct
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from fake_runs import active
 
-from kerntune.backend.addresses import HIGHEST_ADDRESS, holders, possible_addresses
+from kerntune.backend.addresses import HIGHEST_ADDRESS, holders, possible_addresses, whose
 from kerntune.backend.fake import FakeBackend
 from kerntune.recording import LOWEST_ADDRESS
 
@@ -53,3 +58,35 @@ def test_a_dead_tensors_memory_is_nobodys_and_was_somebodys(backend: FakeBackend
     assert holders(backend.tensors, [address]) == ([], [address])
     assert backend.gpu.reaches(address)
     assert not backend.gpu.reaches(1 << 55)
+
+
+@pytest.fixture
+def frozen() -> Iterator[None]:
+    """Takes back a :func:`gc.freeze`."""
+    yield
+    gc.unfreeze()
+
+
+KEPT: list[Any] = []
+NEWER = pytest.mark.skipif(sys.version_info < (3, 13), reason="asking for locals would keep them alive")
+
+
+@pytest.mark.parametrize("where", ["module", "object", pytest.param("local", marks=NEWER)])
+def test_frozen_tensors_are_found_through_what_refers_to_them(
+    backend: FakeBackend, frozen: None, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    x: Any = torch.empty(64, device="cuda")
+    address = backend.tensors.address(x)
+    if where != "local":
+        monkeypatch.setitem(globals(), "KEPT", [x if where == "module" else SimpleNamespace(inside={"deep": (x,)})])
+        x = None
+    gc.freeze()
+    found, nobodys = holders(backend.tensors, [address])
+    assert [backend.tensors.storage_address(t) for t in found] == [address]
+    assert nobodys == []
+
+
+def test_the_reason_names_frozen_objects(backend: FakeBackend, frozen: None) -> None:
+    assert whose(1 << 40) == "the address 0x10000000000 lies in memory of no tensor that Python knows"
+    gc.freeze()
+    assert re.search(r"that Python knows \(of [\d,]+ objects under gc.freeze\(\)", whose(1 << 40))

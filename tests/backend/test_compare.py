@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kerntune.backend import torch_compare
 from kerntune.backend.compare import compare_bytes
 from kerntune.backend.torch_compare import compare_pieces
-from kerntune.memory import encode_floats
+from kerntune.content import encode_floats
 from kerntune.verify import POISONS, TOLERANCE
 
 COUNT = 16

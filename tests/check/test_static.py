@@ -16,7 +16,7 @@ from fake_runs import N, block, by_block, configs, scale_kernel
 
 from check.project import Project
 from kerntune.backend.fake import Rule
-from kerntune.baseline import BaselineStore, StaticBaseline
+from kerntune.baseline import Artifacts, BaselineStore, StaticBaseline
 from kerntune.codec import to_json
 from kerntune.config import Config
 from kerntune.errors import BaselineError, CompileError, UsageError
@@ -240,6 +240,26 @@ def test_an_artifact_that_can_t_be_read_is_said(project: Project, damage: bytes 
     assert result.verdict is Verdict.PASS
     assert said in result.warnings[0]
     assert artifact.stem in result.warnings[0]
+
+
+def test_sound_artifacts_are_read_once_a_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damaged ones are told of every case."""
+    record(project)
+    read, get = [], Artifacts.__getitem__
+
+    def count(self: Artifacts, sha256: str) -> bytes:
+        read.append(sha256)
+        return get(self, sha256)
+
+    monkeypatch.setattr(Artifacts, "__getitem__", count)
+    with project.static_run(SM90) as run:
+        assert [run.judge(scaled, x_of()).warnings for _ in range(3)] == [()] * 3
+    assert len(read) == 1
+    project.files("**/*.xz")[0].write_bytes(b"junk")
+    with project.static_run(SM90) as run:
+        told = [run.judge(scaled, x_of()).warnings for _ in range(2)]
+    assert len(told[0]) == 1
+    assert told[1] == told[0]
 
 
 def test_nothing_launched_is_incomplete(project: Project) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from types import SimpleNamespace
 
 import pytest
 
+from kerntune.errors import KerntuneError
 from kerntune.policy import Outcome, Verdict
 from kerntune.report import RunReport, counts
 from kerntune.result import CaseId, CaseResult
-from pytest_kerntune.further import Further, arguments
+from pytest_kerntune import unattended
+from pytest_kerntune.further import Further, arguments, run_further
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
@@ -121,6 +124,16 @@ def test_a_run_that_breaks_off_says_why(run):
     result.stderr.fnmatch_lines(["ERROR: the run for hip:gfx942 ended with code 4:*", "*AMD breaks*"])
 
 
+@pytest.mark.parametrize("option", ["--kerntune-against", "--kerntune-baselines-ref", "--kerntune-anchor"])
+def test_a_wrong_revision_is_told_once_before_anything_runs(run, monkeypatch, option):
+    monkeypatch.setattr("pytest_kerntune.session.run_further", lambda *args: pytest.fail("ran"))
+    subprocess.run(["git", "init", "-q"], cwd=run.project.path, check=True)
+    result = run(f"{option}=gone")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.errlines if line]
+    assert "gone: no such commit, branch or tag" in line
+
+
 @pytest.mark.parametrize("option", ["--collect-only", "--fixtures"])
 def test_nothing_runs_where_pytest_only_looks(run, monkeypatch, option):
     monkeypatch.setattr("pytest_kerntune.session.run_further", lambda *args: pytest.fail("ran"))
@@ -147,13 +160,28 @@ def test_results_of_a_test_that_fails_there() -> None:
     assert counts(further.results("t.py::c")) == {Verdict.INCOMPLETE: 1}
 
 
+def test_these_runs_leave_the_cache_and_the_keyboard_to_this_one(pytestconfig, monkeypatch, tmp_path) -> None:
+    commands = []
+
+    def run(command, **options):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, pytest.ExitCode.USAGE_ERROR, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(KerntuneError, match="the run for hip:gfx942 ended with code 4"):
+        run_further(pytestconfig, ["hip:gfx942"], tmp_path)
+    (command,) = commands
+    at = command.index(unattended.__name__)
+    assert command[at - 1] == "-p"
+
+
 def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
     given = {"kerntune_benchmark_json": "b.json", "xmlpath": "j.xml"}
     config = SimpleNamespace(
-        invocation_params=SimpleNamespace(args=("-k", "add", "--pdb", "--kerntune-update=new", "--", "tests")),
+        invocation_params=SimpleNamespace(args=("-k", "add", "--lf", "--kerntune-update=new", "--", "tests")),
         getoption=lambda name, default=None: given.get(name, default),
     )
     out = arguments(config, "hip:gfx942", tmp_path)
-    assert out[:3] == ["-k", "add", "--kerntune-update=new"]
+    assert out[:4] == ["-k", "add", "--lf", "--kerntune-update=new"]
     assert out[-2:] == ["--", "tests"]
     assert {"--maxfail=0", "--kerntune-target=hip:gfx942", f"--junitxml={tmp_path / 'junit.xml'}"} <= set(out)

@@ -61,10 +61,18 @@ def test_a(autotune):
 
 def test_b(autotune):
     autotune(lambda: [][1])
+
+def test_c(autotune):
+    from kerntune.errors import NoGpuError
+
+    def launch():
+        raise NoGpuError("kernel k can't be launched (0 active drivers)")
+    autotune(launch)
 """
     )
     result = project.plain()
-    result.assert_outcomes(failed=2)
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(["test_it.py::test_c: kernel k can't be launched (0 active drivers)"])
     result.stdout.fnmatch_lines(["test_it.py::test_a: there is no GPU here *--kerntune --kerntune-target=cuda:90 *"])
     result.stdout.fnmatch_lines(["*IndexError*"])
 

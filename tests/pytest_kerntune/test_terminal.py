@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_kerntune.conclude import without_id
 from pytest_kerntune.terminal import INTERVAL_S, PATIENCE_S, Progress
 
 pytest_plugins = ["pytester"]
@@ -127,8 +128,32 @@ def test_quiet_shows_the_counts(project):
 
 
 def test_failed_case_is_in_the_short_summary(project):
-    project.file("def test_a(autotune):\n    autotune(kernel('REGRESSED'))\n")
-    project.run().stdout.fnmatch_lines(["FAILED test_it.py::test_a - *REGRESSED test_it.py::test_a*"])
+    project.file(
+        """
+def test_a(autotune):
+    autotune(kernel("REGRESSED"))
+
+def test_b(autotune):
+    pytest.fail("of the user's own")
+"""
+    )
+    result = project.run()
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_b - Failed: of the user's own"])
+    result.stdout.fnmatch_lines(["REGRESSED test_it.py::test_a: *", "FAILED test_it.py::test_a - REGRESSED: *"])
+
+
+@pytest.mark.parametrize(
+    ("message", "short"),
+    [
+        ("REGRESSED t.py::a[1]: 1 -> 2\nNEW t.py::a[1]: no", "REGRESSED: 1 -> 2\nNEW: no"),
+        ("REGRESSED t.py::a[1]::backward: 1 -> 2", "REGRESSED backward: 1 -> 2"),
+        ("FAILS t.py::a[1] (cuda:90, static only), spills", "FAILS (cuda:90, static only), spills"),
+        ("t.py::a[1]: 5 is not 7", "5 is not 7"),
+        ("STALE t.py::a[1]0: gone", "STALE t.py::a[1]0: gone"),
+    ],
+)
+def test_a_message_without_its_tests_own_id(message, short):
+    assert without_id(message, "t.py::a[1]") == short
 
 
 class Reporter:

@@ -274,3 +274,11 @@ def test_a_growing_figure_fails_where_a_test_says_so() -> None:
     rules = StaticPolicy({"registers": StaticRule("fail", 0.2)})
     assert [f.severity for f in compare_static(BASE, changed(registers=80), rules=rules)] == ["fail"]
     assert compare_static(BASE, changed(registers=76), rules=rules) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [("registers", "(limited by registers)"), ("blocks", "(limited by registers, then by blocks)")],
+)
+def test_what_limits_the_occupancy_is_named_once(after: str, said: str) -> None:
+    assert found(changed(occupancy=0.25, occupancy_limiter=after))["occupancy"].text.endswith(said)

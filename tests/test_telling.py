@@ -1,0 +1,68 @@
+"""What a tuner says where Triton finds no GPU."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+import torch
+import triton
+from fake_runs import N, by_block, configs, scale_kernel
+
+import kerntune
+from kerntune import compat
+from kerntune.errors import NoGpuError, UsageError
+from kerntune.telling import naming_missing_gpu
+
+
+@pytest.fixture(autouse=True)
+def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU, whatever this machine has: Triton makes its driver anew, and no backend is active."""
+    module = importlib.import_module("triton.runtime.driver")
+    monkeypatch.setattr(module, "backends", {})
+    for name in ("_active", "_default"):
+        monkeypatch.setattr(module.driver, name, None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def launch(kernel: Any) -> None:
+    x, y = torch.empty(N), torch.empty(N)
+    kernel[by_block](x, y, N, 2.0)
+
+
+@pytest.mark.parametrize("blocks", [(64, 128), (64,)], ids=["several", "one"])
+def test_a_launch_without_a_gpu_names_the_kernel_and_what_to_do(blocks: tuple[int, ...]) -> None:
+    with pytest.raises(NoGpuError, match="active drivers") as caught:
+        launch(kerntune.autotune(configs(*blocks), key=["n"])(scale_kernel))
+    said = str(caught.value)
+    fn = scale_kernel.fn
+    assert f"scale_kernel ({fn.__code__.co_filename}:{fn.__code__.co_firstlineno})" in said
+    assert "`pytest --kerntune --kerntune-target=cuda:90`" in said
+    assert "TRITON_INTERPRET=1" in said
+    assert isinstance(caught.value, UsageError)
+
+
+def test_who_falls_back_on_tritons_error_still_does() -> None:
+    with pytest.raises(RuntimeError) as tritons:
+        launch(scale_kernel)
+    with pytest.raises(RuntimeError) as ours, kerntune.install():
+        launch(triton.autotune(configs(64, 128), key=["n"])(scale_kernel))
+    assert str(tritons.value) in str(ours.value)
+    assert type(tritons.value) is RuntimeError
+    assert type(ours.value) is NoGpuError
+
+
+def test_the_interpreter_cant_choose_among_configs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "interprets", lambda: True)
+    with pytest.raises(NoGpuError, match=r"interpreter times its 2 configs on a GPU.*Leave it one config"):
+        launch(kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel))
+
+
+def test_other_errors_stay_what_they_are() -> None:
+    def run(tuner: Any) -> None:
+        raise RuntimeError("no room left")
+
+    with pytest.raises(RuntimeError, match=r"^no room left$") as caught:
+        naming_missing_gpu(run)(None)
+    assert type(caught.value) is RuntimeError
