@@ -4,11 +4,12 @@ import atexit
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
 import pytest
-from forked import Copies
+from forked import PYTHON, Copies
 from hypothesis import HealthCheck, settings
 
 CACHES = tempfile.mkdtemp(prefix="kerntune-tests-")
@@ -40,6 +41,13 @@ def copies() -> Iterator[Copies]:
     found = Copies()
     yield found
     found.close()
+
+
+@pytest.fixture
+def quick_python(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process starts of pytest runs and of xdist's workers, and what those start, needn't import torch."""
+    monkeypatch.setattr(sys, "executable", copies.python)
+    monkeypatch.setenv(PYTHON, copies.python)
 
 
 @pytest.fixture(scope="module")
