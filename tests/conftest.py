@@ -32,6 +32,7 @@ def pytest_collection_finish() -> None:
     """torch and all test modules are loaded by now, and no garbage: going through them took a quarter of the run."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)  # of 700 new objects each time, hardly any was garbage
     atexit.register(gc.unfreeze)  # the interpreter's end goes through them, or bindings report them as leaked
 
 
