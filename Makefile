@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
 
 test: $(STAMP)
-	$(BIN)/python -m pytest tests -n auto
+	$(BIN)/python -m pytest tests -n auto --dist worksteal
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -28,7 +28,7 @@ triton-matrix: $(MATRIX:%=triton-%)
 triton-%: $(STAMP)
 	test -d $(VENV)/triton-$* || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--target $(VENV)/triton-$* "triton==$*.*"
-	PYTHONPATH=$(VENV)/triton-$* $(BIN)/python -m pytest -q -n auto $(MATRIX_TESTS)
+	PYTHONPATH=$(VENV)/triton-$* $(BIN)/python -m pytest -q -n auto --dist worksteal $(MATRIX_TESTS)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

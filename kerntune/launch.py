@@ -25,6 +25,10 @@ ALIKE: First = MappingProxyType({})
 """All programs find the same."""
 
 
+SCRATCH = (Param("global_scratch", "*i8"), Param("profile_scratch", "*i8"))
+"""What every binary takes after the parameters that it names."""
+
+
 class Loader:
     """Loads each binary once and frees all of them together."""
 
@@ -103,12 +107,10 @@ class Program:
     def _bind(self, launch: Launch, replica: int) -> Callable[[], None]:
         binary = self.recording.binary_of(launch)
         addresses = [self._address(p, replica) for p in launch.params]
-        params = list(launch.params)
-        for name, scratch in (("global_scratch", binary.global_scratch), ("profile_scratch", binary.profile_scratch)):
-            blocks = launch.grid[0] * launch.grid[1] * launch.grid[2] * binary.num_ctas
-            params.append(Param(name, "*i8"))
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2] * binary.num_ctas
+        for scratch in (binary.global_scratch, binary.profile_scratch):
             addresses.append(self._scratch_address(scratch.size * blocks) if scratch.size else 0)
-        return self.gpu.prepare(self.functions[launch.binary], launch.grid, params, addresses)
+        return self.gpu.prepare(self.functions[launch.binary], launch.grid, [*launch.params, *SCRATCH], addresses)
 
     def _address(self, param: Param, replica: int) -> int | None:
         if param.view is not None:

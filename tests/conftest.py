@@ -1,13 +1,15 @@
 """Shared by all tests."""
 
 import atexit
+import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
 import pytest
-from forked import Copies
+from forked import PYTHON, Copies
 from hypothesis import HealthCheck, settings
 
 CACHES = tempfile.mkdtemp(prefix="kerntune-tests-")
@@ -26,12 +28,27 @@ settings.load_profile("kerntune")
 """No test here asserts a time, so a slow machine must not fail one."""
 
 
+def pytest_collection_finish() -> None:
+    """torch and all test modules are loaded by now, and no garbage: going through them took a quarter of the run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)  # of 700 new objects each time, hardly any was garbage
+    atexit.register(gc.unfreeze)  # the interpreter's end goes through them, or bindings report them as leaked
+
+
 @pytest.fixture(scope="session")
 def copies() -> Iterator[Copies]:
     """Python programs in processes of their own, without the seconds that imports of torch take."""
     found = Copies()
     yield found
     found.close()
+
+
+@pytest.fixture
+def quick_python(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process starts of pytest runs and of xdist's workers, and what those start, needn't import torch."""
+    monkeypatch.setattr(sys, "executable", copies.python)
+    monkeypatch.setenv(PYTHON, copies.python)
 
 
 @pytest.fixture(scope="module")

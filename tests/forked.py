@@ -1,60 +1,75 @@
 """Python programs in copies of one process that has done the imports: torch and its dynamo take three seconds of each.
 
 For tests that need a process of their own because what they do is for a whole process, and not because of what is
-imported when: torch is there from the start. Run as a program, this file is the process that makes the copies.
+imported when: torch is there from the start. Run as a program, this file is the process that makes the copies;
+:mod:`forked_call` is what stands where Python is expected.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import gc
 import json
 import os
 import runpy
 import selectors
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 TIMEOUT_S = 300.0
 
+CALL = Path(__file__).parent / "forked_call.py"
+
+PYTHON = "KERNTUNE_TESTS_PYTHON"
+"""Where this variable is set, ``sys.executable`` of a copy is this program: what a copy starts is a copy too."""
+
+PROGRAM = """#!/bin/sh
+case "$1 $2" in
+    "-m pytest" | "-m kerntune.cli" | "-u -c") exec {call} "$@" ;;
+    *) exec {python} "$@" ;;
+esac
+"""
+"""As Python; pytest, the command and xdist's workers (``-u -c``) are copies. The farm's inherit more files."""
+
 
 class Copies:
-    """The process that makes the copies, from the first need on. One program runs at a time."""
+    """The process that makes the copies, from the first need on. ``call`` is the command that asks it for one."""
 
     def __init__(self) -> None:
-        self._source: subprocess.Popen[str] | None = None
+        self._source: subprocess.Popen[bytes] | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="kerntune-copies-")
+        self._socket = str(Path(self._folder.name) / "socket")
+        self.call = [sys.executable, "-IS", str(CALL), self._socket]
+
+    @property
+    def python(self) -> str:
+        """A program that runs pytest as this Python does, in a copy."""
+        self._start()
+        path = Path(self._folder.name) / "python"
+        if not path.exists():
+            path.write_text(PROGRAM.format(call=shlex.join(self.call), python=shlex.quote(sys.executable)))
+            path.chmod(0o755)
+        return str(path)
 
     def run(
         self, *arguments: str, cwd: Path, env: Mapping[str, str], timeout_s: float = TIMEOUT_S
     ) -> subprocess.CompletedProcess[str]:
         """As ``subprocess.run([sys.executable, *arguments], ...)`` for ``-m module`` or a script, with its output."""
-        with tempfile.TemporaryDirectory(prefix="kerntune-copy-") as folder:
-            out, err = (str(Path(folder) / name) for name in ("out", "err"))
-            asked = {"arguments": arguments, "cwd": str(cwd), "env": dict(env), "out": out, "err": err}
-            code = self._ask(asked, timeout_s)
-            said = [Path(x).read_text(encoding="utf-8") if Path(x).exists() else "" for x in (out, err)]
-        return subprocess.CompletedProcess(arguments, code, *said)
-
-    def subprocess_run(
-        self,
-        command: Sequence[str],
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float = TIMEOUT_S,
-        **options: Any,
-    ) -> subprocess.CompletedProcess[str]:
-        """Stands in for ``subprocess.run`` where a test patches it: this Python's modules run in copies."""
-        if list(command[:2]) != [sys.executable, "-m"]:
-            return subprocess.run(command, cwd=cwd, env=env, timeout=timeout, **options)
-        assert options == {"capture_output": True, "text": True, "check": False}
-        return self.run(*command[1:], cwd=cwd or Path.cwd(), env=env or os.environ, timeout_s=timeout)
+        self._start()
+        return subprocess.run(
+            [*self.call, *arguments], cwd=cwd, env=env, timeout=timeout_s, capture_output=True, text=True, check=False
+        )
 
     def close(self) -> None:
         """End the process, and with it whatever still runs in a copy."""
@@ -62,47 +77,103 @@ class Copies:
             os.killpg(self._source.pid, signal.SIGKILL)
             self._source.communicate()
             self._source = None
+        self._folder.cleanup()
 
-    def _ask(self, asked: dict[str, Any], timeout_s: float) -> int:
-        if self._source is None:
+    def _start(self) -> None:
+        if self._source is not None:
+            return
+        with socket.socket(socket.AF_UNIX) as listener:  # who calls meanwhile waits
+            listener.bind(self._socket)
+            listener.listen()
             self._source = subprocess.Popen(
-                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                [sys.executable, __file__, str(listener.fileno())], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                 env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, start_new_session=True,
+                pass_fds=(listener.fileno(),),
             )  # fmt: skip
-        assert self._source.stdin is not None
-        assert self._source.stdout is not None
-        print(json.dumps(asked), file=self._source.stdin, flush=True)
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._source.stdout, selectors.EVENT_READ)
-            answer = self._source.stdout.readline() if selector.select(timeout_s) else ""
-        if not answer:
-            self.close()
-            raise TimeoutError(f"no end of python {' '.join(asked['arguments'])} within {timeout_s} s")
-        return int(answer)
 
 
-def serve() -> None:
-    """Make a copy for each line that is read, and write the code that it ended with."""
-    import torch._dynamo  # noqa: F401 - what copies needn't import any more
-    import triton  # noqa: F401
+class Source:
+    """Makes a copy for whoever calls, and tells him the code that it ended with."""
 
-    for line in sys.stdin:
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._events = selectors.DefaultSelector()
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+        """Process ids and callers, by a descriptor that is ready when the process has ended."""
+
+        for wanted in (listener, sys.stdin.fileno()):  # the end of the input is that of who started us
+            self._events.register(wanted, selectors.EVENT_READ)
+
+    def serve(self) -> None:
+        """Until the input ends."""
+        while True:
+            for ready in [key.fileobj for key, _ in self._events.select()]:
+                if ready is self._listener:
+                    self._copy(self._listener.accept()[0])
+                elif ready in self._running:
+                    self._ended(ready)
+                elif isinstance(ready, socket.socket):
+                    self._left(ready)
+                else:
+                    return
+
+    def _copy(self, caller: socket.socket) -> None:
+        asked, files = received(caller)
         child = os.fork()
         if child == 0:
-            os._exit(_become(json.loads(line)))
+            self._forget(caller)
+            os._exit(become(asked, files))
+        for one in files:
+            os.close(one)
+        end = os.pidfd_open(child)
+        self._running[end] = child, caller
+        for wanted in (end, caller):
+            self._events.register(wanted, selectors.EVENT_READ)
+
+    def _ended(self, end: int) -> None:
+        child, caller = self._running.pop(end)
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        for one in (end, caller):
+            with contextlib.suppress(KeyError):  # the caller may have left before
+                self._events.unregister(one)
+        with caller, contextlib.suppress(OSError):
+            caller.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
+        os.close(end)
+
+    def _left(self, caller: socket.socket) -> None:
+        """Its process was killed, and so is the one that it stood for."""
+        for child, other in self._running.values():
+            if other is caller:
+                self._events.unregister(caller)
+                os.kill(child, signal.SIGKILL)
+
+    def _forget(self, caller: socket.socket) -> None:
+        self._events.close()
+        self._listener.close()
+        caller.close()
+        for end, (_, other) in self._running.items():
+            os.close(end)
+            other.close()
 
 
-def _become(asked: dict[str, Any]) -> int:
+def received(caller: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """What :mod:`forked_call` sends: how Python is called, and its standard files."""
+    head, files, _, _ = socket.recv_fds(caller, 8, 3)
+    length, text = int.from_bytes(head, "big"), b""
+    while len(text) < length:
+        text += caller.recv(length - len(text))
+    return json.loads(text), files
+
+
+def become(asked: dict[str, Any], files: list[int]) -> int:
     """Run a program in this process as if it had been started for it; its exit code."""
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["cwd"])
-    for number, where in enumerate((os.devnull, asked["out"], asked["err"])):
-        opened = os.open(where, os.O_WRONLY | os.O_CREAT if number else os.O_RDONLY)
-        os.dup2(opened, number)
-        os.close(opened)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    sys.executable = os.environ.get(PYTHON, sys.executable)
     try:
         _run(asked["arguments"])
         code: Any = 0
@@ -117,14 +188,23 @@ def _become(asked: dict[str, Any]) -> int:
 
 
 def _run(arguments: list[str]) -> None:
-    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    module = arguments[0] == "-m"
-    sys.path[:1] = [os.getcwd() if module else str(Path(arguments[0]).parent), *filter(None, paths)]
-    sys.argv = arguments[1:] if module else arguments
-    if module:
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    if arguments[0] == "-u":
+        del arguments[0]
+    how, rest = arguments[0], arguments[1:]
+    sys.path[:1] = ["" if how == "-c" else os.getcwd() if how == "-m" else str(Path(how).parent)]
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    with contextlib.suppress(ImportError):  # as at Python's start
+        import sitecustomize  # noqa: F401
+    if how == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(rest[0], vars(main))
+    elif how == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
-        runpy.run_path(arguments[0], run_name="__main__")
+        sys.argv = arguments
+        runpy.run_path(how, run_name="__main__")
 
 
 def _ended(code: Any) -> int:
@@ -139,4 +219,10 @@ def _ended(code: Any) -> int:
 
 
 if __name__ == "__main__":
-    serve()
+    import torch._dynamo  # noqa: F401 - what copies needn't import any more
+    import triton  # noqa: F401
+
+    gc.freeze()  # nor look for garbage in
+    with socket.socket(fileno=int(sys.argv[1])) as made:
+        Source(made).serve()
+    os.killpg(0, signal.SIGKILL)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from forked import Copies
 from inner import QUICK
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -39,9 +37,8 @@ def causes(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def quick_runs(causes: Any, copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The script's pytest runs in processes that needn't import torch any more."""
-    monkeypatch.setattr(causes, "subprocess", types.SimpleNamespace(run=copies.subprocess_run))
+def quick_runs(quick_python: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script's pytest runs are quick to start."""
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
 
 

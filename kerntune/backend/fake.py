@@ -6,7 +6,6 @@ For tests of everything above the driver, kerntune's own and those of its users'
 from __future__ import annotations
 
 import contextlib
-import math
 import random
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ import msgspec
 from kerntune import __version__, compat
 from kerntune.backend.base import Buffer, Event, Function, Graph
 from kerntune.backend.compare import Difference, compare_bytes
+from kerntune.backend.fake_work import FakeBuffer, FakeWork, OwnBuffer
 from kerntune.backend.standin import StandIns, static_reason
 from kerntune.backend.tensors import StandInTensors
 from kerntune.device import DeviceSpec, Environment, Target, typical_device
@@ -80,17 +80,10 @@ class Script:
         return next((r for r in self.rules if r.matches(binary)), Rule())
 
 
+FLUSH_NS = 30_000.0  # as on an H200
+
 COMPARED = 1 << 12
 """Bytes of a buffer that a comparison looks at: they are all alike."""
-
-
-@dataclass(eq=False)
-class FakeBuffer:
-    """Memory that is one byte value all over."""
-
-    address: int
-    nbytes: int
-    byte: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,34 +93,20 @@ class FakeEvent:
     at: float
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FakeFunction:
-    """A loaded kernel."""
+    """A loaded kernel. Asking a script for its rule once is enough: it is launched on hundreds of copies."""
 
     binary: Binary
     registers: int = 32
     spills: int = 0
+    _known: tuple[Script, Rule] | None = None
 
-
-@dataclass(frozen=True)
-class FakeWork:
-    """Launches in a row, taken as one: how many, how long, and what bytes they leave in which buffers (kept alive).
-
-    ``spread_ns`` times the script's noise is the standard deviation of ``time_ns``. Each launch has noise of its own,
-    so the spreads of several add up as the sides of a right angle do.
-    """
-
-    launches: int
-    time_ns: float
-    spread_ns: float
-    left: dict[FakeBuffer, int]
-
-    @classmethod
-    def of(cls, works: Sequence[FakeWork]) -> FakeWork:
-        """The same, one after the other."""
-        left = {buffer: byte for work in works for buffer, byte in work.left.items()}
-        time_ns, spread_ns = sum(w.time_ns for w in works), math.hypot(*(w.spread_ns for w in works))
-        return cls(sum(w.launches for w in works), time_ns, spread_ns, left)
+    def rule(self, script: Script) -> Rule:
+        """How it behaves."""
+        if self._known is None or self._known[0] is not script:
+            self._known = script, script.rule(self.binary)
+        return self._known[1]
 
 
 class FakeGraph:
@@ -189,28 +168,25 @@ class FakeGpu:
         """Addresses are never used twice."""
         if nbytes > self.free_bytes():
             raise MeasurementError(f"no room on {self.spec.name} for {nbytes} bytes")
-        buffer = self._at_new_address(nbytes)
         self._allocated += nbytes
         self.peak_bytes = max(self.peak_bytes, self._allocated)
-        weakref.finalize(buffer, self._free, nbytes).atexit = False
-        return buffer
+        return self._at_new_address(nbytes, self._free)
 
     def _free(self, nbytes: int) -> None:
         self._allocated -= nbytes
 
     def allocate_host(self, nbytes: int) -> Buffer:
         """Counted by itself."""
-        buffer = self._at_new_address(nbytes)
         self.host_bytes += nbytes
-        weakref.finalize(buffer, self._free_host, nbytes).atexit = False
-        return buffer
+        return self._at_new_address(nbytes, self._free_host)
 
     def _free_host(self, nbytes: int) -> None:
         self.host_bytes -= nbytes
 
-    def _at_new_address(self, nbytes: int) -> FakeBuffer:
+    def _at_new_address(self, nbytes: int, give_back: Callable[[int], None]) -> FakeBuffer:
         address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
-        return self._buffer(address, nbytes)
+        buffer = self._buffers[address] = OwnBuffer(address, nbytes, give_back)
+        return buffer
 
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
         """As it is now."""
@@ -227,11 +203,10 @@ class FakeGpu:
 
     def borrow(self, tensor: Any) -> Buffer:
         """The stand-in's synthetic address."""
-        buffer = self._buffer(self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes()))
-        return self._users.setdefault(buffer.address, buffer)
-
-    def _buffer(self, address: int, nbytes: int) -> FakeBuffer:
-        return self._buffers.setdefault(address, FakeBuffer(address, nbytes))
+        address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
+        if address not in self._users:
+            self._buffers[address] = self._users[address] = FakeBuffer(address, nbytes, users=True)
+        return self._users[address]
 
     def copy(self, target: Buffer, source: Buffer) -> None:
         """One byte says it all."""
@@ -287,7 +262,8 @@ class FakeGpu:
         self, function: Function, grid: tuple[int, int, int], params: Sequence[Param], addresses: Sequence[int | None]
     ) -> Callable[[], None]:
         """A launch takes its scripted time and marks the buffers it points to."""
-        rule = self.script.rule(function.binary)
+        assert isinstance(function, FakeFunction)
+        rule = function.rule(self.script)
         byte = rule.leaves if rule.leaves is not None else WRONG if rule.wrong else RIGHT
         left = {b: byte for a in addresses if a and (b := self._containing(a))}
         work = FakeWork(1, rule.time_ns, rule.time_ns, left)
@@ -310,7 +286,7 @@ class FakeGpu:
         self.launches += work.launches
         self._clock += self.script.shift * (work.time_ns + self._random.gauss(0, self.script.noise * work.spread_ns))
         for buffer, byte in work.left.items():
-            if buffer.address not in self._users:
+            if not buffer.users:
                 buffer.byte = byte
 
     def _containing(self, address: int) -> FakeBuffer | None:
@@ -348,8 +324,8 @@ class FakeGpu:
         raise RuntimeError("calls can't be recorded on a scripted GPU")
 
     def flush_l2(self) -> None:
-        """Takes a microsecond that no event pair encloses."""
-        self._clock += 1000.0
+        """Takes time that no event pair encloses, and as long as an H200: fewer flushes outlast what the host does."""
+        self._clock += FLUSH_NS
 
     def rest(self, seconds: float = 0.5) -> None:
         """Never tired."""

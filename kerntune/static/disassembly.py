@@ -25,7 +25,7 @@ _ON_STACK = re.compile(r"\[R1(?:\+(0x[0-9a-f]+))?\]")  # R1 is the stack pointer
 _USES_STACK_POINTER = re.compile(r"(?!R1\b)[^,]*,.*\bR1\b")  # as a source of something else than R1
 
 _INSTRUCTION_BYTES = 16  # every instruction since sm_70
-_TIMEOUT_SECONDS = 120  # a kernel takes 20 ms; the longest that is not a hang is thousands of them
+_TIMEOUT_SECONDS = 120  # a kernel takes a few ms; the longest that is not a hang is thousands of them
 _CACHE_SIZE = 4096  # kernels; some hundred bytes each
 
 
@@ -77,7 +77,7 @@ class Disassembler:
     def listings(self, texts: Sequence[bytes], arch: str) -> list[Listing]:
         """What each of ``texts`` consists of, machine code for ``arch`` (``sm_90a``).
 
-        One run of nvdisasm for all that aren't known yet: some 20 to 50 ms a kernel, by its size. Raises
+        One run of nvdisasm for all that aren't known yet: 0.2 s for its start, a few ms a kernel. Raises
         :class:`BackendError` if the tool is missing or refuses the architecture, :class:`StoreError` for bytes that
         can't be machine code.
         """

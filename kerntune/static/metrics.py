@@ -75,8 +75,8 @@ def metrics_of(
 ) -> list[StaticMetrics]:
     """Metrics of each of ``binaries`` on the device ``spec``, in their order.
 
-    All cubins of an architecture go through one run of nvdisasm: some 20 to 50 ms a kernel, nothing for known machine
-    code.
+    All cubins of an architecture go through one run of nvdisasm: 0.2 s for its start, a few ms a kernel, nothing for
+    known machine code.
     Raises :class:`TargetError` for a binary of another kind of GPU than ``spec``, :class:`StoreError` for a damaged
     one, :class:`BackendError` if the disassembler is missing.
     """

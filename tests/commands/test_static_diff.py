@@ -6,19 +6,16 @@ import json
 import os
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import msgspec
 import pytest
-from forked import Copies
 from inner import QUICK
 
 from commands.command import Command
 from commands.made import SOFTMAX, folder, metrics, static, timed
 from kerntune.baseline import StaticBaseline
 from kerntune.check.call import Pending
-from kerntune.commands import static_record
 from kerntune.commands.static_record import record_both
 from kerntune.config import Config
 from kerntune.errors import UsageError
@@ -196,7 +193,9 @@ def pretending(path: Path, triton: str) -> str:
     return str(script)
 
 
-def test_two_environments(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_environments(
+    kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None
+) -> None:
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
     monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
@@ -214,8 +213,7 @@ def test_two_environments(kerntune: Command, tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "baselines").exists()
 
 
-def test_a_run_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: Copies) -> None:
+def test_a_run_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(static_record, "subprocess", types.SimpleNamespace(run=copies.subprocess_run))
     with pytest.raises(UsageError, match="recorded nothing"):
         record_both([sys.executable, sys.executable], ["no_such_test.py"], "cuda:90", tmp_path / "baselines")

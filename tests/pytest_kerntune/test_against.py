@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import types
 
 import pytest
 from inner import QUIET
-
-from pytest_kerntune import against
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
@@ -78,12 +75,6 @@ def repository(project, monkeypatch):
     return project
 
 
-@pytest.fixture
-def quick_base(copies, monkeypatch):
-    """The base's own run, whose command is the same, in a process that needn't import torch any more."""
-    monkeypatch.setattr(against, "subprocess", types.SimpleNamespace(run=copies.subprocess_run))
-
-
 def files(project):
     return {p: p.read_bytes() for p in (project.path / "baselines").rglob("*") if p.is_file()}
 
@@ -148,7 +139,7 @@ def test_a_change_cant_move_its_anchor_either(crept):
     result.stdout.fnmatch_lines(["REGRESSED *+20.0 % since the anchor of *"])
 
 
-def test_an_equal_base_is_not_all_that_counts(crept, quick_base):
+def test_an_equal_base_is_not_all_that_counts(crept, quick_python):
     """The base's own run asks no anchor; the head's does."""
     crept.commit("accepted")
     result = crept.run("--kerntune-against=accepted", "--kerntune-json=run.json")
@@ -157,7 +148,7 @@ def test_an_equal_base_is_not_all_that_counts(crept, quick_base):
     assert (found["rung"], found["since"]["verdict"]) == ("identity", "REGRESSED")
 
 
-def test_workers_share_one_anchor(crept):
+def test_workers_share_one_anchor(crept, quick_python):
     pytest.importorskip("xdist")
     (crept.path / "anchors").rename(crept.path / "elsewhere")
     result = crept.run("--kerntune-anchor=base", "-n", "2")
@@ -186,7 +177,7 @@ def test_base_and_head_are_compiled_today_and_replayed(repository):
     assert len(listed.stdout.splitlines()) == 1
 
 
-def test_the_base_is_compiled_for_what_the_head_is(repository, quick_base):
+def test_the_base_is_compiled_for_what_the_head_is(repository, quick_python):
     """Without a GPU the head's targets may come from its baselines, which the base's run doesn't look at."""
     repository.commit("base")
     (repository.path / "conftest.py").unlink()
@@ -203,14 +194,14 @@ def test_the_base_is_compiled_for_what_the_head_is(repository, quick_base):
     assert found["verdict"] != "NEW"
 
 
-def test_an_equal_head_passes(repository, quick_base):
+def test_an_equal_head_passes(repository, quick_python):
     repository.commit("base")
     result = repository.run("--kerntune-against=base", "--kerntune-json=run.json", "-k", "scale")
     result.assert_outcomes(passed=1)
     assert [r["rung"] for r in repository.json()["results"]] == ["identity"]
 
 
-def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch, quick_base):
+def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch, quick_python):
     repository.commit("base")
     (repository.path / "test_new.py").write_text(TESTS)
     monkeypatch.setenv("CI", "true")
@@ -221,7 +212,7 @@ def test_a_new_test_has_no_base_and_passes_in_ci_too(repository, monkeypatch, qu
     result.assert_outcomes(passed=1)
 
 
-def test_a_base_whose_tests_fail_leaves_new_cases(repository, quick_base):
+def test_a_base_whose_tests_fail_leaves_new_cases(repository, quick_python):
     repository.kernels("128 // 0")
     repository.commit("base")
     repository.kernels(128)
@@ -232,7 +223,7 @@ def test_a_base_whose_tests_fail_leaves_new_cases(repository, quick_base):
     )
 
 
-def test_a_base_that_breaks_off_is_a_usage_error(repository, quick_base):
+def test_a_base_that_breaks_off_is_a_usage_error(repository, quick_python):
     repository.pytester.makeconftest(CONFTEST + "raise SystemError('broken here')")
     repository.commit("base")
     repository.pytester.makeconftest(CONFTEST)
@@ -241,7 +232,7 @@ def test_a_base_that_breaks_off_is_a_usage_error(repository, quick_base):
     result.stderr.fnmatch_lines(["*the tests of the base ended with code *", "*broken here*"])
 
 
-def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(repository, quick_base):
+def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(repository, quick_python):
     repository.pytester.makeini(INI + "kerntune_against = base\n")
     repository.commit("base")
     repository.run().assert_outcomes(passed=1)
@@ -249,7 +240,7 @@ def test_an_ini_file_that_says_against_does_not_make_the_base_say_it_too(reposit
     repository.run().assert_outcomes(failed=1)
 
 
-def test_workers_share_one_base(repository, quick_base):
+def test_workers_share_one_base(repository, quick_python):
     pytest.importorskip("xdist")
     (repository.path / "test_new.py").write_text(TESTS)
     repository.commit("base")

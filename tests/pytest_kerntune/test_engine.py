@@ -99,7 +99,7 @@ def test_case_that_is_gone_is_stale(kernel_project):
     kernel_project("-k", "8192", size=8192).stdout.fnmatch_lines(["1 PASS"])
 
 
-def test_stale_cases_are_known_under_xdist(kernel_project, monkeypatch, source_environ):
+def test_stale_cases_are_known_under_xdist(kernel_project, monkeypatch, source_environ, quick_python):
     pytest.importorskip("xdist")
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
     kernel_project()
@@ -147,7 +147,7 @@ def test_a_heuristic_s_wrong_word_stops_the_collection_and_says_why(kernel_proje
 
 
 @pytest.mark.parametrize("targets", ["cuda:90,hip:gfx942", "hip:gfx942,cuda:90"])
-def test_a_heuristic_s_first_candidate_is_gated_without_a_gpu(kernel_project, targets):
+def test_a_heuristic_s_first_candidate_is_gated_without_a_gpu(kernel_project, targets, quick_python):
     kernel_project.project.pytester.makepyfile(
         test_it="import pytest\n" + DECORATED.format(blocks='"BLOCK"', factor="2.0", size=2**20)
     )

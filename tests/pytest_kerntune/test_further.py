@@ -91,7 +91,7 @@ def verdicts(run) -> dict[tuple[str, str], str]:
     return {(r["case"]["nodeid"].partition("::")[2], r["target"]): r["verdict"] for r in results}
 
 
-def test_each_target_is_asked_everything_itself(run):
+def test_each_target_is_asked_everything_itself(run, quick_python):
     result = run()
     result.assert_outcomes(passed=4, skipped=1)
     result.stdout.fnmatch_lines(["kerntune: in runs of their own: hip:gfx942", "9 NEW", "9 baselines recorded*"])
@@ -107,7 +107,7 @@ def test_each_target_is_asked_everything_itself(run):
     assert set(verdicts(run).values()) == {"PASS"}
 
 
-def test_what_only_the_further_target_finds_fails_the_run(run):
+def test_what_only_the_further_target_finds_fails_the_run(run, quick_python):
     """On xdist's workers, which run neither the other runs nor the end of this one."""
     pytest.importorskip("xdist")
     result = run("-n1", "--kerntune-update=new", passes="False")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 from collections.abc import Callable
@@ -33,6 +34,11 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("matmul", {"maxnreg": 64}),
     ("descriptor_matmul", {}),
 ]
+POINTERS: list[tuple[str, dict[str, Any]]] = [
+    ("add_whole", {"aligned": True}),
+    ("add_whole", {}),
+    ("add_half", {}),
+]
 SPILLING = {("softmax", 64), ("printing", 32), ("calling", 32)}
 
 Compile = Callable[..., Any]
@@ -42,8 +48,21 @@ def metrics(binary: BinaryInput, where: str) -> StaticMetrics:
     return metrics_of([binary], typical_device(Target.parse(where)))[0]
 
 
+@pytest.fixture(scope="module")
+def listed(compiled: Compile) -> Callable[[str], None]:
+    """Has one run of the disassembler list all kernels for an architecture: one takes as long as all."""
+
+    @functools.cache
+    def together(where: str) -> None:
+        binaries = [compiled(name, where, **options).binary for name, options in CASES + POINTERS]
+        metrics_of(binaries, typical_device(Target.parse(where)))
+
+    return together
+
+
 @pytest.fixture(params=NVIDIA)
-def where(request: pytest.FixtureRequest) -> str:
+def where(request: pytest.FixtureRequest, listed: Callable[[str], None]) -> str:
+    listed(request.param)
     return str(request.param)
 
 
