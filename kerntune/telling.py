@@ -40,15 +40,10 @@ def naming_missing_gpu(run: Run) -> Run:
 def _no_gpu(tuner: Any, why: str) -> NoGpuError:
     fn = tuner.base_fn
     kernel = f"kernel {fn.__name__} ({fn.__code__.co_filename}:{fn.__code__.co_firstlineno})"
-    if compat.interprets():
-        return NoGpuError(
-            f"{kernel}: Triton's interpreter times its {len(tuner.configs)} configs on a GPU, and finds none ({why}). "
-            "Leave it one config, or let `pytest --kerntune-interpret` run the test: it takes the first"
-        )
     return NoGpuError(
         f"{kernel} can't be launched: Triton finds no GPU here ({why}). Run it where there is one; without, `pytest "
         "--kerntune --kerntune-target=cuda:90` compiles what tests launch and gates its figures, and `pytest "
-        "--kerntune-interpret` computes its numbers (in a script: TRITON_INTERPRET=1, with one config)"
+        "--kerntune-interpret` computes its numbers (in a script: TRITON_INTERPRET=1)"
     )
 
 

@@ -11,7 +11,6 @@ import triton
 from fake_runs import N, by_block, configs, scale_kernel
 
 import kerntune
-from kerntune import compat
 from kerntune.errors import NoGpuError, UsageError
 from kerntune.telling import naming_missing_gpu
 
@@ -51,12 +50,6 @@ def test_who_falls_back_on_tritons_error_still_does() -> None:
     assert str(tritons.value) in str(ours.value)
     assert type(tritons.value) is RuntimeError
     assert type(ours.value) is NoGpuError
-
-
-def test_the_interpreter_cant_choose_among_configs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "interprets", lambda: True)
-    with pytest.raises(NoGpuError, match=r"interpreter times its 2 configs on a GPU.*Leave it one config"):
-        launch(kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel))
 
 
 def test_other_errors_stay_what_they_are() -> None:

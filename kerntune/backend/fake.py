@@ -6,6 +6,7 @@ For tests of everything above the driver, kerntune's own and those of its users'
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import weakref
 from collections.abc import Callable, Sequence

@@ -426,3 +426,33 @@ def test_the_driver_says_whether_the_device_has_come_to_an_event(backend):
     assert not gpu.reached(event), "50 flushes take longer than asking"
     gpu.synchronize()
     assert gpu.reached(event)
+
+
+@triton.jit
+def sum_parts(x_ptr, y_ptr, n, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows' sums; a row's parts are added up where it is split."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    size = n // SPLIT
+    total = 0.0
+    for begin in range(0, size, BLOCK):
+        total += tl.sum(tl.load(x_ptr + row * n + part * size + begin + tl.arange(0, BLOCK)))
+    if SPLIT == 1:
+        tl.store(y_ptr + row, total)
+    else:
+        tl.atomic_add(y_ptr + row, total)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_configs_whose_hooks_zero_an_output_race_beside_plain_ones(order):
+    def zero(named):
+        named["y_ptr"].zero_()
+
+    plain = [triton.Config({"SPLIT": 1, "BLOCK": 1024})]
+    split = [triton.Config({"SPLIT": s, "BLOCK": 1024}, pre_hook=zero) for s in (4, 16)]
+    kernel = kerntune.autotune([*plain, *split][::order], key=["n"], verify="all")(sum_parts)
+    x = torch.randn(16, 1 << 16, device="cuda")
+    y = torch.full((16,), 1e6, device="cuda")
+    kernel[lambda meta: (16, meta["SPLIT"])](x, y, 1 << 16)
+    torch.testing.assert_close(y, x.sum(1), atol=2e-2, rtol=2e-3)
+    assert kernel.best_config.kwargs["SPLIT"] > 1, "16 programs leave most of a GPU idle"
+    assert len(kernel.configs_timings) == 3
