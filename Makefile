@@ -19,7 +19,7 @@ lint: $(STAMP)
 
 # What depends on Triton's versions, under those between the oldest and the newest that CI has. Downloads them (0.3 GB each).
 MATRIX := 3.7 3.8
-MATRIX_TESTS := tests/test_compile.py tests/test_capture.py tests/test_tune_call.py tests/dispatch tests/test_private_caches.py tests/test_recorder.py \
+MATRIX_TESTS := tests/test_compile.py tests/test_capture.py tests/tuning/test_tune_call.py tests/dispatch tests/test_private_caches.py tests/test_recorder.py \
 	tests/test_recompile.py tests/test_autotuner.py tests/test_takeover.py tests/kernels tests/binary tests/backend \
 	tests/static tests/farm
 

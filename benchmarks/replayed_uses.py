@@ -11,10 +11,10 @@ from typing import Any
 
 from benchmarks.recorded_sweeps import Recorded, config, figures
 from kerntune.policy import StaticPrune
-from kerntune.race import HOPELESS, LONG_NS, LOOKS
 from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Space
 from kerntune.search.declared import AT_ONCE
 from kerntune.static.prune import left_out
+from kerntune.tuning.race import HOPELESS, LONG_NS, LOOKS
 
 DRAWS = 400
 SEEDS = 20
@@ -43,7 +43,7 @@ def looks(cases: Sequence[Recorded], order: Callable[[Recorded], Sequence[int]])
 
 
 def _look_ns(times: Sequence[float], order: Sequence[int]) -> float:
-    """As :class:`kerntune.race.Looks`: one execution shows the hopeless, others take some more."""
+    """As :class:`kerntune.tuning.race.Looks`: one execution shows the hopeless, others take some more."""
     best, spent = math.inf, 0.0
     for i in order:
         spent += times[i] if times[i] > max(LONG_NS, HOPELESS * best) else (1 + LOOKS) * times[i]

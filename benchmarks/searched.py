@@ -27,10 +27,10 @@ from benchmarks.static_prune import device
 from benchmarks.suite.case import Case, config_text
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.results import environment
-from kerntune import this_process
 from kerntune.compile import Compiler
 from kerntune.config import Config
 from kerntune.search import Choice, Range, Search, Space
+from kerntune.tuning import this_process
 
 WARPS = Range("num_warps", 1, 16)
 

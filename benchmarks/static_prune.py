@@ -28,9 +28,9 @@ import kerntune
 from benchmarks.suite.case import Call, Case, Shape, config_text
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.results import environment
-from kerntune import engine, this_process
 from kerntune.backend.fake import FakeBackend, Script
-from kerntune.tuned import Tuned
+from kerntune.tuning import engine, this_process
+from kerntune.tuning.tuned import Tuned
 
 VARIANTS = ("off", "spills", "spills model", "50%", "25%")
 REPEATS = 2

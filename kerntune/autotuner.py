@@ -11,10 +11,10 @@ from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 from kerntune.dispatch import LaunchPath, Ran
 from kerntune.dispatch.parts import Needs
-from kerntune.engine import run_tuned
-from kerntune.late import Late
 from kerntune.policy import StaticPrune
-from kerntune.verify import Verification
+from kerntune.tuning.engine import run_tuned
+from kerntune.tuning.late import Late
+from kerntune.tuning.verify import Verification
 
 
 class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types here

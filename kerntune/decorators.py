@@ -15,11 +15,11 @@ from kerntune.errors import ConfigError, HintError, UsageError
 from kerntune.heuristic_tuner import HeuristicTuner
 from kerntune.heuristics.proposer import Family, Proposer
 from kerntune.hints import KernelHints, Modes
-from kerntune.patience import checked_patience
 from kerntune.policy import StaticPrune
 from kerntune.search import Search
 from kerntune.search_tuner import SearchTuner
-from kerntune.verify import Verification, names_of
+from kerntune.tuning.patience import checked_patience
+from kerntune.tuning.verify import Verification, names_of
 
 Names = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]

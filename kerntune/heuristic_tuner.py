@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kerntune import autotuner, compat, heuristics, this_process
+from kerntune import autotuner, compat, heuristics
 from kerntune import capture as captures
 from kerntune.autotuner import Autotuner
 from kerntune.backend.probe import current_device
@@ -22,6 +22,7 @@ from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
 from kerntune.kernels.texts import text_of
 from kerntune.policy import StaticPrune
+from kerntune.tuning import this_process
 
 UNDECIDED = (Config(), Config())
 """Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""

@@ -212,7 +212,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cases: int = 1
     verify: str = ""
     """Which candidates have to write what others write: ``winner``, ``finalists``, ``all`` or ``off``; empty as
-    ``KERNTUNE_VERIFY`` says (:func:`kerntune.verify.verify_mode`)."""
+    ``KERNTUNE_VERIFY`` says (:func:`kerntune.tuning.verify.verify_mode`)."""
 
     verify_ignore: tuple[str, ...] | None = None
     """Arguments that aren't compared, by name or ``kernel.name``; None as ``KERNTUNE_VERIFY_IGNORE`` says."""

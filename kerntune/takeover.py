@@ -21,8 +21,8 @@ from kerntune.autotuner import STANDS_FOR, Autotuner
 from kerntune.decorators import autotune
 from kerntune.dispatch import LaunchPath, Ran
 from kerntune.dispatch.parts import Needs
-from kerntune.engine import run_tuned
 from kerntune.errors import UsageError
+from kerntune.tuning.engine import run_tuned
 
 MISSING = object()
 """Stands for an attribute that its owner didn't have itself."""

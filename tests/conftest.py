@@ -74,8 +74,8 @@ def this_gpu(shared, monkeypatch, tmp_path):
     """The module's GPU as the one that ``kerntune.autotune`` finds, with a cache of its own."""
     from fake_runs import script
 
-    from kerntune import engine, this_process
     from kerntune.cache import WinnerCache
+    from kerntune.tuning import engine, this_process
 
     script(shared)
     monkeypatch.setattr(this_process, "this_gpu", lambda: shared)

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 import kerntune
-from kerntune import compat, this_process
+from kerntune import compat
 from kerntune.autotuner import Autotuner
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.capture import Capture
 from kerntune.errors import MeasurementError, UsageError
+from kerntune.tuning import this_process
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""

@@ -16,14 +16,14 @@ import triton.language as tl
 from fake_runs import COMPILER, N, block, by_block, captured, configs, increment_kernel, script
 
 import kerntune
-from kerntune import engine, this_process
-from kerntune import tuner as tuner_module
 from kerntune.backend.fake import FakeBackend, FakeGpu
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
 from kerntune.errors import CacheMissError
-from kerntune.tune_call import tune_call
-from kerntune.tuned import Tuned
+from kerntune.tuning import engine, this_process
+from kerntune.tuning import tuner as tuner_module
+from kerntune.tuning.tune_call import tune_call
+from kerntune.tuning.tuned import Tuned
 
 FIRST, ADDED = 7, 1
 

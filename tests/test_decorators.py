@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kerntune
-from kerntune import autotuner, compat, this_process
+from kerntune import autotuner, compat
 from kerntune.backend.fake import FakeBackend
 from kerntune.capture import Capture
 from kerntune.config import Config
@@ -26,6 +26,7 @@ from kerntune.errors import ConfigError, HintError, StoreError, UsageError
 from kerntune.grids import Grid1D, Grid2D
 from kerntune.heuristics import LookupTable, write_table
 from kerntune.policy import StaticPrune
+from kerntune.tuning import this_process
 
 MILLION = 1 << 20
 BY_BLOCK = Grid1D("n", "BLOCK")

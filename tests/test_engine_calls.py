@@ -22,12 +22,12 @@ from triton.runtime.jit import JITFunction
 
 import kerntune
 from kerntune import capture as captures
-from kerntune import engine, tune_call
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.errors import CacheMissError, GridError, MeasurementError, UsageError
-from kerntune.race import Looks
-from kerntune.winners import Winners
+from kerntune.tuning import engine, tune_call
+from kerntune.tuning.race import Looks
+from kerntune.tuning.winners import Winners
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""

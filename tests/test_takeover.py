@@ -17,10 +17,11 @@ from triton.runtime import autotuner as tritons
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 import kerntune
-from kerntune import takeover, this_process
+from kerntune import takeover
 from kerntune.backend.fake import FakeBackend
 from kerntune.cache import WinnerCache
 from kerntune.errors import UsageError
+from kerntune.tuning import this_process
 
 THREE = (block(64, 3000.0), block(128, 1000.0), block(256, 2000.0))
 

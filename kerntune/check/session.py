@@ -29,9 +29,9 @@ from kerntune.errors import CacheMissError, ConfigError, StoreError, UsageError
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
-from kerntune.unraced import launches_nothing
-from kerntune.verify import Verification
-from kerntune.winners import Winners, candidate_of
+from kerntune.tuning.unraced import launches_nothing
+from kerntune.tuning.verify import Verification
+from kerntune.tuning.winners import Winners, candidate_of
 from kerntune.worker.pool import LocalPairs, Pairs, WorkerPool
 
 NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"

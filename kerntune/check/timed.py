@@ -33,7 +33,7 @@ from kerntune.recording import Recording, same_work
 from kerntune.result import Attribution, CaseResult, Since
 from kerntune.static.launches import LaunchStatic, launch_statics
 from kerntune.stats import modes, outliers
-from kerntune.winners import Winners
+from kerntune.tuning.winners import Winners
 from kerntune.worker.pool import Pairs
 
 RESTS_S = (0.5, 0.5, 0.5)

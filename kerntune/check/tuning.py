@@ -15,11 +15,11 @@ from kerntune.policy import Policy
 from kerntune.recorder import Recorded
 from kerntune.recording import Recording
 from kerntune.result import WRONG, FailedTrial, LeftOut, TrialReport
-from kerntune.trials import Trials
-from kerntune.tuned import Tuned
-from kerntune.tuner import tune
-from kerntune.verify import Verification
-from kerntune.winners import Winners, candidate_of
+from kerntune.tuning.trials import Trials
+from kerntune.tuning.tuned import Tuned
+from kerntune.tuning.tuner import tune
+from kerntune.tuning.verify import Verification
+from kerntune.tuning.winners import Winners, candidate_of
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from kerntune.backend import torch_compare
 from kerntune.backend.compare import compare_bytes
 from kerntune.backend.torch_compare import compare_pieces
 from kerntune.content import encode_floats
-from kerntune.verify import POISONS, TOLERANCE
+from kerntune.tuning.verify import POISONS, TOLERANCE
 
 COUNT = 16
 NUMBERS = np.arange(1, COUNT + 1).astype("f4")

@@ -19,7 +19,7 @@ from kerntune.measure.graphs import GraphSlot  # noqa: E402
 from kerntune.memory import Memory, make_source  # noqa: E402
 from kerntune.plan import describe  # noqa: E402
 from kerntune.recorder import record  # noqa: E402
-from kerntune.verify import Verifier, run_poisoned  # noqa: E402
+from kerntune.tuning.verify import Verifier, run_poisoned  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

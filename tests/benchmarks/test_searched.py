@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import searched
 from benchmarks.suite.cases import CASES
-from kerntune import this_process
 from kerntune.search import Range, Space
+from kerntune.tuning import this_process
 
 
 def test_each_search_is_judged_by_the_times_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import static_prune
 from benchmarks.suite.cases import CASES
-from kerntune import engine, this_process
+from kerntune.tuning import engine, this_process
 
 
 def test_each_variant_says_who_was_left_out_and_who_won(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

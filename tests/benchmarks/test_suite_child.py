@@ -112,7 +112,7 @@ def test_what_became_of_late_configs_is_told() -> None:
 
 
 def test_where_the_time_went_is_told_and_nothing_stays_watched() -> None:
-    from kerntune.winners import Winners
+    from kerntune.tuning.winners import Winners
 
     plain = Winners.find
 

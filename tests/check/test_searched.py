@@ -13,8 +13,8 @@ import kerntune
 from check.project import Project
 from kerntune.errors import CacheMissError
 from kerntune.policy import TuneMode, Verdict
-from kerntune.race import Looks
 from kerntune.search import Choice, Range, Search, Space
+from kerntune.tuning.race import Looks
 
 SPACE = Space((Range("BLOCK", 16, 1024), Choice("num_warps", (1, 2, 4, 8))))
 SIZES = [16 << i for i in range(7)]

@@ -553,7 +553,7 @@ def test_an_emptied_cache_tunes_again(cuda: FakeCuda, monkeypatch: pytest.Monkey
     call(kernel, *args())
     call(kernel, *args())
     kernel.cache.clear()
-    monkeypatch.setattr("kerntune.engine._Call.tune", lambda *a: "tuned")
+    monkeypatch.setattr("kerntune.tuning.engine._Call.tune", lambda *a: "tuned")
     assert kernel[(4,)](*args()) == "tuned"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from kerntune.errors import UsageError
 from kerntune.policy import METRIC_TOLERANCES, Metrics, Outcome, StaticPrune, Verdict
-from kerntune.verify import Verify
+from kerntune.tuning.verify import Verify
 from pytest_kerntune.gates import parse_metrics, parse_outcomes
 from pytest_kerntune.values import VERIFY
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kerntune.backend.fake import FakeBackend, Script
 from kerntune.measure.base import TimingProtocol
-from kerntune.race import (
+from kerntune.tuning.race import (
     DROP_FIRST,
     LOOKS,
     MAX_FINAL_ROUNDS,
@@ -269,7 +269,7 @@ def test_many_short_ones_are_screened_by_small_graphs_first(
 
 
 def test_long_ones_are_not(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kerntune.race._small_graph", None)
+    monkeypatch.setattr("kerntune.tuning.race._small_graph", None)
     trials = [trial(backend, 50_000.0, index=i) for i in range(8)]
     for one in trials:
         one.estimate = 50_000.0

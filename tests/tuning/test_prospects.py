@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kerntune import prospects as module
-from kerntune.prospects import Prospects
+from kerntune.tuning import prospects as module
+from kerntune.tuning.prospects import Prospects
 
 LATER = 60.0
 

@@ -18,13 +18,13 @@ from kerntune.compile import Compiled
 from kerntune.errors import StoreError, TargetError, TuningError
 from kerntune.launch import Loader
 from kerntune.policy import StaticPrune
-from kerntune.prospects import Prospects, prospects_of
-from kerntune.race import Looks
 from kerntune.recorder import record
 from kerntune.static import foresight
 from kerntune.static.foresight import Figures
-from kerntune.tuned import Tuned
-from kerntune.tuner import tune
+from kerntune.tuning.prospects import Prospects, prospects_of
+from kerntune.tuning.race import Looks
+from kerntune.tuning.tuned import Tuned
+from kerntune.tuning.tuner import tune
 
 BLOCKS = (32, 64, 128, 256, 512)
 TIMES = (10_000.0, 10_020.0, 10_300.0, 14_000.0, 9e6)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kerntune.capture import Capture, Probe, Site
 from kerntune.errors import CompileError, ConfigError, GridError, TrialError
-from kerntune.fits import misfit
-from kerntune.prospects import Prospects
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
-from kerntune.tuned import Tuned, nothing_left
+from kerntune.tuning.fits import misfit
+from kerntune.tuning.prospects import Prospects
+from kerntune.tuning.tuned import Tuned, nothing_left
 
 LAUNCHES_NOTHING = "its grid is empty, so there is nothing to time"
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from kerntune.capture import Site
 from kerntune.errors import TuningError
-from kerntune.prospects import Stragglers
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
+from kerntune.tuning.prospects import Stragglers
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from kerntune.capture import Capture, Site
 from kerntune.compile import Compiler
 from kerntune.config import Config
 from kerntune.errors import MeasurementError
-from kerntune.prospects import Stragglers
-from kerntune.telling import merged, tell, timings_of, warn_of
-from kerntune.trials import Trials
-from kerntune.tune_call import compile_late, settle_call
-from kerntune.tuned import Tuned
-from kerntune.winners import Winners
+from kerntune.tuning.prospects import Stragglers
+from kerntune.tuning.telling import merged, tell, timings_of, warn_of
+from kerntune.tuning.trials import Trials
+from kerntune.tuning.tune_call import compile_late, settle_call
+from kerntune.tuning.tuned import Tuned
+from kerntune.tuning.winners import Winners
 
 Key = tuple[Any, ...]
 

@@ -25,8 +25,8 @@ NOT_KEY = frozenset({"grid", "warmup"})
 class Winners:
     """Where winners of earlier runs come from and go to, for the sites of one device.
 
-    ``lax`` says what of candidates' results isn't compared (:attr:`kerntune.verify.Verification.lax`). What is found so
-    is kept apart: runs that compare everything must not believe it. Lax runs believe theirs.
+    ``lax`` says what of candidates' results isn't compared (:attr:`~kerntune.tuning.verify.Verification.lax`). What is
+    found so is kept apart: runs that compare everything must not believe it. Lax runs believe theirs.
     """
 
     _warned = False
@@ -123,7 +123,7 @@ def candidate_of(site: Site, config: Config) -> int | None:
 
 def index_of(site: Site, config: Config) -> int | None:
     """As :func:`candidate_of`, of who has won. The last one with a single stage is added if that is what it is: it wins
-    where nothing else fits (:meth:`kerntune.tuner._Tuning.stages`)."""
+    where nothing else fits (:meth:`kerntune.tuning.tuner._Tuning.stages`)."""
     found = candidate_of(site, config)
     if found is not None:
         return found

@@ -13,7 +13,7 @@ from kerntune.errors import UsageError
 from kerntune.launch import Program
 from kerntune.recording import Recording
 from kerntune.result import WRONG
-from kerntune.workspaces import Parts, Written, explanations, parts_of, still_explained
+from kerntune.tuning.workspaces import Parts, Written, explanations, parts_of, still_explained
 
 POISONS = (0x7F, 0x7B)
 """Fill memory that is only written, so that a missed element shows. 0x7F7F... and 0x7B7B... are huge or NaN in every

@@ -12,7 +12,7 @@ from fake_runs import N, by_block, configs, scale_kernel
 
 import kerntune
 from kerntune.errors import NoGpuError, UsageError
-from kerntune.telling import naming_missing_gpu
+from kerntune.tuning.telling import naming_missing_gpu
 
 
 @pytest.fixture(autouse=True)

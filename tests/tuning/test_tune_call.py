@@ -15,20 +15,20 @@ from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, s
 from triton import knobs
 
 from kerntune import compat
-from kerntune import tune_call as module
 from kerntune.backend.fake import FakeBackend, FakeGpu, Rule
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled, Compiler
 from kerntune.errors import TuningError
-from kerntune.jury import DOUBT
 from kerntune.policy import TuneMode
-from kerntune.prospects import prospects_of
-from kerntune.trials import Trials
-from kerntune.tune_call import tune_call
-from kerntune.tuned import Tuned
-from kerntune.verify import Verification, Verify
-from kerntune.winners import Winners
+from kerntune.tuning import tune_call as module
+from kerntune.tuning.jury import DOUBT
+from kerntune.tuning.prospects import prospects_of
+from kerntune.tuning.trials import Trials
+from kerntune.tuning.tune_call import tune_call
+from kerntune.tuning.tuned import Tuned
+from kerntune.tuning.verify import Verification, Verify
+from kerntune.tuning.winners import Winners
 
 BLOCKS = (32, 64, 128, 256)
 RULES = tuple(block(b, t) for b, t in zip(BLOCKS, (4000.0, 1000.0, 1020.0, 9000.0), strict=True))
@@ -446,7 +446,7 @@ def test_the_users_memory_is_given_back_also_after_an_error(
         return lambda: (call(), gpu.fill(home, 1))
 
     gpu.prepare = writing  # type: ignore[method-assign]
-    monkeypatch.setattr("kerntune.race.screened", lambda trials: 1 / 0)
+    monkeypatch.setattr("kerntune.tuning.race.screened", lambda trials: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         tune()
     assert gpu.read(home, 1) == b"\x07"

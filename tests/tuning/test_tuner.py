@@ -31,11 +31,11 @@ from kerntune.capture import Capture
 from kerntune.config import Config
 from kerntune.errors import TuningError
 from kerntune.launch import Loader, Program
-from kerntune.prospects import Prospects
-from kerntune.race import DROP_FIRST, TIE
 from kerntune.recorder import Recorded, record
-from kerntune.tuned import Tuned
-from kerntune.tuner import memory_before, tune
+from kerntune.tuning.prospects import Prospects
+from kerntune.tuning.race import DROP_FIRST, TIE
+from kerntune.tuning.tuned import Tuned
+from kerntune.tuning.tuner import memory_before, tune
 
 BLOCKS = (32, 64, 128, 256, 512)
 MANY = settings(max_examples=12, deadline=None)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from kerntune.config import Config
-from kerntune.entrants import Entrants
-from kerntune.outlook import Outlook
 from kerntune.search import Measured, Search
+from kerntune.tuning.entrants import Entrants
+from kerntune.tuning.outlook import Outlook
 
 
 class Searching:

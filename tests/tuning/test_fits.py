@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from samples import H100, binary
 
-from kerntune import fits
 from kerntune.binary.elf import CubinResources
-from kerntune.fits import MAX_CLUSTER, misfit
+from kerntune.tuning import fits
+from kerntune.tuning.fits import MAX_CLUSTER, misfit
 
 
 @pytest.fixture

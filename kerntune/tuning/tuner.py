@@ -12,22 +12,22 @@ from functools import partial
 from types import MappingProxyType
 
 from kerntune.capture import Capture
-from kerntune.entrants import Entrants
 from kerntune.errors import BackendError, TrialError
-from kerntune.jury import Jury
 from kerntune.launch import Loader, Program, memory_at
 from kerntune.memory import Memory
-from kerntune.outlook import Outlook
-from kerntune.patience import Patience
 from kerntune.policy import StaticPrune
-from kerntune.prospects import Prospects, prospects_of
-from kerntune.race import Heats, Trial, decided
 from kerntune.recorder import Recorded
-from kerntune.searching import Searching
 from kerntune.static.prune import static_prune_of
-from kerntune.trials import Trials
-from kerntune.tuned import Tuned, nothing_left
-from kerntune.verify import Verification, Verifier, Verify, verification_of
+from kerntune.tuning.entrants import Entrants
+from kerntune.tuning.jury import Jury
+from kerntune.tuning.outlook import Outlook
+from kerntune.tuning.patience import Patience
+from kerntune.tuning.prospects import Prospects, prospects_of
+from kerntune.tuning.race import Heats, Trial, decided
+from kerntune.tuning.searching import Searching
+from kerntune.tuning.trials import Trials
+from kerntune.tuning.tuned import Tuned, nothing_left
+from kerntune.tuning.verify import Verification, Verifier, Verify, verification_of
 
 WRITERS = 8
 """Threads that store trials, a small file each: on a slow file system that is 10 ms of waiting."""
@@ -55,7 +55,7 @@ def tune(
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
     always timed side by side. Remembered failures are tried again only if nothing else is left. ``verify`` says who has
     to write what most others do, or what the captured run writes if that is ``trusted``, since somebody has compared
-    its result (:class:`kerntune.verify.Verification`); candidates that are ``refuted`` otherwise have failed with that
+    its result (:class:`kerntune.tuning.verify.Verification`); candidates ``refuted`` otherwise have failed with that
     reason. ``prospects`` are the site's, if they were looked up already. With ``patience``, stragglers among the
     compilations are waited for that long at most, and those that are left are the outcome's. A ``proven`` incumbent has
     won and been verified before: the others are held against it, and the device needs no warming up.

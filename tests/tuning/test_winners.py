@@ -19,7 +19,7 @@ from kerntune.capture import Site
 from kerntune.config import Config
 from kerntune.errors import CacheMissError
 from kerntune.policy import TuneMode
-from kerntune.winners import Winners
+from kerntune.tuning.winners import Winners
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from samples import binary as binary_of
 from kerntune import memory as memory_room
 from kerntune.content import encode_floats
 from kerntune.errors import ReplayError, UsageError
-from kerntune.jury import CLEAR, JURY, elected
 from kerntune.launch import Loader, Program
 from kerntune.memory import Memory, make_source
 from kerntune.recording import Param, Recording, Storage, Stored, View, Zeros
-from kerntune.verify import (
+from kerntune.tuning.jury import CLEAR, JURY, elected
+from kerntune.tuning.verify import (
     ATOMIC_FACTOR,
     POISONS,
     TOLERANCE,
@@ -32,7 +32,7 @@ from kerntune.verify import (
     verification_of,
     verify_mode,
 )
-from kerntune.workspaces import Written, explanations, parts_of
+from kerntune.tuning.workspaces import Written, explanations, parts_of
 
 COUNT = 16
 NUMBERS = np.arange(1, COUNT + 1).astype("f4")

@@ -13,7 +13,6 @@ import triton
 import triton.language as tl
 from fake_runs import COMPILER, N, block, by_block, captured, scale, scale_kernel, script, tuned
 
-from kerntune import entrants, race
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import StoredTrial, TrialCache, WinnerCache
 from kerntune.capture import Capture, Probe, Site
@@ -23,13 +22,14 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.launch import Loader
 from kerntune.measure.base import TimingProtocol
 from kerntune.policy import TuneMode
-from kerntune.prospects import contenders
-from kerntune.race import Trial, hopeful
 from kerntune.recorder import record
-from kerntune.trials import PROTOCOL, Trials, specialization_of
-from kerntune.tuned import Tuned
-from kerntune.tuner import tune
-from kerntune.winners import Winners
+from kerntune.tuning import entrants, race
+from kerntune.tuning.prospects import contenders
+from kerntune.tuning.race import Trial, hopeful
+from kerntune.tuning.trials import PROTOCOL, Trials, specialization_of
+from kerntune.tuning.tuned import Tuned
+from kerntune.tuning.tuner import tune
+from kerntune.tuning.winners import Winners
 
 BLOCKS = (32, 64, 128, 256, 512)
 TIMES = (9000.0, 1000.0, 1020.0, 1300.0, 5000.0)

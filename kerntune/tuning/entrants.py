@@ -9,17 +9,17 @@ from kerntune.capture import Capture
 from kerntune.compile import Compiled
 from kerntune.errors import BackendError, CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError
 from kerntune.farm.stream import is_passing
-from kerntune.fits import misfit
-from kerntune.hooked import first_contents
-from kerntune.jury import Work, content_of
 from kerntune.launch import ALIKE, First, Loader, Program
 from kerntune.memory import Memory
-from kerntune.prospects import Prospects, contenders
-from kerntune.race import Looks, Trial
 from kerntune.recorder import Recorded, with_candidate
 from kerntune.recording import Recording
 from kerntune.result import FailedTrial
-from kerntune.trials import NOTHING
+from kerntune.tuning.fits import misfit
+from kerntune.tuning.hooked import first_contents
+from kerntune.tuning.jury import Work, content_of
+from kerntune.tuning.prospects import Prospects, contenders
+from kerntune.tuning.race import Looks, Trial
+from kerntune.tuning.trials import NOTHING
 
 
 @dataclass

@@ -14,16 +14,16 @@ from kerntune.compile import Compiled
 from kerntune.dispatch import prepare_front
 from kerntune.errors import CaptureError, MeasurementError
 from kerntune.launch import Loader
-from kerntune.patience import Patience
 from kerntune.policy import StaticPrune
-from kerntune.prospects import Prospects, Stragglers, prospects_of
 from kerntune.recorder import record
 from kerntune.result import FailedTrial
-from kerntune.trials import Known, Trials
-from kerntune.tuned import Tuned, nothing_left
-from kerntune.tuner import tune
-from kerntune.unraced import LAUNCHES_NOTHING, all_empty, unraced
-from kerntune.verify import TOLERANCE, Verification, Verify
+from kerntune.tuning.patience import Patience
+from kerntune.tuning.prospects import Prospects, Stragglers, prospects_of
+from kerntune.tuning.trials import Known, Trials
+from kerntune.tuning.tuned import Tuned, nothing_left
+from kerntune.tuning.tuner import tune
+from kerntune.tuning.unraced import LAUNCHES_NOTHING, all_empty, unraced
+from kerntune.tuning.verify import TOLERANCE, Verification, Verify
 
 
 def tune_call(
@@ -42,7 +42,7 @@ def tune_call(
     tuned in its own memory, from which the first content moves to the host meanwhile. Without ``patience`` every
     candidate is waited for. A call that launches nothing, or changes what can't be put back, is not timed: the outcome
     says why (:attr:`Tuned.unraced`).
-    :class:`TuningError` as :func:`kerntune.tuner.tune`.
+    :class:`TuningError` as :func:`kerntune.tuning.tuner.tune`.
     """
     known = trials is not None and trials.any(site)
     capture.compiler.warm(1 if known else len(site.candidates))

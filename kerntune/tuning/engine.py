@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerntune import capture as captures
-from kerntune import compat, this_process
+from kerntune import compat
 from kerntune.backend.base import Gpu
 from kerntune.backend.probe import captures_graph
 from kerntune.cache import WinnerCache
@@ -17,15 +17,16 @@ from kerntune.capture import Capture, Site
 from kerntune.dispatch import Ran
 from kerntune.errors import CacheMissError, MeasurementError
 from kerntune.kernels.source import jit_of
-from kerntune.late import go_on, late_of, leave
-from kerntune.patience import Patience, patience_now
 from kerntune.policy import TuneMode
-from kerntune.telling import naming_missing_gpu, tell, tell_unraced, timings_of, warn_of
-from kerntune.trials import Trials
-from kerntune.tune_call import tune_call
-from kerntune.unraced import LAUNCHES_NOTHING, launches_nothing
-from kerntune.verify import verification_of
-from kerntune.winners import Winners
+from kerntune.tuning import this_process
+from kerntune.tuning.late import go_on, late_of, leave
+from kerntune.tuning.patience import Patience, patience_now
+from kerntune.tuning.telling import naming_missing_gpu, tell, tell_unraced, timings_of, warn_of
+from kerntune.tuning.trials import Trials
+from kerntune.tuning.tune_call import tune_call
+from kerntune.tuning.unraced import LAUNCHES_NOTHING, launches_nothing
+from kerntune.tuning.verify import verification_of
+from kerntune.tuning.winners import Winners
 
 SHORT_HASH = 12
 """Characters of a source's hash in a profile."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from kerntune.compile import Compiled
 from kerntune.device import DeviceSpec
 from kerntune.policy import StaticPrune
-from kerntune.prospects import Prospects, Result
 from kerntune.static import prune as pruning
 from kerntune.static.foresight import Foresight, promising_first
+from kerntune.tuning.prospects import Prospects, Result
 
 
 class Outlook:

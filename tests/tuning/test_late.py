@@ -15,12 +15,12 @@ import triton
 from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script
 
 import kerntune
-from kerntune import engine, prospects, this_process
-from kerntune import late as lates
 from kerntune.backend.fake import FakeBackend
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.compile import Compiler
 from kerntune.errors import MeasurementError
+from kerntune.tuning import engine, prospects, this_process
+from kerntune.tuning import late as lates
 
 BLOCKS = (64, 128, 256)
 TIMES = (block(64, 9000.0), block(128, 1000.0), block(256, 2000.0))
@@ -122,9 +122,9 @@ def test_a_much_slower_one_costs_a_look_and_no_race(world: World, monkeypatch: p
     world.held, kernel = {64}, ours()
     assert call(kernel) == 128
     world.let_go(kernel)
-    monkeypatch.setattr("kerntune.race._warm_up", None)
-    monkeypatch.setattr("kerntune.race._rounds", None)
-    monkeypatch.setattr("kerntune.race._by_small_graphs", lambda trials: trials if len(trials) == 1 else 1 / 0)
+    monkeypatch.setattr("kerntune.tuning.race._warm_up", None)
+    monkeypatch.setattr("kerntune.tuning.race._rounds", None)
+    monkeypatch.setattr("kerntune.tuning.race._by_small_graphs", lambda trials: trials if len(trials) == 1 else 1 / 0)
     assert call(kernel) == 128
     assert kernel.untried == {}
     assert list(kernel.cache.values()) == [kernel.configs[1]]

@@ -8,7 +8,7 @@ import pytest
 
 import kerntune
 from kerntune.errors import UsageError
-from kerntune.patience import SHARE, VARIABLE, Patience, patience_now
+from kerntune.tuning.patience import SHARE, VARIABLE, Patience, patience_now
 
 
 @pytest.fixture(autouse=True)

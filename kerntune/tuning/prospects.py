@@ -14,8 +14,8 @@ from kerntune.compile import Compiled
 from kerntune.errors import TrialError
 from kerntune.farm.pulled import Pulled
 from kerntune.kernels.specialize import Specialized
-from kerntune.race import DROP_FIRST, DROP_SECOND
-from kerntune.trials import NOTHING, Known, SiteTrials
+from kerntune.tuning.race import DROP_FIRST, DROP_SECOND
+from kerntune.tuning.trials import NOTHING, Known, SiteTrials
 
 MARGIN = 1.05
 """How much more a stored time must be above the limits to be believed: medians of one kernel differ by 2 to 4 % from

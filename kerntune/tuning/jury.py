@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kerntune.launch import First, Program
-from kerntune.race import Trial
-from kerntune.verify import Verification, Verifier
+from kerntune.tuning.race import Trial
+from kerntune.tuning.verify import Verification, Verifier
 
 Work = tuple[str, tuple[int, int, int], tuple[tuple[int, int], ...]]
 """What makes two candidates one: code identity, grid, and what they begin with (:func:`content_of`)."""

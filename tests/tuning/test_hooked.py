@@ -14,11 +14,11 @@ from fake_runs import COMPILER, N, by_block, captured, script
 import kerntune
 from kerntune.backend.fake import RIGHT, FakeBackend, FakeGpu, FakeWork
 from kerntune.capture import Capture
-from kerntune.hooked import first_contents
 from kerntune.launch import Loader
 from kerntune.recorder import record
-from kerntune.tune_call import tune_call
-from kerntune.tuner import memory_before, tune
+from kerntune.tuning.hooked import first_contents
+from kerntune.tuning.tune_call import tune_call
+from kerntune.tuning.tuner import memory_before, tune
 
 GARBAGE = 9
 """What users' memory holds at first, in every byte."""

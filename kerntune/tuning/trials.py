@@ -18,7 +18,7 @@ from kerntune.kernels.texts import text_of
 from kerntune.measure.base import PROTOCOL_VERSION, TimingProtocol
 from kerntune.policy import TuneMode
 from kerntune.result import is_wrong
-from kerntune.winners import Winners, exact_arguments
+from kerntune.tuning.winners import Winners, exact_arguments
 
 RACE_VERSION = 2
 """Raised whenever a change of the race makes its times incomparable with stored ones."""

@@ -15,8 +15,8 @@ from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.config import Config
 from kerntune.errors import CacheMissError, ConfigError
-from kerntune.race import Looks
 from kerntune.search import Choice, Range, Search, Space
+from kerntune.tuning.race import Looks
 
 SPACE = Space((Range("BLOCK", 16, 1024), Choice("num_warps", (1, 2, 4, 8))))
 """28 configs."""

@@ -14,7 +14,7 @@ from kerntune import compat
 from kerntune.capture import Site
 from kerntune.errors import NoGpuError
 from kerntune.result import failures_line
-from kerntune.tuned import Tuned
+from kerntune.tuning.tuned import Tuned
 
 Timings = dict[Any, list[float]]
 """Per ``triton.Config`` milliseconds at the quantiles 0.5, 0.2 and 0.8."""
