@@ -30,9 +30,10 @@ def naming_missing_gpu(run: Run) -> Run:
         try:
             return run(tuner, *args, **kwargs)
         except RuntimeError as exc:
-            if str(exc) != compat.missing_driver():
+            missing = compat.missing_driver()
+            if not missing or str(exc) != missing:
                 raise
-            raise _no_gpu(tuner, str(exc)) from exc
+            raise _no_gpu(tuner, missing) from exc
 
     return named  # type: ignore[return-value]
 

@@ -11,6 +11,7 @@ import triton
 from fake_runs import N, by_block, configs, scale_kernel
 
 import kerntune
+from kerntune import compat
 from kerntune.errors import NoGpuError, UsageError
 from kerntune.tuning.telling import naming_missing_gpu
 
@@ -59,3 +60,15 @@ def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(RuntimeError, match=r"^no room left$") as caught:
         naming_missing_gpu(run)(None)
     assert type(caught.value) is RuntimeError
+
+
+def test_an_error_without_words_is_not_taken_for_a_missing_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is a driver, nothing is to be said of it, and some errors say nothing either."""
+    monkeypatch.setattr(compat, "missing_driver", lambda: "")
+
+    def run(tuner: Any) -> None:
+        raise NotImplementedError
+
+    kernel = kerntune.autotune(configs(64), key=["n"])(scale_kernel)
+    with pytest.raises(NotImplementedError):
+        naming_missing_gpu(run)(kernel)
