@@ -7,7 +7,7 @@ from typing import Any
 
 from kerntune import compat
 from kerntune.autotuner import Autotuner
-from kerntune.capture.site import config_of
+from kerntune.capture.site import config_of, is_plain
 from kerntune.config import Config
 from kerntune.errors import ConfigError
 from kerntune.kernels.source import kernel_name, wrappers
@@ -19,7 +19,7 @@ class SearchTuner(Autotuner):
     is asked of each config by itself, and decides like a constraint of the space.
 
     A hook that all configs of the list share is that of the search's configs, too. Raises :class:`ConfigError` for a
-    list with several hooks, and for configs that aren't of the space.
+    list with several hooks, and for configs that aren't of the space or hold what no space can (dtypes, functions).
     """
 
     def __init__(
@@ -28,6 +28,7 @@ class SearchTuner(Autotuner):
         name = f"kernel {kernel_name(list(wrappers(fn))[-1])}"
         self.search, self._starts = search, [config_of(config, name) for config in configs]
         self._hook = _shared_hook(configs, name)
+        _refuse_objects(configs, name)
         outside = [config for config in self._starts if not search.has(config)]
         if outside:
             raise ConfigError(f"{name}: config ({outside[0]}) isn't of the search's space ({search})")
@@ -59,3 +60,14 @@ def _shared_hook(configs: Sequence[Any], name: str) -> Any:
     if len(hooks) > 1:
         raise ConfigError(f"{name}: its configs have different hooks, so a search doesn't know which to use")
     return hooks[0] if hooks else None
+
+
+def _refuse_objects(configs: Sequence[Any], name: str) -> None:
+    """A space has the texts of such values, and a kernel launched with a text is another one."""
+    for config in configs:
+        objects = [key for key, value in config.kwargs.items() if not is_plain(value)]
+        if objects:
+            raise ConfigError(
+                f"{name}: config ({config}) sets {', '.join(objects)} to what a search can't vary; give numbers, texts "
+                "or None, from which the kernel chooses, or list the configs"
+            )

@@ -171,14 +171,14 @@ def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
 
 def _candidate_of(config: Any, where: str) -> Candidate:
     """Triton's config as ours, with what that can't hold."""
-    objects = {name: value for name, value in config.kwargs.items() if not _is_plain(value)}
+    objects = {name: value for name, value in config.kwargs.items() if not is_plain(value)}
     return Candidate(config_of(config, where), config.pre_hook, objects)
 
 
 def config_of(config: Any, where: str) -> Config:
     """Triton's config as ours, which has the texts of values that it can't hold."""
     options = {"ir_override": config.ir_override} if getattr(config, "ir_override", None) else {}
-    plain = {name: value if _is_plain(value) else text_of(value) for name, value in config.kwargs.items()}
+    plain = {name: value if is_plain(value) else text_of(value) for name, value in config.kwargs.items()}
     try:
         found = Config.from_mapping({**plain, **{name: getattr(config, name) for name in COMPILE_FIELDS}})
     except ConfigError as exc:
@@ -186,7 +186,7 @@ def config_of(config: Any, where: str) -> Config:
     return found.replace(options=options)
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain(value: Any) -> bool:
     """Whether a config can hold a value as it is: what a file can."""
     finite = not isinstance(value, float) or math.isfinite(value)
     return value is None or (isinstance(value, (bool, int, float, str)) and finite)

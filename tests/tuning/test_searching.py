@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+import triton.language as tl
 from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, script
 
 import kerntune
@@ -319,6 +320,13 @@ def test_nothing_is_kept_without_cache_results(backend: FakeBackend, looked: lis
         (
             {"given": [*configs(64, pre_hook=print), *configs(128, pre_hook=repr)]},
             "kernel scale_kernel: its configs have different hooks",
+        ),
+        (
+            {
+                "given": [triton.Config({"BLOCK": 64, "KIND": tl.float16})],
+                "search": Search(Space(SPACE.axes, base=Config({"KIND": "fp16"})), trials=2),
+            },
+            r"kernel scale_kernel: config .* sets KIND to what a search can't vary",
         ),
     ],
 )
