@@ -117,14 +117,16 @@ static PyObject *use_driver(PyObject *module, PyObject *address) {
 }
 
 /* use_exchange(capsule, device_type, types, [(tensor, dtype)]): ask tensors of these types through DLPack's C exchange.
-   Each tensor shows how its element type is told. Whether that can be done; None for the capsule ends it. */
+   Each tensor shows how its element type is told. Whether that can be done: not with a capsule that holds anything else,
+   as that of another torch may; None ends it. */
+#define CAPSULE "dlpack_exchange_api"
 static PyObject *use_exchange(PyObject *module, PyObject *args) {
   PyObject *capsule, *types, *samples;
   int device_type;
   if (!PyArg_ParseTuple(args, "OiO!O!", &capsule, &device_type, &PyTuple_Type, &types, &PyList_Type, &samples)) return NULL;
   exchange.api = NULL;
-  if (capsule == Py_None || PyTuple_GET_SIZE(types) == 0) Py_RETURN_FALSE;
-  Exchange *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+  if (!PyCapsule_IsValid(capsule, CAPSULE) || PyTuple_GET_SIZE(types) == 0) Py_RETURN_FALSE;
+  Exchange *api = PyCapsule_GetPointer(capsule, CAPSULE);
   if (api == NULL) return NULL;
   while (api != NULL && api->major > ABI) api = api->older;
   if (api == NULL || api->major != ABI || api->tell == NULL) Py_RETURN_FALSE;

@@ -476,6 +476,17 @@ def test_threads_that_want_the_c_wait_for_one_compilation(monkeypatch: pytest.Mo
     assert len(compiled) == 1
 
 
+def test_another_torchs_exchange_is_no_reason_to_do_without_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "tensor_exchange", lambda: (object(), CPU, (torch.Tensor,), []))
+    native.built.cache_clear()
+    try:
+        compiled = native.module()
+        assert compiled is not None
+        assert not native.use_exchange(compiled, CPU)
+    finally:
+        native.built.cache_clear()
+
+
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_configs_may_be_a_list_or_a_tuple(cuda: FakeCuda, left: list[Any], kind: type) -> None:
     kernel = kerntune.autotune(kind(triton.Config({"BLOCK": b}) for b in (64, 128)), key=["d"])(make())
