@@ -25,7 +25,7 @@ class SearchTuner(Autotuner):
     def __init__(
         self, search: Search, fn: Any, arg_names: Sequence[str], configs: Sequence[Any], *args: Any, **kwargs: Any
     ) -> None:
-        name = f"kernel {kernel_name(list(wrappers(fn))[-1])}"
+        name = self._name = f"kernel {kernel_name(list(wrappers(fn))[-1])}"
         self.search, self._starts = search, [config_of(config, name) for config in configs]
         self._hook = _shared_hook(configs, name)
         _refuse_objects(configs, name)
@@ -45,9 +45,12 @@ class SearchTuner(Autotuner):
         return self.search.among(lambda config: bool(prune([self._as_tritons(config)], dict(named), **kwargs)))
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """What the search begins with for the call that is under way."""
+        """What the search begins with for the call that is under way. :class:`ConfigError` if pruning leaves nothing."""
         search = self.search_for(self.nargs or {}, kwargs)
-        return [self._as_tritons(config) for config in search.begins_with(self._starts)]
+        first = search.begins_with(self._starts)
+        if not first:
+            raise ConfigError(f"{self._name}: early_config_prune leaves no config of the search's space for this call")
+        return [self._as_tritons(config) for config in first]
 
     def _as_tritons(self, config: Config) -> Any:
         found = compat.triton_config(config)

@@ -171,6 +171,16 @@ def test_pruning_is_asked_of_every_config(backend: FakeBackend, looked: list[Con
     assert kernel.best_config.kwargs["BLOCK"] == 64
 
 
+def test_pruning_that_leaves_nothing_says_so(backend: FakeBackend) -> None:
+    """To Triton's own engine, too, which would look for the best of none."""
+    kernel = ours(Search(SPACE), prune_configs_by={"early_config_prune": lambda found, named, **words: []})
+    message = r"kernel scale_kernel.* early_config_prune leaves no config of the search's space"
+    with pytest.raises(ConfigError, match=message):
+        kernel.prune_configs({})
+    with pytest.raises(ConfigError, match=message):
+        call(kernel)
+
+
 def test_constraints_hold(backend: FakeBackend, looked: list[Config]) -> None:
     call(ours(Search(Space(SPACE.axes, (lambda c: c.kwargs["BLOCK"] * c.num_warps == 512,)))))
     assert {(c.kwargs["BLOCK"], c.num_warps) for c in looked} == {(512, 1), (256, 2), (128, 4), (64, 8)}
