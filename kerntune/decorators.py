@@ -74,7 +74,8 @@ def autotune(
     ``search`` (:class:`kerntune.search.Search`) goes on beyond the list, over a declared space: ``configs``, which may
     be empty then, are tried first. The winner is kept like any other, and every trial, so that a search that was broken
     off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; nobody is
-    late, and nobody left out by ``static_prune``. :class:`ConfigError` for a config outside of the space.
+    late, and nobody left out by ``static_prune``. :class:`ConfigError` for a config outside of the space, or with a
+    dtype or a function, of which a space has no more than the text.
     """
     if search is not None:
         _refuse_with_search(prune_configs_by, static_prune)

@@ -45,7 +45,7 @@ class SearchTuner(Autotuner):
         return self.search.among(lambda config: bool(prune([self._as_tritons(config)], dict(named), **kwargs)))
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """What the search begins with for the call that is under way. :class:`ConfigError` if pruning leaves nothing."""
+        """What the search begins with for the call under way. :class:`ConfigError` if pruning leaves nothing."""
         search = self.search_for(self.nargs or {}, kwargs)
         first = search.begins_with(self._starts)
         if not first:

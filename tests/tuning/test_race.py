@@ -208,6 +208,9 @@ def test_a_host_that_is_always_late_is_believed_in_the_end(backend: FakeBackend)
     looks.take(one)
     assert one.estimate == pytest.approx(8000.0, rel=0.01)
     assert backend.gpu.launches - before == 1 + LOOKS * (1 + RETAKES)
+    unused: Any = None
+    assert [t.index for t in hopeful([Trial(0, unused, unused, [0], 1000.0), one])] == [0]
+    assert backend.gpu.launches - before == 1 + LOOKS * (1 + RETAKES), "and not asked again"
 
 
 def test_a_late_look_at_a_hopeful_one_is_not_taken_again(backend: FakeBackend) -> None:
@@ -217,6 +220,33 @@ def test_a_late_look_at_a_hopeful_one_is_not_taken_again(backend: FakeBackend) -
     before = backend.gpu.launches
     looks.take(one)
     assert backend.gpu.launches - before == 1 + LOOKS
+
+
+@pytest.mark.parametrize("pause", [400.0, 7000.0], ids=["second", "first"])
+def test_a_late_look_drops_nobody_once_a_better_one_comes(backend: FakeBackend, pause: float) -> None:
+    """It was good enough for the best so far, or there was none."""
+    looks = Looks(warm=True)
+    if pause < 1000.0:
+        looks.take(trial(backend, 1000.0))
+    one = trial(backend, 1000.0, index=1, pause=late_until(1 + LOOKS, pause))
+    looks.take(one)
+    assert one.estimate == pytest.approx(1000.0 + pause, rel=0.01)
+    two = trial(backend, 900.0, index=2)
+    looks.take(two)
+    assert [t.index for t in hopeful([one, two])] == [1, 2]
+    assert one.estimate == pytest.approx(1000.0, rel=0.01)
+    assert not one.late
+
+
+def test_a_late_look_that_is_good_enough_is_not_taken_again_for_the_race(backend: FakeBackend) -> None:
+    looks = Looks()
+    looks.take(trial(backend, 1000.0))
+    one = trial(backend, 1000.0, index=1, pause=lambda launches: 300.0)
+    looks.take(one)
+    before = backend.gpu.launches
+    unused: Any = None
+    assert [t.index for t in hopeful([Trial(0, unused, unused, [0], 1000.0), one])] == [0, 1]
+    assert backend.gpu.launches == before
 
 
 def test_slots_are_taken_again_while_the_host_is_late(backend: FakeBackend) -> None:
