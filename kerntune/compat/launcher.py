@@ -22,13 +22,14 @@ def prepare_driver() -> None:
 
 
 def missing_driver() -> str:
-    """Why Triton has no driver here, in the words of the RuntimeError that a launch raises; empty if it has one."""
-    from triton.runtime.driver import driver
+    """Why Triton has no driver here, in the words of the RuntimeError that a launch raises; empty if there is a GPU,
+    also where its driver can't be made (Triton builds it, and there may be no C compiler)."""
+    from triton.runtime.driver import backends, driver
 
     try:
         _ = driver.active
-    except RuntimeError as exc:
-        return str(exc)
+    except Exception as exc:
+        return "" if any(backend.driver.is_active() for backend in backends.values()) else str(exc)
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -72,3 +73,20 @@ def test_an_error_without_words_is_not_taken_for_a_missing_gpu(monkeypatch: pyte
     kernel = kerntune.autotune(configs(64), key=["n"])(scale_kernel)
     with pytest.raises(NotImplementedError):
         naming_missing_gpu(run)(kernel)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Failed to find C compiler"), OSError("no room")], ids=str)
+def test_a_driver_that_can_not_be_made_is_no_missing_gpu(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    class Driver:
+        def __init__(self) -> None:
+            raise error
+
+        @staticmethod
+        def is_active() -> bool:
+            return True
+
+    module = importlib.import_module("triton.runtime.driver")
+    monkeypatch.setattr(module, "backends", {"nvidia": SimpleNamespace(driver=Driver)})
+    with pytest.raises(type(error), match=str(error)) as caught:
+        launch(kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel))
+    assert type(caught.value) is type(error)
