@@ -10,7 +10,7 @@ from kerntune.autotuner import Autotuner
 from kerntune.capture.site import config_of
 from kerntune.config import Config
 from kerntune.errors import ConfigError
-from kerntune.kernels.source import kernel_name, wrappers
+from kerntune.kernels.source import function_of
 from kerntune.search import Search
 
 
@@ -25,7 +25,7 @@ class SearchTuner(Autotuner):
     def __init__(
         self, search: Search, fn: Any, arg_names: Sequence[str], configs: Sequence[Any], *args: Any, **kwargs: Any
     ) -> None:
-        name = f"kernel {kernel_name(list(wrappers(fn))[-1])}"
+        name = f"kernel {function_of(fn).__name__}"
         self.search, self._starts = search, [config_of(config, name) for config in configs]
         self._hook = _shared_hook(configs, name)
         outside = [config for config in self._starts if not search.has(config)]

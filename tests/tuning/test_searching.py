@@ -314,6 +314,7 @@ def test_nothing_is_kept_without_cache_results(backend: FakeBackend, looked: lis
     [
         ({"given": configs(48)}, r"kernel scale_kernel: config \(BLOCK=48 .*\) isn't of the search's space \(BLOCK 16"),
         ({"prune_configs_by": {"perf_model": len, "top_k": 1}}, "a perf_model chooses from a list"),
+        ({"search": SPACE}, r"search is a Space; give a kerntune.search.Search\(space, seconds=30\)"),
         ({"static_prune": "spills"}, "static_prune leaves out configs of a list"),
         ({"search": Search(Space(SPACE.axes, (lambda c: False,)))}, "no config of the search's space satisfies"),
         (
