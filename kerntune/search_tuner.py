@@ -26,6 +26,7 @@ class SearchTuner(Autotuner):
         self, search: Search, fn: Any, arg_names: Sequence[str], configs: Sequence[Any], *args: Any, **kwargs: Any
     ) -> None:
         name = f"kernel {function_of(fn).__name__}"
+        self._name = name
         self.search, self._starts = search, [config_of(config, name) for config in configs]
         self._hook = _shared_hook(configs, name)
         outside = [config for config in self._starts if not search.has(config)]
@@ -44,9 +45,11 @@ class SearchTuner(Autotuner):
         return self.search.among(lambda config: bool(prune([self._as_tritons(config)], dict(named), **kwargs)))
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """What the search begins with for the call that is under way."""
-        search = self.search_for(self.nargs or {}, kwargs)
-        return [self._as_tritons(config) for config in search.begins_with(self._starts)]
+        """What the search begins with for the call that is under way; :class:`ConfigError` if that is nothing."""
+        first = self.search_for(self.nargs or {}, kwargs).begins_with(self._starts)
+        if not first:
+            raise ConfigError(f"{self._name}: no configs are left to try: early_config_prune forbids the whole space")
+        return [self._as_tritons(config) for config in first]
 
     def _as_tritons(self, config: Config) -> Any:
         found = compat.triton_config(config)

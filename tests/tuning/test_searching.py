@@ -12,6 +12,7 @@ from fake_runs import N, block, by_block, configs, increment_kernel, scale_kerne
 
 import kerntune
 from kerntune.backend.fake import FakeBackend, Rule
+from kerntune.backend.standin.launches import run_first
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.config import Config
 from kerntune.errors import CacheMissError, ConfigError
@@ -168,6 +169,14 @@ def test_pruning_is_asked_of_every_config(backend: FakeBackend, looked: list[Con
     assert blocks(looked) == {16, 32, 64}
     assert set(seen) == {N}
     assert kernel.best_config.kwargs["BLOCK"] == 64
+
+
+def test_pruning_that_leaves_nothing_is_named(backend: FakeBackend) -> None:
+    kernel = ours(Search(SPACE), prune_configs_by={"early_config_prune": lambda found, named, **kwargs: []})
+    with pytest.raises(ConfigError, match="kernel scale_kernel: no configs are left to try: early_config_prune"):
+        call(kernel)
+    with pytest.raises(ConfigError, match="no configs are left to try"):
+        run_first(kernel, torch.empty(N), torch.empty(N), N, 2.0, grid=by_block)  # as without a GPU
 
 
 def test_constraints_hold(backend: FakeBackend, looked: list[Config]) -> None:
