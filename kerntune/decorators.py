@@ -54,7 +54,7 @@ def autotune(
     The arguments are those of ``triton.autotune`` and mean the same, with these differences: times are always of the
     kernel alone (``warmup``, ``rep``, ``use_cuda_graph`` and ``do_bench`` are accepted and not needed); what the kernel
     writes is found from its code, saved and restored, so ``restore_value`` is not needed; winners are kept on disk
-    unless ``cache_results`` is False. Hooks run outside every timed window.
+    unless ``cache_results`` is False. Hooks run outside every timed window. An empty list is Triton's default config.
 
     ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
     ``finalists``, ``all``, or ``off`` for nobody's. Of configs that write unlike results those fail that agree with
@@ -77,8 +77,6 @@ def autotune(
     off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; nobody is
     late, and nobody left out by ``static_prune``. :class:`ConfigError` for a config outside of the space.
     """
-    if not configs and search is None:
-        raise ConfigError("kerntune.autotune: the list of configs is empty; give at least one triton.Config")
     if search is not None:
         _check_search(search, prune_configs_by, static_prune)
 

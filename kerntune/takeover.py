@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import threading
 import weakref
@@ -72,12 +71,6 @@ class Installed:
         self.uninstall()
 
 
-@functools.wraps(autotune)
-def decorator(configs: Any, *args: Any, **kwargs: Any) -> Any:
-    """:func:`kerntune.autotune`, but no configs are the default one, as Triton has it: older code relies on it."""
-    return autotune(configs or [tritons.Config({})], *args, **kwargs)
-
-
 _lock = threading.Lock()
 _swaps: list[Swap] = []
 _depth = 0
@@ -140,7 +133,7 @@ def _undo() -> None:
 
 def _planned(cache_results: bool) -> list[Swap]:
     swaps = [
-        Swap(owner, "autotune", tritons.autotune, decorator)
+        Swap(owner, "autotune", tritons.autotune, autotune)
         for owner in (triton, triton.runtime, tritons)
         if vars(owner).get("autotune") is tritons.autotune
     ]

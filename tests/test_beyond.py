@@ -19,6 +19,7 @@ import kerntune
 from kerntune.backend.fake import FakeBackend, FakeGpu
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
+from kerntune.compile import Compiler
 from kerntune.errors import CacheMissError
 from kerntune.tuning import engine, this_process
 from kerntune.tuning import tuner as tuner_module
@@ -255,6 +256,36 @@ def test_nothing_is_raced_on_memory_that_cant_be_put_back(
     assert backend.gpu.launches == 0, "the user's own launch is Triton's"
     assert kernel.best_config.kwargs == {"BLOCK": 64}
     assert not list(tmp_path.rglob("*.json")), "the next process may be able to tune"
+
+
+def test_what_can_t_be_raced_needs_no_winner_under_frozen(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is ever stored of it. Only its first config is compiled."""
+    monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
+    asked: list[int] = []
+    below = Compiler.compile_aside
+    monkeypatch.setattr(
+        Compiler, "compile_aside", lambda self, given, *a: asked.append(len(given)) or below(self, given, *a)
+    )
+    kernel = kerntune.autotune(configs(64, 128), key=["n"])(add_by_table)
+    with pytest.warns(RuntimeWarning, match="add_by_table is not tuned, and launched with BLOCK=64.*the address 0x"):
+        kernel[by_group](dead(backend), N)
+    kernel[by_group](dead(backend), N)
+    assert kernel.best_config.kwargs == {"BLOCK": 64}
+    assert asked == [1]
+    usual = kerntune.autotune(configs(64, 128), key=["n"])(increment_kernel)
+    with pytest.raises(CacheMissError):
+        usual[by_block](torch.empty(N, device="cuda"), N)
+
+
+def test_under_frozen_a_kernel_that_does_not_compile_is_a_miss(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNTUNE_TUNE", "frozen")
+    kernel = kerntune.autotune([triton.Config({"BLOCK": 3}), *configs(64)], key=["n"])(increment_kernel)
+    with pytest.raises(CacheMissError):
+        kernel[by_block](torch.empty(N, device="cuda"), N)
 
 
 def test_without_room_to_keep_it_nothing_is_raced(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:

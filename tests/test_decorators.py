@@ -414,3 +414,9 @@ def test_in_triton_s_interpreter_the_first_candidate_runs() -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     script_text = INTERPRETED.replace("import torch,", "import kerntune.grids, torch,")
     subprocess.run([sys.executable, "-c", script_text], check=True, env=environment, timeout=300)
+
+
+def test_an_empty_list_is_tritons_default_config() -> None:
+    ours, theirs = (module.autotune([], key=["n"])(scale_kernel) for module in (kerntune, triton))
+    assert [str(c) for c in ours.configs] == [str(c) for c in theirs.configs]
+    assert len(ours.configs) == 1

@@ -23,7 +23,8 @@ from kerntune.tuning.late import go_on, late_of, leave
 from kerntune.tuning.patience import Patience, patience_now
 from kerntune.tuning.telling import naming_missing_gpu, tell, tell_unraced, timings_of, warn_of
 from kerntune.tuning.trials import Trials
-from kerntune.tuning.tune_call import tune_call
+from kerntune.tuning.tune_call import tune_call, unraced_call
+from kerntune.tuning.tuned import Tuned
 from kerntune.tuning.unraced import LAUNCHES_NOTHING, launches_nothing
 from kerntune.tuning.verify import verification_of
 from kerntune.tuning.winners import Winners
@@ -101,9 +102,12 @@ class _Call:
         except CacheMissError:
             with capture.active():
                 idle = launches_nothing(capture, site)
-            if not idle:
+            if idle:
+                return self.launch(site.originals[0])
+            if captures_graph() or (tuned := unraced_call(capture, site)) is None:
                 raise
-            return self.launch(site.originals[0])
+            self._settle_unraced(site, tuned)
+            return self._launch_first(site, tuned.winner, time.perf_counter() - begin)
         if found is not None:
             self._reuse(site, found, winners)
             tell(self.tuner, site, self.key, None)
@@ -162,12 +166,10 @@ class _Call:
             patience=patience,
             static_prune=getattr(tuner, "static_prune", None),
         )
-        if tuned.unraced == LAUNCHES_NOTHING:
+        if tuned.unraced:
+            self._settle_unraced(site, tuned)
             return tuned.winner
         site.settle(tuned.winner)
-        if tuned.unraced:
-            tell_unraced(tuner, site, tuned)
-            return tuned.winner
         tuner.configs_timings = timings_of(site, tuned)
         tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
         late = tuned.stragglers.indices if tuned.stragglers else frozenset()
@@ -177,6 +179,12 @@ class _Call:
             leave(tuner, self.key, site, tuned.winner, late, tuned.stragglers)
         warn_of(site, tuned)
         return tuned.winner
+
+    def _settle_unraced(self, site: Site, tuned: Tuned) -> None:
+        """Go on with a config that was not raced, and say why; the next call of an empty grid may have work."""
+        if tuned.unraced != LAUNCHES_NOTHING:
+            site.settle(tuned.winner)
+            tell_unraced(self.tuner, site, tuned)
 
     def try_late(self) -> Any:
         """The config to launch, if what was due for late ones could be done now: not while a CUDA graph is captured,

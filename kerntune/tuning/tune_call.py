@@ -12,10 +12,10 @@ from kerntune import compat
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.dispatch import prepare_front
-from kerntune.errors import CaptureError, MeasurementError
+from kerntune.errors import CaptureError, MeasurementError, TuningError
 from kerntune.launch import Loader
 from kerntune.policy import StaticPrune
-from kerntune.recorder import record
+from kerntune.recorder import Recorded, record
 from kerntune.result import FailedTrial
 from kerntune.tuning.patience import Patience
 from kerntune.tuning.prospects import Prospects, Stragglers, prospects_of
@@ -104,15 +104,32 @@ def _loading(capture: Capture) -> Iterator[Loader]:
         yield loader
 
 
+def unraced_call(capture: Capture, site: Site) -> Tuned | None:
+    """The first candidate, for a call that can't be raced: no winner is ever stored of such, so there is none to insist
+    on. None for any other, and where that candidate can't be used. No other one is compiled."""
+    with _loading(capture), contextlib.closing(prospects_of(capture, site, None, among={0})) as prospects:
+        try:
+            found = _recorded(capture, prospects, None)
+        except TuningError:
+            return None
+        return found if isinstance(found, Tuned) else None
+
+
 def _tuned(capture: Capture, prospects: Prospects, loader: Loader, **words: Any) -> Tuned:
+    found = _recorded(capture, prospects, words.get("incumbent"))
+    if isinstance(found, Tuned):
+        return found
+    return tune(capture, found, len(capture.launches) - 1, loader, prospects=prospects, **words)
+
+
+def _recorded(capture: Capture, prospects: Prospects, incumbent: int | None) -> Recorded | Tuned:
+    """The call as a recording, or its outcome where it can't be raced."""
     try:
         _stage_first(capture, prospects.site, prospects)
         recorded = record(capture, capture.backend.targets[0])
     except CaptureError as exc:  # an argument whose memory only Triton and its driver know
-        return unraced(capture, prospects, words.get("incumbent"), str(exc))
-    if recorded.unsaved:
-        return unraced(capture, prospects, words.get("incumbent"), recorded.unsaved)
-    return tune(capture, recorded, len(capture.launches) - 1, loader, prospects=prospects, **words)
+        return unraced(capture, prospects, incumbent, str(exc))
+    return unraced(capture, prospects, incumbent, recorded.unsaved) if recorded.unsaved else recorded
 
 
 SWITCH_SECONDS = 0.0005
