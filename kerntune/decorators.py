@@ -15,6 +15,7 @@ from kerntune.errors import ConfigError, HintError, UsageError
 from kerntune.heuristic_tuner import HeuristicTuner
 from kerntune.heuristics.proposer import Family, Proposer
 from kerntune.hints import KernelHints, Modes
+from kerntune.kernels.source import function_of
 from kerntune.policy import StaticPrune
 from kerntune.search import Search
 from kerntune.search_tuner import SearchTuner
@@ -78,7 +79,7 @@ def autotune(
     dtype or a function, of which a space has no more than the text.
     """
     if search is not None:
-        _refuse_with_search(prune_configs_by, static_prune)
+        _check_search(search, prune_configs_by, static_prune)
 
     ignore = None if verify_ignore is None else names_of(verify_ignore)
     check = Verification.asked(verify, ignore)
@@ -86,6 +87,8 @@ def autotune(
     prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
 
     def decorate(fn: Any) -> Autotuner:
+        if not hasattr(fn, "arg_names"):
+            raise ConfigError(f"{fn!r} is no Triton kernel: put kerntune.autotune above @triton.jit")
         names = fn.arg_names
         if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
             raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
@@ -101,7 +104,10 @@ def autotune(
     return decorate
 
 
-def _refuse_with_search(prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
+def _check_search(search: Any, prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
+    if not isinstance(search, Search):
+        kind = search.__name__ if isinstance(search, type) else type(search).__name__
+        raise ConfigError(f"kerntune.autotune: search is a {kind}; give a kerntune.search.Search(space, seconds=30)")
     if (prune_configs_by or {}).get("perf_model") is not None:
         raise ConfigError("kerntune.autotune: a perf_model chooses from a list; with search= give early_config_prune")
     if static_prune is not None:
@@ -210,16 +216,10 @@ def _decorator(
 def _function(fn: Any) -> Any:
     """The Python function under a kernel; :class:`ConfigError` for what can't be decorated."""
     if hasattr(fn, "configs"):
-        raise ConfigError(f"kernel {_function_below(fn).__name__}: it has a tuner already; it can have only one")
+        raise ConfigError(f"kernel {function_of(fn).__name__}: it has a tuner already; it can have only one")
     if not hasattr(fn, "arg_names"):
         raise ConfigError(f"{fn!r} is no Triton kernel: put the heuristic's decorator above @triton.jit")
-    return _function_below(fn)
-
-
-def _function_below(fn: Any) -> Any:
-    while not inspect.isfunction(fn):
-        fn = fn.fn
-    return fn
+    return function_of(fn)
 
 
 def _constexprs(function: Any) -> frozenset[str]:

@@ -10,7 +10,7 @@ from kerntune.autotuner import Autotuner
 from kerntune.capture.site import config_of, is_plain
 from kerntune.config import Config
 from kerntune.errors import ConfigError
-from kerntune.kernels.source import kernel_name, wrappers
+from kerntune.kernels.source import function_of
 from kerntune.search import Search
 
 
@@ -25,7 +25,7 @@ class SearchTuner(Autotuner):
     def __init__(
         self, search: Search, fn: Any, arg_names: Sequence[str], configs: Sequence[Any], *args: Any, **kwargs: Any
     ) -> None:
-        name = self._name = f"kernel {kernel_name(list(wrappers(fn))[-1])}"
+        name = self._name = f"kernel {function_of(fn).__name__}"
         self.search, self._starts = search, [config_of(config, name) for config in configs]
         self._hook = _shared_hook(configs, name)
         _refuse_objects(configs, name)
@@ -45,11 +45,10 @@ class SearchTuner(Autotuner):
         return self.search.among(lambda config: bool(prune([self._as_tritons(config)], dict(named), **kwargs)))
 
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
-        """What the search begins with for the call under way. :class:`ConfigError` if pruning leaves nothing."""
-        search = self.search_for(self.nargs or {}, kwargs)
-        first = search.begins_with(self._starts)
+        """What the search begins with for the call that is under way; :class:`ConfigError` if that is nothing."""
+        first = self.search_for(self.nargs or {}, kwargs).begins_with(self._starts)
         if not first:
-            raise ConfigError(f"{self._name}: early_config_prune leaves no config of the search's space for this call")
+            raise ConfigError(f"{self._name}: no configs are left to try: early_config_prune forbids the whole space")
         return [self._as_tritons(config) for config in first]
 
     def _as_tritons(self, config: Config) -> Any:

@@ -7,6 +7,7 @@ place by then. Options are read from what pytest has parsed so far; those that c
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,10 +30,12 @@ def begin(config: pytest.Config) -> None:
     given = config.known_args_namespace
     if given.help or given.version:
         return
-    if options.interprets(config, given):
-        interpret.begin(config)
+    interprets = options.interprets(config, given)
+    if not interprets and not options.enabled(config, given):
         return
-    if not options.enabled(config, given):
+    _refuse_tritons_interpreter()
+    if interprets:
+        interpret.begin(config)
         return
     resolved = options.resolve(config, given)
     if not _without_gpu(resolved):
@@ -49,6 +52,19 @@ def take(config: pytest.Config) -> Session | None:
     if session is not None:
         del config.stash[SESSION]
     return session
+
+
+def _refuse_tritons_interpreter() -> None:
+    """A kernel that is decorated for Triton's own interpreter runs there: neither compiled, nor watched."""
+    if not os.environ.get("TRITON_INTERPRET"):
+        return
+    from kerntune import compat
+
+    if compat.interprets():
+        raise pytest.UsageError(
+            "TRITON_INTERPRET is set: Triton's own interpreter would run every kernel, and kerntune see none. "
+            "Unset it; --kerntune-interpret does without"
+        )
 
 
 def _start(config: pytest.Config, resolved: options.Options) -> None:

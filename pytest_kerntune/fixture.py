@@ -72,11 +72,11 @@ class Autotune:
         """Run ``fn(*args, **kwargs)`` and return what it returns.
 
         ``fn`` is any callable that launches Triton kernels; ``kernel[grid]`` is one. ``reference`` is called without
-        arguments and must agree with the result within ``rtol`` and ``atol`` (default: torch's for the dtype), or the
-        test fails. ``name`` tells this call from the test's others and is part of its baseline's identity; unnamed
-        calls are counted from 0. ``scope`` is ``kernels`` (the launches are timed on the device) or ``op`` (the whole
-        call is). ``flops`` and ``bytes`` are the work of one call. A function with a keyword of one of these names
-        is handed over in a ``lambda``.
+        arguments, after ``fn`` (clone before the call what that overwrites), and must agree with the result within
+        ``rtol`` and ``atol`` (default: torch's for the dtype), or the test fails. ``name`` tells this call from the
+        test's others and is part of its baseline's identity; unnamed calls are counted from 0. ``scope`` is
+        ``kernels`` (the launches are timed on the device) or ``op`` (the whole call is). ``flops`` and ``bytes`` are
+        the work of one call. A function with a keyword of one of these names is handed over in a ``lambda``.
 
         Without ``--kerntune`` nothing is timed. With it, a slowdown fails the test at its end, not here.
         """

@@ -24,7 +24,7 @@ import kerntune
 from kerntune import capture as captures
 from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import TrialCache, WinnerCache
-from kerntune.errors import CacheMissError, GridError, MeasurementError, UsageError
+from kerntune.errors import CacheMissError, ConfigError, GridError, MeasurementError, UsageError
 from kerntune.tuning import engine, tune_call
 from kerntune.tuning.race import Looks
 from kerntune.tuning.winners import Winners
@@ -456,10 +456,19 @@ def test_a_call_with_memory_that_only_triton_knows_is_launched_untuned(
     assert len(launches) == 2
 
 
+# what is no kernel
+
+
+def test_a_function_without_triton_s_decorator_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"is no Triton kernel: put kerntune.autotune above @triton.jit"):
+        kerntune.autotune(configs(64), key=["n"])(scale_kernel.fn)
+
+
 # Triton's interpreter
 
 INTERPRETED = """
 import torch, triton, triton.language as tl, kerntune
+from kerntune.search import Range, Search, Space
 
 @kerntune.autotune([triton.Config({"BLOCK": b}) for b in (64, 128, 256)], key=["n"], reset_to_zero=["y_ptr"],
                    prune_configs_by={"early_config_prune": lambda configs, named, **words: configs[1:]})
@@ -474,6 +483,12 @@ assert torch.equal(y, x)
 assert add.best_config.kwargs == {"BLOCK": 128}
 add[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, y, 500)
 assert torch.equal(y, 2 * x)
+
+search = Search(Space((Range("BLOCK", 64, 1024),)), trials=3)
+searched = kerntune.autotune([triton.Config({"BLOCK": 256})], key=["n"], search=search)(add.fn)
+searched[lambda meta: (triton.cdiv(500, meta["BLOCK"]),)](x, y, 500)
+assert torch.equal(y, 3 * x)
+assert searched.best_config.kwargs == {"BLOCK": 256}
 """
 
 

@@ -42,6 +42,13 @@ def jit_of(kernel: Any) -> Any:
     return last
 
 
+def function_of(kernel: Any) -> Any:
+    """The Python function under a kernel, which Triton compiles or, under ``TRITON_INTERPRET=1``, interprets."""
+    while not inspect.isfunction(kernel):
+        kernel = kernel.fn
+    return kernel
+
+
 def kernel_name(jit: Any) -> str:
     """The kernel's Python name."""
     return str(jit.fn.__name__)

@@ -59,7 +59,8 @@ class Space:
     """All configs that ``base`` becomes with one value per axis, less those that a constraint forbids.
 
     A name that isn't ``num_warps``, ``num_stages``, ``num_ctas`` or ``maxnreg`` is a kernel parameter, or a compile
-    option where ``base`` has an option of that name. :class:`ConfigError` for an axis twice or without values.
+    option where ``base`` has an option of that name. :class:`ConfigError` for an axis twice or without values, and for
+    one constraint that isn't in a tuple.
     """
 
     axes: tuple[Choice | Range, ...]
@@ -67,13 +68,18 @@ class Space:
     base: Config = field(default_factory=Config)
 
     def __post_init__(self) -> None:
+        if callable(self.constraints):
+            raise ConfigError("the space's constraints are one function; give a tuple of them: constraints=(holds,)")
         names = [axis.name for axis in self.axes]
         twice = sorted({name for name in names if names.count(name) > 1})
         empty = [axis.name for axis in self.axes if not axis.values()]
         if twice:
             raise ConfigError(f"the space has {', '.join(twice)} twice; give each field once")
         if empty:
-            raise ConfigError(f"the space has no value for {', '.join(empty)}; a doubled range starts at 1 or above")
+            raise ConfigError(
+                f"the space has no value for {', '.join(empty)}; a range doesn't end below its start, and a doubled "
+                "one starts at 1 or above"
+            )
 
     @cached_property
     def values(self) -> tuple[tuple[Scalar, ...], ...]:

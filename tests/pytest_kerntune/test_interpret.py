@@ -121,6 +121,23 @@ def test_options_that_contradict_it(run: Run, args: tuple[str, ...], said: str) 
     result.stderr.fnmatch_lines([said])
 
 
+@pytest.mark.parametrize(
+    "args", [("--kerntune-interpret",), ("--kerntune", "--kerntune-target=cuda:90")], ids=["interpret", "compile"]
+)
+def test_tritons_own_interpreter_would_hide_every_kernel(
+    run: Run, source_environ: dict[str, str], args: tuple[str, ...]
+) -> None:
+    source_environ["TRITON_INTERPRET"] = "1"
+    result = run(KERNELS + TESTS, *args)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*TRITON_INTERPRET is set*Unset it; --kerntune-interpret does without"])
+
+
+def test_tritons_own_interpreter_switched_off_by_name(run: Run, source_environ: dict[str, str]) -> None:
+    source_environ["TRITON_INTERPRET"] = "0"
+    run(KERNELS + TESTS, "--kerntune-interpret", "-k", "test_other").assert_outcomes(passed=1)
+
+
 def test_a_small_value_for_no_parameter(run: Run) -> None:
     source = "import pytest\n@pytest.mark.autotune(interpret={'row': 4})\n@pytest.mark.parametrize('rows', [1])\n"
     result = run(source + "def test_it(autotune, rows): pass", "--kerntune-interpret")

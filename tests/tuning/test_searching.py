@@ -13,6 +13,7 @@ from fake_runs import N, block, by_block, configs, increment_kernel, scale_kerne
 
 import kerntune
 from kerntune.backend.fake import FakeBackend, Rule
+from kerntune.backend.standin.launches import run_first
 from kerntune.cache import TrialCache, WinnerCache
 from kerntune.config import Config
 from kerntune.errors import CacheMissError, ConfigError
@@ -171,14 +172,15 @@ def test_pruning_is_asked_of_every_config(backend: FakeBackend, looked: list[Con
     assert kernel.best_config.kwargs["BLOCK"] == 64
 
 
-def test_pruning_that_leaves_nothing_says_so(backend: FakeBackend) -> None:
-    """To Triton's own engine, too, which would look for the best of none."""
-    kernel = ours(Search(SPACE), prune_configs_by={"early_config_prune": lambda found, named, **words: []})
-    message = r"kernel scale_kernel.* early_config_prune leaves no config of the search's space"
-    with pytest.raises(ConfigError, match=message):
-        kernel.prune_configs({})
+def test_pruning_that_leaves_nothing_is_named(backend: FakeBackend) -> None:
+    kernel = ours(Search(SPACE), prune_configs_by={"early_config_prune": lambda found, named, **kwargs: []})
+    message = "kernel scale_kernel: no configs are left to try: early_config_prune"
     with pytest.raises(ConfigError, match=message):
         call(kernel)
+    with pytest.raises(ConfigError, match=message):
+        kernel.prune_configs({})  # Triton's own engine would look for the best of none
+    with pytest.raises(ConfigError, match=message):
+        run_first(kernel, torch.empty(N), torch.empty(N), N, 2.0, grid=by_block)  # as without a GPU
 
 
 def test_constraints_hold(backend: FakeBackend, looked: list[Config]) -> None:
@@ -325,6 +327,7 @@ def test_nothing_is_kept_without_cache_results(backend: FakeBackend, looked: lis
     [
         ({"given": configs(48)}, r"kernel scale_kernel: config \(BLOCK=48 .*\) isn't of the search's space \(BLOCK 16"),
         ({"prune_configs_by": {"perf_model": len, "top_k": 1}}, "a perf_model chooses from a list"),
+        ({"search": SPACE}, r"search is a Space; give a kerntune.search.Search\(space, seconds=30\)"),
         ({"static_prune": "spills"}, "static_prune leaves out configs of a list"),
         ({"search": Search(Space(SPACE.axes, (lambda c: False,)))}, "no config of the search's space satisfies"),
         (
