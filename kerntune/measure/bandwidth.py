@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kerntune.backend.base import Executor
+from kerntune.measure.between import between_events, median_ns
 from kerntune.measure.hold import flushes_before
-from kerntune.stats import median
 
 CACHES = 8
 """The copied piece has so many times the L2 cache: what a cache still holds of it then counts little."""
@@ -29,12 +29,10 @@ def measured_bandwidth(gpu: Executor) -> float | None:
     source, target = gpu.allocate(nbytes), gpu.allocate(nbytes)
     gpu.fill(source, 1)
     gpu.copy(target, source)
-    flushes, pairs = flushes_before(gpu, lambda: gpu.copy(target, source)), []
+    flushes, pieces = flushes_before(gpu, lambda: gpu.copy(target, source)), []
     for _ in range(RUNS):
         for _ in range(flushes):
             gpu.flush_l2()
-        start = gpu.event()
-        gpu.copy(target, source)
-        pairs.append((start, gpu.event()))
-    time_ns = median([gpu.elapsed_ns(a, b) for a, b in pairs])
+        pieces.append(between_events(gpu, lambda: gpu.copy(target, source)))
+    time_ns = median_ns(pieces)
     return 2 * nbytes / time_ns * 1e9 if time_ns > 0 else None

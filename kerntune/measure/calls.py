@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 
 from kerntune.backend.base import Gpu, Graph
 from kerntune.measure.base import Reading, TimingProtocol
+from kerntune.measure.between import between_events, median_ns, mostly_late
 from kerntune.measure.hold import flushes_before
-from kerntune.stats import median
 
 RUNS = 5
 GRAPH, EVENTS = "op graph", "op events"
@@ -57,14 +57,11 @@ class CallSlot:
 
     def enqueue(self) -> Reading:
         """Enqueue all runs; flushes stay outside the event pairs."""
-        gpu, pairs, late = self._gpu, [], 0
+        gpu, pieces = self._gpu, []
         with self._preserving():
             for _ in range(self.protocol.runs_per_slot):
                 for _ in range(self._flushes):
                     gpu.flush_l2()
-                start = gpu.event()
-                self._run()
-                pairs.append((start, gpu.event()))
-                late += gpu.reached(start)
-        self.late = 2 * late >= len(pairs)
-        return lambda: median([gpu.elapsed_ns(a, b) for a, b in pairs])
+                pieces.append(between_events(gpu, self._run))
+        self.late = mostly_late(pieces)
+        return lambda: median_ns(pieces)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from kerntune.launch import Program
 from kerntune.measure.base import Reading, TimingProtocol
+from kerntune.measure.between import between_events, median_ns, mostly_late
 from kerntune.measure.hold import flushes_before
-from kerntune.stats import median
 
 DEFAULT_RUNS = 10
 
@@ -32,14 +32,11 @@ class EventSlot:
     def enqueue(self) -> Reading:
         """Enqueue all runs; restores and flushes stay outside the event pairs."""
         gpu, program = self._program.gpu, self._program
-        pairs, late = [], 0
+        pieces = []
         for _ in range(self.protocol.runs_per_slot):
             program.restore()
             for _ in range(self._flushes):
                 gpu.flush_l2()
-            start = gpu.event()
-            program.enqueue()
-            pairs.append((start, gpu.event()))
-            late += gpu.reached(start)
-        self.late = 2 * late >= len(pairs)  # else the median is of times that hold nothing of the host's
-        return lambda: median([gpu.elapsed_ns(a, b) for a, b in pairs])
+            pieces.append(between_events(gpu, program.enqueue))
+        self.late = mostly_late(pieces)
+        return lambda: median_ns(pieces)

@@ -10,6 +10,7 @@ import math
 
 from kerntune.launch import Program
 from kerntune.measure.base import Reading, TimingProtocol
+from kerntune.measure.between import between_events
 from kerntune.measure.hold import flushes_before
 from kerntune.memory import MEMORY_SHARE
 
@@ -67,11 +68,9 @@ class GraphSlot:
         self._restore()
         for _ in range(self._flushes):
             gpu.flush_l2()
-        start = gpu.event()
-        self._graph.replay()
-        end = gpu.event()
-        self.late = gpu.reached(start)
-        return lambda: gpu.elapsed_ns(start, end) / self.protocol.runs_per_slot
+        piece = between_events(gpu, self._graph.replay)
+        self.late = piece.late
+        return lambda: piece.ns() / self.protocol.runs_per_slot
 
 
 def unrolled_runs(replicas: int, launches: int, estimate_ns: float, most: float = math.inf) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kerntune.launch import Program
 from kerntune.measure.base import Slot
+from kerntune.measure.between import between_events
 from kerntune.measure.events import EventSlot
 from kerntune.measure.graphs import GraphSlot
 from kerntune.measure.timing import same_kind, slot_for
@@ -128,15 +129,12 @@ def look(trial: Trial, limit: float) -> None:
 def executions(program: Program, runs: int) -> tuple[list[float], bool]:
     """Nanoseconds of single executions on copy 0, the L2 cache flushed and memory restored before each; and whether the
     host was in time for one of them at least."""
-    gpu, pairs, in_time = program.gpu, [], False
+    pieces = []
     for _ in range(runs):
         program.restore()
-        gpu.flush_l2()
-        start = gpu.event()
-        program.enqueue()
-        pairs.append((start, gpu.event()))
-        in_time = in_time or not gpu.reached(start)
-    return [gpu.elapsed_ns(start, end) for start, end in pairs], in_time
+        program.gpu.flush_l2()
+        pieces.append(between_events(program.gpu, program.enqueue))
+    return [piece.ns() for piece in pieces], not all(piece.late for piece in pieces)
 
 
 def slot_ns(slot: Slot) -> float:
