@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kerntune.backend.base import Buffer
+from kerntune.backend.base import Buffer, one_by_one
 from kerntune.backend.compare import Difference, compare_bytes
 from kerntune.device import DeviceSpec
 from kerntune.errors import MeasurementError
@@ -72,13 +72,7 @@ class HostGpu:
         target.data[: source.nbytes] = source.data
 
     def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
-        kept = list(pairs)
-
-        def copy_all() -> None:
-            for target, source in kept:
-                self.copy(target, source)
-
-        return copy_all
+        return one_by_one(self.copy, pairs)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         assert isinstance(buffer, HostBuffer)

@@ -45,6 +45,17 @@ class Function(Protocol):
         """Spilled 4-byte words a thread."""
 
 
+def one_by_one(copy: Callable[[Buffer, Buffer], None], pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+    """An :meth:`Executor.copier` of a device that has no way to copy several buffers at once."""
+    kept = list(pairs)
+
+    def copy_all() -> None:
+        for target, source in kept:
+            copy(target, source)
+
+    return copy_all
+
+
 class Executor(Protocol):
     """One device that executes. Work is enqueued in order; only reads and :meth:`synchronize` wait for it."""
 

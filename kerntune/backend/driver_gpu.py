@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from kerntune.backend import device_lock
-from kerntune.backend.base import Buffer, Event, Function, Graph
+from kerntune.backend.base import Buffer, Event, Function, Graph, one_by_one
 from kerntune.backend.compare import Difference, compare_bytes
 from kerntune.backend.cuda_driver import (
     CUDA_ERROR_NOT_READY,
@@ -220,13 +220,7 @@ class DriverGpu:
 
     def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
         """One after the other, on the stream that is current when it is called."""
-        kept = list(pairs)
-
-        def copy_all() -> None:
-            for target, source in kept:
-                self.copy(target, source)
-
-        return copy_all
+        return one_by_one(self.copy, pairs)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """Waits for enqueued work."""

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from kerntune import __version__, compat
-from kerntune.backend.base import Buffer, Event, Function, Graph
+from kerntune.backend.base import Buffer, Event, Function, Graph, one_by_one
 from kerntune.backend.compare import Difference, compare_bytes
 from kerntune.backend.fake_work import FakeBuffer, FakeWork, OwnBuffer
 from kerntune.backend.standin import StandIns, static_reason
@@ -217,13 +217,7 @@ class FakeGpu:
 
     def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
         """All at once."""
-        kept = list(pairs)
-
-        def copy_all() -> None:
-            for target, source in kept:
-                self.copy(target, source)
-
-        return copy_all
+        return one_by_one(self.copy, pairs)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """The byte, as often as it stands there."""
