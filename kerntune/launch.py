@@ -9,7 +9,6 @@ from typing import Union
 import msgspec
 
 from kerntune.backend.base import Buffer, Executor, Function
-from kerntune.backend.compare import is_float
 from kerntune.errors import ReplayError
 from kerntune.memory import Memory, Source, in_place_storages, keep_at_home, used_storages, written_storages
 from kerntune.recording import Binary, Launch, Param, Recording
@@ -95,7 +94,7 @@ class Program:
         own = {i: content for i in storages if (content := self.first.get(i)) is not None}
         self.memory.restore(replica, [i for i in storages if i not in own], timing)
         for i, content in own.items():
-            if not (timing and content.far and is_float(self.memory.storages[i].dtype)):  # as the memory does
+            if not (timing and self.memory.may_stay(i, content)):
                 self.gpu.copy(self.memory.buffer(replica, i), content.pristine)
 
     def _prepared(self, replica: int) -> list[Callable[[], None]]:

@@ -217,9 +217,12 @@ class Memory:
         for index in storages:
             buffer = self.buffer(replica, index)
             source = self._sources[index]
-            stays = timing and source.far and is_float(self.storages[index].dtype)
-            if buffer is not source.pristine and not stays:
+            if buffer is not source.pristine and not (timing and self.may_stay(index, source)):
                 yield buffer, source.pristine
+
+    def may_stay(self, storage: int, source: Source) -> bool:
+        """Whether what a storage is to begin with needn't come back for timing: numbers that are the host's."""
+        return source.far and is_float(self.storages[storage].dtype)
 
     def rotation(self, recording: Recording) -> int:
         """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
