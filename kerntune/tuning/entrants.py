@@ -163,7 +163,8 @@ class Entrants:
         probe = self.prospects.probes[i]
         recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
         single = self._recordings[i] = recording.only(self.index).pruned()
-        code, work = compiled.binary.code, (compiled.binary.code, probe.grid, content_of(self._begin(i)))
+        code, begin = compiled.binary.code, self._begin(i)
+        work = (code, probe.grid, content_of(begin))
         bad = {} if self._first else self.known.bad  # with other hooks the same code may be right
         if (code, probe.grid) in bad:
             self._fail(i, bad[code, probe.grid], remember=True, code=code)
@@ -172,8 +173,7 @@ class Entrants:
             self._fail_like(self._found[work], i)
         else:
             self._refuse_misfit(compiled)
-            program = self.program(single, self._begin(i))
-            self._found[work] = Trial(i, single, program, [i])
+            self._found[work] = Trial(i, single, self.program(single, begin), [i])
             return self._found[work]
         return None
 
