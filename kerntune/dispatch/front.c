@@ -136,8 +136,8 @@ static PyObject *use_exchange(PyObject *module, PyObject *args) {
     if (!PyArg_ParseTuple(PyList_GET_ITEM(samples, i), "OO", &one, &dtype)) return NULL;
     int is_told = (PyObject *)Py_TYPE(one) == PyTuple_GET_ITEM(types, 0) && api->tell(one, &known) == 0;
     PyErr_Clear(); /* what isn't told here is asked of each tensor */
-    if (is_told && known.dtype.lanes == 1 && known.dtype.code < CODES && known.dtype.bits < SIZES)
-      Py_XSETREF(exchange.dtypes[known.dtype.code][known.dtype.bits], Py_NewRef(dtype));
+    PyObject **place = is_told ? dtype_place(&known) : NULL;
+    if (place != NULL) Py_XSETREF(*place, Py_NewRef(dtype));
   }
   for (int i = 0; i < EXACT_TYPES; i++) {
     PyObject *type = i < PyTuple_GET_SIZE(types) ? PyTuple_GET_ITEM(types, i) : NULL;

@@ -178,11 +178,15 @@ static int told(PyObject *tensor, Told *to) {
   return 0;
 }
 
+/* Where the element type of what was told is kept; NULL for one that isn't. */
+static PyObject **dtype_place(Told *known) {
+  int fits = known->dtype.lanes == 1 && known->dtype.code < CODES && known->dtype.bits < SIZES;
+  return fits ? &exchange.dtypes[known->dtype.code][known->dtype.bits] : NULL;
+}
+
 /* The element type, a new reference. */
 static PyObject *dtype_of(PyObject *tensor, Told *known) {
-  PyObject *found = NULL;
-  if (known != NULL && known->dtype.lanes == 1 && known->dtype.code < CODES && known->dtype.bits < SIZES)
-    found = exchange.dtypes[known->dtype.code][known->dtype.bits];
+  PyObject **place = known != NULL ? dtype_place(known) : NULL, *found = place != NULL ? *place : NULL;
   return found != NULL ? Py_NewRef(found) : property_of(tensor, DTYPE);
 }
 
