@@ -9,8 +9,6 @@ empty caches. A search's winner is judged by its time in the tuning that tried e
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
@@ -20,13 +18,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import torch
-
 import kerntune
-from benchmarks.static_prune import device
 from benchmarks.suite.case import Case, config_text
 from benchmarks.suite.cases import CASES
-from benchmarks.suite.results import environment
+from benchmarks.suite.kernel_by_kernel import measure_each
 from kerntune.compile import Compiler
 from kerntune.config import Config
 from kerntune.search import Choice, Range, Search, Space
@@ -102,22 +97,7 @@ def measured(name: str) -> dict[str, Any]:
 
 def main() -> int:
     """Write OUT.json after each kernel."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("kernels", nargs="*", default=list(SPACES))
-    parser.add_argument("--seconds", type=float, default=100.0, help="no kernel begins later")
-    parser.add_argument("--dry", action="store_true")
-    options = parser.parse_args()
-    begin, cases = time.monotonic(), []
-    torch.manual_seed(0)
-    with device(options.dry):
-        where = {} if options.dry else environment()
-        for name in options.kernels:
-            if time.monotonic() - begin < options.seconds:
-                cases.append(measured(name))
-                print(json.dumps(cases[-1]), flush=True)
-                options.out.write_text(json.dumps({"environment": where, "cases": cases}, indent=1) + "\n")
-    return 0
+    return measure_each(__doc__, list(SPACES), 100.0, measured)
 
 
 if __name__ == "__main__":

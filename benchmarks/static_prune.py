@@ -9,43 +9,24 @@ script."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import torch
-
 import kerntune
 from benchmarks.suite.case import Call, Case, Shape, config_text
 from benchmarks.suite.cases import CASES
-from benchmarks.suite.results import environment
-from kerntune.backend.fake import FakeBackend, Script
-from kerntune.tuning import engine, this_process
+from benchmarks.suite.kernel_by_kernel import measure_each
+from kerntune.tuning import engine
 from kerntune.tuning.tuned import Tuned
 
 VARIANTS = ("off", "spills", "spills model", "50%", "25%")
 REPEATS = 2
-
-
-@contextlib.contextmanager
-def device(dry: bool) -> Iterator[None]:
-    """The GPU, or a scripted one in its place."""
-    if not dry:
-        yield
-        return
-    backend = FakeBackend(Script())
-    this_process.this_gpu = lambda: backend
-    with backend.activate():
-        yield
 
 
 def tuned(case: Case, shape: Shape, call: Call, prune: str) -> tuple[Any, Tuned, float]:
@@ -68,8 +49,9 @@ def tuned(case: Case, shape: Shape, call: Call, prune: str) -> tuple[Any, Tuned,
         engine.tune_call = plain
 
 
-def measured(case: Case, shape: Shape) -> dict[str, Any]:
-    """All variants of one case."""
+def measured(name: str) -> dict[str, Any]:
+    """All variants of one kernel, at its first shape."""
+    case, shape = CASES[name], CASES[name].shapes[0]
     call = case.call(shape, "cuda")
     tuned(case, shape, call, "off")  # compiles
     out: dict[str, Any] = {"case": case.label(shape), "configs": len(case.configs(shape)), "variants": {}}
@@ -90,22 +72,7 @@ def measured(case: Case, shape: Shape) -> dict[str, Any]:
 
 def main() -> int:
     """Write OUT.json after each case."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("kernels", nargs="*", default=list(CASES))
-    parser.add_argument("--seconds", type=float, default=60.0, help="no case begins later")
-    parser.add_argument("--dry", action="store_true")
-    options = parser.parse_args()
-    begin, cases = time.monotonic(), []
-    torch.manual_seed(0)
-    with device(options.dry):
-        where = {} if options.dry else environment()
-        for name in options.kernels:
-            if time.monotonic() - begin < options.seconds:
-                cases.append(measured(CASES[name], CASES[name].shapes[0]))
-                print(json.dumps(cases[-1]), flush=True)
-                options.out.write_text(json.dumps({"environment": where, "cases": cases}, indent=1) + "\n")
-    return 0
+    return measure_each(__doc__, list(CASES), 60.0, measured)
 
 
 if __name__ == "__main__":

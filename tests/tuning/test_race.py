@@ -249,13 +249,19 @@ def test_a_late_look_that_is_good_enough_is_not_taken_again_for_the_race(backend
     assert backend.gpu.launches == before
 
 
-def test_slots_are_taken_again_while_the_host_is_late(backend: FakeBackend) -> None:
-    """A pause in one slot of a screen would drop the best."""
+def hopefuls(backend: FakeBackend) -> list[Trial]:
+    """Candidates whose looks are alike; the later ones are 3, 10 and 30 % slower."""
     script(backend, *(block(b, 1000.0 * f) for b, f in zip(BLOCKS, (1.0, 1.03, 1.1, 1.3), strict=False)))
     trials = []
     for i, size in enumerate(BLOCKS):
         program = program_of(backend, recorded(backend, lambda size=size: scale(scale_kernel, BLOCK=size)))
         trials.append(Trial(i, program.recording, program, [i], estimate=1000.0))
+    return trials
+
+
+def test_slots_are_taken_again_while_the_host_is_late(backend: FakeBackend) -> None:
+    """A pause in one slot of a screen would drop the best."""
+    trials = hopefuls(backend)
     pauses = iter([0.0] * 12 + [2e6, 3e6, 0.0] * 3)
     rules = backend.gpu.script.rules
     backend.gpu.script = Script(rules=rules, pause=lambda launches: next(pauses, 0.0))
@@ -270,11 +276,7 @@ def test_executions_are_restored_and_flushed(backend: FakeBackend, monkeypatch: 
 
 
 def test_screening_drops_what_is_behind(backend: FakeBackend) -> None:
-    script(backend, *(block(b, 1000.0 * f) for b, f in zip(BLOCKS, (1.0, 1.03, 1.1, 1.3), strict=False)))
-    trials = []
-    for i, size in enumerate(BLOCKS):
-        program = program_of(backend, recorded(backend, lambda size=size: scale(scale_kernel, BLOCK=size)))
-        trials.append(Trial(i, program.recording, program, [i], estimate=1000.0))
+    trials = hopefuls(backend)
     assert [t.index for t in screened(trials)] == [0, 1]
     assert [len(t.times) for t in trials] == [3, 3, 3, 1]
     assert len({t.slot.protocol for t in trials if t.slot}) == 1, "one kind of slot for all"
