@@ -1,0 +1,94 @@
+"""Files that earlier versions wrote: each is read, and written again with the same bytes.
+
+``tests/data/formats`` was written by two runs on the scripted GPU and one without a GPU (``kerntune.time/1``,
+``kerntune.static/1``, the cache, its exports, run JSON with its bundles). Nothing there is ever edited: a change that
+breaks one of these tests would break users' files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kerntune.baseline import BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.bundle import apply_bundle, decode_bundle
+from kerntune.cache import TrialCache, WinnerCache, export_cache, export_devices, import_cache
+from kerntune.codec import to_json
+from kerntune.report import read_run, write_run
+
+FORMATS = Path(__file__).parent / "data" / "formats"
+RUNS = sorted(FORMATS.glob("run-*.json"))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All files under a folder by their path in it, but for locks."""
+    found = (p for p in folder.rglob("*") if p.is_file() and p.name != ".lock")
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
+
+
+def test_the_corpus_is_whole() -> None:
+    """A pattern that matches nothing would make every test here pass."""
+    counts = {folder.name: len(files(folder)) for folder in FORMATS.iterdir() if folder.is_dir()}
+    assert counts == {"anchors": 9, "baselines": 13, "cache": 9, "shipped": 1}
+    assert [p.name for p in RUNS] == ["run-new.json", "run-regressed.json", "run-static.json"]
+
+
+@pytest.mark.parametrize("name", ["baselines", "anchors"])
+def test_baselines_are_written_again_alike(name: str, tmp_path: Path) -> None:
+    store, other = BaselineStore(FORMATS / name), BaselineStore(tmp_path)
+    for path, found in store.summaries():
+        assert isinstance(found, (TimeBaseline, StaticBaseline)), path
+        if isinstance(found, TimeBaseline):
+            other.put_time(found, store.artifacts(found.recording.target))
+        else:
+            other.put_static(found, store.artifacts(found.target))
+    assert files(tmp_path) == files(FORMATS / name)
+
+
+def test_cache_is_written_again_alike(tmp_path: Path) -> None:
+    shutil.copytree(FORMATS / "cache", tmp_path / "cache")
+    winners, trials = WinnerCache(tmp_path / "cache"), TrialCache(tmp_path / "cache")
+    again, tried = WinnerCache(tmp_path / "again"), TrialCache(tmp_path / "again")
+    for winner in winners.entries():
+        again.add(winner)
+    for trial in trials.entries():
+        tried.add(trial)
+    assert not winners.damaged
+    assert not trials.damaged
+    assert files(tmp_path / "again") == files(FORMATS / "cache")
+
+
+def test_exports_are_written_again_alike(tmp_path: Path) -> None:
+    import_cache(tmp_path / "cache", FORMATS / "exported.json")
+    export_cache(tmp_path / "cache", tmp_path / "exported.json")
+    assert (tmp_path / "exported.json").read_bytes() == (FORMATS / "exported.json").read_bytes()
+    export_devices(tmp_path / "cache", tmp_path / "shipped")
+    assert files(tmp_path / "shipped") == files(FORMATS / "shipped")
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda p: p.stem)
+def test_runs_are_written_again_alike(path: Path, tmp_path: Path) -> None:
+    run = read_run(path)
+    bundles = {case: msgspec.Raw(msgspec.json.encode(decode_bundle(b, case))) for case, b in run.baselines.items()}
+    write_run(tmp_path / "again.json", msgspec.structs.replace(run, baselines=bundles))
+    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["run-new.json", "run-static.json"])
+def test_bundles_of_runs_make_the_same_baselines(name: str, tmp_path: Path) -> None:
+    """What ``kerntune baselines apply`` writes is what the run itself has written."""
+    store = BaselineStore(tmp_path)
+    for case, carried in read_run(FORMATS / name).baselines.items():
+        apply_bundle(decode_bundle(carried, case), store)
+    written, kept = files(tmp_path), files(FORMATS / "baselines")
+    assert written
+    assert written == {place: kept[place] for place in written}
+
+
+def test_benchmark_json_is_plain_json() -> None:
+    path = FORMATS / "benchmark.json"
+    assert to_json(json.loads(path.read_bytes())) == path.read_bytes()
