@@ -126,7 +126,10 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     contiguous_reduction_access: bool = True
     """Some load or store walks the reduced axis with stride 1."""
     tiling_scores: dict[str, float] = {}
-    """Bytes of memory traffic that each axis coalesces: the more, the longer its block. Ties follow order."""
+    """Bytes of memory traffic that each axis coalesces: the more, the longer its block.
+
+    A tie goes to x before y in a persistent reduction, and to the axis that the mapping lists first in a looped one.
+    """
     tma_minimums: dict[str, int] = {}
     """By axis: the shortest block that a tensor descriptor of the kernel can take."""
     min_x_block: int | None = None

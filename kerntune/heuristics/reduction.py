@@ -33,7 +33,7 @@ from kerntune.heuristics.sizing import (
     spread_reduction,
     widen_for_grid,
 )
-from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
+from kerntune.heuristics.tiling import scored_axes, scores_of, share_out, tiled_config
 from kerntune.hints import KernelHints, ReductionHint
 
 MAX_R_BLOCK = 2048
@@ -220,7 +220,7 @@ def config_for(
     """A wanted x by r tile as a config: shared out by tiling scores where the kernel has a y axis."""
     if "y" not in hints.sizes:
         return reduction_config(hints, x, r, limits, hints.reduction, warps=warps, intensive=intensive, options=options)
-    blocks = share_out(x * r, scores_of(hints, tuple(hints.sizes)), hints.sizes, limits)
+    blocks = share_out(x * r, scores_of(hints, scored_axes(hints)), hints.sizes, limits)
     config = tiled_config(hints, blocks["x"], blocks["y"], blocks["r0"], limits, intensive=intensive)
     return config.replace(options=options) if options else config
 

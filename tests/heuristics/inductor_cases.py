@@ -111,13 +111,36 @@ def reduction_cases() -> Iterator[Case]:
     yield from _minimum_cases("reduction")
 
 
+ORDERS = tuple(itertools.permutations(("x", "y", "r0")))
+# All equal, all zero, ties of two, a tie that halving makes (8 against 4), and numbers of no simple ratio.
+SCORES = ((1, 1, 1), (0, 0, 0), (8, 8, 1), (8, 4, 1), (4, 8, 8), (0, 3, 100), (4097, 4096, 3))
+
+
+def tiling_scores() -> Iterator[dict[str, float]]:
+    """No scores, and every set of them in every order of the axes: ties must not depend on what torch ignores."""
+    yield {}
+    for values, order in itertools.product(SCORES, ORDERS):
+        score = dict(zip(("x", "y", "r0"), values, strict=True))
+        yield {axis: score[axis] for axis in order}
+
+
 def _tiled_cases(family: str) -> Iterator[Case]:
-    scores = ({}, {"x": 0, "y": 0, "r0": 0}, {"x": 8, "y": 8, "r0": 1}, {"r0": 100, "y": 3, "x": 0})
-    for x, y, r, score, mode, device in itertools.product(
-        X_SIZES[:42:3], YZ_SIZES[::4], R_SIZES[:16:2], scores, MODES, (H100, MI300, RX7900)
-    ):
-        case = KernelHints(sizes={"x": x, "y": y, "r0": r}, tiling_scores=score, modes=mode, loads=6, reductions=4)
-        yield family, case, device
+    places = itertools.product(X_SIZES[:42:3], YZ_SIZES[::4], R_SIZES[:16:2])
+    for (x, y, r), score in itertools.product(places, tiling_scores()):
+        order = ORDERS[(x.bit_length() + r.bit_length()) % len(ORDERS)]
+        sizes = {"x": x, "y": y, "r0": r}
+        which = x.bit_length() + y.bit_length() + r.bit_length() + len(score)
+        yield (
+            family,
+            KernelHints(
+                sizes={axis: sizes[axis] for axis in order},
+                tiling_scores=score,
+                modes=MODES[which % len(MODES)],
+                loads=6,
+                reductions=4,
+            ),
+            (H100, MI300, RX7900)[which // 3 % 3],
+        )
 
 
 def _minimum_cases(family: str) -> Iterator[Case]:
@@ -179,6 +202,11 @@ def mix_order_cases() -> Iterator[Case]:
             ),
             device,
         )
+    for (x, y, r), score, split in itertools.product(
+        itertools.product(X_SIZES[4:14:4], YZ_SIZES[2:12:4], R_SIZES[2:12:3]), tiling_scores(), SPLITS[::3]
+    ):
+        sizes = {"x": x, "y": y, "r0": r}
+        yield "persistent_reduction", KernelHints(sizes=sizes, rsplit_size=split, tiling_scores=score), H100
 
 
 def _cooperative(family: str) -> Iterator[Case]:
