@@ -52,6 +52,8 @@ class AutotuneHint(Enum):
     """A wish of the kernel's author for extra candidates."""
 
     ONE_ELEMENT_PER_THREAD = "one_element_per_thread"
+    SCALAR_ACCUMULATORS = "scalar_accumulators"
+    """A looped reduction keeps one number a row, so that registers are left for long steps (torch 2.15)."""
 
 
 class HeuristicType(Enum):
@@ -132,6 +134,8 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """
     tma_minimums: dict[str, int] = {}
     """By axis: the shortest block that a tensor descriptor of the kernel can take."""
+    makes_descriptors: bool = False
+    """The kernel makes its tensor descriptors itself, so a loop around them can't be pipelined (torch 2.15)."""
     min_x_block: int | None = None
     min_r_block: int | None = None
     rsplit_size: int | None = None

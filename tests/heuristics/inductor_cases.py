@@ -11,22 +11,32 @@ import msgspec
 from kerntune.config import Config
 from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import HintError
-from kerntune.heuristics import cooperative_reduction, persistent_reduction, pointwise, reduction, split_scan
+from kerntune.heuristics import (
+    INDUCTOR_2_13,
+    Preset,
+    cooperative_reduction,
+    persistent_reduction,
+    pointwise,
+    reduction,
+    split_scan,
+)
 from kerntune.hints import AutotuneHint, KernelHints, Modes, ReductionHint, TileHint
 
 Case = tuple[str, KernelHints, DeviceSpec]
-Proposal = Callable[[KernelHints, DeviceSpec], tuple[Config, ...]]
+Proposal = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 
 XPU = DeviceSpec(Target("xpu", "pvc"), "Intel Max 1550", 128)
 T4, H100, B200, MI300, RX7900 = (
     TYPICAL_DEVICES[t] for t in ("cuda:75", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx1100")
 )
+B300 = msgspec.structs.replace(B200, target=Target("cuda", 103))
 DEVICES = (*TYPICAL_DEVICES.values(), XPU)
 KINDS = (H100, MI300, RX7900, XPU)
 
 X_SIZES = [1 << i for i in range(45)]
 YZ_SIZES = [1 << i for i in range(28)]
 BOOLS = (False, True)
+SCALAR = (AutotuneHint.SCALAR_ACCUMULATORS,)
 ONE_EACH = (AutotuneHint.ONE_ELEMENT_PER_THREAD,)
 TUNED = Modes(max_autotune=True)
 UNTUNED = Modes(autotune_pointwise=False)
@@ -47,10 +57,12 @@ PROPOSALS: dict[str, Proposal] = {
 }
 
 
-def ours(family: str, hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...] | None:
+def ours(
+    family: str, hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13
+) -> tuple[Config, ...] | None:
     """Our ordered configs, or None if the heuristic refuses."""
     try:
-        return PROPOSALS[family](hints, device)
+        return PROPOSALS[family](hints, device, preset)
     except HintError:
         return None
 
@@ -249,6 +261,35 @@ def matmul_cases() -> Iterator[Case]:
             yield family, KernelHints(sizes=sizes, native_matmul=True, native_matmul_rblock=rblock, modes=mode), H100
 
 
+def newer_cases() -> Iterator[Case]:
+    """What only later releases than 2.13 look at; earlier ones must answer as if it weren't said."""
+    devices = (H100, B300, MI300, RX7900, XPU)
+    sizes = ({}, {"y": 64})
+    for x, r, more, hint, mode, device, tuned in itertools.product(
+        X_SIZES[::3], R_SIZES[1:21:2], sizes, ReductionHint, MODES[:2], devices, ((), SCALAR, (*ONE_EACH, *SCALAR))
+    ):
+        loads = 10 if (x ^ r).bit_length() % 3 == 0 else 2
+        yield (
+            ("reduction", "split_scan", "cooperative_reduction")[(x * r).bit_length() % 3] if not more else "reduction",
+            KernelHints(sizes={"x": x, **more, "r0": r}, reduction=hint, modes=mode, autotune=tuned, loads=loads),
+            device,
+        )
+    for r, split, least, makes, mode, device in itertools.product(
+        R_SIZES[2:18:3], (1, 2, 3, 24, 48, 64, 96, 100, 480, 1000, 1024), (None, 2, 8, 16, 32), BOOLS, MODES[:2], KINDS
+    ):
+        yield (
+            "persistent_reduction",
+            KernelHints(
+                sizes={"x": 4096, "r0": r},
+                rsplit_size=split,
+                makes_descriptors=makes,
+                modes=mode,
+                tma_minimums={"x": least} if least else {},
+            ),
+            device,
+        )
+
+
 CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "pointwise": pointwise_cases,
     "reduction": reduction_cases,
@@ -258,4 +299,5 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "cooperative_persistent": cooperative_persistent_cases,
     "split_scan": split_scan_cases,
     "matmul": matmul_cases,
+    "newer_hints": newer_cases,
 }

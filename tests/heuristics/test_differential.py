@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("torch", minversion="2.13.0.dev0")
 
+from kerntune.heuristics import INDUCTOR_2_13
+
 from .inductor_cases import CASES, ours
 from .inductor_oracle import ask, backend, flat_all
 from .inductor_runtime import RUNTIME
@@ -21,6 +23,7 @@ STRIDES = {
     "cooperative_persistent": 83,
     "split_scan": 101,
     "matmul": 29,
+    "newer_hints": 31,
 }
 RUNTIME_STRIDES = {"combo": 3, "dynamic_rblock_scaling": 17, "coordinate_descent": 13, "reduction_splits": 7}
 MIN_COMPARED = {
@@ -53,7 +56,7 @@ def test_same_ordered_configs_as_torch(family: str) -> None:
 @pytest.mark.parametrize("part", RUNTIME)
 def test_same_decisions_as_torch_at_run_time(part: str) -> None:
     compared = 0
-    for label, decide in itertools.islice(RUNTIME[part](), 0, None, RUNTIME_STRIDES.get(part, 1)):
+    for label, decide in itertools.islice(RUNTIME[part](INDUCTOR_2_13), 0, None, RUNTIME_STRIDES.get(part, 1)):
         mine, theirs = decide()
         assert mine == theirs, label
         compared += 1

@@ -15,6 +15,7 @@ from kerntune.errors import HintError
 from kerntune.heuristics import (
     INDUCTOR_2_6,
     INDUCTOR_2_13,
+    INDUCTOR_2_15,
     MEASURED_2026,
     PRESETS,
     cooperative_reduction,
@@ -78,8 +79,8 @@ def test_preset_2_6_answers_as_torch_2_6_did(family: str) -> None:
 
 
 def test_presets_are_found_by_name() -> None:
-    wanted = {"inductor-2.6": INDUCTOR_2_6, "inductor-2.13": INDUCTOR_2_13, "measured-2026": MEASURED_2026}
-    assert wanted == PRESETS
+    assert set(PRESETS.values()) == {INDUCTOR_2_6, INDUCTOR_2_13, INDUCTOR_2_15, MEASURED_2026}
+    assert list(PRESETS) == [preset.name for preset in PRESETS.values()]
 
 
 def test_presets_disagree_where_they_should() -> None:
