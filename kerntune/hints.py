@@ -104,12 +104,12 @@ def is_power_of_two(n: int) -> bool:
 class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a heuristic may know of a kernel; every family reads the fields it needs.
 
-    ``sizes`` maps an axis (``x y z`` of the output, ``r0 r1`` reduced) to its number of elements, rounded up to a
-    power of two (:func:`kerntune.heuristics.round_sizes` does it). Counts are of the kernel's source: ``loads``,
+    ``sizes`` maps an axis (``x y z`` of the output, ``r0 r1`` reduced) to its number of elements; a size that is no
+    power of two is rounded up to the next, as Inductor's compiler does before it asks its heuristics. Counts are of the kernel's source: ``loads``,
     ``stores``, ``reductions``, and ``dynamic_sizes``, the size arguments that are only known at launch.
 
     Raises :class:`~kerntune.errors.HintError` that names the axis and the value for an unknown axis, a size that is
-    not a positive power of two, a negative count, or a minimum for an axis that the kernel doesn't have.
+    no positive integer, a negative count, or a minimum for an axis that the kernel doesn't have.
     """
 
     sizes: dict[str, int]
@@ -166,11 +166,13 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for axis, size in self.sizes.items():
             if axis not in BLOCK_NAMES:
                 raise HintError(f"{self.where}unknown axis {axis!r}: the axes are {', '.join(AXES)}")
-            if type(size) is not int or size <= 0 or size & (size - 1):
+            if type(size) is not int or size <= 0:
                 raise HintError(
-                    f"{self.where}size hint {axis}={size!r} is not a positive power of two; "
-                    "round it up with kerntune.heuristics.round_sizes"
+                    f"{self.where}size hint {axis}={size!r} is no positive integer; an empty launch needs no config"
                 )
+        if any(size & (size - 1) for size in self.sizes.values()):
+            rounded = {axis: 1 << (size - 1).bit_length() for axis, size in self.sizes.items()}
+            msgspec.structs.force_setattr(self, "sizes", rounded)
 
     @property
     def where(self) -> str:

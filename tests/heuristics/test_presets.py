@@ -28,6 +28,9 @@ from kerntune.hints import KernelHints, Modes, ReductionHint, TileHint
 
 GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "inductor_2_6.json").read_text())
 
+BEYOND = 1 << 34
+"""From here on 2.6 refuses what we answer: test_tiles_left_out_refuse_nothing."""
+
 FAMILIES = {
     "pointwise": pointwise,
     "reduction": reduction,
@@ -71,7 +74,7 @@ def _text(config: Config) -> str:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_preset_2_6_answers_as_torch_2_6_did(family: str) -> None:
-    cases = [case for case in GOLDEN if case["family"] == family]
+    cases = [case for case in GOLDEN if case["family"] == family and case["sizes"]["x"] < BEYOND]
     wrong = [(case, mine) for case in cases if (mine := proposed(case)) != case["configs"]]
     assert not wrong, f"{len(wrong)} of {len(cases)} differ; the first: {wrong[0]}"
     assert len(cases) > 200
