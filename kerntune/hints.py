@@ -105,8 +105,9 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """What a heuristic may know of a kernel; every family reads the fields it needs.
 
     ``sizes`` maps an axis (``x y z`` of the output, ``r0 r1`` reduced) to its number of elements; a size that is no
-    power of two is rounded up to the next, as Inductor's compiler does before it asks its heuristics. Counts are of the kernel's source: ``loads``,
-    ``stores``, ``reductions``, and ``dynamic_sizes``, the size arguments that are only known at launch.
+    power of two is rounded up to the next, as Inductor's compiler does before it asks its heuristics. Counts are of
+    the kernel's source: ``loads``, ``stores``, ``reductions``, and ``dynamic_sizes``, the size arguments that are only
+    known at launch.
 
     Raises :class:`~kerntune.errors.HintError` that names the axis and the value for an unknown axis, a size that is
     no positive integer, a negative count, or a minimum for an axis that the kernel doesn't have.
