@@ -2,7 +2,9 @@
 
 Run ``python benchmarks/grids_differential.py`` where torch 2.13 is installed (a CPU build will do). It writes
 ``benchmarks/results/grids_differential.json`` and fails if any case differs without being named here beforehand.
-``--torch-sources DIR`` asks the release instead whose unpacked wheel is in DIR. Sizes are enumerated around every edge (0, 1, block ± 1, 65535·k ± 1, 2**31 ± 1, 2**32 ± 1), blocks around theirs; what
+``--torch-sources DIR`` asks the release instead whose unpacked wheel is in DIR.
+
+Sizes are enumerated around every edge (0, 1, block ± 1, 65535·k ± 1, 2**31 ± 1, 2**32 ± 1), blocks around theirs; what
 the enumeration leaves open up to the wanted number is drawn with a fixed seed.
 """
 

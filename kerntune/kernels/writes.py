@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,9 @@ class _Walk:
         self._follows = False
         self._beyond: list[str] = []
         self._outside: list[_Op] = []
+        self._calls: dict[_Op, _Op] = {}
+        self._by_result: dict[int, _Op] = {}
+        self._returned: set[_Op] = set()
         handles: list[Any] = []
         module.walk(handles.append)
         self._ops = [_Op(h, self) for h in handles if h.get_name() != "builtin.module"]
@@ -181,6 +184,8 @@ class _Walk:
         """The answer for the entry function."""
         for op in self._ops:
             self._connect(op)
+        for op in self._calls:
+            self._return(op, frozenset())
         pointers = [v for v in self._parameters if self._pointer[v]]
         number = {value: k for k, value in enumerate(pointers)}
         reads = self._reach(number, _READERS)
@@ -238,9 +243,44 @@ class _Walk:
             self._follow("a call of a function without a body", writes=True)
             return
         self._flow(self._entry(callee, 0), op.operands)
-        for end in body:
+        self._calls[op] = callee
+        self._by_result.update(dict.fromkeys(op.results, op))
+
+    def _return(self, op: _Op, above: frozenset[_Op]) -> None:
+        """Results of one call come from that call's own operands, whatever other callers hand to the function.
+
+        ``above`` are the calls that wait for this one; a function that calls itself is what any caller makes of it.
+        """
+        if op in self._returned:
+            return
+        self._returned.add(op)
+        callee = self._calls[op]
+        parameters = self._entry(callee, 0)
+        given = dict(zip(parameters, op.operands, strict=True))
+        for end in self._in_region[callee.regions[0]]:
             if end.name == "tt.return":
-                self._flow(op.results, end.operands)
+                for result, value in zip(op.results, end.operands, strict=True):
+                    found = self._within(value, given, above | {op})
+                    self._flow_all([result], [given.get(leaf, leaf) for leaf in found])
+
+    def _within(self, value: int, parameters: Container[int], above: frozenset[_Op]) -> set[int]:
+        """Where a value of a function comes from, followed back no further than to the function's parameters."""
+        leaves: set[int] = set()
+        seen: set[int] = set()
+        stack = [value]
+        while stack:
+            value = stack.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            inner = self._by_result.get(value)
+            if inner is not None and inner not in above:
+                self._return(inner, above)
+            if value in parameters or not self._sources[value]:
+                leaves.add(value)
+            else:
+                stack += self._sources[value]
+        return leaves
 
     def _branch(self, op: _Op) -> None:
         """Unstructured control flow: any operand may reach any block of the region but the first."""
