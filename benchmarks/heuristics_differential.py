@@ -5,12 +5,14 @@ Run it in an environment with torch 2.13: ``python benchmarks/heuristics_differe
 
 ``--torch-sources DIR`` asks another release instead, whose unpacked wheel is in DIR (``pip download --no-deps
 torch==2.15.0``, then unzip): its Python files over the installed torch. ``--preset`` names the rules to hold against
-it; without it they are those of the release.
+it; without it they are those of the release. ``--random N`` adds N random cases of all hints at once on untypical
+devices; what is meant to differ there is counted by its name in docs/heuristics.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import datetime
 import itertools
 import json
@@ -31,6 +33,7 @@ from kerntune.heuristics import PRESETS, Preset  # noqa: E402
 from kerntune.hints import KernelHints  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
+RANDOM = "random"
 SHOWN = 5
 TIMED = 37
 REPEATS = 3
@@ -43,6 +46,7 @@ class Oracle(NamedTuple):
     version: str
     preset: Preset
     cases: ModuleType
+    random: ModuleType
     ask: ModuleType
     runtime: ModuleType
 
@@ -55,7 +59,7 @@ class Oracle(NamedTuple):
     @property
     def families(self) -> list[str]:
         """Names of everything that is compared."""
-        return [*self.cases.CASES, *self.runtime.RUNTIME]
+        return [*self.cases.CASES, *self.runtime.RUNTIME, RANDOM]
 
 
 def oracle(sources: Path | None, preset: str | None) -> Oracle:
@@ -64,13 +68,14 @@ def oracle(sources: Path | None, preset: str | None) -> Oracle:
 
     version = use_sources(sources) if sources else ""
     import torch
-    from heuristics import inductor_cases, inductor_oracle, inductor_runtime
+    from heuristics import inductor_cases, inductor_oracle, inductor_random, inductor_runtime
 
     version = version or torch.__version__
     release = "inductor-" + ".".join(version.split(".")[:2])
     if (preset or release) not in PRESETS:
         raise SystemExit(f"no preset {preset or release}: name one with --preset, of {', '.join(PRESETS)}")
-    return Oracle(version, PRESETS[preset or release], inductor_cases, inductor_oracle, inductor_runtime)
+    rules = PRESETS[preset or release]
+    return Oracle(version, rules, inductor_cases, inductor_random, inductor_oracle, inductor_runtime)
 
 
 def compare(family: str, oracle: Oracle, every: int) -> dict[str, Any]:
@@ -140,19 +145,46 @@ def compare_runtime(part: str, oracle: Oracle, every: int) -> dict[str, Any]:
     return dict(counts)
 
 
+def compare_random(count: int, seed: int, oracle: Oracle) -> dict[str, Any]:
+    """Counts of random cases; those that differ on purpose by name."""
+    counts: collections.Counter[str] = collections.Counter(cases=0, same_configs=0, both_refuse=0, differ=0)
+    named: collections.Counter[str] = collections.Counter()
+    cases = itertools.islice(oracle.random.random_cases(seed), count)
+    for kind, hints, device in in_backends(cases, oracle):
+        configs = oracle.cases.ours(kind, hints, device, oracle.preset)
+        mine = None if configs is None else oracle.ask.flat_all(configs)
+        theirs = oracle.ask.ask(kind, hints, device)
+        counts["cases"] += 1
+        if mine == theirs:
+            counts["both_refuse" if mine is None else "same_configs"] += 1
+        elif name := oracle.random.difference(kind, hints, device, mine, theirs):
+            named[name] += 1
+        else:
+            counts["differ"] += 1
+            print(f"{kind} {device.target} {told(hints)}\n  ours   {mine}\n  theirs {theirs}")
+    return {**counts, "seed": seed, "deliberate": dict(sorted(named.items()))}
+
+
 def main() -> int:
     """Compare, and put each family's counts into the result as soon as they are there."""
     options = arguments()
     torch = oracle(options.torch_sources, options.preset)
     differ = 0
-    for family in options.families or torch.families:
-        one = compare if family in torch.cases.CASES else compare_runtime
-        counts = one(family, torch, options.every)
+    asked = options.families or [name for name in torch.families if name != RANDOM]
+    for family in [*asked, *([RANDOM] if options.random else [])]:
+        counts = counts_of(family, options, torch)
         print(family, counts, flush=True)
         if options.every == 1 and not options.no_record:
             record(family, counts, torch)
         differ += counts["differ"]
     return 1 if differ else 0
+
+
+def counts_of(family: str, options: argparse.Namespace, torch: Oracle) -> dict[str, Any]:
+    """What comes of one family, one part, or random cases."""
+    if family == RANDOM:
+        return compare_random(options.random, options.seed, torch)
+    return (compare if family in torch.cases.CASES else compare_runtime)(family, torch, options.every)
 
 
 def arguments() -> argparse.Namespace:
@@ -161,6 +193,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--torch-sources", type=Path, help="folder with another torch's unpacked wheel")
     parser.add_argument("--preset", help="which preset should answer the same; the release's own by default")
     parser.add_argument("--every", type=int, default=1, help="only every n-th case; nothing is recorded then")
+    parser.add_argument("--random", type=int, default=0, help="so many random cases after the others")
+    parser.add_argument("--seed", type=int, default=2026, help="of the random cases")
     parser.add_argument("--no-record", action="store_true", help="leave the result file as it is")
     return parser.parse_args()
 

@@ -29,7 +29,7 @@ XPU = DeviceSpec(Target("xpu", "pvc"), "Intel Max 1550", 128)
 T4, H100, B200, MI300, RX7900 = (
     TYPICAL_DEVICES[t] for t in ("cuda:75", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx1100")
 )
-B300 = msgspec.structs.replace(B200, target=Target("cuda", 103))
+B300 = msgspec.structs.replace(B200, target=Target("cuda", "103"))
 DEVICES = (*TYPICAL_DEVICES.values(), XPU)
 KINDS = (H100, MI300, RX7900, XPU)
 

@@ -152,6 +152,6 @@ def ask(family: str, hints: KernelHints, device: DeviceSpec) -> list[Flat] | Non
         else:
             function = getattr(th, family)
             found = function(sizes, reduction_hint(hints), triton_meta=device_meta, inductor_meta=meta)
-    except (AssertionError, KeyError, NotImplementedError, TypeError, ValueError, ZeroDivisionError):
+    except (AssertionError, KeyError, NotImplementedError, TypeError, UnboundLocalError, ValueError, ZeroDivisionError):
         return None
     return [flat(c) for c in found]
