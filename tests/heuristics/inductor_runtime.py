@@ -207,6 +207,9 @@ def _subkernels() -> list[SubKernel]:
     for x, r, hint in itertools.product((8, 4096), (64, 1024), (ReductionHint.INNER, ReductionHint.DEFAULT)):
         for family in (HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION):
             found.append(SubKernel(family, KernelHints(sizes={"x": x, "r0": r}, reduction=hint, loads=2)))
+    for family in (HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION):
+        tied = KernelHints(sizes={"y": 4096, "x": 4096, "r0": 64}, tiling_scores={"y": 1, "x": 1, "r0": 1})
+        found.append(SubKernel(family, tied))
     return found
 
 
