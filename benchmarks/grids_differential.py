@@ -2,6 +2,8 @@
 
 Run ``python benchmarks/grids_differential.py`` where torch 2.13 is installed (a CPU build will do). It writes
 ``benchmarks/results/grids_differential.json`` and fails if any case differs without being named here beforehand.
+``--torch-sources DIR`` asks the release instead whose unpacked wheel is in DIR.
+
 Sizes are enumerated around every edge (0, 1, block ± 1, 65535·k ± 1, 2**31 ± 1, 2**32 ± 1), blocks around theirs; what
 the enumeration leaves open up to the wanted number is drawn with a fixed seed.
 """
@@ -34,6 +36,7 @@ EDGES = (0, 1, 2, 5, MAX_Y, 2 * MAX_Y, 3 * MAX_Y, MAX_Y**2, 2**20, 2**31, 2**32,
 SEED = 2026
 
 NEGATIVE = "negative size: ours raises"
+NEGATIVE_BLOCK = "negative block: ours raises"
 STATIC_ZERO = "static zero size in a combo: ours is what theirs gives for a dynamic zero"
 
 
@@ -82,6 +85,8 @@ def plain_cases(name: str, prefixes: str) -> Iterator[Case]:
     rng = random.Random(SEED)
     while True:
         blocks = tuple(rng.choice(BLOCKS) for _ in prefixes)
+        if rng.random() < 0.04:
+            blocks = tuple(rng.choice((0, -1, -64, 64)) for _ in prefixes)
         sizes = [pick(rng, b) for b in blocks]
         if rng.random() < 0.02:
             sizes = [-rng.randint(1, 2**20) for _ in blocks]
@@ -92,7 +97,8 @@ def plain_case(ours: grids.Grid, prefixes: str, blocks: tuple[int | None, ...], 
     """One case of a plain grid; a block of None is left out of the config."""
     config = {f"{p.upper()}BLOCK": b for p, b in zip(prefixes, blocks, strict=True) if b is not None}
     sizes = {f"{p}numel": value for p, value in zip(prefixes, values, strict=True)}
-    return Case(ours, {}, config, sizes, NEGATIVE if min(values) < 0 else "")
+    negative_block = NEGATIVE_BLOCK if any(b is not None and b < 0 for b in blocks) else ""
+    return Case(ours, {}, config, sizes, NEGATIVE if min(values) < 0 else negative_block)
 
 
 def mix_order_cases() -> Iterator[Case]:
@@ -244,7 +250,7 @@ def attempt(way: Callable[[], Outcome]) -> Outcome:
 
 def intended(name: str, case: Case) -> Outcome:
     """What ours must give where it is meant to differ: the error for a negative size, the same as a dynamic zero."""
-    if case.difference == NEGATIVE:
+    if case.difference in (NEGATIVE, NEGATIVE_BLOCK):
         return None
     meta = case.theirs["combo_grid_meta"]
     zeros = {key: 0 for key, value in meta.items() if "numel" in key and value == 0}
@@ -333,12 +339,22 @@ def cpp_return(axes: tuple[Any, Any, Any]) -> str:
     return f"return Triple{{{', '.join(f'int64_t({axis})' for axis in axes)}}};"
 
 
-def environment() -> dict[str, str]:
-    """What the comparison ran under."""
-    import torch
+def torch_of(sources: Path | None) -> str:
+    """The version of the torch that is asked: the installed one, or the one in ``sources``."""
+    if sources is None:
+        import torch
 
+        return str(torch.__version__)
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    from heuristics.inductor_sources import use_sources
+
+    return use_sources(sources)
+
+
+def environment(torch: str) -> dict[str, str]:
+    """What the comparison ran under."""
     return {
-        "torch": torch.__version__,
+        "torch": torch,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, CPU only",
     }
@@ -349,12 +365,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=50_000, help="distinct cases a grid")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "grids_differential.json")
+    parser.add_argument("--torch-sources", type=Path, help="folder with another torch's unpacked wheel")
     options = parser.parse_args()
+    torch = torch_of(options.torch_sources)
     start = time.perf_counter()
     tallies = {name: compare(name, options.cases) for name in FAMILIES}
     result = {
         "date": date.today().isoformat(),
-        "environment": environment(),
+        "environment": environment(torch),
         "seconds": round(time.perf_counter() - start, 1),
         "seed": SEED,
         "grids": {name: {**vars(tally), "disagreements": len(tally.disagreements)} for name, tally in tallies.items()},

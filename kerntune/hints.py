@@ -52,6 +52,8 @@ class AutotuneHint(Enum):
     """A wish of the kernel's author for extra candidates."""
 
     ONE_ELEMENT_PER_THREAD = "one_element_per_thread"
+    SCALAR_ACCUMULATORS = "scalar_accumulators"
+    """A looped reduction keeps one number a row, so that registers are left for long steps (torch 2.15)."""
 
 
 class HeuristicType(Enum):
@@ -102,12 +104,13 @@ def is_power_of_two(n: int) -> bool:
 class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a heuristic may know of a kernel; every family reads the fields it needs.
 
-    ``sizes`` maps an axis (``x y z`` of the output, ``r0 r1`` reduced) to its number of elements, rounded up to a
-    power of two (:func:`kerntune.heuristics.round_sizes` does it). Counts are of the kernel's source: ``loads``,
-    ``stores``, ``reductions``, and ``dynamic_sizes``, the size arguments that are only known at launch.
+    ``sizes`` maps an axis (``x y z`` of the output, ``r0 r1`` reduced) to its number of elements; a size that is no
+    power of two is rounded up to the next, as Inductor's compiler does before it asks its heuristics. Counts are of
+    the kernel's source: ``loads``, ``stores``, ``reductions``, and ``dynamic_sizes``, the size arguments that are only
+    known at launch.
 
     Raises :class:`~kerntune.errors.HintError` that names the axis and the value for an unknown axis, a size that is
-    not a positive power of two, a negative count, or a minimum for an axis that the kernel doesn't have.
+    no positive integer, a negative count, or a minimum for an axis that the kernel doesn't have.
     """
 
     sizes: dict[str, int]
@@ -126,9 +129,14 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     contiguous_reduction_access: bool = True
     """Some load or store walks the reduced axis with stride 1."""
     tiling_scores: dict[str, float] = {}
-    """Bytes of memory traffic that each axis coalesces: the more, the longer its block. Ties follow order."""
+    """Bytes of memory traffic that each axis coalesces: the more, the longer its block.
+
+    A tie goes to x before y in a persistent reduction, and to the axis that the mapping lists first in a looped one.
+    """
     tma_minimums: dict[str, int] = {}
     """By axis: the shortest block that a tensor descriptor of the kernel can take."""
+    makes_descriptors: bool = False
+    """The kernel makes its tensor descriptors itself, so a loop around them can't be pipelined (torch 2.15)."""
     min_x_block: int | None = None
     min_r_block: int | None = None
     rsplit_size: int | None = None
@@ -159,11 +167,13 @@ class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for axis, size in self.sizes.items():
             if axis not in BLOCK_NAMES:
                 raise HintError(f"{self.where}unknown axis {axis!r}: the axes are {', '.join(AXES)}")
-            if type(size) is not int or size <= 0 or size & (size - 1):
+            if type(size) is not int or size <= 0:
                 raise HintError(
-                    f"{self.where}size hint {axis}={size!r} is not a positive power of two; "
-                    "round it up with kerntune.heuristics.round_sizes"
+                    f"{self.where}size hint {axis}={size!r} is no positive integer; an empty launch needs no config"
                 )
+        if any(size & (size - 1) for size in self.sizes.values()):
+            rounded = {axis: 1 << (size - 1).bit_length() for axis, size in self.sizes.items()}
+            msgspec.structs.force_setattr(self, "sizes", rounded)
 
     @property
     def where(self) -> str:

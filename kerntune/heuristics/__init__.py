@@ -16,7 +16,7 @@ from kerntune.heuristics.lookup import LookupTable, kernel_hash, read_table, wri
 from kerntune.heuristics.naming import named_blocks, without_parameter
 from kerntune.heuristics.persistent import persistent_reduction
 from kerntune.heuristics.pointwise import pointwise
-from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13, MEASURED_2026, PRESETS, Preset
+from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13, INDUCTOR_2_15, MEASURED_2026, PRESETS, Preset
 from kerntune.heuristics.reduction import reduction
 from kerntune.heuristics.scaling import (
     may_scale,
@@ -35,6 +35,7 @@ from kerntune.heuristics.ttir import TtirCounts, count_ttir
 __all__ = [
     "INDUCTOR_2_6",
     "INDUCTOR_2_13",
+    "INDUCTOR_2_15",
     "MEASURED_2026",
     "PRESETS",
     "ComboGroup",

@@ -11,6 +11,7 @@ import msgspec
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.mix_order import is_whole
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import bounds
 from kerntune.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, HeuristicType, KernelHints
@@ -65,12 +66,13 @@ class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The fields worth stepping along, and which configs are legal.
 
-    ``mix_order`` keeps ``XBLOCK`` within ``RSPLIT_SIZE``; ``dot_rblock`` keeps a native matmul's blocks, times that
-    many reduced elements if the config has no R0 block, within one Triton tensor.
+    ``mix_order`` keeps ``XBLOCK`` within ``RSPLIT_SIZE``, ``whole_splits`` a divisor of it; ``dot_rblock`` keeps a
+    native matmul's blocks, times that many reduced elements if the config has no R0 block, within one Triton tensor.
     """
 
     fields: tuple[Field, ...]
     mix_order: bool = False
+    whole_splits: tuple[KernelHints, Preset] | None = None
     native_matmul: bool = False
     dot_rblock: int = 1
 
@@ -97,6 +99,9 @@ class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def is_legal(self, config: Config) -> bool:
         """Whether a kernel of this kind can be compiled for the config."""
+        if self.whole_splits is not None:
+            x, split, stages = (get_field(config, n) or 1 for n in ("XBLOCK", "RSPLIT_SIZE", "NUM_STAGES"))
+            return is_whole(x, split, stages, *self.whole_splits)
         if self.mix_order:
             return (get_field(config, "XBLOCK") or 1) <= (get_field(config, "RSPLIT_SIZE") or 1)
         if self.native_matmul:
@@ -141,9 +146,11 @@ def neighbourhood(
     fields = [
         _field(name, hints if derived else None, device, family, preset) for name in dict.fromkeys([*limits, *names])
     ]
+    mix_order = derived and hints is not None and hints.rsplit_size is not None
     return Neighbourhood(
         fields=tuple(_limited(f, limits) for f in fields if f.name not in frozen),
-        mix_order=derived and hints is not None and hints.rsplit_size is not None,
+        mix_order=mix_order,
+        whole_splits=(hints, preset) if mix_order and hints is not None and preset.whole_mix_order else None,
         native_matmul=derived and hints is not None and hints.native_matmul,
         dot_rblock=_dot_rblock(hints),
     )
@@ -178,18 +185,25 @@ def _field(name: str, hints: KernelHints | None, device: DeviceSpec, family: Heu
         return Field(name, by_one=True, radius=LOOP_STAGES_RADIUS if name == "NUM_STAGES" else 1)
     if hints is None or name not in BLOCK_NAMES.values():
         return Field(name)
-    return Field(name, least=_least(name, hints, family), most=_most(name, hints, device, preset))
+    least = _least(name, hints, family, preset)
+    return Field(name, least=least, most=_most(name, hints, device, preset))
+
+
+def _axis(name: str) -> str:
+    return next(axis for axis, block in BLOCK_NAMES.items() if block == name)
 
 
 def _most(name: str, hints: KernelHints, device: DeviceSpec, preset: Preset) -> int:
-    axis = next(a for a, block in BLOCK_NAMES.items() if block == name)
+    axis = _axis(name)
     most = bounds(hints, device, preset).max_block[axis]
     return min(most, hints.sizes.get(axis, most))
 
 
-def _least(name: str, hints: KernelHints, family: HeuristicType) -> int:
+def _least(name: str, hints: KernelHints, family: HeuristicType, preset: Preset) -> int:
     floors = {"XBLOCK": hints.min_x_block, "R0_BLOCK": hints.min_r_block}
     least = floors.get(name) or 1
+    if preset.whole_mix_order:
+        least = max(least, hints.tma_minimums.get(_axis(name), 1))
     if hints.native_matmul and name in SQUARE_FIELDS:
         least = max(least, MIN_DOT_BLOCK)
     if family is HeuristicType.SPLIT_SCAN and name == "R0_BLOCK":

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from kerntune.config import Config, Scalar
 from kerntune.errors import HintError
-from kerntune.heuristics.sizing import Bounds, in_order, rebuilt
-from kerntune.hints import KernelHints
+from kerntune.heuristics.presets import Preset
+from kerntune.heuristics.sizing import Bounds, floor_pow2, in_order, rebuilt
+from kerntune.hints import KernelHints, is_power_of_two
 
 ROWS_PER_X = 32
 SHORT_ROW = 512
@@ -35,8 +36,9 @@ def mix_order(configs: Iterable[Config], hints: KernelHints, limits: Bounds) -> 
     split, r = hints.rsplit_size or 0, hints.sizes["r0"]
     if split < 1:
         raise HintError(f"{hints.where}rsplit_size={hints.rsplit_size} must be at least 1")
-    x = x_block(hints)
-    values: dict[str, Scalar] = {"XBLOCK": x, "RSPLIT_SIZE": split, "NUM_STAGES": _stages(hints, split // x)}
+    x = dividing_x_block(hints, split) if limits.preset.whole_mix_order else x_block(hints)
+    stages = min(max(split // x // ITERATIONS_PER_STAGE, 1), most_stages(hints, limits.preset))
+    values: dict[str, Scalar] = {"XBLOCK": x, "RSPLIT_SIZE": split, "NUM_STAGES": stages}
     return in_order(
         rebuilt(config, {**config.kwargs, **values}, warps)
         for config in configs
@@ -50,11 +52,35 @@ def x_block(hints: KernelHints) -> int:
     return min(max((hints.rsplit_size or 0) // ROWS_PER_X, least, hints.tma_minimums.get("x", 1)), MAX_X)
 
 
-def _stages(hints: KernelHints, iterations: int) -> int:
-    most = MAX_STAGES_LONG if hints.sizes["r0"] > LONG_ROW else MAX_STAGES
-    if not hints.modes.multi_stage_mix_order:
-        most = 1
-    return min(max(iterations // ITERATIONS_PER_STAGE, 1), most)
+def dividing_x_block(hints: KernelHints, split: int) -> int:
+    """The same as a power of two that divides the split: else the last step would reach into the next split.
+
+    Raises :class:`HintError` if that is shorter than what descriptors need.
+    """
+    x = floor_pow2(x_block(hints))
+    while split % x:
+        x //= 2
+    least = hints.tma_minimums.get("x", 1)
+    if x < least:
+        raise HintError(
+            f"{hints.where}rsplit_size={split} has no divisor from {least} to {MAX_X} that is a power of two; a tensor "
+            f"descriptor of the kernel needs an X block of {least}"
+        )
+    return x
+
+
+def is_whole(x: int, split: int, stages: int, hints: KernelHints, preset: Preset) -> bool:
+    """Whether X and ``NUM_STAGES`` are such as torch 2.15 takes: X divides the split, both are within their limits."""
+    divides = is_power_of_two(x) and x <= MAX_X and split % x == 0
+    return divides and x >= hints.tma_minimums.get("x", 1) and 1 <= stages <= most_stages(hints, preset)
+
+
+def most_stages(hints: KernelHints, preset: Preset) -> int:
+    """Stages that shared memory has room for; 1 where they are switched off or can't be had."""
+    unpipelined = preset.whole_mix_order and hints.makes_descriptors
+    if unpipelined or not hints.modes.multi_stage_mix_order:
+        return 1
+    return MAX_STAGES_LONG if hints.sizes["r0"] > LONG_ROW else MAX_STAGES
 
 
 def _warps(warps: int, r: int, tuned: bool, limits: Bounds) -> tuple[int, ...]:

@@ -24,6 +24,13 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     * ``deterministic_pointwise``: deterministic mode leaves one config to pointwise kernels too.
     * ``chained_scaling``: a config made by halving a reduction block may be halved again.
     * ``foreach_candidates``: max-autotune tries 1, 2, 4 and 8 warps for foreach kernels.
+    * ``scalar_accumulators``: kernels with that hint try steps of 4096 and more.
+    * ``one_row_if_few``: an inner reduction of up to 64 rows on an AMD GPU takes one row a block.
+    * ``long_step_sm103``: an inner reduction on sm_103 also tries a step of 4096 with 16 elements a thread.
+    * ``wide_inner_xpu``: an inner reduction on an Intel GPU also tries (64, 64) with 16 warps.
+    * ``whole_mix_order``: X of a mix-order reduction divides its split; descent keeps that, the descriptors' minimums
+      and the stages' maximum; descriptors that the kernel makes itself forbid stages.
+    * ``splits_by_outputs``: how long a reduction goes unsplit on new GPUs depends on its outputs, and is far less.
     * ``measured``: further candidates on NVIDIA GPUs, by rules found in a sweep (:mod:`kerntune.heuristics.measured`).
     """
 
@@ -43,6 +50,12 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deterministic_pointwise: bool = False
     chained_scaling: bool = True
     foreach_candidates: bool = True
+    scalar_accumulators: bool = False
+    one_row_if_few: bool = False
+    long_step_sm103: bool = False
+    wide_inner_xpu: bool = False
+    whole_mix_order: bool = False
+    splits_by_outputs: bool = False
     measured: bool = False
 
 
@@ -69,7 +82,19 @@ INDUCTOR_2_6 = Preset(
 )
 """torch 2.6's rules (the same file at that release). Its one reduction axis ``r`` is ``r0`` here."""
 
+INDUCTOR_2_15 = msgspec.structs.replace(
+    INDUCTOR_2_13,
+    name="inductor-2.15",
+    scalar_accumulators=True,
+    one_row_if_few=True,
+    long_step_sm103=True,
+    wide_inner_xpu=True,
+    whole_mix_order=True,
+    splits_by_outputs=True,
+)
+"""torch 2.15's rules (``torch/_inductor/heuristics/triton_codegen/``, and ``choices.py`` for splits)."""
+
 MEASURED_2026 = msgspec.structs.replace(INDUCTOR_2_13, name="measured-2026", measured=True)
 """torch 2.13's candidates in their order, then those of :mod:`kerntune.heuristics.measured`."""
 
-PRESETS: dict[str, Preset] = {p.name: p for p in (INDUCTOR_2_13, INDUCTOR_2_6, MEASURED_2026)}
+PRESETS: dict[str, Preset] = {p.name: p for p in (INDUCTOR_2_13, INDUCTOR_2_6, INDUCTOR_2_15, MEASURED_2026)}

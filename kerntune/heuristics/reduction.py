@@ -33,8 +33,8 @@ from kerntune.heuristics.sizing import (
     spread_reduction,
     widen_for_grid,
 )
-from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
-from kerntune.hints import KernelHints, ReductionHint
+from kerntune.heuristics.tiling import scored_axes, scores_of, share_out, tiled_config
+from kerntune.hints import AutotuneHint, KernelHints, ReductionHint
 
 MAX_R_BLOCK = 2048
 MAX_R_BLOCK_SMALL = 1024
@@ -47,6 +47,18 @@ MANY_VALUES = 10
 
 TWO_ROWS_UP_TO = 2048
 """A contiguous reduction this short takes two rows a block."""
+
+FEW_ROWS = 64
+"""Up to 64 rows, one a block, to occupy more of an AMD GPU (torch 2.15)."""
+
+LONG_STEP = 4096
+SCALAR_STEPS: tuple[tuple[int, int | None], ...] = ((LONG_STEP, None), (8192, 4), (16384, 8))
+"""Steps, and warps where they are fixed, of kernels with a scalar accumulator a row (torch 2.15)."""
+
+SM103 = 103
+LONG_STEP_FROM = 2048
+ELEMENTS_PER_THREAD_SM103 = 16
+"""sm_103 needs more loads in flight than sm_90 or sm_100 for the same share of its bandwidth (torch 2.15)."""
 
 PERSISTENT_TILE = 4096
 MAX_PERSISTENT_STEP = 32768
@@ -121,7 +133,7 @@ def reduction_candidates(hints: KernelHints, limits: Bounds, *, dynamic: int = 0
     require_axes(hints, "a reduction", *(SIMPLE_AXES if limits.preset.grow_reductions else REDUCTION_AXES_SETS))
     head = persistent_step(hints, limits) if hints.add_persistent_rblock else ()
     if hints.reduction is not ReductionHint.DEFAULT and "y" not in hints.sizes and not hints.modes.max_autotune:
-        return (*head, _by_hint(hints, limits, dynamic))
+        return (*head, *_by_hint(hints, limits, dynamic))
     if _fixed_only(hints, limits.preset):
         return (config_for(hints, 32, 128, limits),)
     return _all_candidates(hints, limits, head, dynamic)
@@ -133,10 +145,38 @@ def _fixed_only(hints: KernelHints, preset: Preset) -> bool:
     return preset.deterministic_pointwise and off
 
 
-def _by_hint(hints: KernelHints, limits: Bounds, dynamic: int) -> Config:
+def _by_hint(hints: KernelHints, limits: Bounds, dynamic: int) -> tuple[Config, ...]:
     if hints.reduction is ReductionHint.INNER:
-        return _contiguous(hints, limits)
-    return _outer(hints, limits, dynamic) if hints.reduction is ReductionHint.OUTER else _tiny(hints, limits)
+        return _inner(hints, limits)
+    return (_outer(hints, limits, dynamic) if hints.reduction is ReductionHint.OUTER else _tiny(hints, limits),)
+
+
+def _inner(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
+    """The contiguous tile or those with scalar accumulators, and what a backend adds before and after."""
+    wide = limits.preset.wide_inner_xpu and limits.backend == "xpu"
+    first = (config_for(hints, 64, 64, limits, warps=16),) if wide else ()
+    return (*first, *(_scalar_steps(hints, limits) or (_contiguous(hints, limits),)), *_long_step(hints, limits))
+
+
+def _has_scalar_accumulators(hints: KernelHints, limits: Bounds) -> bool:
+    return limits.preset.scalar_accumulators and AutotuneHint.SCALAR_ACCUMULATORS in hints.autotune
+
+
+def _scalar_steps(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
+    if "y" in hints.sizes or not _has_scalar_accumulators(hints, limits):
+        return ()
+    r = hints.reduction_numel
+    return tuple(config_for(hints, 1, min(r, step), limits, warps=warps) for step, warps in SCALAR_STEPS)
+
+
+def _long_step(hints: KernelHints, limits: Bounds) -> tuple[Config, ...]:
+    r = hints.reduction_numel
+    wanted = limits.preset.long_step_sm103 and limits.arch == SM103
+    if not wanted or r < LONG_STEP_FROM or is_register_intensive(hints):
+        return ()
+    step = min(r, LONG_STEP)
+    warps = max(step // (limits.warp_size * ELEMENTS_PER_THREAD_SM103), 1)
+    return (config_for(hints, 1, step, limits, warps=warps),)
 
 
 def _all_candidates(hints: KernelHints, limits: Bounds, head: tuple[Config, ...], dynamic: int) -> tuple[Config, ...]:
@@ -148,6 +188,7 @@ def _all_candidates(hints: KernelHints, limits: Bounds, head: tuple[Config, ...]
         config_for(hints, 64, 64, limits),
         config_for(hints, 8, 512, limits),
         config_for(hints, 64, 4, limits, warps=8),
+        *_scalar_steps(hints, limits),
     )
     if not (limits.hip and limits.preset.backend_extras):
         return found
@@ -169,8 +210,11 @@ def max_r_block(hints: KernelHints, limits: Bounds) -> int:
 
 def _contiguous(hints: KernelHints, limits: Bounds) -> Config:
     r, longest = hints.reduction_numel, max_r_block(hints, limits)
+    if "y" in hints.sizes and _has_scalar_accumulators(hints, limits):
+        longest = LONG_STEP
+    few = limits.preset.one_row_if_few and limits.hip and hints.sizes["x"] <= FEW_ROWS
     if limits.preset.tuned_outer:
-        x, step = 2 if r <= TWO_ROWS_UP_TO else 1, min(r, longest)
+        x, step = 2 if r <= TWO_ROWS_UP_TO and not few else 1, min(r, longest)
     else:
         x, step = 1, r if 256 <= r < longest else longest
     return config_for(hints, x, step, limits, intensive=is_register_intensive(hints))
@@ -220,7 +264,7 @@ def config_for(
     """A wanted x by r tile as a config: shared out by tiling scores where the kernel has a y axis."""
     if "y" not in hints.sizes:
         return reduction_config(hints, x, r, limits, hints.reduction, warps=warps, intensive=intensive, options=options)
-    blocks = share_out(x * r, scores_of(hints, tuple(hints.sizes)), hints.sizes, limits)
+    blocks = share_out(x * r, scores_of(hints, scored_axes(hints)), hints.sizes, limits)
     config = tiled_config(hints, blocks["x"], blocks["y"], blocks["r0"], limits, intensive=intensive)
     return config.replace(options=options) if options else config
 

@@ -40,6 +40,7 @@ class Bounds(NamedTuple):
 
     where: str
     backend: str
+    arch: int
     major: int
     warp_size: int
     wave64: bool
@@ -62,6 +63,7 @@ def bounds(hints: KernelHints, device: DeviceSpec, preset: Preset) -> Bounds:
     return Bounds(
         where=hints.where,
         backend=device.target.backend,
+        arch=int(device.target.arch) if device.target.backend == "cuda" else 0,
         major=device_major(device) or 0,
         warp_size=_lanes(device, preset, hip),
         wave64=hip if preset.hip_is_wave64 else device.warp_size == 64,

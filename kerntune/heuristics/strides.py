@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kerntune.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import ceil_div, device_major
 from kerntune.hints import ReductionHint
 
@@ -26,6 +27,12 @@ OUTPUTS_PER_SM_UNSPLIT = 2
 NO_SPLIT_UP_TO = 8192
 NO_SPLIT_UP_TO_NEW = 524288
 """Inner reductions this long are not split; the second is for GPUs of version 10 and above (measured on a GB200)."""
+
+NO_SPLIT_FEW_OUTPUTS = 32768
+NO_SPLIT_MANY_OUTPUTS = 40960
+"""torch 2.15's numbers for GPUs of version 10 and above, below and from one output an SM on."""
+
+NEW_MAJOR = 10
 
 OUTER_R_PER_THREAD = 4
 OUTER_X_PER_BLOCK = 128
@@ -82,7 +89,13 @@ def inferred_read(shape: Sequence[int], strides: Sequence[int], outputs: int, r:
 
 
 def reduction_split(
-    reads: Sequence[Read], outputs: int, r: int, device: DeviceSpec, *, may_split: bool = True
+    reads: Sequence[Read],
+    outputs: int,
+    r: int,
+    device: DeviceSpec,
+    preset: Preset = INDUCTOR_2_13,
+    *,
+    may_split: bool = True,
 ) -> Split:
     """The hint of a reduction of ``outputs`` times ``r`` elements, and its split.
 
@@ -95,7 +108,7 @@ def reduction_split(
         if value < 1:
             raise HintError(f"a reduction with {name}={value}: both must be at least 1")
     if outputs == 1:
-        return Split(ReductionHint.INNER, inner_split(r, outputs, device) if may_split else 1)
+        return Split(ReductionHint.INNER, inner_split(r, outputs, device, preset) if may_split else 1)
     if r <= SHORT_REDUCTION or outputs >= OUTPUTS_PER_SM * device.sm_count:
         return Split(ReductionHint.DEFAULT, 1)
     deciding = _deciding(reads)
@@ -103,7 +116,7 @@ def reduction_split(
         return Split(ReductionHint.DEFAULT, 1)
     outer = sum(all(s == 0 or s > 1 for s in read.reduced) for read in deciding)
     if 2 * outer < len(deciding):
-        return Split(ReductionHint.INNER, inner_split(r, outputs, device) if may_split else 1)
+        return Split(ReductionHint.INNER, inner_split(r, outputs, device, preset) if may_split else 1)
     return Split(ReductionHint.OUTER, outer_split(r, outputs, device) if may_split else 1)
 
 
@@ -118,10 +131,9 @@ def second_stage_hint(hint: ReductionHint, outputs: int, parts: int) -> Reductio
     return ReductionHint.OUTER_TINY if hint is ReductionHint.OUTER and small else hint
 
 
-def inner_split(r: int, outputs: int, device: DeviceSpec) -> int:
+def inner_split(r: int, outputs: int, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> int:
     """Parts of a contiguous reduction: each thread of 8 warps gets 32 (64 on wave64) to 512 elements."""
-    new = (device_major(device) or 0) >= 10
-    if outputs >= OUTPUTS_PER_SM_UNSPLIT * device.sm_count or r <= (NO_SPLIT_UP_TO_NEW if new else NO_SPLIT_UP_TO):
+    if outputs >= OUTPUTS_PER_SM_UNSPLIT * device.sm_count or r <= _unsplit(outputs, device, preset):
         return 1
     threads = device.warp_size * SPLIT_WARPS
     total, least, most = _per_device(r, outputs, device)
@@ -133,6 +145,15 @@ def inner_split(r: int, outputs: int, device: DeviceSpec) -> int:
     else:
         share = _even(r, MAX_ELEMENTS_PER_THREAD, EVEN_MOST, 1)
     return ceil_div(r, share * threads)
+
+
+def _unsplit(outputs: int, device: DeviceSpec, preset: Preset) -> int:
+    """The longest inner reduction that one program takes."""
+    if (device_major(device) or 0) < NEW_MAJOR:
+        return NO_SPLIT_UP_TO
+    if not preset.splits_by_outputs:
+        return NO_SPLIT_UP_TO_NEW
+    return NO_SPLIT_FEW_OUTPUTS if outputs < device.sm_count else NO_SPLIT_MANY_OUTPUTS
 
 
 def outer_split(r: int, outputs: int, device: DeviceSpec) -> int:

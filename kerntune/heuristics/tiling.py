@@ -25,13 +25,22 @@ ELEMENTS_PER_TILED_WARP = 256
 
 
 def scores_of(hints: KernelHints, axes: tuple[str, ...]) -> dict[str, float]:
-    """The hints' tiling scores of ``axes``, or equal ones; :class:`HintError` if an axis was forgotten."""
+    """The hints' tiling scores of ``axes``, in that order, or equal ones; :class:`HintError` if an axis was forgotten.
+
+    The order matters to a tie. Scores of other axes than the kernel's play no part.
+    """
     if not hints.tiling_scores:
         return dict.fromkeys(axes, 1)
     missing = [axis for axis in axes if axis not in hints.tiling_scores]
     if missing:
         raise HintError(f"{hints.where}no tiling score for {', '.join(missing)}: score all axes of the tile or none")
-    return {axis: score for axis, score in hints.tiling_scores.items() if axis in axes}
+    return {axis: hints.tiling_scores[axis] for axis in axes}
+
+
+def scored_axes(hints: KernelHints) -> tuple[str, ...]:
+    """The kernel's axes in the order in which a looped reduction breaks ties: the scores' own, or the sizes'."""
+    order = hints.tiling_scores or hints.sizes
+    return (*(axis for axis in order if axis in hints.sizes), *(axis for axis in hints.sizes if axis not in order))
 
 
 def share_out(target: int, scores: Mapping[str, float], sizes: Mapping[str, int], bounds: Bounds) -> dict[str, int]:

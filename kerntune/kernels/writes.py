@@ -5,73 +5,26 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from kerntune.device import Target
 from kerntune.kernels.access import Access
+from kerntune.kernels.operations import (
+    ADDRESS_ONLY,
+    ATOMICS,
+    CONTROL,
+    FROM_MEMORY,
+    OUTSIDE_CODE,
+    PURE_READERS,
+    READERS,
+    WRITERS,
+)
 
 _POINTER_LIKE = re.compile(r"!tt\.ptr|tensordesc")
 _WORD = re.compile(r"(?:\b|x)i64\b")  # an integer that can hold an address
 _FLOAT = re.compile(r"(?:\b|x)(?:bf16|f16|f32|f64|f8E\w+)\b")  # alone, or after the shape: tensor<64xf32>
-
-_WRITERS = frozenset(
-    {
-        "tt.store",
-        "tt.atomic_store",
-        "tt.atomic_rmw",
-        "tt.atomic_cas",
-        "tt.descriptor_store",
-        "tt.descriptor_scatter",
-        "tt.descriptor_reduce",
-    }
-)
-_READERS = frozenset(
-    {
-        "tt.load",
-        "tt.atomic_load",
-        "tt.atomic_poll",
-        "tt.atomic_rmw",
-        "tt.atomic_cas",
-        "tt.descriptor_load",
-        "tt.descriptor_gather",
-        "tt.descriptor_reduce",
-    }
-)
-_PURE_READERS = _READERS - _WRITERS
-_ATOMICS = frozenset({"tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"})
-"""Operations on memory; the address is operand 0 in all of them (TritonOps.td of Triton 3.6 to 3.9)."""
-
-_ADDRESS_ONLY = frozenset(
-    {
-        "tt.addptr",
-        "tt.advance",
-        "tt.assert",
-        "tt.bitcast",
-        "tt.broadcast",
-        "tt.cat",
-        "tt.expand_dims",
-        "tt.join",
-        "tt.make_tensor_descriptor",
-        "tt.make_tensor_ptr",
-        "tt.print",
-        "tt.reshape",
-        "tt.return",
-        "tt.splat",
-        "tt.split",
-        "tt.trans",
-        "tt.unsplat",
-        "arith.select",
-    }
-)
-"""Operations that compute with addresses and touch no memory. Any other operation on an address is not trusted."""
-
-_CONTROL = ("scf.", "cf.", "builtin.", "tt.func", "tt.call")
-_FROM_MEMORY = "reinterpret_tensor_descriptor"
-"""Its operand points to a descriptor, which holds the address (in the dialects of several backends)."""
-
-_OUTSIDE_CODE = frozenset({"tt.elementwise_inline_asm", "tt.extern_elementwise"})
 
 
 def access_of(ttir: str, target: Target | None = None) -> Access:
@@ -158,6 +111,9 @@ class _Walk:
         self._follows = False
         self._beyond: list[str] = []
         self._outside: list[_Op] = []
+        self._calls: dict[_Op, _Op] = {}
+        self._by_result: dict[int, _Op] = {}
+        self._returned: set[_Op] = set()
         handles: list[Any] = []
         module.walk(handles.append)
         self._ops = [_Op(h, self) for h in handles if h.get_name() != "builtin.module"]
@@ -181,17 +137,19 @@ class _Walk:
         """The answer for the entry function."""
         for op in self._ops:
             self._connect(op)
+        for op in self._calls:
+            self._return(op, frozenset())
         pointers = [v for v in self._parameters if self._pointer[v]]
         number = {value: k for k, value in enumerate(pointers)}
-        reads = self._reach(number, _READERS)
-        writes = self._reach(number, _WRITERS)
-        atomics = self._reach(number, _ATOMICS)
+        reads = self._reach(number, READERS)
+        writes = self._reach(number, WRITERS)
+        atomics = self._reach(number, ATOMICS)
         for op in self._outside:
             for value in filter(self._pointer.get, op.operands):
                 self._roots(op, value, number)
         if self._unknown:
             return Access.everything(len(pointers), self._unknown, follows=self._follows, beyond=self._beyond)
-        floats = any(op.name in _ATOMICS and any(map(self._float.get, op.operands[1:2])) for op in self._ops)
+        floats = any(op.name in ATOMICS and any(map(self._float.get, op.operands[1:2])) for op in self._ops)
         return Access(reads, writes, atomics, floats, (), len(pointers))
 
     # -- where addresses go ------------------------------------------------------------------------------------------
@@ -238,9 +196,44 @@ class _Walk:
             self._follow("a call of a function without a body", writes=True)
             return
         self._flow(self._entry(callee, 0), op.operands)
-        for end in body:
+        self._calls[op] = callee
+        self._by_result.update(dict.fromkeys(op.results, op))
+
+    def _return(self, op: _Op, above: frozenset[_Op]) -> None:
+        """Results of one call come from that call's own operands, whatever other callers hand to the function.
+
+        ``above`` are the calls that wait for this one; a function that calls itself is what any caller makes of it.
+        """
+        if op in self._returned:
+            return
+        self._returned.add(op)
+        callee = self._calls[op]
+        parameters = self._entry(callee, 0)
+        given = dict(zip(parameters, op.operands, strict=True))
+        for end in self._in_region[callee.regions[0]]:
             if end.name == "tt.return":
-                self._flow(op.results, end.operands)
+                for result, value in zip(op.results, end.operands, strict=True):
+                    found = self._within(value, given, above | {op})
+                    self._flow_all([result], [given.get(leaf, leaf) for leaf in found])
+
+    def _within(self, value: int, parameters: Container[int], above: frozenset[_Op]) -> set[int]:
+        """Where a value of a function comes from, followed back no further than to the function's parameters."""
+        leaves: set[int] = set()
+        seen: set[int] = set()
+        stack = [value]
+        while stack:
+            value = stack.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            inner = self._by_result.get(value)
+            if inner is not None and inner not in above:
+                self._return(inner, above)
+            if value in parameters or not self._sources[value]:
+                leaves.add(value)
+            else:
+                stack += self._sources[value]
+        return leaves
 
     def _branch(self, op: _Op) -> None:
         """Unstructured control flow: any operand may reach any block of the region but the first."""
@@ -251,7 +244,7 @@ class _Walk:
 
     def _plain(self, op: _Op) -> None:
         touched = any(self._pointer[v] for v in (*op.operands, *op.results))
-        if op.name in _OUTSIDE_CODE:
+        if op.name in OUTSIDE_CODE:
             self._outside_code(op, touched)
         elif op.name == "tt.ptr_to_int":
             self._unknown.append("an address becomes an integer")
@@ -259,12 +252,12 @@ class _Walk:
             self._mark(op, "an address is made from an integer")
         elif op.name == "ub.poison":
             self._poison.update(op.results)
-        elif op.name in _READERS | _WRITERS:
+        elif op.name in READERS | WRITERS:
             self._mark(op, "an address is loaded from memory")
-        elif op.name.endswith(_FROM_MEMORY):
+        elif op.name.endswith(FROM_MEMORY):
             self._mark(op, "a tensor descriptor is taken from memory")
         else:
-            if touched and op.name not in _ADDRESS_ONLY and not op.name.startswith(_CONTROL):
+            if touched and op.name not in ADDRESS_ONLY and not op.name.startswith(CONTROL):
                 self._unknown.append(f"{op.name} takes an address")
             self._through(op)
 
@@ -342,6 +335,6 @@ class _Walk:
                 roots.add(number[value])
             elif not self._sources[value] and value not in self._poison:
                 why = self._origin_unknown.get(value, "an address of unknown origin")
-                self._follow(f"{op.name}: {why}", writes=op.name not in _PURE_READERS)
+                self._follow(f"{op.name}: {why}", writes=op.name not in PURE_READERS)
             stack += self._sources[value]
         return roots

@@ -34,6 +34,31 @@ def test_same_triple_as_inductor(name: str) -> None:
     assert tally.same_triple >= SAMPLE // 3
 
 
+BLOCKS_OF = {
+    "Grid1D": {"XBLOCK": 8},
+    "Grid2D": {"XBLOCK": 8, "YBLOCK": 8},
+    "Grid3D": {"XBLOCK": 8, "YBLOCK": 8, "ZBLOCK": 8},
+    "BatchMatmulGrid3D": {"XBLOCK": 8, "YBLOCK": 8, "ZBLOCK": 8},
+    "Grid2DWithYZOverflow": {"XBLOCK": 8, "YBLOCK": 8},
+    "MixOrderReductionGrid": {"RSPLIT_SIZE": 64},
+    "CooperativeReductionGrid": {"XBLOCK": 8, "RSPLIT": 2},
+    "SplitScanGrid": {"R0_BLOCK": 8},
+}
+SIZES = {"xnumel": 100, "ynumel": 100, "znumel": 100, "r0_numel": 100}
+
+
+@pytest.mark.parametrize(("name", "block"), [(name, block) for name, blocks in BLOCKS_OF.items() for block in blocks])
+def test_blocks_below_one_are_refused_where_inductor_counts_backwards(name: str, block: str) -> None:
+    """With a negative block Inductor's grid is negative or covers nothing; 0 is refused by both."""
+    blocks = {"XBLOCK": 1, **BLOCKS_OF[name]}
+    for value in (0, -1, -64) if block != "RSPLIT" else (-1, -64):
+        case = script.Case(getattr(script.grids, name)(), {}, {**blocks, block: value}, SIZES)
+        theirs = script.their_outcome(name, case)
+        assert script.our_outcomes(case) == {None}
+        assert (theirs is None) == (value == 0)
+        assert theirs is None or min(theirs) <= 0
+
+
 def test_both_refuse_what_the_kernel_can_not_run() -> None:
     refused = {name: script.compare(name, 200).both_raise for name in ("MixOrderReductionGrid", "SplitScanGrid")}
     assert all(refused.values()), refused

@@ -11,22 +11,32 @@ import msgspec
 from kerntune.config import Config
 from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import HintError
-from kerntune.heuristics import cooperative_reduction, persistent_reduction, pointwise, reduction, split_scan
+from kerntune.heuristics import (
+    INDUCTOR_2_13,
+    Preset,
+    cooperative_reduction,
+    persistent_reduction,
+    pointwise,
+    reduction,
+    split_scan,
+)
 from kerntune.hints import AutotuneHint, KernelHints, Modes, ReductionHint, TileHint
 
 Case = tuple[str, KernelHints, DeviceSpec]
-Proposal = Callable[[KernelHints, DeviceSpec], tuple[Config, ...]]
+Proposal = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 
 XPU = DeviceSpec(Target("xpu", "pvc"), "Intel Max 1550", 128)
 T4, H100, B200, MI300, RX7900 = (
     TYPICAL_DEVICES[t] for t in ("cuda:75", "cuda:90", "cuda:100", "hip:gfx942", "hip:gfx1100")
 )
+B300 = msgspec.structs.replace(B200, target=Target("cuda", "103"))
 DEVICES = (*TYPICAL_DEVICES.values(), XPU)
 KINDS = (H100, MI300, RX7900, XPU)
 
 X_SIZES = [1 << i for i in range(45)]
 YZ_SIZES = [1 << i for i in range(28)]
 BOOLS = (False, True)
+SCALAR = (AutotuneHint.SCALAR_ACCUMULATORS,)
 ONE_EACH = (AutotuneHint.ONE_ELEMENT_PER_THREAD,)
 TUNED = Modes(max_autotune=True)
 UNTUNED = Modes(autotune_pointwise=False)
@@ -47,10 +57,12 @@ PROPOSALS: dict[str, Proposal] = {
 }
 
 
-def ours(family: str, hints: KernelHints, device: DeviceSpec) -> tuple[Config, ...] | None:
+def ours(
+    family: str, hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13
+) -> tuple[Config, ...] | None:
     """Our ordered configs, or None if the heuristic refuses."""
     try:
-        return PROPOSALS[family](hints, device)
+        return PROPOSALS[family](hints, device, preset)
     except HintError:
         return None
 
@@ -111,13 +123,36 @@ def reduction_cases() -> Iterator[Case]:
     yield from _minimum_cases("reduction")
 
 
+ORDERS = tuple(itertools.permutations(("x", "y", "r0")))
+# All equal, all zero, ties of two, a tie that halving makes (8 against 4), and numbers of no simple ratio.
+SCORES = ((1, 1, 1), (0, 0, 0), (8, 8, 1), (8, 4, 1), (4, 8, 8), (0, 3, 100), (4097, 4096, 3))
+
+
+def tiling_scores() -> Iterator[dict[str, float]]:
+    """No scores, and every set of them in every order of the axes: ties must not depend on what torch ignores."""
+    yield {}
+    for values, order in itertools.product(SCORES, ORDERS):
+        score = dict(zip(("x", "y", "r0"), values, strict=True))
+        yield {axis: score[axis] for axis in order}
+
+
 def _tiled_cases(family: str) -> Iterator[Case]:
-    scores = ({}, {"x": 0, "y": 0, "r0": 0}, {"x": 8, "y": 8, "r0": 1}, {"r0": 100, "y": 3, "x": 0})
-    for x, y, r, score, mode, device in itertools.product(
-        X_SIZES[:42:3], YZ_SIZES[::4], R_SIZES[:16:2], scores, MODES, (H100, MI300, RX7900)
-    ):
-        case = KernelHints(sizes={"x": x, "y": y, "r0": r}, tiling_scores=score, modes=mode, loads=6, reductions=4)
-        yield family, case, device
+    places = itertools.product(X_SIZES[:42:3], YZ_SIZES[::4], R_SIZES[:16:2])
+    for (x, y, r), score in itertools.product(places, tiling_scores()):
+        order = ORDERS[(x.bit_length() + r.bit_length()) % len(ORDERS)]
+        sizes = {"x": x, "y": y, "r0": r}
+        which = x.bit_length() + y.bit_length() + r.bit_length() + len(score)
+        yield (
+            family,
+            KernelHints(
+                sizes={axis: sizes[axis] for axis in order},
+                tiling_scores=score,
+                modes=MODES[which % len(MODES)],
+                loads=6,
+                reductions=4,
+            ),
+            (H100, MI300, RX7900)[which // 3 % 3],
+        )
 
 
 def _minimum_cases(family: str) -> Iterator[Case]:
@@ -179,6 +214,11 @@ def mix_order_cases() -> Iterator[Case]:
             ),
             device,
         )
+    for (x, y, r), score, split in itertools.product(
+        itertools.product(X_SIZES[4:14:4], YZ_SIZES[2:12:4], R_SIZES[2:12:3]), tiling_scores(), SPLITS[::3]
+    ):
+        sizes = {"x": x, "y": y, "r0": r}
+        yield "persistent_reduction", KernelHints(sizes=sizes, rsplit_size=split, tiling_scores=score), H100
 
 
 def _cooperative(family: str) -> Iterator[Case]:
@@ -221,6 +261,35 @@ def matmul_cases() -> Iterator[Case]:
             yield family, KernelHints(sizes=sizes, native_matmul=True, native_matmul_rblock=rblock, modes=mode), H100
 
 
+def newer_cases() -> Iterator[Case]:
+    """What only later releases than 2.13 look at; earlier ones must answer as if it weren't said."""
+    devices = (H100, B300, MI300, RX7900, XPU)
+    sizes = ({}, {"y": 64})
+    for x, r, more, hint, mode, device, tuned in itertools.product(
+        X_SIZES[::3], R_SIZES[1:21:2], sizes, ReductionHint, MODES[:2], devices, ((), SCALAR, (*ONE_EACH, *SCALAR))
+    ):
+        loads = 10 if (x ^ r).bit_length() % 3 == 0 else 2
+        yield (
+            ("reduction", "split_scan", "cooperative_reduction")[(x * r).bit_length() % 3] if not more else "reduction",
+            KernelHints(sizes={"x": x, **more, "r0": r}, reduction=hint, modes=mode, autotune=tuned, loads=loads),
+            device,
+        )
+    for r, split, least, makes, mode, device in itertools.product(
+        R_SIZES[2:18:3], (1, 2, 3, 24, 48, 64, 96, 100, 480, 1000, 1024), (None, 2, 8, 16, 32), BOOLS, MODES[:2], KINDS
+    ):
+        yield (
+            "persistent_reduction",
+            KernelHints(
+                sizes={"x": 4096, "r0": r},
+                rsplit_size=split,
+                makes_descriptors=makes,
+                modes=mode,
+                tma_minimums={"x": least} if least else {},
+            ),
+            device,
+        )
+
+
 CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "pointwise": pointwise_cases,
     "reduction": reduction_cases,
@@ -230,4 +299,5 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "cooperative_persistent": cooperative_persistent_cases,
     "split_scan": split_scan_cases,
     "matmul": matmul_cases,
+    "newer_hints": newer_cases,
 }

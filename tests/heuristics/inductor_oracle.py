@@ -71,7 +71,7 @@ def properties(device: DeviceSpec) -> torch_hints.DeviceProperties:
         type=device.target.backend,
         index=0,
         multi_processor_count=device.sm_count,
-        cc=0,
+        cc=int(device.target.arch) if device.target.backend == "cuda" else 0,
         major=device_major(device),
         regs_per_multiprocessor=device.registers_per_sm,
         max_threads_per_multi_processor=device.max_threads_per_sm,
@@ -88,7 +88,7 @@ def inductor_meta(hints: KernelHints, device: DeviceSpec) -> dict[str, Any]:
     """Our hints as the dict that torch's functions read."""
     modes = hints.modes
     meta: dict[str, Any] = {
-        "autotune_hints": [torch_hints.AutotuneHint[h.name] for h in hints.autotune],
+        "autotune_hints": [h for hint in hints.autotune if (h := getattr(torch_hints.AutotuneHint, hint.name, None))],
         "autotune_pointwise": modes.autotune_pointwise,
         "max_autotune": modes.max_autotune,
         "deterministic": modes.deterministic,
@@ -107,6 +107,8 @@ def inductor_meta(hints: KernelHints, device: DeviceSpec) -> dict[str, Any]:
         "no_x_dim": hints.no_x_block,
         "has_loadstore_with_contiguous_rdim": hints.contiguous_reduction_access,
         "tiling_scores": {axis_name(a): s for a, s in hints.tiling_scores.items()},
+        "uses_tma": bool(hints.tma_minimums),
+        "uses_device_tma": hints.makes_descriptors,
         "tma_min_block_sizes": {f"{axis_name(a).upper()}BLOCK": m for a, m in hints.tma_minimums.items()},
         "min_xblock": hints.min_x_block,
         "min_rblock": hints.min_r_block,
@@ -150,6 +152,6 @@ def ask(family: str, hints: KernelHints, device: DeviceSpec) -> list[Flat] | Non
         else:
             function = getattr(th, family)
             found = function(sizes, reduction_hint(hints), triton_meta=device_meta, inductor_meta=meta)
-    except (AssertionError, KeyError, NotImplementedError, TypeError):
+    except (AssertionError, KeyError, NotImplementedError, TypeError, UnboundLocalError, ValueError, ZeroDivisionError):
         return None
     return [flat(c) for c in found]

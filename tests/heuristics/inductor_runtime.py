@@ -17,13 +17,14 @@ from unittest import mock
 import triton
 from torch._inductor import choices
 from torch._inductor.ir import Reduction
+from torch._inductor.ir import ReductionHint as IrReductionHint
 from torch._inductor.runtime import hints as torch_hints
 from torch._inductor.runtime import triton_heuristics as th
 from torch._inductor.runtime.coordinate_descent_tuner import CoordescTuner
 
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
-from kerntune.heuristics import persistent_reduction, pointwise, reduction
+from kerntune.heuristics import INDUCTOR_2_13, Preset, persistent_reduction, pointwise, reduction
 from kerntune.heuristics.combo import SubKernel, combo
 from kerntune.heuristics.descent import Field, Neighbourhood, neighbourhood
 from kerntune.heuristics.lookup import kernel_hash
@@ -59,25 +60,25 @@ def register_models() -> tuple[Callable[[Any], int | None], ...]:
     )
 
 
-def scaling() -> Iterator[Compared]:
+def scaling(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
     devices = (H100, B200, MI300, RX7900, T4, XPU)
     for device in devices:
         with backend(device.target.backend):
-            yield from _scaling_on(device)
+            yield from _scaling_on(device, preset)
 
 
-def _scaling_on(device: DeviceSpec) -> Iterator[Compared]:
+def _scaling_on(device: DeviceSpec, preset: Preset) -> Iterator[Compared]:
     modes = (Modes(), Modes(max_autotune=True), Modes(deterministic=True), Modes(dynamic_scale_rblock=False))
     for x, r, mode, least, registers in itertools.product(
         X_SIZES[4:24:2], R_SIZES[4:18:2], modes, (None, 256), register_models()
     ):
         hints = KernelHints(sizes={"x": x, "r0": r}, modes=mode, min_r_block=least)
-        yield f"scaling {device.target} {hints}", functools.partial(_scaled, registers, hints, device)
+        yield f"scaling {device.target} {hints}", functools.partial(_scaled, registers, hints, device, preset)
 
 
-def _scaled(registers: Callable[[Any], int | None], hints: KernelHints, device: DeviceSpec) -> Pair:
-    configs = reduction(hints, device)
-    mine = flat_all(scale_reductions(configs, registers, hints, device))
+def _scaled(registers: Callable[[Any], int | None], hints: KernelHints, device: DeviceSpec, preset: Preset) -> Pair:
+    configs = reduction(hints, device, preset)
+    mine = flat_all(scale_reductions(configs, registers, hints, device, preset=preset))
     return mine, _their_scaling(configs, registers, hints, device)
 
 
@@ -106,25 +107,34 @@ def _compiled(config: Any, registers: Any) -> Any:
 # ------------------------------------------------------------------ coordinate descent
 
 
-def descent() -> Iterator[Compared]:
+def descent(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
     for device in (H100, MI300, RX7900, XPU):
         with backend(device.target.backend):
-            for family, hints, configs in _descent_starts(device):
+            for family, hints, configs in _descent_starts(device, preset):
                 for config in configs:
-                    yield from _descent_from(config, hints, device, family)
+                    yield from _descent_from(config, hints, device, family, preset)
 
 
-def _descent_starts(device: DeviceSpec) -> Iterator[tuple[HeuristicType, KernelHints, tuple[Config, ...]]]:
+def _descent_starts(
+    device: DeviceSpec, preset: Preset
+) -> Iterator[tuple[HeuristicType, KernelHints, tuple[Config, ...]]]:
     modes = Modes(max_autotune=True)
     for x, y in itertools.product(X_SIZES[2:26:5], X_SIZES[1:16:4]):
         hints = KernelHints(sizes={"x": x, "y": y}, modes=modes)
-        yield HeuristicType.POINTWISE, hints, pointwise(hints, device)
+        yield HeuristicType.POINTWISE, hints, pointwise(hints, device, preset)
     for x, r, least in itertools.product(X_SIZES[2:26:5], R_SIZES[2:16:4], (None, 4)):
         hints = KernelHints(sizes={"x": x, "r0": r}, modes=modes, min_x_block=least, min_r_block=least)
         if x >= 4:
-            yield HeuristicType.REDUCTION, hints, reduction(hints, device)
-        hints = KernelHints(sizes={"x": x, "r0": r}, modes=modes, rsplit_size=64)
-        yield HeuristicType.PERSISTENT_REDUCTION, hints, persistent_reduction(hints, device)
+            yield HeuristicType.REDUCTION, hints, reduction(hints, device, preset)
+        for minimums, makes in (({}, False), ({"x": 4}, True)):
+            hints = KernelHints(
+                sizes={"x": x, "r0": r},
+                modes=modes,
+                rsplit_size=64,
+                tma_minimums=minimums,
+                makes_descriptors=makes,
+            )
+            yield HeuristicType.PERSISTENT_REDUCTION, hints, persistent_reduction(hints, device, preset)
     for family, propose in (
         (HeuristicType.REDUCTION, reduction),
         (HeuristicType.PERSISTENT_REDUCTION, persistent_reduction),
@@ -132,13 +142,15 @@ def _descent_starts(device: DeviceSpec) -> Iterator[tuple[HeuristicType, KernelH
         for rblock in (None, 512):
             sizes = {"x": 4096, "y": 512, "r0": 128}
             hints = KernelHints(sizes=sizes, native_matmul=True, native_matmul_rblock=rblock)
-            yield family, hints, propose(hints, device)
+            yield family, hints, propose(hints, device, preset)
 
 
-def _descent_from(config: Config, hints: KernelHints, device: DeviceSpec, family: HeuristicType) -> Iterator[Compared]:
+def _descent_from(
+    config: Config, hints: KernelHints, device: DeviceSpec, family: HeuristicType, preset: Preset
+) -> Iterator[Compared]:
     if config.num_warps > 8 and device.target.backend == "hip":
         return  # deliberate: waves_per_eu 0 steps to 1, not to 0 again
-    around = neighbourhood(config, device, hints, family)
+    around = neighbourhood(config, device, hints, family, preset=preset)
     tuner = CoordescTuner(
         is_native_matmul=hints.native_matmul,
         is_mix_order_reduction=hints.rsplit_size is not None,
@@ -175,13 +187,16 @@ def _has(config: Any, name: str) -> bool:
 # ------------------------------------------------------------------ combos
 
 
-def combos() -> Iterator[Compared]:
+def combos(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
     for device in (H100, MI300, XPU):
         subs = _subkernels()
         with backend(device.target.backend):
             for pair in itertools.product(subs, subs[::2]):
-                yield f"grouped on {device.target}: {pair}", functools.partial(_combo, (*pair, pair[0]), device, True)
-                yield f"combo on {device.target}: {pair}", functools.partial(_combo, pair, device, False)
+                yield (
+                    f"grouped on {device.target}: {pair}",
+                    functools.partial(_combo, (*pair, pair[0]), device, True, preset),
+                )
+                yield f"combo on {device.target}: {pair}", functools.partial(_combo, pair, device, False, preset)
 
 
 def _subkernels() -> list[SubKernel]:
@@ -192,6 +207,9 @@ def _subkernels() -> list[SubKernel]:
     for x, r, hint in itertools.product((8, 4096), (64, 1024), (ReductionHint.INNER, ReductionHint.DEFAULT)):
         for family in (HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION):
             found.append(SubKernel(family, KernelHints(sizes={"x": x, "r0": r}, reduction=hint, loads=2)))
+    for family in (HeuristicType.REDUCTION, HeuristicType.PERSISTENT_REDUCTION):
+        tied = KernelHints(sizes={"y": 4096, "x": 4096, "r0": 64}, tiling_scores={"y": 1, "x": 1, "r0": 1})
+        found.append(SubKernel(family, tied))
     return found
 
 
@@ -205,9 +223,9 @@ def parameters_of(subkernels: tuple[SubKernel, ...]) -> list[str]:
     ]
 
 
-def _combo(subkernels: tuple[SubKernel, ...], device: DeviceSpec, grouped: bool) -> Pair:
+def _combo(subkernels: tuple[SubKernel, ...], device: DeviceSpec, grouped: bool, preset: Preset) -> Pair:
     names = parameters_of(subkernels)
-    plan = combo(subkernels, device, names, grouped=grouped)
+    plan = combo(subkernels, device, names, preset, grouped=grouped)
     mine = (
         flat(plan.base),
         [(list(g.members), flat_all(g.configs), sorted(g.fields)) for g in plan.groups],
@@ -219,6 +237,7 @@ def _combo(subkernels: tuple[SubKernel, ...], device: DeviceSpec, grouped: bool)
 
 def _their_combo(subkernels: tuple[SubKernel, ...], device: DeviceSpec, names: list[str], grouped: bool) -> Any:
     grid: dict[str, Any] = {"num_kernels": len(subkernels), "autotune_grouping": grouped}
+    grid["block_arg_names"] = names
     for i, sub in enumerate(subkernels):
         grid[f"heuristic_{i}"] = sub.family.value
         grid[f"size_hints_{i}"] = sizes_of(sub.hints)
@@ -243,7 +262,7 @@ def _their_combo(subkernels: tuple[SubKernel, ...], device: DeviceSpec, names: l
 # ------------------------------------------------------------------ given configs
 
 
-def given() -> Iterator[Compared]:
+def given(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
     meta = triton_meta(KernelHints(sizes={"x": 1}), H100)
     with backend("cuda"):
         for warps, stages in itertools.product((1, 2, 4, 8, 16), (1, 2, 3, 5)):
@@ -279,31 +298,34 @@ def _fixed(values: dict[str, Any], meta: dict[str, Any]) -> Pair:
 # ------------------------------------------------------------------ splits and look-up keys
 
 
-def splits() -> Iterator[Compared]:
+def splits(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
     lengths = sorted({n + d for n in R_SIZES[3:27] for d in (-1, 0, 1, n // 3)})
     for device in (H100, B200, MI300, RX7900, T4):
         for r, outputs, inner in itertools.product(lengths, (1, 2, 31, 128, 129, 1000, 4096), (True, False)):
-            yield f"split {r} x {outputs} on {device.target}", functools.partial(_split, r, outputs, inner, device)
+            yield (
+                f"split {r} x {outputs} on {device.target}",
+                functools.partial(_split, r, outputs, inner, device, preset),
+            )
 
 
-def _split(r: int, outputs: int, inner: bool, device: DeviceSpec) -> Pair:
+def _split(r: int, outputs: int, inner: bool, device: DeviceSpec, preset: Preset) -> Pair:
     with mock.patch.object(choices.DeviceProperties, "create", return_value=properties(device)):
-        theirs = choices.InductorChoices.reduction_split_factor(None, r, outputs, inner)
-    return (inner_split if inner else outer_split)(r, outputs, device), theirs
+        theirs = choices.InductorChoices().reduction_split_factor(None, r, outputs, inner)  # static until 2.15
+    return (inner_split(r, outputs, device, preset) if inner else outer_split(r, outputs, device)), theirs
 
 
-def second_stages() -> Iterator[Compared]:
+def second_stages(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
     counts = (1, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025)
     for parts, outputs, hint in itertools.product(counts, counts, ReductionHint):
         yield f"second stage {parts} {outputs} {hint}", functools.partial(_second_stage, parts, outputs, hint)
 
 
 def _second_stage(parts: int, outputs: int, hint: ReductionHint) -> Pair:
-    theirs = Reduction._multilayer_second_step_hint(parts, outputs, torch_hints.ReductionHint[hint.name])
+    theirs = Reduction._multilayer_second_step_hint(parts, outputs, IrReductionHint[hint.name])
     return second_stage_hint(hint, outputs, parts).name, theirs.name
 
 
-def lookup_keys() -> Iterator[Compared]:
+def lookup_keys(preset: Preset = INDUCTOR_2_13) -> Iterator[Compared]:
     sources = ("def triton_poi_fused_0(a, b):\n    pass\n", "  def f(x): return g(x)\n", "x = 1\ndef f(a): pass")
     for source, sizes in itertools.product(sources, ({"x": 64}, {"y": 2, "x": 4}, {"x": 8, "r0": 16})):
         yield f"key of {source!r}", functools.partial(_lookup_key, source, sizes)
@@ -314,7 +336,7 @@ def _lookup_key(source: str, sizes: dict[str, int]) -> Pair:
     return kernel_hash(source, sizes), theirs
 
 
-RUNTIME: dict[str, Callable[[], Iterator[Compared]]] = {
+RUNTIME: dict[str, Callable[[Preset], Iterator[Compared]]] = {
     "combo": combos,
     "dynamic_rblock_scaling": scaling,
     "coordinate_descent": descent,

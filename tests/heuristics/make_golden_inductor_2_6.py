@@ -100,6 +100,12 @@ def cases() -> Iterator[dict[str, Any]]:
         yield {"family": family, "sizes": {"x": x, "r": r}, "mode": mode, "hint": hint, "loads": r.bit_length()}
 
 
+def beyond() -> Iterator[dict[str, Any]]:
+    """Sizes at which 2.6 refuses because of tiles that it wouldn't have proposed."""
+    for x, r, family, hint in itertools.product((1 << 34, 1 << 35), R[::3], REDUCTIONS, ("INNER", "OUTER")):
+        yield {"family": family, "sizes": {"x": x, "r": r}, "mode": {}, "hint": hint, "loads": r.bit_length()}
+
+
 def answer(case: dict[str, Any], space: dict[str, Any], warp_size: int) -> list[str] | None:
     """Ordered configs as text, ``X64 R8 w4 s1``, or None where 2.6 raises."""
     meta = {**case["mode"], "num_load": case.get("loads", 0)}
@@ -129,7 +135,7 @@ def main() -> None:
     lines = []
     for target, warp_size in (("cuda:90", 32), ("hip:gfx942", 64), ("hip:gfx1100", 32)):
         space = functions(unpacked, target.startswith("hip"))
-        for i, case in enumerate(cases()):
+        for i, case in enumerate((*cases(), *beyond())):
             if target == "cuda:90" or i % 3 == 0:
                 lines.append(
                     json.dumps(

@@ -22,6 +22,7 @@ from kerntune.errors import HintError
 from kerntune.heuristics import (
     SubKernel,
     combo,
+    cooperative_reduction,
     kernel_hash,
     may_descend,
     neighbourhood,
@@ -33,9 +34,22 @@ from kerntune.heuristics import (
     split_scan,
     user_autotune,
 )
-from kerntune.hints import HeuristicType, KernelHints, Modes, ReductionHint
+from kerntune.hints import HeuristicType, KernelHints, Modes, ReductionHint, TileHint
 
-from .inductor_oracle import backend, flat, flat_all, inductor_meta, properties, reduction_hint, sizes_of, triton_meta
+from .inductor_cases import XPU
+from .inductor_oracle import (
+    ask,
+    backend,
+    flat,
+    flat_all,
+    inductor_meta,
+    properties,
+    reduction_hint,
+    sizes_of,
+    triton_meta,
+)
+from .test_presets import GOLDEN as GOLDEN_2_6
+from .test_presets import proposed as golden_answer
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 MI300 = TYPICAL_DEVICES["hip:gfx942"]
@@ -121,14 +135,68 @@ def test_descent_serves_users_kernels() -> None:
     assert neighbourhood(Config(kwargs={"TILE": 64}), H100).fields[0].name == "TILE"
 
 
-def test_sizes_must_be_powers_of_two() -> None:
-    """Torch assumes rounded hints: r = 100 gives a reduction block of 100, which Triton refuses."""
+def test_sizes_are_rounded_up() -> None:
+    """Torch's compiler rounds them, its functions don't: r = 100 gives a block of 100, x = 100000 an assertion."""
     hint = reduction_hint(KernelHints(sizes={"x": 1}, reduction=ReductionHint.INNER))
     with backend("cuda"):
         theirs = th.reduction({"x": 64, "r0_": 100}, hint, META, inductor_meta={})
-    assert [c.kwargs["R0_BLOCK"] for c in theirs] == [100]
-    with pytest.raises(HintError, match="r0=100 is not a positive power of two"):
-        KernelHints(sizes={"x": 64, "r0": 100})
+        assert [c.kwargs["R0_BLOCK"] for c in theirs] == [100]
+        with pytest.raises(AssertionError):
+            th.pointwise({"x": 100_000}, META, inductor_meta={})
+        for x in (100_000, 1_000_003, 3, 65535 * 1025):
+            rounded = KernelHints(sizes={"x": 1 << (x - 1).bit_length()})
+            assert flat_all(pointwise(KernelHints(sizes={"x": x}), H100)) == ask("pointwise", rounded, H100)
+    ours = reduction(KernelHints(sizes={"x": 64, "r0": 100}, reduction=ReductionHint.INNER), H100)
+    assert [c.kwargs["R0_BLOCK"] for c in ours] == [128]
+
+
+@pytest.mark.parametrize("axes", ["x z r0", "x y z r0", "y r0", "x r1"])
+def test_reduction_axes_are_checked(axes: str) -> None:
+    """Torch never looks at z, nor at y without x: blocks for x and r0, of which the kernel's z knows nothing."""
+    sizes = dict.fromkeys(axes.split(), 64)
+    hints = KernelHints(sizes=sizes)
+    if axes == "x z r0":
+        with backend("cuda"):
+            answers = [ask(family, hints, H100) for family in ("reduction", "persistent_reduction")]
+        assert all(found and {name for name, _ in found[0][0]} <= {"XBLOCK", "R0_BLOCK"} for found in answers)
+    for family in (reduction, persistent_reduction, split_scan, cooperative_reduction):
+        with pytest.raises(HintError, match="takes size hints for"):
+            family(hints, H100)
+
+
+def test_hints_are_of_the_kernels_axes() -> None:
+    """Torch ignores a minimum or a score of an axis that the kernel lacks, or fails, as it happens to look."""
+    hints = KernelHints(sizes={"x": 64, "r0": 64})
+    meta = {**inductor_meta(hints, H100), "tma_min_block_sizes": {"R1_BLOCK": 16}, "tiling_scores": {"y": 8}}
+    with backend("cuda"):
+        told = th.persistent_reduction(
+            sizes_of(hints), reduction_hint(hints), triton_meta=META, inductor_meta=dict(meta)
+        )
+        plain = th.persistent_reduction(
+            sizes_of(hints), reduction_hint(hints), triton_meta=META, inductor_meta=inductor_meta(hints, H100)
+        )
+        with pytest.raises(AssertionError):
+            th.reduction(sizes_of(hints), reduction_hint(hints), triton_meta=META, inductor_meta=dict(meta))
+    assert [flat(c) for c in told] == [flat(c) for c in plain]
+    for wrong in ({"tma_minimums": {"r1": 16}}, {"tiling_scores": {"y": 8.0}}):
+        with pytest.raises(HintError, match="but the kernel has the axes x, r0"):
+            KernelHints(sizes=hints.sizes, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_target_decides_not_the_machine() -> None:
+    """Torch asks the machine: an Intel GPU's kernels get CUDA's rules where CUDA is, and the other way round."""
+    square = KernelHints(sizes={"x": 1024, "y": 1024}, tile=TileHint.SQUARE)
+    rows = KernelHints(sizes={"x": 1 << 20, "r0": 512}, reduction=ReductionHint.INNER)
+    answers = {}
+    for machine in ("cuda", "xpu"):
+        with backend(machine):
+            answers[machine] = [ask("pointwise", square, XPU), ask("persistent_reduction", rows, XPU)]
+    assert [len(configs or ()) for configs in (answers["cuda"][0], answers["xpu"][0])] == [1, 8]
+    assert answers["cuda"][1] != answers["xpu"][1]
+    for machine in ("cuda", "xpu"):
+        with backend(machine):
+            ours = [flat_all(pointwise(square, XPU)), flat_all(persistent_reduction(rows, XPU))]
+        assert ours == answers["xpu"]
 
 
 def test_inputs_are_left_alone() -> None:
@@ -208,6 +276,75 @@ def test_combo_candidates_are_unique() -> None:
     assert [flat(c) for c in group["configs"]] == flat_all(pointwise(hints, H100)) * 2
     plan = combo([SubKernel(HeuristicType.POINTWISE, hints)], H100, ["XBLOCK_0"])
     assert len(plan.groups[0].configs) == 1
+
+
+def grouped_by_torch(*hints: KernelHints) -> list[list[int]]:
+    """Which sub-kernels torch tunes as one."""
+    grid: dict[str, Any] = {"num_kernels": len(hints), "autotune_grouping": True, "block_arg_names": []}
+    for i, one in enumerate(hints):
+        grid[f"heuristic_{i}"] = "reduction"
+        grid[f"size_hints_{i}"] = sizes_of(one)
+        grid[f"reduction_hint_{i}"] = one.reduction.name
+        grid[f"inductor_meta_{i}"] = inductor_meta(one, H100)
+    names = [f"{block}_{i}" for i in range(len(hints)) for block in ("XBLOCK", "R0_BLOCK")]
+    meta = {"combo_grid_meta": grid}
+    with backend("cuda"):
+        th.reduction({}, False, {**META, "signature": dict.fromkeys(names, "constexpr")}, inductor_meta=meta)
+    return [group["member_indices"] for group in meta["combo_tuning_groups"]]
+
+
+def grouped_by_us(*hints: KernelHints) -> list[list[int]]:
+    subs = [SubKernel(HeuristicType.REDUCTION, one) for one in hints]
+    names = [f"{block}_{i}" for i in range(len(hints)) for block in ("XBLOCK", "R0_BLOCK")]
+    return [list(group.members) for group in combo(subs, H100, names, grouped=True).groups]
+
+
+def test_groups_are_of_equal_hints() -> None:
+    """Torch's key of a group leaves some hints out, so kernels with other candidates are tuned as one."""
+    plain = KernelHints(sizes={"x": 4096, "r0": 1024})
+    floored = KernelHints(sizes={"x": 4096, "r0": 1024}, min_x_block=16)
+    assert grouped_by_torch(plain, plain) == grouped_by_us(plain, plain) == [[0, 1]]
+    assert grouped_by_torch(plain, floored) == [[0, 1]]
+    assert grouped_by_us(plain, floored) == [[0], [1]]
+
+
+def test_floors_hold_in_a_combo() -> None:
+    """Torch raises blocks to their floors where a kernel stands alone, and not among a combo's sub-kernels."""
+    floored = KernelHints(sizes={"x": 4096, "r0": 1024}, reduction=ReductionHint.INNER, min_x_block=16)
+    with backend("cuda"):
+        inside = th.reduction(
+            sizes_of(floored),
+            reduction_hint(floored),
+            META,
+            inductor_meta=inductor_meta(floored, H100),
+            return_configs=True,
+        )
+        alone = ask("reduction", floored, H100)
+    assert inside[0].kwargs["XBLOCK"] == 2
+    assert alone == flat_all(reduction(floored, H100))
+    sub = SubKernel(HeuristicType.REDUCTION, floored)
+    assert combo([sub], H100, ["XBLOCK_0", "R0_BLOCK_0"]).base.kwargs["XBLOCK_0"] == 16
+
+
+def test_descent_stays_within_a_tensor() -> None:
+    """Torch doubles BLOCK_M and its like without end; a Triton tensor has 2**20 elements at most."""
+    config = triton.Config({"BLOCK_M": 1 << 20}, num_warps=4)
+    assert 1 << 21 in [c.kwargs["BLOCK_M"] for c in CoordescTuner().get_neighbour_configs(config, "BLOCK_M")]
+    ours = Config(kwargs={"BLOCK_M": 1 << 20}, num_warps=4)
+    around = neighbourhood(ours, H100)
+    assert [c.kwargs["BLOCK_M"] for c in around.neighbours(ours, around.fields[0])] == [1 << 19]
+
+
+def test_tiles_left_out_refuse_nothing() -> None:
+    """Torch 2.6 also builds the tiles that it leaves out, and fails for x of 2**34 and more if one is illegal."""
+    beyond = [case for case in GOLDEN_2_6 if case["sizes"]["x"] >= 1 << 34]
+    answered = [case for case in beyond if case["configs"] is None and golden_answer(case) is not None]
+    assert len(answered) > 10
+    assert all(golden_answer(case) == case["configs"] for case in beyond if case not in answered)
+    case = {"family": "reduction", "sizes": {"x": 1 << 34, "r": 1}, "mode": {}, "hint": "OUTER", "loads": 1}
+    whole = {**case, "target": "cuda:90", "configs": None}
+    assert whole in beyond
+    assert golden_answer(whole) == ["R1 X2048 w4 s1"]
 
 
 def test_look_up_keys_ignore_the_order_of_sizes() -> None:

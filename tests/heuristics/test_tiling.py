@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from math import prod
 
 import pytest
@@ -10,10 +11,13 @@ from hypothesis import strategies as st
 
 from kerntune.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
+from kerntune.heuristics import persistent_reduction, reduction
 from kerntune.heuristics.presets import INDUCTOR_2_13
 from kerntune.heuristics.sizing import bounds
 from kerntune.heuristics.tiling import share_out, tiled_config
 from kerntune.hints import KernelHints
+
+from .inductor_free import shapes
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 LIMITS = bounds(KernelHints(sizes={"x": 1}), H100, INDUCTOR_2_13)
@@ -65,3 +69,18 @@ def test_warps_are_bounded_twice() -> None:
 def test_an_x_that_no_grid_covers_is_refused() -> None:
     with pytest.raises(HintError, match="too long for one launch"):
         tiled_config(KernelHints(sizes={"x": 1 << 43, "y": 1, "r0": 8}), 64, 1, 8, LIMITS)
+
+
+@pytest.mark.parametrize("order", list(permutations(("x", "y", "r0"))))
+def test_a_persistent_tie_goes_to_x_whatever_the_order(order: tuple[str, ...]) -> None:
+    sizes = {"x": 4096, "y": 4096, "r0": 64}
+    hints = KernelHints(sizes={a: sizes[a] for a in order}, tiling_scores=dict.fromkeys(order, 1))
+    assert shapes(persistent_reduction(hints, H100)) == ["X1 Y1 w2", "X4 Y2 w2", "X8 Y4 w8"]
+
+
+@pytest.mark.parametrize(("order", "tall"), [("x y r0", "X8 Y4 R0_16 w2"), ("y x r0", "X4 Y8 R0_16 w2")])
+def test_a_looped_tie_goes_to_the_first_in_the_mapping(order: str, tall: str) -> None:
+    sizes = dict.fromkeys(("x", "y", "r0"), 4096)
+    assert shapes(reduction(KernelHints(sizes=sizes, tiling_scores=dict.fromkeys(order.split(), 1)), H100))[1] == tall
+    unscored = KernelHints(sizes={axis: sizes[axis] for axis in order.split()})
+    assert shapes(reduction(unscored, H100))[1] == tall

@@ -195,6 +195,42 @@ def calls_for_address(out, x, k):
     tl.store(_step(out, k), tl.load(_step(x, k)))
 
 
+@triton.jit(noinline=True)
+def _two_steps(p, unused, k):
+    return _step(_step(p, k), 1)
+
+
+@triton.jit(noinline=True)
+def _either(p, q, k):
+    return tl.where(k > 0, p, q)
+
+
+@triton.jit
+def calls_through_calls(out, x, unused, k):
+    tl.store(_two_steps(out, unused, k), tl.load(_two_steps(x, unused, k)))
+
+
+@triton.jit
+def calls_in_a_loop(out, x, k):
+    p = out
+    q = x
+    for _ in range(k):
+        tl.store(p, tl.load(q))
+        p = _step(p, k)
+        q = _step(q, k)
+
+
+@triton.jit
+def calls_for_either(out, x, y, k):
+    tl.store(_step(out, k), tl.load(_either(x, y, k)) + tl.load(_step(y, k)))
+
+
+@triton.jit
+def calls_that_touch(a, b):
+    _copy_one(a, b)
+    _copy_one(b, a)
+
+
 @triton.jit
 def descriptor_copy(source, sink, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK
@@ -272,7 +308,11 @@ def nothing(x, n):
         (select_target, "*fp32 *fp32 *fp32 i32", {}, exact({2}, {0, 1}, 3)),
         (aliased, "*fp32 *fp32 i32", {"BLOCK": 64}, exact({1}, {0}, 2)),
         (calls, "*fp32 *fp32 *fp32", {}, exact({2}, {0}, 3)),
-        (calls_for_address, "*fp32 *fp32 i32", {}, exact({0, 1}, {0, 1}, 2)),
+        (calls_for_address, "*fp32 *fp32 i32", {}, exact({1}, {0}, 2)),
+        (calls_through_calls, "*fp32 *fp32 *fp32 i32", {}, exact({1}, {0}, 3)),
+        (calls_in_a_loop, "*fp32 *fp32 i32", {}, exact({1}, {0}, 2)),
+        (calls_for_either, "*fp32 *fp32 *fp32 i32", {}, exact({1, 2}, {0}, 3)),
+        (calls_that_touch, "*fp32 *fp32", {}, exact({0, 1}, {0, 1}, 2)),
         (descriptor_made, "*fp16 *fp16 i32", {"BLOCK": 64}, exact({0}, {1}, 2)),
         (early_exit, "*fp32 *fp32 i32", {}, exact({0}, {1}, 2)),
         (pure, "*i32 *i32", {"BLOCK": 64}, exact({0}, {1}, 2)),
@@ -378,3 +418,30 @@ def test_damaged_text_is_everything_and_counts_pointers(capfd: pytest.CaptureFix
 def test_in_place_arguments_need_their_content_restored() -> None:
     assert access(relu_in_place, "*fp16 i32", BLOCK=64).in_place == {0}
     assert access(add, "*fp32 *fp32 *fp32 i32", BLOCK=64).in_place == frozenset()
+
+
+RECURSIVE = """
+module {
+  tt.func private @walk(%p: !tt.ptr<f32>, %q: !tt.ptr<f32>, %k: i32) -> !tt.ptr<f32> {
+    %zero = arith.constant 0 : i32
+    %more = arith.cmpi sgt, %k, %zero : i32
+    %r = scf.if %more -> (!tt.ptr<f32>) {
+      %n = tt.call @walk(%q, %p, %zero) : (!tt.ptr<f32>, !tt.ptr<f32>, i32) -> !tt.ptr<f32>
+      scf.yield %n : !tt.ptr<f32>
+    } else {
+      scf.yield %p : !tt.ptr<f32>
+    }
+    tt.return %r : !tt.ptr<f32>
+  }
+  tt.func public @kernel(%out: !tt.ptr<f32>, %x: !tt.ptr<f32>, %k: i32) {
+    %d = tt.call @walk(%out, %x, %k) : (!tt.ptr<f32>, !tt.ptr<f32>, i32) -> !tt.ptr<f32>
+    %v = arith.constant 1.0 : f32
+    tt.store %d, %v : !tt.ptr<f32>
+    tt.return
+  }
+}
+"""
+
+
+def test_a_function_that_calls_itself_may_return_what_any_caller_gave() -> None:
+    assert access_of(RECURSIVE) == exact(set(), {0, 1}, 2)

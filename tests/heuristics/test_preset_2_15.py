@@ -1,0 +1,113 @@
+"""The inductor-2.15 preset against what torch 2.15.0's functions answered, and against its sources where they are."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerntune.device import TYPICAL_DEVICES
+from kerntune.heuristics import INDUCTOR_2_13, INDUCTOR_2_15, Preset, neighbourhood, persistent_reduction, reduction
+from kerntune.heuristics.strides import inner_split
+from kerntune.hints import AutotuneHint, HeuristicType, KernelHints, ReductionHint
+
+from .inductor_cases import B300, XPU, ours
+from .inductor_free import shapes
+from .make_golden_inductor_2_15 import GOLDEN, text, unpacked
+
+H100, B200, MI300 = (TYPICAL_DEVICES[t] for t in ("cuda:90", "cuda:100", "hip:gfx942"))
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "heuristics_differential.py"
+SOURCES = "KERNTUNE_TORCH_SOURCES"
+"""Environment variable that names a folder with another torch release's unpacked wheel."""
+
+INNER = functools.partial(KernelHints, reduction=ReductionHint.INNER)
+
+
+@functools.cache
+def golden() -> list[dict[str, Any]]:
+    return json.loads(GOLDEN.read_text())  # type: ignore[no-any-return]
+
+
+def answers(preset: Preset) -> list[bool]:
+    """Whether the preset answers each case as torch 2.15 did."""
+    return [text(flat(ours(*unpacked(case), preset))) == case["configs"] for case in golden()]
+
+
+def flat(configs: Any) -> Any:
+    if configs is None:
+        return None
+    return [(sorted({**c.kwargs, **c.options}.items()), c.num_warps, c.num_stages) for c in configs]
+
+
+def test_preset_2_15_answers_as_torch_2_15_did() -> None:
+    wrong = [case for case, same in zip(golden(), answers(INDUCTOR_2_15), strict=True) if not same]
+    assert not wrong, f"{len(wrong)} differ; the first: {wrong[0]}"
+    assert len(golden()) > 1500
+    assert answers(INDUCTOR_2_13).count(False) > 100
+
+
+@pytest.mark.skipif(SOURCES not in os.environ, reason=f"{SOURCES} names no folder with another torch's wheel, unpacked")
+def test_the_differential_runs_on_another_release_of_torch() -> None:
+    pytest.importorskip("torch", minversion="2.13.0.dev0")
+    options = ["--torch-sources", os.environ[SOURCES], "--every", "307", "--no-record"]
+    run = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "newer_hints" in run.stdout
+
+
+def test_a_few_rows_on_amd_take_one_each() -> None:
+    hints = INNER(sizes={"x": 64, "r0": 2048})
+    assert shapes(reduction(hints, MI300, INDUCTOR_2_13)) == ["X2 R0_2048 w8"]
+    assert shapes(reduction(hints, MI300, INDUCTOR_2_15)) == ["X1 R0_2048 w8"]
+
+
+def test_sm103_tries_a_long_step() -> None:
+    hints = INNER(sizes={"x": 4096, "r0": 8192})
+    assert shapes(reduction(hints, B300, INDUCTOR_2_13)) == ["X1 R0_1024 w8"]
+    assert shapes(reduction(hints, B300, INDUCTOR_2_15)) == ["X1 R0_1024 w8", "X1 R0_4096 w8"]
+    assert len(reduction(hints, B200, INDUCTOR_2_15)) == 1
+
+
+def test_intel_tries_a_wide_tile() -> None:
+    hints = INNER(sizes={"x": 4096, "r0": 8192})
+    assert shapes(reduction(hints, XPU, INDUCTOR_2_15)) == ["X64 R0_64 w16", *shapes(reduction(hints, XPU))]
+
+
+def test_scalar_accumulators_take_long_steps() -> None:
+    hints = INNER(sizes={"x": 4096, "r0": 1 << 17}, autotune=(AutotuneHint.SCALAR_ACCUMULATORS,))
+    assert shapes(reduction(hints, H100, INDUCTOR_2_13)) == ["X1 R0_2048 w16"]
+    wanted = ["X1 R0_4096 w16", "X1 R0_8192 w4", "X1 R0_16384 w8"]
+    assert shapes(reduction(hints, H100, INDUCTOR_2_15)) == wanted
+
+
+def test_x_of_a_mix_order_reduction_divides_its_split() -> None:
+    hints = KernelHints(sizes={"x": 4096, "r0": 1024}, rsplit_size=100)
+    assert persistent_reduction(hints, H100, INDUCTOR_2_13)[0].kwargs["XBLOCK"] == 3
+    assert persistent_reduction(hints, H100, INDUCTOR_2_15)[0].kwargs["XBLOCK"] == 2
+
+
+def test_descent_keeps_what_a_mix_order_kernel_needs() -> None:
+    hints = KernelHints(sizes={"x": 4096, "r0": 1024}, rsplit_size=16, tma_minimums={"x": 4}, makes_descriptors=True)
+    config = persistent_reduction(hints, H100, INDUCTOR_2_15)[0]
+    assert config.kwargs["NUM_STAGES"] == 1
+    found: dict[Preset, list[Any]] = {}
+    for preset in (INDUCTOR_2_13, INDUCTOR_2_15):
+        around = neighbourhood(config, H100, hints, HeuristicType.PERSISTENT_REDUCTION, preset=preset)
+        steps = [c.kwargs for field in around.fields for c in around.neighbours(config, field)]
+        found[preset] = [(s["XBLOCK"], s["NUM_STAGES"]) for s in steps if s != config.kwargs]
+    assert (2, 1) in found[INDUCTOR_2_13]
+    assert (4, 2) in found[INDUCTOR_2_13]
+    assert found[INDUCTOR_2_15] == [(8, 1)]
+
+
+def test_new_gpus_split_shorter_reductions() -> None:
+    assert inner_split(1 << 19, 1, B200, INDUCTOR_2_13) == 1
+    assert inner_split(1 << 19, 1, B200, INDUCTOR_2_15) > 1
+    assert inner_split(32768, 1, B200, INDUCTOR_2_15) == inner_split(40960, B200.sm_count, B200, INDUCTOR_2_15) == 1
+    assert inner_split(1 << 19, 1, H100, INDUCTOR_2_15) == inner_split(1 << 19, 1, H100, INDUCTOR_2_13)
