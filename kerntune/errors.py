@@ -28,6 +28,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class KerntuneError(Exception):
     """Base of every error that kerntune raises on purpose."""
@@ -75,7 +78,12 @@ class OutOfResourcesError(TrialError):
 
 
 class TuningError(KerntuneError):
-    """No candidate of a kernel is left; the message lists every reason."""
+    """No candidate of a kernel is left; the message lists every reason. ``failures`` has them one by one (config,
+    reason), if there was a tuning."""
+
+    def __init__(self, message: str, failures: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.failures = tuple(failures)
 
 
 class CacheMissError(KerntuneError):
