@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import triton
+import triton.language as tl
 from fake_runs import N, block, by_block, configs, scale_kernel, script
 from triton.runtime.errors import AutotunerError, OutOfResources
 
@@ -290,3 +291,18 @@ def test_where_configs_disagree_over_one_grid_the_grid_is_what_to_look_at(
         call(triton.autotune(configs(64, 128), key=["n"])(scale_kernel), grid)
     text = str(caught[0].message)
     assert ("the grid (1, 1, 1) does not depend on the config: look there" in text) is said
+
+
+@triton.jit
+def cast_kernel(x_ptr, y_ptr, n, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n).to(DTYPE), mask=i < n)
+
+
+def test_a_dtype_may_be_part_of_the_key_of_a_winner_on_disk(backend: FakeBackend) -> None:
+    kernel = triton.autotune(configs(64, 128), key=["DTYPE"], cache_results=True)(cast_kernel)
+    for dtype in (tl.float32, tl.float32, tl.float16):
+        x = torch.empty(N, device="cuda")
+        kernel[by_block](x, x, N, dtype)
+        assert kernel.best_config is kernel.configs[1]
+    assert len(kernel.cache) == 2
