@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
@@ -17,7 +19,7 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction
 
 from kerntune import compat
-from kerntune.backend.standin.launches import run_first
+from kerntune.backend.standin.launches import Unlaunched, launch_again, run_first
 from kerntune.backend.standin.patches import replace
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
@@ -65,16 +67,22 @@ class Launches:
         finally:
             self._given = before
 
-    def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-        """As ``JITFunction.run``. :class:`InterpreterLimit` for what can't be interpreted, :class:`KernelFault` for
-        what no GPU should be given."""
-        if warmup:
-            return
-        _refuse_gluon_and_autocast(kernel)
+    def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
+        """As ``JITFunction.run``; what it returns is compiled once somebody asks what only a compiler knows, and can be
+        launched again. :class:`InterpreterLimit` for what can't be interpreted, :class:`KernelFault` for what no GPU
+        should be given."""
+        if not warmup:
+            _refuse_gluon_and_autocast(kernel)
         args, kwargs = self._with_candidate(kernel, args, kwargs)
-        for hook in kernel.pre_run_hooks:
+        for hook in () if warmup else kernel.pre_run_hooks:
             hook(*args, **kwargs)
         launch = specialize(kernel, args, {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}, self._spec.target)
+        if not warmup:
+            self._launch(launch, grid, kwargs)
+        again = functools.partial(launch_again, kernel, kwargs)
+        return Unlaunched(lambda: _compiled(launch), self._spec, again)
+
+    def _launch(self, launch: Specialized, grid: Any, kwargs: Mapping[str, Any]) -> None:
         triple = self._grid(launch, grid, kwargs)
         try:
             with self._lock, self._language.running():
@@ -136,6 +144,12 @@ class _Watch:
                 f"kernel {self._kernel}: {total} programs would take about {guess:.0f} s in the interpreter, more than "
                 f"{LAUNCH_SECONDS:.0f} s; {SMALLER}"
             )
+
+
+def _compiled(launch: Specialized) -> Any:
+    """Triton's ``CompiledKernel``, for the target that is answered for."""
+    request = request_of(launch)
+    return triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
 
 
 def _reason(exc: Exception, launch: Specialized) -> Exception:

@@ -245,3 +245,36 @@ def test_unwritten_memory_is_not_a_number() -> None:
     assert torch.empty(4, device="cuda").isnan().all()
     assert torch.empty_like(cuda(4)).isnan().all()
     assert not torch.zeros(4, device="cuda").isnan().any()
+
+
+# what a launch returns
+
+
+def test_a_launch_can_be_launched_again() -> None:
+    x, y = cuda(N), cuda(N)
+    first, second = torch.empty_like(x), torch.empty_like(x)
+    compiled = axpy[(4,)](x, y, first, N, 2.0, BLOCK=32)
+    compiled[(4, 1, 1)](x, y, second, N, 3.0, 32)
+    close(first, x * 2 + y)
+    close(second, x * 3 + y)
+
+
+def test_a_launch_tells_what_a_compiler_knows() -> None:
+    x = cuda(N)
+    compiled = axpy[(4,)](x, x, torch.empty_like(x), N, 2.0, BLOCK=32, num_warps=2)
+    assert compiled.n_regs > 0
+    assert compiled.n_spills == 0
+    assert compiled.metadata.num_warps == 2
+    assert ".target sm_90a" in compiled.asm["ptx"]
+
+
+def test_a_warm_up_launches_nothing_and_compiles(interpreter: Interpreter) -> None:
+    compiled = axpy.warmup(torch.float32, torch.float32, torch.float32, N, 2.0, BLOCK=32, grid=(4,))
+    assert interpreter.launched == 0
+    assert "add.f32" in compiled.asm["ptx"] or "fma.rn.f32" in compiled.asm["ptx"]
+
+
+def test_a_tuned_launch_returns_it_too() -> None:
+    x, y = cuda(N), cuda(N)
+    out = torch.empty_like(x)
+    assert tuned_axpy[(7,)](x, y, out, N, 2.0).n_regs > 0

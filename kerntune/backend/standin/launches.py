@@ -106,7 +106,7 @@ class Launches:
         if callable(grid) and not warmup:
             grid(bound)
         packed = kernel._pack_args(backend, kwargs, bound, specialization, options)
-        again = functools.partial(_again, kernel, kwargs)
+        again = functools.partial(launch_again, kernel, kwargs)
         launch = Unlaunched(lambda: self._compile(kernel, *packed), self._spec, again)
         if warmup:
             _ = launch.compiled
@@ -137,7 +137,7 @@ def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
         tuner.nargs = None
 
 
-def _again(kernel: Any, kwargs: dict[str, Any], *args: Any, grid: tuple[int, ...]) -> None:
+def launch_again(kernel: Any, kwargs: dict[str, Any], *args: Any, grid: tuple[int, ...]) -> None:
     """Launch a kernel with all parameters by position and the options of an earlier launch; whoever stands in for
     ``JITFunction.run`` by now hears of it."""
     known = {*kernel.arg_names, *RUN_OPTIONS}
