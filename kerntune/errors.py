@@ -21,6 +21,7 @@
     ├── ReferenceMismatch         a result disagrees with its reference (also an AssertionError)
     ├── InterpreterLimit          Triton's interpreter can't run this faithfully, or not in time; says what to do
     ├── KernelFault               an interpreted kernel touches memory outside of its tensors
+    ├── KernelTimeout             an interpreted kernel does not end within the limit on wall time
     └── StoreError                something on disk is damaged, of another schema, or can't be written
         ├── BaselineError
         └── CacheError
@@ -112,6 +113,10 @@ class InterpreterLimit(KerntuneError):
 
 class KernelFault(KerntuneError):
     """An interpreted kernel touches memory outside of its tensors; a GPU may not notice, or crash."""
+
+
+class KernelTimeout(KerntuneError):
+    """An interpreted kernel does not end within the limit on wall time."""
 
 
 class StoreError(KerntuneError):

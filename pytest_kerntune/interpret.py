@@ -41,8 +41,9 @@ def begin(config: pytest.Config) -> None:
     from kerntune.device import Target, typical_device
     from kerntune.interpret import Interpreter
 
-    targets = options.resolve(config, config.known_args_namespace).targets
-    interpreter = Interpreter(typical_device(Target.parse(targets[0] if targets else WITHOUT_TARGET)))
+    given = options.resolve(config, config.known_args_namespace)
+    target = Target.parse(given.targets[0] if given.targets else WITHOUT_TARGET)
+    interpreter = Interpreter(typical_device(target), given.interpret_limit)
     compat.take_announcements()
     stack = contextlib.ExitStack()
     stack.enter_context(interpreter.activate())

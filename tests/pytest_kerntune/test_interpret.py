@@ -225,7 +225,60 @@ def test_pruning_asks_for_clocks_and_its_errors_are_named(run: Run, how: tuple[s
             "*def look_up(named):",
             '>       return {}["clocks"]',
             "E       KeyError: 'clocks'",
-            "E       raised by early_config_prune broken (*test_it.py:*), which prunes the configs of kernel scale_kernel "
-            "(*test_it.py)",
+            "E       raised by early_config_prune broken (*test_it.py:*), which prunes the configs of kernel scale*",
         ]
     )
+
+
+WAITS = """
+import pytest, torch, triton
+import triton.language as tl
+
+@triton.jit
+def spin(lock_ptr):
+    while tl.atomic_cas(lock_ptr, 1, 1) == 0:
+        pass
+
+@triton.jit
+def ends(lock_ptr):
+    tl.store(lock_ptr, 1)
+
+def launch(kernel, lock):
+    kernel[(1,)](lock)
+
+def lock(device):
+    return torch.zeros(1, device=device, dtype=torch.int32)
+
+def test_waits(autotune):
+    autotune(launch, spin, lock(autotune.device))
+
+def test_waits_outside():
+    launch(spin, lock("cuda"))
+
+def test_goes_on(autotune):
+    autotune(launch, ends, lock(autotune.device))
+"""
+
+
+@pytest.mark.parametrize("ini", [False, True], ids=["option", "ini"])
+def test_a_program_that_never_ends_fails_its_test_and_the_run_goes_on(
+    pytester: pytest.Pytester, run: Run, ini: bool
+) -> None:
+    if ini:
+        pytester.makeini("[pytest]\nkerntune_interpret_limit = 0.5\n")
+    result = run(WAITS, "--kerntune-interpret", *([] if ini else ["--kerntune-interpret-limit=0.5"]))
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py::test_waits: kernel spin (*test_it.py:*) has not ended after 0.5 s in the interpreter, in program "
+            "(0, 0, 0) of grid (1, 1, 1). *--kerntune-interpret-limit=SECONDS changes the limit; 0 is none",
+            "E *KernelTimeout: kernel spin (*",
+        ]
+    )
+
+
+@pytest.mark.parametrize("limit", ["soon", "-1", "nan", "1e30"])
+def test_a_limit_is_seconds(run: Run, limit: str) -> None:
+    result = run("def test_it(): pass", "--kerntune-interpret", f"--kerntune-interpret-limit={limit}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--kerntune-interpret-limit is '{limit}'; give seconds, 0 for no limit"])
