@@ -21,12 +21,16 @@
     ├── ReferenceMismatch         a result disagrees with its reference (also an AssertionError)
     ├── InterpreterLimit          Triton's interpreter can't run this faithfully, or not in time; says what to do
     ├── KernelFault               an interpreted kernel touches memory outside of its tensors
+    ├── KernelTimeout             an interpreted kernel does not end within the limit on wall time
     └── StoreError                something on disk is damaged, of another schema, or can't be written
         ├── BaselineError
         └── CacheError
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 
 class KerntuneError(Exception):
@@ -75,7 +79,12 @@ class OutOfResourcesError(TrialError):
 
 
 class TuningError(KerntuneError):
-    """No candidate of a kernel is left; the message lists every reason."""
+    """No candidate of a kernel is left; the message lists every reason. ``failures`` has them one by one (config,
+    reason), if there was a tuning."""
+
+    def __init__(self, message: str, failures: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.failures = tuple(failures)
 
 
 class CacheMissError(KerntuneError):
@@ -104,6 +113,10 @@ class InterpreterLimit(KerntuneError):
 
 class KernelFault(KerntuneError):
     """An interpreted kernel touches memory outside of its tensors; a GPU may not notice, or crash."""
+
+
+class KernelTimeout(KerntuneError):
+    """An interpreted kernel does not end within the limit on wall time."""
 
 
 class StoreError(KerntuneError):

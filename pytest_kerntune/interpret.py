@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerntune.commands.output import counted
-from kerntune.errors import UsageError
+from kerntune.errors import ReferenceMismatch, UsageError
 from pytest_kerntune import options
 from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
 from pytest_kerntune.marker import Marker
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 WITHOUT_TARGET = "cuda:90"
 """What device queries answer for if ``--kerntune-target`` names nothing."""
+
+CALLED = pytest.StashKey[bool]()
+"""On a test: whether it called ``autotune``, whatever came of it."""
 
 CHECKED = pytest.StashKey[int]()
 """On a test: its ``autotune`` calls that were interpreted to the end."""
@@ -38,8 +41,9 @@ def begin(config: pytest.Config) -> None:
     from kerntune.device import Target, typical_device
     from kerntune.interpret import Interpreter
 
-    targets = options.resolve(config, config.known_args_namespace).targets
-    interpreter = Interpreter(typical_device(Target.parse(targets[0] if targets else WITHOUT_TARGET)))
+    given = options.resolve(config, config.known_args_namespace)
+    target = Target.parse(given.targets[0] if given.targets else WITHOUT_TARGET)
+    interpreter = Interpreter(typical_device(target), given.interpret_limit)
     compat.take_announcements()
     stack = contextlib.ExitStack()
     stack.enter_context(interpreter.activate())
@@ -90,7 +94,7 @@ class Numerics:
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         value = yield from _skipping(item)
         marker = item.stash.get(MARKER, None)
-        if marker is not None and marker.marked and not item.stash.get(CHECKED, 0):
+        if marker is not None and marker.marked and not item.stash.get(CALLED, False):
             pytest.fail(f"{item.nodeid}: marked autotune, but it never called the autotune fixture", pytrace=False)
         if item.stash.get(CHECKED, 0):
             item.user_properties.append((CHECKED_PROPERTY, item.stash[CHECKED]))
@@ -134,9 +138,13 @@ class InterpretedAutotune(PlainAutotune):
     def _run(self, request: Request) -> Any:
         __tracebackhide__ = True
         before = self._interpreter.launched
+        self._item.stash[CALLED] = True
         try:
             with self._interpreter.given(self.marker.candidates):
                 value = super()._run(request)
+        except ReferenceMismatch:
+            self._item.stash[CHECKED] += self._interpreter.launched > before
+            raise
         except Exception as exc:
             _skip_at_limit(self._item, exc)
             raise

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +97,12 @@ OPTIONS = (
         "kerntune_interpret",
         "Without a GPU: run the kernels in Triton's interpreter at small shapes, and check their numbers only.",
     ),
+    Option(
+        "--kerntune-interpret-limit",
+        "kerntune_interpret_limit",
+        "Under --kerntune-interpret: wall time of one launch after which its test fails (default: 60; 0: no limit).",
+        "SECONDS",
+    ),
     Option("--kerntune-export", "", "", "DIR"),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
     Option(
@@ -133,6 +141,10 @@ OPTIONS = (
 )
 
 
+INTERPRET_LIMIT = 60.0
+"""As :data:`kerntune.interpret.launches.NEVER_ENDS_SECONDS`, which only the interpreter's own imports can reach."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What the command line and the ini file come to, checked. Paths are absolute."""
@@ -151,6 +163,9 @@ class Options:
     against: str = ""
     anchor: str = ""
     """The folder or git revision of the anchor; empty for none."""
+
+    interpret_limit: float = INTERPRET_LIMIT
+    """Seconds of wall time that an interpreted launch may take; 0 for no limit."""
 
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
@@ -219,7 +234,7 @@ def interprets(config: pytest.Config, given: argparse.Namespace | None = None) -
     return bool(option.kerntune_interpret or (config.getini("kerntune_interpret") and not option.kerntune))
 
 
-ALSO_INTERPRETED = ("--kerntune-target",)
+ALSO_INTERPRETED = ("--kerntune-target", "--kerntune-interpret-limit")
 """Options that mean something without ``--kerntune`` if kernels are interpreted."""
 
 
@@ -270,6 +285,7 @@ def _resolve(source: Source, ci: bool) -> Options:
         baselines_ref=ref,
         against=against,
         anchor="" if export else _anchor(source, baselines),
+        interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
         export=export,
     )
 
@@ -297,6 +313,16 @@ def _anchor(source: Source, baselines: Path) -> str:
     if text == NO_ANCHOR:
         return ""
     return str(folder) if folder is not None and folder.is_dir() else text
+
+
+def _limit(text: str, where: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise UsageError(f"{where} is {text!r}; give seconds, 0 for no limit")
+    return seconds
 
 
 def _targets(text: str, where: str) -> tuple[str, ...]:

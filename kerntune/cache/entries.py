@@ -11,7 +11,7 @@ import filelock
 import msgspec
 import platformdirs
 
-from kerntune import codec
+from kerntune import codec, compat
 from kerntune.errors import CacheError, StoreError
 
 LOCK_TIMEOUT_S = 30.0
@@ -20,8 +20,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def default_folder() -> Path:
-    """``KERNTUNE_CACHE_DIR`` if it is set, else the user's cache folder for kerntune."""
-    return Path(os.environ.get("KERNTUNE_CACHE_DIR") or platformdirs.user_cache_dir("kerntune"))
+    """``KERNTUNE_CACHE_DIR`` if it is set. Else, where this process has given Triton's cache another folder itself, a
+    part of that: who starts with an empty cache wants no winners either. Else the user's cache folder for kerntune."""
+    if asked := os.environ.get("KERNTUNE_CACHE_DIR"):
+        return Path(asked)
+    moved = compat.cache_dir_set()
+    return Path(moved, "kerntune") if moved else Path(platformdirs.user_cache_dir("kerntune"))
 
 
 class Entries(Generic[T]):

@@ -229,8 +229,7 @@ class Capture:
         launch = probe.specialized
         hooked = site.writes_arguments or site.candidates[index].hook is not None
         if self.backend.gpu is not None and hooked:
-            with self._undoing(site, [site.candidates[index]]):
-                self._probe(site, site.candidates[index], launch.target)
+            with self._undoing(site, [site.candidates[index]]), self.trying(site, index, launch.target):
                 self.plan.observe(compiled, launch)
         elif self.backend.gpu is not None and compiled.access.follows:
             self.plan.look_ahead(compiled, launch)
@@ -241,8 +240,8 @@ class Capture:
 
         For ``target``, else for the backend's first. Only inside :meth:`active`. Raises what specializing raises.
         """
-        with self._undoing(site, [site.candidates[index]]):
-            return self._probe(site, site.candidates[index], target or self.backend.targets[0])
+        with self._undoing(site, [site.candidates[index]]), self.trying(site, index, target) as probe:
+            return probe
 
     def probe_all(self, site: Site, among: Collection[int] | None = None) -> dict[int, Probe | Exception]:
         """:meth:`probe` of each candidate (each ``among`` these), or why it can't be launched. What hooks write is
@@ -250,9 +249,10 @@ class Capture:
         found: dict[int, Probe | Exception] = {}
         chosen = {i: c for i, c in enumerate(site.candidates) if among is None or i in among}
         with self._undoing(site, list(chosen.values())):
-            for i, candidate in chosen.items():
+            for i in chosen:
                 try:
-                    found[i] = self._probe(site, candidate, self.backend.targets[0])
+                    with self.trying(site, i) as probe:
+                        found[i] = probe
                 except (TrialError, ConfigError, GridError) as exc:
                     found[i] = exc
         grids = [exc for exc in found.values() if isinstance(exc, GridError)]
@@ -260,25 +260,59 @@ class Capture:
             raise grids[0]
         return found
 
-    def run_hooks(self, site: Site, index: int) -> None:
-        """Run what runs before a launch with candidate ``index``, on the call's own tensors; nothing is launched."""
-        self._probe(site, site.candidates[index], self.backend.targets[0])
+    @contextlib.contextmanager
+    def trying(self, site: Site, index: int, target: Target | None = None) -> Iterator[Probe]:
+        """What candidate ``index`` would launch, between the hooks that run before and after a launch with it: inside
+        of it the call's own tensors hold what the first ones leave. Nothing is launched, and nothing undone. Raises
+        what specializing raises."""
+        candidate = site.candidates[index]
+        try:
+            probe = self._probe(site, candidate, target or self.backend.targets[0])
+        except (TrialError, ConfigError, GridError) as exc:
+            self._run_last(site, candidate, exc)
+            raise
+        try:
+            yield probe
+        finally:
+            self._run_last(site, candidate, None)
+
+    def tell_failed(self, site: Site, failed: Mapping[Config, Exception]) -> None:
+        """Call the user's hooks as ``triton.autotune`` does for configs that can't be launched: those that run before a
+        launch, then ``post_hook`` with the exception. What they write is undone. Of configs that aren't the user's
+        nothing is told."""
+        chosen = [c for c in site.listed if c.config in failed.keys() - site.told]
+        if site.post_hook is None or not chosen:
+            return
+        with self.active() if current() is None else contextlib.nullcontext(), self._undoing(site, chosen):
+            for candidate in chosen:
+                self._run_first(site, candidate)
+                self._run_last(site, candidate, failed[candidate.config])
 
     def _undoing(self, site: Site, candidates: Sequence[Candidate]) -> contextlib.AbstractContextManager[None]:
         hooked = site.writes_arguments or any(c.hook is not None for c in candidates)
         return self.plan.preserving(site.arguments.values() if hooked else ())
 
     def _probe(self, site: Site, candidate: Candidate, target: Target) -> Probe:
+        jit, args, kwargs = self._run_first(site, candidate)
+        return probe_of(self.backend, jit, args, kwargs, target)
+
+    def _run_first(self, site: Site, candidate: Candidate) -> tuple[Any, Sequence[Any], dict[str, Any]]:
+        """Run what runs before a launch with a candidate; what would be launched."""
         seen: list[tuple[Any, Sequence[Any], dict[str, Any]]] = []
         self._local.probe = seen
         try:
             if candidate.hook is not None:
                 candidate.hook({**site.arguments, **candidate.words()})
-            site.run(candidate.words())
+            site.run(candidate.words(), trial=True)
         finally:
             self._local.probe = None
-        jit, args, kwargs = seen[-1]
-        return probe_of(self.backend, jit, args, kwargs, target)
+        return seen[-1]
+
+    @staticmethod
+    def _run_last(site: Site, candidate: Candidate, exception: Exception | None) -> None:
+        if site.post_hook is not None:
+            site.told |= set() if exception is None else {candidate.config}
+            site.post_hook(candidate.words(), exception)
 
     @staticmethod
     def add_candidate(site: Site, like: int, config: Config) -> int:

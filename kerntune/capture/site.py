@@ -39,7 +39,9 @@ class Site:
     jit: Any
     arguments: Mapping[str, Any]
     candidates: tuple[Candidate, ...]
-    run: Callable[[Mapping[str, Any]], Any]
+    run: Callable[..., Any]
+    """``run(words)`` launches; ``run(words, trial=True)`` has the user's hooks told that a config is being tried."""
+
     settle: Callable[[int], None]
     """Tells the user's tuner which candidate won."""
 
@@ -48,7 +50,13 @@ class Site:
     """The user's tuner object and its configs, candidate by candidate; nothing for candidates from a marker."""
 
     writes_arguments: bool = False
-    """Whether ``run`` changes arguments before it launches (``reset_to_zero``, a user's ``pre_hook``)."""
+    """Whether hooks around a launch may change arguments (``reset_to_zero``, a user's ``pre_hook``, ``post_hook``)."""
+
+    post_hook: Callable[[Mapping[str, Any], Exception | None], Any] | None = None
+    """The user's own, called with a launch's keywords after a config was tried, and why it failed if it did."""
+
+    told: set[Config] = field(default_factory=set)
+    """Configs with whose exceptions the user's ``post_hook`` has been called."""
 
     chosen: int = 0
 
@@ -94,25 +102,33 @@ def _site_of_tuner(
 ) -> Site:
     name = tuner.base_fn.__name__
     where = f"kernel {name} ({tuner.base_fn.__code__.co_filename})"
-    configs = _pruned(tuner, kwargs, where)
+    configs = compat.prune_configs(tuner, kwargs)
     candidates = tuple(_candidate_of(c, where) for c in configs)
     check_candidates(where, [c.config for c in candidates], [*tuner.arg_names, *options], kwargs)
     key = compat.autotuner_key(tuner, named, kwargs)
 
-    def run(words: Mapping[str, Any]) -> Any:
+    watched = getattr(tuner, "user_defined_post_hook", False)
+
+    def run(words: Mapping[str, Any], *, trial: bool = False) -> Any:
         tuner.nargs = dict(named)
+        # a post_hook may need what a pre_hook keeps, and that keeps nothing where it only resets
+        how = {} if trial and watched else {"reset_only": True}
         try:
-            tuner.pre_hook({**named, **kwargs, **words}, reset_only=True)
+            tuner.pre_hook({**named, **kwargs, **words}, **how)
             return tuner.fn.run(*args, **kwargs, **words)
         finally:
             tuner.nargs = None
+
+    def post_hook(words: Mapping[str, Any], exception: Exception | None) -> Any:
+        return tuner.post_hook({**named, **kwargs, **words}, exception=exception)
 
     def settle(winner: int) -> None:
         tuner.best_config = configs[winner]
         tuner.cache[key] = configs[winner]
 
-    writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True)
+    writes = bool(tuner.reset_to_zero) or getattr(tuner, "user_defined_pre_hook", True) or watched
     site = Site(name, jit_of(tuner), {**named, **kwargs}, candidates, run, settle, tuner, configs, writes)
+    site.post_hook = post_hook if watched else None
     site.search = tuner.search_for(named, kwargs) if hasattr(tuner, "search_for") else None
     return site
 
@@ -137,7 +153,7 @@ def site_of_given(
     tuned = {k for c in configs for k in (*c.kwargs, "num_warps", "num_stages", "num_ctas", "maxnreg")}
     fixed = {k: v for k, v in named.items() if k not in tuned}
 
-    def run(words: Mapping[str, Any]) -> Any:
+    def run(words: Mapping[str, Any], *, trial: bool = False) -> Any:
         return jit.run(**{**fixed, **words})
 
     return Site(kernel_name(jit), jit, named, tuple(map(Candidate, configs)), run, lambda i: None)
@@ -157,16 +173,6 @@ def check_candidates(where: str, configs: Sequence[Config], names: Sequence[str]
         clash = [k for k in config.all_kwargs() if k in given]
         if clash:
             raise ConfigError(f"{where}: {', '.join(clash)} is given by the call and tuned by config ({config})")
-
-
-def _pruned(tuner: Any, kwargs: dict[str, Any], where: str) -> list[Any]:
-    try:
-        configs = list(tuner.prune_configs(kwargs))
-    except compat.autotuner_errors() as exc:
-        raise ConfigError(f"{where}: {exc}") from exc
-    if not configs:
-        raise ConfigError(f"{where}: no configs are left to try; give at least one, or prune fewer")
-    return configs
 
 
 def _candidate_of(config: Any, where: str) -> Candidate:

@@ -15,6 +15,7 @@ from kerntune.policy import Policy
 from kerntune.recorder import Recorded
 from kerntune.recording import Recording
 from kerntune.result import WRONG, FailedTrial, LeftOut, TrialReport
+from kerntune.tuning.telling import tell_failed
 from kerntune.tuning.trials import Trials
 from kerntune.tuning.tuned import Tuned
 from kerntune.tuning.tuner import tune
@@ -110,6 +111,7 @@ class Tuning:
 
     def _take(self, site: Site, outcome: Outcome) -> None:
         tuned = outcome.tuned
+        tell_failed(self.capture, site, tuned.failures)
         self.failures += tuned.failures
         self.notes += tuned.notes
         self.left_out += [LeftOut(site.kernel, site.candidates[i].config, why) for i, why in tuned.left_out.items()]

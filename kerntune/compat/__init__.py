@@ -27,6 +27,7 @@ from kerntune.compat.launcher import (
     tensor_exchange,
 )
 from kerntune.compat.parsing import parse_in_turn, parsed
+from kerntune.compat.pruning import add_note, autotuner_errors, prune_configs
 from kerntune.compat.surroundings import (
     UNUSUAL,
     globals_kept,
@@ -37,10 +38,11 @@ from kerntune.compat.surroundings import (
     settings_changed,
 )
 from kerntune.compat.tuners import (
-    autotuner_errors,
     autotuner_key,
+    cache_dir_set,
     heuristic_layers,
     interprets,
+    out_of_resources,
     prints_tuning,
     triton_config,
     tuning_listener,
@@ -51,10 +53,12 @@ __all__ = [
     "DIRECT_NAMES",
     "SURROUNDING_OPTIONS",
     "UNUSUAL",
+    "add_note",
     "assembler_version",
     "autotuner_errors",
     "autotuner_key",
     "binder_of",
+    "cache_dir_set",
     "compile_c",
     "compiled_kernel",
     "default_options",
@@ -75,6 +79,7 @@ __all__ = [
     "make_backend",
     "missing_driver",
     "option_names",
+    "out_of_resources",
     "pack_args",
     "parse_in_turn",
     "parsed",
@@ -82,6 +87,7 @@ __all__ = [
     "prepare_launcher",
     "prints_tuning",
     "profiler_range",
+    "prune_configs",
     "run_options",
     "settings_changed",
     "source_of",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,12 +19,11 @@ def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any
     return tuple(key + [str(v.dtype) for v in values.values() if hasattr(v, "dtype")])
 
 
-def autotuner_errors() -> tuple[type[Exception], ...]:
-    """What Triton's autotuner raises when a user's pruning leaves nothing; some versions have no class of its own."""
-    from triton.runtime import errors
+def out_of_resources(required: int, limit: int, name: str) -> Exception:
+    """What Triton raises for a kernel that needs more of a resource than the device has."""
+    from triton.runtime.errors import OutOfResources
 
-    found = getattr(errors, "AutotunerError", None)
-    return (found,) if found is not None else ()
+    return OutOfResources(required, limit, name)  # type: ignore[no-any-return]
 
 
 def triton_config(config: Any) -> Any:
@@ -53,6 +53,13 @@ def interprets() -> bool:
     from triton import knobs
 
     return bool(knobs.runtime.interpret)
+
+
+def cache_dir_set() -> str | None:
+    """The folder that this process has set for Triton's cache itself (``knobs.cache.dir = ...``), not by an environment
+    variable; None if it has set none."""
+    knobs = sys.modules.get("triton.knobs")  # where that isn't loaded, nobody has set it
+    return None if knobs is None else vars(knobs.cache).get("dir")
 
 
 def prints_tuning() -> bool:

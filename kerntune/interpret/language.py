@@ -55,6 +55,8 @@ class Language:
             if isinstance(member, JITFunction):
                 scope.set_attr(tl.tensor, name, _method(member))
         scope.set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.item()))  # 3.6 fails on numpy 2.4
+        for name, operator in _operators_of_constants():
+            scope.set_attr(tl.constexpr, name, operator)
         self._running = True
         try:
             yield
@@ -103,6 +105,31 @@ def _lines_before(jit: Any) -> int:
 def _method(jit: Any) -> Callable[..., Any]:
     """``x.sum()`` of a kernel: Triton's compiler passes ``x`` itself."""
     return lambda self, *args, **kwargs: jit(self, *args, **kwargs)
+
+
+def _operators_of_constants() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """``CONST * x``: the compiler has the tensor's reflected operator do it where the left side is a ``tl.constexpr``,
+    whose own operators know constants only."""
+    for name, reflected in REFLECTED.items():
+        original = vars(tl.constexpr).get(name)
+        if original is not None:
+            yield name, _of_constant(original, reflected)
+
+
+def _of_constant(original: Callable[..., Any], reflected: str) -> Callable[..., Any]:
+    def operator(self: Any, other: Any) -> Any:
+        return getattr(other, reflected)(self.value) if isinstance(other, tl.tensor) else original(self, other)
+
+    return operator
+
+
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift")
+REFLECTED = {
+    **{f"__{name}__": f"__r{name}__" for name in _ARITHMETIC},
+    **{"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__"},
+    **{"__eq__": "__eq__", "__ne__": "__ne__"},
+}
+"""An operator's name, and the one that does the same with its sides exchanged."""
 
 
 def _wide(tensor: Any) -> Any:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
@@ -17,13 +20,14 @@ from triton.runtime.errors import InterpreterError
 from triton.runtime.jit import JITFunction
 
 from kerntune import compat
-from kerntune.backend.standin.launches import run_first
+from kerntune.backend.standin.launches import Unlaunched, launch_again, run_first
 from kerntune.backend.standin.patches import replace
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
-from kerntune.errors import CompileError, InterpreterLimit, KerntuneError
+from kerntune.errors import CompileError, InterpreterLimit, KernelTimeout, KerntuneError
 from kerntune.farm.frontend import lower, request_of
 from kerntune.grids import check_grid
+from kerntune.interpret.deadline import Deadline, Overdue
 from kerntune.interpret.language import Language
 from kerntune.interpret.memory import Memory
 from kerntune.interpret.narrow import encode, numpy_type, word_type
@@ -34,6 +38,11 @@ LAUNCH_SECONDS = 20.0
 """A launch that will take longer is refused: so long a test of small shapes never takes, and one of full size would
 take hours (a program costs some 0.1 ms an operation, whatever its block)."""
 
+NEVER_ENDS_SECONDS = 60.0
+"""Wall time after which a launch is ended: programs run one after the other here, so one that waits for a later one
+never ends, and nothing can be guessed of a loop. Longer than any launch that :data:`LAUNCH_SECONDS` lets pass, on a
+busy machine too."""
+
 LOOK_SECONDS = 1.0
 """When the first guess is made of how long a launch will take."""
 
@@ -43,8 +52,15 @@ LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 class Launches:
     """Replaces ``JITFunction.run`` and ``Autotuner.run``. ``count`` is how many kernels have run."""
 
-    def __init__(self, spec: DeviceSpec, language: Language, clock: Callable[[], float] = time.thread_time) -> None:
+    def __init__(
+        self,
+        spec: DeviceSpec,
+        language: Language,
+        clock: Callable[[], float] = time.thread_time,
+        limit: float = NEVER_ENDS_SECONDS,
+    ) -> None:
         self.count = 0
+        self._limit = limit
         self._spec = spec
         self._language = language
         self._clock = clock
@@ -65,20 +81,29 @@ class Launches:
         finally:
             self._given = before
 
-    def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-        """As ``JITFunction.run``. :class:`InterpreterLimit` for what can't be interpreted, :class:`KernelFault` for
-        what no GPU should be given."""
-        if warmup:
-            return
-        _refuse_gluon_and_autocast(kernel)
+    def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
+        """As ``JITFunction.run``; what it returns is compiled once somebody asks what only a compiler knows, and can be
+        launched again. :class:`InterpreterLimit` for what can't be interpreted, :class:`KernelFault` for what no GPU
+        should be given."""
+        if not warmup:
+            _refuse_gluon_and_autocast(kernel)
         args, kwargs = self._with_candidate(kernel, args, kwargs)
-        for hook in kernel.pre_run_hooks:
+        for hook in () if warmup else kernel.pre_run_hooks:
             hook(*args, **kwargs)
         launch = specialize(kernel, args, {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}, self._spec.target)
+        if not warmup:
+            self._launch(launch, grid, kwargs)
+        again = functools.partial(launch_again, kernel, kwargs)
+        return Unlaunched(lambda: _compiled(launch), self._spec, again)
+
+    def _launch(self, launch: Specialized, grid: Any, kwargs: Mapping[str, Any]) -> None:
+        """:class:`KernelTimeout` if it doesn't end within the limit."""
         triple = self._grid(launch, grid, kwargs)
         try:
-            with self._lock, self._language.running():
+            with self._lock, self._language.running(), Deadline(self._limit):
                 self._execute(launch, triple)
+        except Overdue as exc:
+            raise KernelTimeout(self._overdue(launch, triple, exc)) from None
         except Exception as exc:
             raise _reason(exc, launch) from exc
         self.count += 1
@@ -95,6 +120,17 @@ class Launches:
         name = f"{launch.name} ({kernel_file(launch.jit)})"
         ctas, warps = int(kwargs.get("num_ctas") or 1), launch.options.num_warps
         return check_grid(values, kernel=name, spec=self._spec, num_ctas=ctas, num_warps=warps)
+
+    def _overdue(self, launch: Specialized, grid: tuple[int, int, int], error: Overdue) -> str:
+        file = kernel_file(launch.jit)
+        lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+        where = f"{file}:{lines[-1]}" if lines else file
+        return (
+            f"kernel {launch.name} ({where}) has not ended after {self._limit:g} s in the interpreter, in program "
+            f"{tuple(self._language.builder.grid_idx)} of grid {grid}. Programs run one after the other here: one that "
+            "waits for a later one (a spin lock, a semaphore of split-K) waits for ever. "
+            "--kerntune-interpret-limit=SECONDS changes the limit; 0 is none"
+        )
 
     def _execute(self, launch: Specialized, grid: tuple[int, int, int]) -> None:
         builder, function = self._language.builder, self._language.function(launch.jit)
@@ -136,6 +172,12 @@ class _Watch:
                 f"kernel {self._kernel}: {total} programs would take about {guess:.0f} s in the interpreter, more than "
                 f"{LAUNCH_SECONDS:.0f} s; {SMALLER}"
             )
+
+
+def _compiled(launch: Specialized) -> Any:
+    """Triton's ``CompiledKernel``, for the target that is answered for."""
+    request = request_of(launch)
+    return triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
 
 
 def _reason(exc: Exception, launch: Specialized) -> Exception:

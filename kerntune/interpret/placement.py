@@ -55,6 +55,14 @@ class Places:
             if tensor.layout is torch.strided:
                 self._there[tensor.untyped_storage()] = True
 
+    def put_storage(self, storage: Any) -> None:
+        """Say so of a storage that no tensor has yet."""
+        self._there[storage] = True
+
+    def has_storage(self, storage: Any) -> bool:
+        """Whether a storage is said to be on the GPU."""
+        return storage in self._there
+
     def put_new(self, outcome: Any, *inputs: Any) -> list[torch.Tensor]:
         """Put what an operator has made, not what it was given: ``here.copy_(there)`` returns ``here``."""
         with torch._C.DisableTorchFunction():

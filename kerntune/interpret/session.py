@@ -13,6 +13,7 @@ from torch._library.triton import set_wrap_triton_enabled
 
 from kerntune.backend.standin.cuda_api import install_cuda
 from kerntune.backend.standin.driver import StandInDriver
+from kerntune.backend.standin.loading import install_restoring
 from kerntune.backend.standin.modes import entered
 from kerntune.backend.standin.ops import RealImplementations
 from kerntune.backend.standin.patches import replace
@@ -21,7 +22,7 @@ from kerntune.config import Config
 from kerntune.device import DeviceSpec
 from kerntune.errors import InterpreterLimit
 from kerntune.interpret.language import Language
-from kerntune.interpret.launches import Launches
+from kerntune.interpret.launches import NEVER_ENDS_SECONDS, Launches
 from kerntune.interpret.placement import OnCpu, Places, SaysGpu
 
 
@@ -33,12 +34,14 @@ class Interpreter:
     Not seen: races between programs (they run one after the other), asynchronous copies, tf32 (products are exact).
     """
 
-    def __init__(self, spec: DeviceSpec) -> None:
+    def __init__(self, spec: DeviceSpec, limit: float = NEVER_ENDS_SECONDS) -> None:
+        """``limit``: seconds of wall time after which a launch is ended, 0 for none."""
         self.spec = spec
         self._language = Language()
-        self._launches = Launches(spec, self._language)
+        self._launches = Launches(spec, self._language, limit=limit)
         self._operators = RealImplementations(self._surroundings)
         places = Places()
+        self._places = places
         self._on_cpu = OnCpu(places, self._operators.find)
         self._says_gpu = SaysGpu(places)
 
@@ -66,6 +69,7 @@ class Interpreter:
             replace(stack, triton.runtime.driver, "_default", driver)
             replace(stack, triton.runtime.driver, "_active", driver)
             self._install_torch(stack)
+            install_restoring(stack, self._places.put_storage, self._places.has_storage)
             stack.enter_context(self._surroundings())
             yield
 

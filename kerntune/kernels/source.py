@@ -42,6 +42,13 @@ def jit_of(kernel: Any) -> Any:
     return last
 
 
+def is_kernel(kernel: Any) -> bool:
+    """Whether there is a ``JITFunction`` under it: some tuners tune objects that only look like one."""
+    from triton.runtime.jit import JITFunction
+
+    return any(isinstance(layer, JITFunction) for layer in wrappers(kernel))
+
+
 def function_of(kernel: Any) -> Any:
     """The Python function under a kernel, which Triton compiles or, under ``TRITON_INTERPRET=1``, interprets."""
     while not inspect.isfunction(kernel):

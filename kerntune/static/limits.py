@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from kerntune.device import DeviceSpec
@@ -25,6 +27,18 @@ class Violation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __str__(self) -> str:
         over = self.needed - self.limit
         return f"{self.resource}: needs {self.needed:,} {self.unit}, the device has {self.limit:,} ({over:,} too many)"
+
+    @classmethod
+    def from_text(cls, text: str) -> Violation | None:
+        """The first that a text begins with, as :meth:`__str__` writes it; None if it begins with something else."""
+        found = _TEXT.match(text)
+        if found is None:
+            return None
+        resource, needed, unit, limit = found.groups()
+        return cls(resource, int(needed.replace(",", "")), int(limit.replace(",", "")), unit)
+
+
+_TEXT = re.compile(r"([a-z ]+): needs ([\d,]+) ([a-z ]+), the device has ([\d,]+) \(")
 
 
 def launch_violations(

@@ -15,13 +15,13 @@ from kerntune.backend.probe import captures_graph
 from kerntune.cache import WinnerCache
 from kerntune.capture import Capture, Site
 from kerntune.dispatch import Ran
-from kerntune.errors import CacheMissError, MeasurementError
-from kerntune.kernels.source import jit_of
+from kerntune.errors import CacheMissError, MeasurementError, TuningError
+from kerntune.kernels.source import is_kernel, jit_of
 from kerntune.policy import TuneMode
 from kerntune.tuning import this_process
 from kerntune.tuning.late import go_on, late_of, leave
 from kerntune.tuning.patience import Patience, patience_now
-from kerntune.tuning.telling import naming_missing_gpu, tell, tell_unraced, timings_of, warn_of
+from kerntune.tuning.telling import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
 from kerntune.tuning.trials import Trials
 from kerntune.tuning.tune_call import tune_call, unraced_call
 from kerntune.tuning.tuned import Tuned
@@ -91,12 +91,12 @@ class _Call:
         if compat.interprets():
             return self._launch_interpreted()
         backend = this_process.this_gpu()
-        if backend is None or backend.gpu is None:
+        if backend is None or backend.gpu is None or not is_kernel(self.tuner):
             return plain(self.tuner, *self.args, **self.kwargs)
         begin, patience = time.perf_counter(), patience_now(getattr(self.tuner, "patience", None))
         winners = self._winners(backend.gpu)
         capture = Capture(backend, this_process.COMPILER, thread=threading.get_ident())
-        site = capture.site_of(self.tuner, self.args, self.kwargs)
+        site = self._site(capture)
         try:
             found = winners.find(site, unfinished=patience is not None)
         except CacheMissError:
@@ -117,6 +117,13 @@ class _Call:
             winner = self._race(capture, site, winners, patience)
         return self._launch_first(site, winner, time.perf_counter() - begin)
 
+    def _site(self, capture: Capture) -> Site:
+        """The call's site. Where the user's pruning leaves nothing, Triton's own error, as without us."""
+        try:
+            return capture.site_of(self.tuner, self.args, self.kwargs)
+        except compat.autotuner_errors() as exc:
+            raise exc.__cause__ or exc from None
+
     def _launch_first(self, site: Site, winner: int, seconds: float) -> Any:
         """Launch with a winner that was just found, in so many seconds."""
         tuner, late, config = self.tuner, late_of(self.tuner, self.key), site.originals[winner]
@@ -133,7 +140,7 @@ class _Call:
         pruning leaves."""
         self.tuner.nargs = self.named
         try:
-            first = self.tuner.prune_configs(self.kwargs)[0]
+            first = compat.prune_configs(self.tuner, self.kwargs)[0]
         finally:
             self.tuner.nargs = None
         self.tuner.cache[self.key] = first
@@ -157,15 +164,20 @@ class _Call:
     def _race(self, capture: Capture, site: Site, winners: Winners, patience: Patience | None) -> int:
         """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
         tuner = self.tuner
-        tuned = tune_call(
-            capture,
-            site,
-            incumbent=winners.incumbent(site),
-            trials=Trials(winners) if self.keep else None,
-            verify=getattr(tuner, "verify", None),
-            patience=patience,
-            static_prune=getattr(tuner, "static_prune", None),
-        )
+        try:
+            tuned = tune_call(
+                capture,
+                site,
+                incumbent=winners.incumbent(site),
+                trials=Trials(winners) if self.keep else None,
+                verify=getattr(tuner, "verify", None),
+                patience=patience,
+                static_prune=getattr(tuner, "static_prune", None),
+            )
+        except TuningError as exc:
+            tell_failed(capture, site, exc.failures)
+            raise
+        tell_failed(capture, site, tuned.failures)
         if tuned.unraced:
             self._settle_unraced(site, tuned)
             return tuned.winner

@@ -6,9 +6,9 @@ the others write every element and have none. Each must start from what its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from kerntune.backend.base import Buffer, Gpu
@@ -39,7 +39,7 @@ def first_contents(capture: Capture, index: int, memory: Memory, among: Iterable
 
 
 def _may_differ(site: Site) -> bool:
-    """Whether hooks are the user's: ``reset_to_zero`` does the same for every config."""
+    """Whether hooks before a launch are the user's: ``reset_to_zero`` does the same for every config."""
     own = getattr(site.tuner, "user_defined_pre_hook", False)
     return own or any(candidate.hook is not None for candidate in site.candidates)
 
@@ -59,7 +59,7 @@ def _left(
         begins = {i: saved[i] if memory.sources[i].shared else memory.sources[i].pristine for i in tensors}
         before = begins if pending.ran else saved  # what has run was followed by others, which the tensors hold
         tried = _Tried(gpu, tensors, before, begins, memory.inputs)
-        return {i: tried.left_by(partial(capture.run_hooks, site, i)) for i in among}
+        return {i: tried.left_by(capture.trying(site, i)) for i in among}
     finally:
         for i, copy in saved.items():
             gpu.copy(gpu.borrow(tensors[i]), copy)
@@ -84,13 +84,13 @@ class _Tried:
         changed_before = [i for i in self.tensors if self.before[i] is not self.begins[i]]
         self._untouched = {i: found for i in changed_before if (found := self._content(i)) is not None}
 
-    def left_by(self, hooks: Callable[[], object]) -> dict[int, Source]:
-        """What hooks leave, by storage. The tensors are as before."""
+    def left_by(self, hooks: AbstractContextManager[object]) -> dict[int, Source]:
+        """What a launch would find, by storage, inside of ``hooks``. The tensors are as before."""
         versions = {i: _version(tensor) for i, tensor in self.tensors.items()}
-        hooks()
-        changed = [i for i in self.tensors if self._has_changed(i, versions[i])]
-        found = {i: source for i in changed if (source := self._content(i)) is not None}
-        self._put_back(changed)
+        with hooks:
+            changed = [i for i in self.tensors if self._has_changed(i, versions[i])]
+            found = {i: source for i in changed if (source := self._content(i)) is not None}
+        self._put_back({*changed, *(i for i in self.tensors if self._has_changed(i, versions[i]))})
         return {**{i: source for i, source in self._untouched.items() if i not in changed}, **found}
 
     def _has_changed(self, i: int, version: int | None) -> bool:

@@ -18,7 +18,7 @@ from kerntune.compile import Compiler
 from kerntune.config import Config
 from kerntune.errors import MeasurementError
 from kerntune.tuning.prospects import Stragglers
-from kerntune.tuning.telling import merged, tell, timings_of, warn_of
+from kerntune.tuning.telling import merged, tell, tell_failed, timings_of, warn_of
 from kerntune.tuning.trials import Trials
 from kerntune.tuning.tune_call import compile_late, settle_call
 from kerntune.tuning.tuned import Tuned
@@ -137,6 +137,7 @@ def _next_step(
         _watch(tuner, key, late, compile_late(capture, site, {winner, *indices}))
         return None
     tuner.untried.pop(key, None)
+    tell_failed(capture, site, tuned.failures)
     site.settle(tuned.winner)
     if keep:
         winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from kerntune import compat
-from kerntune.capture import Site
-from kerntune.errors import NoGpuError
-from kerntune.result import failures_line
+from kerntune.capture import Capture, Site
+from kerntune.errors import NoGpuError, TrialError
+from kerntune.result import FailedTrial, failures_line
+from kerntune.static.limits import Violation
 from kerntune.tuning.tuned import Tuned
 
 Timings = dict[Any, list[float]]
@@ -78,6 +79,18 @@ def warn_of(site: Site, tuned: Tuned) -> None:
     texts = [*([failures_line(wrong, len(site.candidates))] if wrong else []), *tuned.notes]
     for text in texts:
         warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def tell_failed(capture: Capture, site: Site, failures: Sequence[FailedTrial]) -> None:
+    """Call a user's ``post_hook`` for each config that can't be launched, as ``triton.autotune`` does."""
+    capture.tell_failed(site, {f.config: launch_error(f.reason) for f in failures if not f.wrong})
+
+
+def launch_error(reason: str) -> Exception:
+    """What Triton would raise for a config that fails for a ``reason`` of ours: its ``OutOfResources`` where the device
+    lacks something, else our :class:`TrialError`."""
+    lack = Violation.from_text(reason)
+    return TrialError(reason) if lack is None else compat.out_of_resources(lack.needed, lack.limit, lack.resource)
 
 
 def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, late: int = 0) -> None:

@@ -13,6 +13,7 @@ from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.dispatch import prepare_front
 from kerntune.errors import CaptureError, MeasurementError, TuningError
+from kerntune.kernels.specialize import Specialized
 from kerntune.launch import Loader
 from kerntune.policy import StaticPrune
 from kerntune.recorder import Recorded, record
@@ -176,13 +177,20 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
 def _prepare_launch(capture: Capture, prospects: Prospects) -> None:
     """Have built what launches the winner (by Triton, and then by ourselves: 0.6 s of a C compiler each where nobody
     has built it before) while we race."""
-    if capture.backend.name != "cuda" or not prospects.probes:
-        return
-    launch = next(iter(prospects.probes.values())).specialized
+    if capture.backend.name == "cuda" and prospects.probes:
+        build_beside(next(iter(prospects.probes.values())).specialized)
+
+
+def build_beside(launch: Specialized) -> None:
+    """Have a C compiler build what launches like this one need, in threads of their own.
+
+    A program that ends meanwhile waits for them: Python would remove the folder that the compiler writes to, and the
+    linker would complain on the program's stderr. So they are no daemons. What is built serves the next process.
+    """
     work = (launch.jit, launch.signature, launch.constexprs, launch.attrs)
-    threading.Thread(target=compat.prepare_driver, name="kerntune-driver", daemon=True).start()
-    threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher", daemon=True).start()
-    threading.Thread(target=prepare_front, name="kerntune-front", daemon=True).start()
+    threading.Thread(target=compat.prepare_driver, name="kerntune-driver").start()
+    threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher").start()
+    threading.Thread(target=prepare_front, name="kerntune-front").start()
 
 
 SMALL = 1 << 16

@@ -52,5 +52,5 @@ def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:
     stands there once."""
     head = f"kernel {site.kernel}: none of its {len(site.candidates)} configs can be used"
     if len(failures) > 1 and len({f.reason for f in failures}) == 1:
-        return TuningError(f"{head}: {failures[0].reason}")
-    return TuningError("\n".join([head, *(f"  {f.config}: {f.reason}" for f in failures)]))
+        return TuningError(f"{head}: {failures[0].reason}", failures)
+    return TuningError("\n".join([head, *(f"  {f.config}: {f.reason}" for f in failures)]), failures)

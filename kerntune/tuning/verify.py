@@ -228,7 +228,8 @@ class Verifier:
         offset, first = found[0]
         where = f" from byte {offset} on" if offset else ""
         dtype = program.memory.storages[index].dtype
-        return f"{WRONG} than {self.name} into {_names(program, index)}{where} ({first}, dtype {dtype})"
+        hint = _fixed_grid(self.reference, program)
+        return f"{WRONG} than {self.name} into {_names(program, index)}{where}{hint} ({first}, dtype {dtype})"
 
 
 @dataclass(frozen=True)
@@ -275,6 +276,15 @@ def arguments_at(recording: Recording, storage: int) -> tuple[str, ...]:
     """Names of the arguments that point into a storage."""
     params = [p for launch in recording.launches for p in launch.params]
     return tuple(p.name for p in params if p.view is not None and recording.views[p.view].storage == storage)
+
+
+def _fixed_grid(one: Program, other: Program) -> str:
+    """What to look at where configs split work by different constants over one grid: it may be too small for one."""
+    (first,), (second,) = one.recording.launches, other.recording.launches
+    constants = one.recording.binary_of(first).constexprs, other.recording.binary_of(second).constexprs
+    if first.grid != second.grid or constants[0] == constants[1]:
+        return ""
+    return f", and the grid {first.grid} does not depend on the config: look there"
 
 
 def _names(program: Program, storage: int) -> str:

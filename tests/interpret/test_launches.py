@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from triton.language.extra import libdevice
 from triton.language.extra.libdevice import tanh
 
 from kerntune.config import Config
-from kerntune.errors import CompileError, ConfigError, InterpreterLimit, KernelFault
+from kerntune.device import TYPICAL_DEVICES
+from kerntune.errors import CompileError, ConfigError, InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.interpret import Interpreter
 from kerntune.interpret.launches import _Watch
 
@@ -245,3 +246,128 @@ def test_unwritten_memory_is_not_a_number() -> None:
     assert torch.empty(4, device="cuda").isnan().all()
     assert torch.empty_like(cuda(4)).isnan().all()
     assert not torch.zeros(4, device="cuda").isnan().any()
+
+
+# what a launch returns
+
+
+def test_a_launch_can_be_launched_again() -> None:
+    x, y = cuda(N), cuda(N)
+    first, second = torch.empty_like(x), torch.empty_like(x)
+    compiled = axpy[(4,)](x, y, first, N, 2.0, BLOCK=32)
+    compiled[(4, 1, 1)](x, y, second, N, 3.0, 32)
+    close(first, x * 2 + y)
+    close(second, x * 3 + y)
+
+
+def test_a_launch_tells_what_a_compiler_knows() -> None:
+    x = cuda(N)
+    compiled = axpy[(4,)](x, x, torch.empty_like(x), N, 2.0, BLOCK=32, num_warps=2)
+    assert compiled.n_regs > 0
+    assert compiled.n_spills == 0
+    assert compiled.metadata.num_warps == 2
+    assert ".target sm_90a" in compiled.asm["ptx"]
+
+
+def test_a_warm_up_launches_nothing_and_compiles(interpreter: Interpreter) -> None:
+    compiled = axpy.warmup(torch.float32, torch.float32, torch.float32, N, 2.0, BLOCK=32, grid=(4,))
+    assert interpreter.launched == 0
+    assert "add.f32" in compiled.asm["ptx"] or "fma.rn.f32" in compiled.asm["ptx"]
+
+
+def test_a_tuned_launch_returns_it_too() -> None:
+    x, y = cuda(N), cuda(N)
+    out = torch.empty_like(x)
+    assert tuned_axpy[(7,)](x, y, out, N, 2.0).n_regs > 0
+
+
+# constants of a module in arithmetic
+
+SCALE = tl.constexpr(0.5)
+LARGE = tl.constexpr(1000)
+FEW = tl.constexpr(3)
+
+
+class Constants:
+    """A name space of constants."""
+
+    SHIFT = tl.constexpr(2.0)
+
+
+@triton.jit
+def constants(x_ptr, out_ptr, LEAST: tl.constexpr = SCALE):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, 32)
+    x = tl.load(x_ptr + at)
+    y = SCALE * x + x * SCALE + (SCALE - x) + SCALE / (x * x + 1.0) + -SCALE * x
+    y = tl.where(x > SCALE, y, LEAST + y)
+    y = tl.where((x <= SCALE) | (at == LARGE), y + 1.0, y)
+    tl.store(out_ptr + at, y + tl.where(LARGE // (at + 1) > FEW % (at + 1), 1.0, 2.0) + (FEW & at) + (1 + FEW) * 2)
+
+
+def test_a_constant_on_the_left_of_a_tensor_is_a_number() -> None:
+    x = cuda(32)
+    out = torch.empty_like(x)
+    constants[(1,)](x, out)
+    at = torch.arange(32, device="cuda")
+    y = 0.5 * x + x * 0.5 + (0.5 - x) + 0.5 / (x * x + 1) - 0.5 * x
+    y = torch.where(x > 0.5, y, y + 0.5)
+    y = torch.where(x <= 0.5, y + 1, y)
+    close(out, y + torch.where(1000 // (at + 1) > 3 % (at + 1), 1.0, 2.0) + (3 & at) + 8)
+
+
+def test_afterwards_constants_are_tritons_own() -> None:
+    before = vars(tl.constexpr)["__mul__"]
+    x = cuda(32)
+    constants[(1,)](x, torch.empty_like(x))
+    assert vars(tl.constexpr)["__mul__"] is before
+    assert (SCALE * FEW).value == 1.5
+
+
+# programs that never end
+
+
+@triton.jit
+def waits_for_the_last(lock_ptr, out_ptr, LAST: tl.constexpr):  # type: ignore[no-untyped-def]
+    if tl.program_id(0) == LAST:
+        tl.atomic_xchg(lock_ptr, 1)
+    while tl.atomic_cas(lock_ptr, 1, 1) == 0:
+        pass
+    tl.store(out_ptr + tl.program_id(0), 1)
+
+
+@pytest.fixture
+def limited() -> Iterator[Interpreter]:
+    """One that waits no longer than a second."""
+    made = Interpreter(TYPICAL_DEVICES["cuda:90"], limit=1.0)
+    with made.activate():
+        yield made
+
+
+class TestNeverEnding:
+    """In an interpreter of their own: the module's fixture is left for it."""
+
+    @pytest.fixture
+    def interpreter(self, limited: Interpreter) -> Interpreter:
+        return limited
+
+    def test_a_program_that_waits_for_a_later_one_is_ended_by_name(self) -> None:
+        lock = torch.zeros(1, device="cuda", dtype=torch.int32)
+        out = torch.zeros(3, device="cuda", dtype=torch.int32)
+        with pytest.raises(KernelTimeout) as caught:
+            waits_for_the_last[(3,)](lock, out, LAST=2)
+        said = str(caught.value)
+        line = waits_for_the_last.fn.__code__.co_firstlineno
+        file, _, at = said.partition("(")[2].partition(")")[0].rpartition(":")
+        assert said.startswith("kernel waits_for_the_last (")
+        assert file == __file__
+        assert line < int(at) <= line + 6
+        assert "has not ended after 1 s in the interpreter, in program (0, 0, 0) of grid (3, 1, 1)" in said
+        assert "--kerntune-interpret-limit=SECONDS changes the limit" in said
+
+    def test_the_next_launch_runs(self) -> None:
+        lock = torch.zeros(1, device="cuda", dtype=torch.int32)
+        out = torch.zeros(3, device="cuda", dtype=torch.int32)
+        with pytest.raises(KernelTimeout):
+            waits_for_the_last[(3,)](lock, out, LAST=2)
+        waits_for_the_last[(3,)](lock, out, LAST=0)
+        assert out.tolist() == [1, 1, 1]

@@ -153,3 +153,132 @@ def test_the_ini_key_and_the_marker_without_it(pytester: pytest.Pytester, run: R
     other = "import pytest\n@pytest.mark.autotune(interpret={'rows': 4})\n@pytest.mark.parametrize('rows', [9])\n"
     other += "def test_it(autotune, rows): assert (rows, autotune.interpreted) == (9, False)"
     run(other).assert_outcomes(passed=1)
+
+
+CATCHES = """
+@pytest.mark.autotune
+def test_disagrees(autotune):
+    x = torch.ones(4, 100, device=autotune.device)
+    with pytest.raises(pytest.fail.Exception, match="disagrees"):
+        autotune(scale, x, factor=3.0, reference=lambda: x * 2)
+
+@pytest.mark.autotune
+def test_refuses(autotune):
+    with pytest.raises(ValueError, match="no such"):
+        autotune(int, "no such")
+"""
+
+
+def test_a_call_whose_failure_is_caught_was_made(run: Run) -> None:
+    result = run(KERNELS + CATCHES, "--kerntune-interpret")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["1 call of 1 test computed in Triton's interpreter, *"])
+
+
+PRUNES = """
+import pynvml
+
+def clock():
+    try:
+        return triton.testing.nvsmi(["clocks.max.sm"])[0]
+    except FileNotFoundError:
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetMaxClockInfo(pynvml.nvmlDeviceGetHandleByIndex(0), pynvml.NVML_CLOCK_SM)
+
+def model(x_ptr, out_ptr, cols, factor, BLOCK, **options):
+    peak = triton.testing.get_max_tensorcore_tflops(torch.float16, clock() * 1e3)
+    return cols * BLOCK / peak + cols / triton.testing.get_dram_gbps()
+
+def broken(configs, named, **options):
+    return look_up(named)
+
+def look_up(named):
+    return {}["clocks"]
+
+def tuned(**prune):
+    configs = [triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 32})]
+    return triton.autotune(configs, key=["cols"], prune_configs_by=prune)(scale_kernel.fn)
+
+modelled, wrong = tuned(perf_model=model, top_k=1), tuned(early_config_prune=broken)
+
+def run(kernel, x):
+    out = torch.empty_like(x)
+    kernel[(x.shape[0],)](x, out, x.shape[1], 2.0)
+    return out
+
+def test_modelled(autotune):
+    x = torch.ones(4, 100, device=autotune.device)
+    autotune(run, modelled, x, reference=lambda: x * 2)
+    assert modelled.best_config.kwargs == {"BLOCK": 32}
+
+def test_wrong(autotune):
+    autotune(run, wrong, torch.ones(4, 100, device=autotune.device))
+"""
+
+
+@pytest.mark.parametrize("how", [("--kerntune-interpret",), ("--kerntune", "--kerntune-target=cuda:90")], ids=" ".join)
+def test_pruning_asks_for_clocks_and_its_errors_are_named(run: Run, how: tuple[str, ...]) -> None:
+    result = run(KERNELS + PRUNES, *how)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*def look_up(named):",
+            '>       return {}["clocks"]',
+            "E       KeyError: 'clocks'",
+            "E       raised by early_config_prune broken (*test_it.py:*), which prunes the configs of kernel scale*",
+        ]
+    )
+
+
+WAITS = """
+import pytest, torch, triton
+import triton.language as tl
+
+@triton.jit
+def spin(lock_ptr):
+    while tl.atomic_cas(lock_ptr, 1, 1) == 0:
+        pass
+
+@triton.jit
+def ends(lock_ptr):
+    tl.store(lock_ptr, 1)
+
+def launch(kernel, lock):
+    kernel[(1,)](lock)
+
+def lock(device):
+    return torch.zeros(1, device=device, dtype=torch.int32)
+
+def test_waits(autotune):
+    autotune(launch, spin, lock(autotune.device))
+
+def test_waits_outside():
+    launch(spin, lock("cuda"))
+
+def test_goes_on(autotune):
+    autotune(launch, ends, lock(autotune.device))
+"""
+
+
+@pytest.mark.parametrize("ini", [False, True], ids=["option", "ini"])
+def test_a_program_that_never_ends_fails_its_test_and_the_run_goes_on(
+    pytester: pytest.Pytester, run: Run, ini: bool
+) -> None:
+    if ini:
+        pytester.makeini("[pytest]\nkerntune_interpret_limit = 0.5\n")
+    result = run(WAITS, "--kerntune-interpret", *([] if ini else ["--kerntune-interpret-limit=0.5"]))
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "test_it.py::test_waits: kernel spin (*test_it.py:*) has not ended after 0.5 s in the interpreter, in program "
+            "(0, 0, 0) of grid (1, 1, 1). *--kerntune-interpret-limit=SECONDS changes the limit; 0 is none",
+            "E *KernelTimeout: kernel spin (*",
+        ]
+    )
+
+
+@pytest.mark.parametrize("limit", ["soon", "-1", "nan", "1e30"])
+def test_a_limit_is_seconds(run: Run, limit: str) -> None:
+    result = run("def test_it(): pass", "--kerntune-interpret", f"--kerntune-interpret-limit={limit}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--kerntune-interpret-limit is '{limit}'; give seconds, 0 for no limit"])

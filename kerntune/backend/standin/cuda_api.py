@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from kerntune.backend.standin.clocks import clocks_of
 from kerntune.backend.standin.cuda_objects import CUDAGraph, DeviceContext, Event, Generator, Stream, StreamContext
 from kerntune.backend.standin.driver import capability
+from kerntune.backend.standin.management import install_management
 from kerntune.backend.standin.patches import replace, replace_known
 from kerntune.device import DeviceSpec
 
@@ -37,13 +39,14 @@ def install_cuda(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
         replace_known(stack, torch.cuda.nvtx, name, stub)
     for name, stub in _accelerator_stubs().items():
         replace_known(stack, torch.accelerator, name, stub)
+    install_management(stack, spec, MEMORY_BYTES)
     replace(stack, torch, "Generator", Generator)
     _install_versions(stack, spec)
 
 
 def properties(spec: DeviceSpec) -> SimpleNamespace:
-    """What ``torch.cuda.get_device_properties`` returns; sizes in bytes."""
-    major, minor = capability(spec.target)
+    """What ``torch.cuda.get_device_properties`` returns; sizes in bytes, clocks in kHz."""
+    clocks, (major, minor) = clocks_of(spec.target), capability(spec.target)
     return SimpleNamespace(
         name=spec.name,
         major=major,
@@ -59,6 +62,9 @@ def properties(spec: DeviceSpec) -> SimpleNamespace:
         L2_cache_size=spec.l2_bytes,
         warp_size=spec.warp_size,
         gcnArchName=spec.target.arch if spec.target.backend == "hip" else spec.name,
+        clock_rate=1000 * clocks.sm_mhz,
+        memory_clock_rate=1000 * clocks.memory_mhz,
+        memory_bus_width=clocks.bus_bits,
         is_integrated=0,
         is_multi_gpu_board=0,
         uuid=spec.uuid,
@@ -91,7 +97,11 @@ def _device_stubs(spec: DeviceSpec) -> dict[str, Any]:
         "device_of": DeviceContext,
         "_DeviceGuard": DeviceContext,
         "utilization": _always(0),
-        "clock_rate": _always(0),
+        "clock_rate": _always(clocks_of(spec.target).sm_mhz),
+        "memory_usage": _always(0),
+        "device_memory_used": _always(0),
+        "temperature": _always(0),
+        "power_draw": _always(0),
     }
 
 

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from triton.backends.compiler import GPUTarget
 
+from kerntune.backend.standin.clocks import clocks_of
 from kerntune.backend.standin.ends import StandInEnd
 from kerntune.device import DeviceSpec, Target
 
-NOMINAL_CLOCK_KHZ = 1_500_000
-NOMINAL_BUS_BITS = 4096
-"""Answers to bandwidth questions in users' print-outs; nothing is decided by them."""
 BENCHMARK_MS = 1.0
 """What a benchmark says that did not run anything."""
 
@@ -38,15 +36,16 @@ class DeviceUtils:
         self._spec = spec
 
     def get_device_properties(self, device: int = 0) -> dict[str, int]:
-        """The keys that CUDA's and HIP's drivers share, with ``warpSize`` as both name it."""
+        """The keys that CUDA's and HIP's drivers share, with ``warpSize`` as both name it; clocks in kHz."""
+        clocks = clocks_of(self._spec.target)
         return {
             "max_shared_mem": self._spec.shared_memory_per_block,
             "max_num_regs": self._spec.registers_per_sm,
             "multiprocessor_count": self._spec.sm_count,
             "warpSize": self._spec.warp_size,
-            "sm_clock_rate": NOMINAL_CLOCK_KHZ,
-            "mem_clock_rate": NOMINAL_CLOCK_KHZ,
-            "mem_bus_width": NOMINAL_BUS_BITS,
+            "sm_clock_rate": 1000 * clocks.sm_mhz,
+            "mem_clock_rate": 1000 * clocks.memory_mhz,
+            "mem_bus_width": clocks.bus_bits,
         }
 
     def load_binary(self, *args: Any) -> Any:

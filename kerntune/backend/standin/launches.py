@@ -16,6 +16,7 @@ from triton.runtime.jit import JITFunction, create_function_from_signature
 from kerntune.backend.standin.driver import gpu_target
 from kerntune.backend.standin.patches import replace
 from kerntune.backend.standin.resources import resources
+from kerntune.compat import prune_configs
 from kerntune.device import DeviceSpec
 
 RUN_OPTIONS = ("instrumentation_mode", "fpsan_homomorphic_casts")
@@ -105,7 +106,7 @@ class Launches:
         if callable(grid) and not warmup:
             grid(bound)
         packed = kernel._pack_args(backend, kwargs, bound, specialization, options)
-        again = functools.partial(_again, kernel, kwargs)
+        again = functools.partial(launch_again, kernel, kwargs)
         launch = Unlaunched(lambda: self._compile(kernel, *packed), self._spec, again)
         if warmup:
             _ = launch.compiled
@@ -127,7 +128,7 @@ def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
     """``Autotuner.run`` without a benchmark: launch the first config that pruning leaves."""
     tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
     try:
-        configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+        configs = prune_configs(tuner, kwargs) if len(tuner.configs) > 1 else tuner.configs
         config = tuner.best_config = configs[0]
         if config.pre_hook is not None:
             config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
@@ -136,7 +137,7 @@ def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
         tuner.nargs = None
 
 
-def _again(kernel: Any, kwargs: dict[str, Any], *args: Any, grid: tuple[int, ...]) -> None:
+def launch_again(kernel: Any, kwargs: dict[str, Any], *args: Any, grid: tuple[int, ...]) -> None:
     """Launch a kernel with all parameters by position and the options of an earlier launch; whoever stands in for
     ``JITFunction.run`` by now hears of it."""
     known = {*kernel.arg_names, *RUN_OPTIONS}

@@ -20,6 +20,7 @@ from kerntune.backend.standin.functions import install_functions
 from kerntune.backend.standin.guard import ensure_guard
 from kerntune.backend.standin.hooks import hook_handlers
 from kerntune.backend.standin.launches import Launches
+from kerntune.backend.standin.loading import Loaded
 from kerntune.backend.standin.modes import Answers, Handler, StandInFakeMode, entered
 from kerntune.backend.standin.modules import module_apply, parse_to
 from kerntune.backend.standin.ops import RealImplementations
@@ -113,6 +114,7 @@ class StandIns:
         self._operators.install(stack)
         self._install_driver(stack)
         self._install_torch(stack)
+        Loaded().install(stack)
         self._install_modes(stack, fake)
 
     def _install_driver(self, stack: contextlib.ExitStack) -> None:
