@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from kerntune.farm.fault import FROM_OUTSIDE
 from kerntune.farm.nursery import Child, Nursery
 from kerntune.farm.protocol import Answer, Done, Failed, Hello, Job, answer_in, frame
 from kerntune.farm.surroundings import Surroundings
@@ -163,7 +164,7 @@ class Process:
             code = self._popen.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return Died("the compiler process closed its pipe")
-        return Died(f"the compiler process {how_it_ended(code)}", passing=code == -signal.SIGKILL)
+        return Died(f"the compiler process {how_it_ended(code)}", passing=-code in FROM_OUTSIDE)
 
     def _size(self) -> int:
         return os.fstat(self._output.fileno()).st_size if self._output else 0
