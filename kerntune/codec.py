@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import lzma
 import math
 import os
+import stat
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -22,7 +25,36 @@ class _Header(msgspec.Struct):
 
 def to_json(value: Any) -> bytes:
     """Indented JSON with sorted keys and a final newline: equal values, equal bytes."""
-    return msgspec.json.format(msgspec.json.encode(finite(value), order="sorted"), indent=1) + b"\n"
+    return msgspec.json.format(compact_json(value, order="sorted"), indent=1) + b"\n"
+
+
+def compact_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
+    """JSON without infinities (:func:`finite`) and lone surrogates (:func:`encodable`), which it has no place for."""
+    plain = finite(value)
+    try:
+        return msgspec.json.encode(plain, order=order)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(encodable(msgspec.to_builtins(plain)), order=order)
+
+
+def encodable(value: Any) -> Any:
+    """Plain data whose texts are UTF-8. What Python could not decode (a path under an ASCII locale, as surrogates) is
+    decoded as UTF-8, else written as ``\\udcff``."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            data = value.encode(errors="surrogateescape" if _escapes(value) else "backslashreplace")
+            return data.decode(errors="backslashreplace")
+        return value
+    if isinstance(value, dict):
+        return {encodable(k): encodable(v) for k, v in value.items()}
+    return [encodable(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _escapes(text: str) -> bool:
+    """Whether all surrogates in a text are bytes that Python has kept so (PEP 383)."""
+    return not any("\ud800" <= c <= "\udfff" and not "\udc80" <= c <= "\udcff" for c in text)
 
 
 def finite(value: Any) -> Any:
@@ -74,8 +106,80 @@ def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: typ
         raise error(f"{where}: {exc}. Restore the file or record it anew") from exc
 
 
+def read_file(path: Path, *, error: type[StoreError] = StoreError) -> bytes | None:
+    """The content of a file; None if there is none. ``error`` for what is no regular file, a FIFO say: to read it could
+    take for ever, or never end."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if stat.S_ISREG(mode):
+                return file.read()
+    except FileNotFoundError:
+        return None
+    except IsADirectoryError:
+        mode = stat.S_IFDIR
+    except OSError as exc:
+        raise error(f"{path}: can't be read ({exc.strerror})") from exc
+    kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+    raise error(f"{path}: can't be read: it is {kind}, not a regular file; move it away")
+
+
+_KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opening a FIFO waits for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+CHUNK = 1 << 20
+"""Bytes that are unpacked at a time: what is too long is given up no later than that."""
+
+MAX_MEMORY = 1 << 28
+"""Bytes that the unpacker itself may take: 256 MiB, above the 65 MiB that xz's largest preset needs."""
+
+
+def unpack(packed: bytes, sha256: str, limit: int) -> bytes:
+    """The content of an xz file that has ``sha256`` for a checksum and at most ``limit`` bytes.
+
+    :class:`ValueError` says in words what is wrong otherwise. Never holds much more than ``limit`` bytes: a file of
+    1.5 MB can unpack to 10 GiB.
+    """
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MEMORY)
+    chunks: list[bytes] = []
+    size, digest, given = 0, hashlib.sha256(), packed
+    while not unpacker.eof:
+        try:
+            chunk = unpacker.decompress(given, max_length=CHUNK)
+        except lzma.LZMAError as exc:
+            raise ValueError(f"is damaged ({exc})") from exc
+        given, size = b"", size + len(chunk)
+        if size > limit:
+            raise ValueError(f"is damaged: it unpacks to more than the {limit} bytes that it can have")
+        if not chunk and not unpacker.eof and unpacker.needs_input:
+            raise ValueError("is damaged: it is cut off")
+        chunks.append(chunk)
+        digest.update(chunk)
+    if unpacker.unused_data:
+        raise ValueError("is damaged: it goes on behind its end")
+    if digest.hexdigest() != sha256:
+        raise ValueError("has another checksum than its name")
+    return b"".join(chunks)
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        same_kind = path.is_file() and not path.is_symlink() and path.stat().st_size == len(data)
+        return same_kind and path.read_bytes() == data
+    except OSError:
+        return False
+
+
 def write_atomic(path: Path, data: bytes, *, error: type[StoreError] = StoreError) -> None:
-    """Write a whole file or none of it: a temporary file beside it, then one rename."""
+    """Write a whole file or none of it: a temporary file beside it, then one rename. A file that has these bytes is
+    left alone."""
+    if _holds(path, data):
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

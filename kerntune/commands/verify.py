@@ -59,7 +59,7 @@ def _artifacts(
 
 def _damage(store: BaselineStore, baseline: Baseline, sha: str) -> str:
     """Why an artifact can't be used, empty if it can."""
-    folder = store.artifacts(target_of(baseline))
+    folder = store.artifacts_of(baseline)
     try:
         folder[sha]
     except KeyError:
