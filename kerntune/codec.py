@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import lzma
 import math
 import os
+import re
 import stat
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,40 +27,26 @@ class _Header(msgspec.Struct):
 
 def to_json(value: Any) -> bytes:
     """Indented JSON with sorted keys and a final newline: equal values, equal bytes."""
-    return msgspec.json.format(compact_json(value, order="sorted"), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(finite(value), order="sorted"), indent=1) + b"\n"
 
 
-def compact_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
-    """JSON without infinities (:func:`finite`) and lone surrogates (:func:`encodable`), which it has no place for."""
-    plain = finite(value)
+def encodable(text: str) -> str:
+    """A text that UTF-8 can say. What Python kept as lone surrogates (PEP 383: a path under an ASCII locale) is read as
+    UTF-8, so that the same path is the same text under every locale; what isn't UTF-8 either becomes ``\\xff``."""
+    if text.isascii():
+        return text
     try:
-        return msgspec.json.encode(plain, order=order)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(encodable(msgspec.to_builtins(plain)), order=order)
-
-
-def encodable(value: Any) -> Any:
-    """Plain data whose texts are UTF-8. What Python could not decode (a path under an ASCII locale, as surrogates) is
-    decoded as UTF-8, else written as ``\\udcff``."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            data = value.encode(errors="surrogateescape" if _escapes(value) else "backslashreplace")
-            return data.decode(errors="backslashreplace")
-        return value
-    if isinstance(value, dict):
-        return {encodable(k): encodable(v) for k, v in value.items()}
-    return [encodable(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-def _escapes(text: str) -> bool:
-    """Whether all surrogates in a text are bytes that Python has kept so (PEP 383)."""
-    return not any("\ud800" <= c <= "\udfff" and not "\udc80" <= c <= "\udcff" for c in text)
+        found = text.encode(errors="surrogateescape").decode(errors="backslashreplace")
+        return text if found == text else found
+    except UnicodeEncodeError:  # half of a pair, which stands for no byte
+        return text.encode(errors="backslashreplace").decode()
 
 
 def finite(value: Any) -> Any:
-    """Infinities as the largest float, because JSON has none; NaN has no place in a file of ours."""
+    """Infinities as the largest float, because JSON has none, and texts as :func:`encodable` has them; NaN has no place
+    in a file of ours."""
+    if isinstance(value, str) and not isinstance(value, enum.Enum):
+        return encodable(value)
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
             raise StoreError("a figure is not a number (NaN) and can't be stored")
@@ -68,8 +56,9 @@ def finite(value: Any) -> Any:
         changed = {f: new for f, old in fields.items() if (new := finite(old)) is not old}
         return _plain(value, changed) if changed else value
     if isinstance(value, dict):
-        found = {k: finite(v) for k, v in value.items()}
-        return found if any(found[k] is not value[k] for k in value) else value
+        found = {finite(k): finite(v) for k, v in value.items()}
+        same = all(a is b and found[a] is value[b] for a, b in zip(found, value, strict=False))
+        return value if same and len(found) == len(value) else found
     if isinstance(value, (list, tuple)):
         items = [finite(v) for v in value]
         return items if any(a is not b for a, b in zip(items, value, strict=True)) else value
@@ -84,6 +73,22 @@ def _plain(value: msgspec.Struct, changed: dict[str, Any]) -> Any:
     return copy
 
 
+_CONFLICT = re.compile(rb"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
+_LFS = b"version https://git-lfs.github.com/spec/"
+
+
+def _hint(data: bytes) -> str:
+    """What became of a file that should be JSON, and what to do."""
+    if _CONFLICT.search(data):
+        return (
+            "it has the conflict markers of a merge. Take one side whole (git checkout --ours or --theirs, then "
+            "git add), and record it anew with --kerntune-update=all"
+        )
+    if data.startswith(_LFS):
+        return "it is a pointer of Git LFS. Fetch its content with git lfs pull"
+    return "the file may be cut off. Restore it or record it anew"
+
+
 def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: type[StoreError] = StoreError) -> T:
     """Decode ``data`` as ``kind``, refusing another schema, unknown fields and damage.
 
@@ -92,9 +97,7 @@ def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: typ
     try:
         found = msgspec.json.decode(data, type=_Header).schema
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise error(
-            f"{where}: not readable as JSON ({exc}); the file may be cut off. Restore it or record it anew"
-        ) from exc
+        raise error(f"{where}: not readable as JSON ({exc}); {_hint(data)}") from exc
     if found != schema:
         raise error(
             f"{where}: has schema {found or 'none'!r}, this kerntune reads {schema!r}. "
@@ -152,6 +155,8 @@ def unpack(packed: bytes, sha256: str, limit: int) -> bytes:
         try:
             chunk = unpacker.decompress(given, max_length=CHUNK)
         except lzma.LZMAError as exc:
+            if packed.startswith(_LFS):
+                raise ValueError("is a pointer of Git LFS, whose content git lfs pull fetches") from exc
             raise ValueError(f"is damaged ({exc})") from exc
         given, size = b"", size + len(chunk)
         if size > limit:

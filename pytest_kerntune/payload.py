@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from kerntune.codec import compact_json
+from kerntune.codec import finite
 from kerntune.report import storable
 from kerntune.result import CaseResult
 
@@ -44,7 +44,7 @@ def carried(record: Record) -> dict[str, msgspec.Raw]:
 def attach(report: pytest.TestReport, payload: Payload) -> None:
     """Put a payload on a report."""
     results = tuple(storable(r) for r in payload.results)
-    text = compact_json(msgspec.structs.replace(payload, results=results)).decode()
+    text = msgspec.json.encode(finite(msgspec.structs.replace(payload, results=results))).decode()
     setattr(report, ATTRIBUTE, text)
 
 
