@@ -21,6 +21,7 @@ from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, conclude_teardown, shorten, unfinished_setup
 from pytest_kerntune.early import take
+from pytest_kerntune.ending import end_in_order
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.further import Further, read_further, run_further, runs_tests
 from pytest_kerntune.options import Options
@@ -104,6 +105,8 @@ class Gate:
             if not self.controller:
                 started.start()
         self._engine = started
+        if not self.worker:
+            end_in_order(self.config)
         started.share(*self._aside.place)
         others = () if backend is not None else started.narrow()
         if self.options.yardstick_name:
