@@ -92,6 +92,9 @@ class StaticBaseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launches: tuple[LaunchStatic, ...]
 
 
+Kept = TypeVar("Kept", TimeBaseline, StaticBaseline)
+
+
 def inputs_of(recording: Recording) -> tuple[Argument, ...]:
     """The tensor layouts that a recording's launches read before any of them writes there.
 
@@ -123,27 +126,51 @@ def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Artifacts(Mapping[str, bytes]):
-    """Bytes by SHA-256 in a folder of ``<sha>.xz`` files, checked when they are read."""
+MAX_ARTIFACT = 1 << 26
+"""Bytes that an artifact may unpack to where no baseline says less: 64 MiB. Cubins have kilobytes; a damaged or hostile
+file must not fill the memory."""
 
-    def __init__(self, folder: Path) -> None:
+LEAST_BOUND, PER_CODE_BYTE = 1 << 20, 64
+"""A kernel's binary and its TTIR may have 1 MiB, and 64 bytes more for each byte of its machine code. In the baselines
+of this project's examples neither has more than 4.3 bytes for one."""
+
+
+def artifact_bounds(baseline: TimeBaseline | StaticBaseline) -> dict[str, int]:
+    """The most bytes that each artifact of a baseline can have, by checksum, as far as the baseline says it."""
+    if isinstance(baseline, StaticBaseline):
+        return {x.ttir_sha256: _bound(x) for x in baseline.launches}
+    recording = baseline.recording
+    bounds = {s.content.sha256: s.nbytes for s in recording.storages if isinstance(s.content, Stored)}
+    for launch, figures in zip(recording.launches, baseline.static, strict=False):
+        binary = recording.binary_of(launch)
+        for sha in (binary.sha256, binary.ttir_sha256):
+            bounds[sha] = max(_bound(figures), bounds.get(sha, 0))
+    return bounds
+
+
+def _bound(figures: LaunchStatic) -> int:
+    return LEAST_BOUND + PER_CODE_BYTE * max(figures.metrics.code_bytes, 0)
+
+
+class Artifacts(Mapping[str, bytes]):
+    """Bytes by SHA-256 in a folder of ``<sha>.xz`` files, checked when they are read.
+
+    ``bounds`` has the most bytes that some of them can have; none may have more than :data:`MAX_ARTIFACT`.
+    """
+
+    def __init__(self, folder: Path, bounds: Mapping[str, int] | None = None) -> None:
         self.folder = folder
+        self._bounds = {} if bounds is None else bounds
 
     def __getitem__(self, sha256: str) -> bytes:
         path = self._path(sha256)
+        packed = codec.read_file(path, error=BaselineError)
+        if packed is None:
+            raise KeyError(sha256)
         try:
-            packed = path.read_bytes()
-        except FileNotFoundError:
-            raise KeyError(sha256) from None
-        except OSError as exc:
-            raise BaselineError(f"{path}: can't be read ({exc.strerror})") from exc
-        try:
-            data = lzma.decompress(packed)
-        except lzma.LZMAError as exc:
-            raise BaselineError(f"{path}: damaged ({exc}); restore it or record the case anew") from exc
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise BaselineError(f"{path}: its content has another checksum than its name; restore it or record anew")
-        return data
+            return codec.unpack(packed, sha256, min(self._bounds.get(sha256, MAX_ARTIFACT), MAX_ARTIFACT))
+        except ValueError as exc:
+            raise BaselineError(f"{path}: {exc}; restore it or record the case anew") from exc
 
     def __contains__(self, sha256: object) -> bool:
         return isinstance(sha256, str) and self._path(sha256).exists()
@@ -176,6 +203,8 @@ class BaselineStore:
     def __init__(self, folder: Path, root: Path | None = None) -> None:
         self.folder = folder
         self._root = root or folder.parent
+        self._bounds: dict[str, int] = {}
+        """What the baselines that were read say of their artifacts' sizes."""
 
     def shown(self, path: Path) -> str:
         """A path for people and reports: relative to the project's root where it is inside it."""
@@ -192,7 +221,13 @@ class BaselineStore:
 
     def artifacts(self, target: Target) -> Artifacts:
         """The binaries and TTIR of a target."""
-        return Artifacts(self.folder / target.slug / "artifacts")
+        return Artifacts(self.folder / target.slug / "artifacts", self._bounds)
+
+    def artifacts_of(self, baseline: TimeBaseline | StaticBaseline) -> Artifacts:
+        """The binaries and TTIR of a baseline that was not read by this store."""
+        if isinstance(baseline, StaticBaseline):
+            return self.artifacts(self._noted(baseline).target)
+        return self.artifacts(self._noted(baseline).device.target)
 
     def readable(self, target: Target) -> Mapping[str, bytes]:
         """The bytes that the baselines given by :meth:`time` and :meth:`static` may name."""
@@ -215,12 +250,10 @@ class BaselineStore:
 
     def read_time(self, path: Path) -> TimeBaseline | None:
         """A time baseline by its path."""
-        data = _read(path)
-        return (
-            None
-            if data is None
-            else codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=str(path), error=BaselineError)
-        )
+        data = codec.read_file(path, error=BaselineError)
+        if data is None:
+            return None
+        return self._noted(codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=str(path), error=BaselineError))
 
     def put_time(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes], keep_binaries: bool = True) -> Path:
         """Write a case's time baseline: its artifacts first, so that no baseline ever lacks them."""
@@ -255,21 +288,37 @@ class BaselineStore:
 
     def read_static(self, path: Path) -> StaticBaseline | None:
         """A static baseline by its path."""
-        data = _read(path)
+        data = codec.read_file(path, error=BaselineError)
         if data is None:
             return None
-        return codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=str(path), error=BaselineError)
+        return self._noted(codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=str(path), error=BaselineError))
 
     def put_static(self, baseline: StaticBaseline, artifacts: Mapping[str, bytes]) -> Path:
-        """Write a case's static baseline and the TTIR of its launches."""
+        """Write a case's static baseline and the TTIR of its launches. One that says the same already, recorded at
+        another time, is left alone: a refresh that changes nothing leaves nothing to commit."""
         store = self.artifacts(baseline.target)
         for launch in baseline.launches:
             store.put(launch.ttir_sha256, artifacts[launch.ttir_sha256])
         path = self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
+        if self._says_the_same(path, baseline):
+            return path
         codec.write_atomic(path, codec.to_json(baseline), error=BaselineError)
         return path
 
+    def _says_the_same(self, path: Path, baseline: StaticBaseline) -> bool:
+        try:
+            found = self.read_static(path)
+        except BaselineError:
+            return False
+        return found is not None and _timeless(found) == _timeless(baseline)
+
     # all of them
+
+    def _noted(self, baseline: Kept) -> Kept:
+        """A baseline that was read; what it says of its artifacts' sizes is kept for when they are."""
+        for sha, bound in artifact_bounds(baseline).items():
+            self._bounds[sha] = max(bound, self._bounds.get(sha, 0))
+        return baseline
 
     def time_files(self, device_slug: str = "*", target_slug: str = "*") -> list[Path]:
         """Paths of time baselines."""
@@ -327,6 +376,12 @@ def artifact_names(recording: Recording) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _timeless(baseline: StaticBaseline) -> StaticBaseline:
+    """Without what differs from run to run: when it was recorded, and how long the compiler took."""
+    launches = tuple(msgspec.structs.replace(x, compile_seconds=None) for x in baseline.launches)
+    return msgspec.structs.replace(baseline, recorded="", launches=launches)
+
+
 MAX_NAME = 120
 """Longest readable part of a file name; most file systems end at 255 bytes."""
 
@@ -345,9 +400,6 @@ def _series(triton: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", triton))
 
 
-Kept = TypeVar("Kept", TimeBaseline, StaticBaseline)
-
-
 def _expected(found: Kept | None, path: Path, case: CaseId, fingerprint: str) -> Kept | None:
     """A baseline that is the case's own; :class:`BaselineError` for a file that was copied to another's place."""
     if found is not None and (found.case, found.fingerprint) != (case, fingerprint):
@@ -355,12 +407,3 @@ def _expected(found: Kept | None, path: Path, case: CaseId, fingerprint: str) ->
             f"{path}: holds the baseline of {found.case}, not of {case}; remove it or record the case anew"
         )
     return found
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as exc:
-        raise BaselineError(f"{path}: can't be read ({exc.strerror})") from exc

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import lzma
 import re
 from collections.abc import Iterable, Mapping
@@ -13,11 +12,13 @@ import msgspec
 
 from kerntune import codec
 from kerntune.baseline import (
+    MAX_ARTIFACT,
     STATIC_SCHEMA,
     TIME_SCHEMA,
     BaselineStore,
     StaticBaseline,
     TimeBaseline,
+    artifact_bounds,
     artifact_names,
     fingerprint_of,
 )
@@ -33,13 +34,6 @@ SCHEMA = "kerntune.bundle/1"
 PRESET = 6
 """xz's own default. On a binary of 5 KB it took 2 ms where preset 9 took 52 ms (it clears 64 MiB first), for the
 same size; a run packs every case."""
-
-MAX_ARTIFACT = 1 << 26
-"""Bytes that one artifact may unpack to: 64 MiB. Cubins have kilobytes, stored contents at most 64 KiB; a damaged or
-hostile file must not fill the memory."""
-
-MAX_MEMORY = 1 << 28
-"""Bytes that unpacking may take: 256 MiB, above the 65 MiB that xz's largest preset needs."""
 
 
 class Bundle(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -160,20 +154,16 @@ def unpacked(bundle: Bundle, where: str) -> Mapping[str, bytes]:
     if found != wanted:
         what = f"lacks {_few(wanted - found)}" if wanted - found else f"has {_few(found - wanted)} that nothing names"
         raise BaselineError(f"{where}: {what}; the file was changed, run it anew")
-    return {name: _unpack(name, data, where) for name, data in bundle.artifacts.items()}
+    bounds = artifact_bounds(bundle.baseline)
+    limits = {name: min(bounds.get(name, MAX_ARTIFACT), MAX_ARTIFACT) for name in wanted}
+    return {name: _unpack(name, data, limits[name], where) for name, data in bundle.artifacts.items()}
 
 
-def _unpack(name: str, packed: bytes, where: str) -> bytes:
-    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MEMORY)
+def _unpack(name: str, packed: bytes, limit: int, where: str) -> bytes:
     try:
-        data = unpacker.decompress(packed, max_length=MAX_ARTIFACT)
-    except lzma.LZMAError as exc:
-        raise BaselineError(f"{where}: artifact {name[:12]} is damaged ({exc}); run it anew") from exc
-    if not unpacker.eof or unpacker.unused_data:
-        raise BaselineError(f"{where}: artifact {name[:12]} is cut off, too long or over 64 MiB; run it anew")
-    if hashlib.sha256(data).hexdigest() != name:
-        raise BaselineError(f"{where}: artifact {name[:12]} has another checksum than its name; run it anew")
-    return data
+        return codec.unpack(packed, name, limit)
+    except ValueError as exc:
+        raise BaselineError(f"{where}: artifact {name[:12]} {exc}; run it anew") from exc
 
 
 def _check_target(target: Target, where: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
-from kerntune.commands.output import FINDINGS, USAGE, complain
+from kerntune.commands.output import FINDINGS, USAGE, complain, speak_anything
 from kerntune.errors import KerntuneError, UsageError
 
 EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
@@ -20,6 +21,7 @@ Run = Callable[[argparse.Namespace], int]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. Errors that kerntune or the system raises are printed as one message."""
     words = list(sys.argv[1:] if argv is None else argv)
+    speak_anything()
     try:
         return _dispatch(words)
     except UsageError as exc:
@@ -36,9 +38,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(words: list[str]) -> int:
     if tuple(words[:2]) == REFRESH and words[2:3] not in (["-h"], ["--help"]):
         return run_refresh(words[2:])  # all that follows is pytest's, options too
+    _refuse_empty(words)
     args = build_parser().parse_args(words)
     run: Run = args.function
     return run(args)
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """A value that is empty comes from a variable that is unset, mostly."""
+    for before, word in zip(["", *words], words, strict=False):
+        if not word.strip() or re.fullmatch(r"--[\w-]+=\s*", word):
+            option = before if not word.strip() and before.startswith("-") else word.strip()
+            what = f"{option} has no value" if option else "an argument is empty"
+            raise UsageError(f"{what}; a variable that should give one may be unset. Give one, or leave it out")
 
 
 def _text(exc: Exception) -> str:

@@ -16,12 +16,12 @@ from kerntune import compat
 from kerntune.binary.identity import identity_of, text_identity
 from kerntune.binary.stages import STAGES, stage_hashes
 from kerntune.device import Target
-from kerntune.errors import TrialError
+from kerntune.errors import CompileError, TrialError
 from kerntune.farm.facts import ASSEMBLY, facts_of
 from kerntune.farm.farm import Farm
 from kerntune.farm.pulled import Pulled
 from kerntune.farm.store import Made
-from kerntune.farm.stream import Compilations, is_passing
+from kerntune.farm.stream import Compilations
 from kerntune.kernels.access import Access
 from kerntune.kernels.specialize import Specialized
 from kerntune.recording import Binary, Scratch
@@ -171,9 +171,10 @@ class Compiler:
 
 
 def _error_like(error: TrialError) -> TrialError:
-    """A new error with the same text, and with its cause where that tells that another process may have no such one."""
+    """A new error of the same kind, with the same text."""
     other = type(error)(str(error))
-    other.__cause__ = error.__cause__ if is_passing(error) else None
+    if isinstance(error, CompileError) and isinstance(other, CompileError):
+        other.ttir_sha256 = error.ttir_sha256
     return other
 
 

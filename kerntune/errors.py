@@ -12,6 +12,7 @@
     ├── CaptureError              a launch could not be recorded
     ├── TrialError                one candidate failed; costs a trial, never a run
     │   ├── CompileError          the compiler refused it
+    │   │   └── EnvironmentFault  the machine refused the compiler something; says nothing of the kernel
     │   └── OutOfResourcesError   it compiles, but this device can't launch it
     ├── TuningError               no candidate is left; lists every reason
     ├── CacheMissError            ``frozen`` tuning met a kernel without a stored winner
@@ -72,6 +73,14 @@ class TrialError(KerntuneError):
 
 class CompileError(TrialError):
     """The compiler refused a candidate."""
+
+    ttir_sha256 = ""
+    """Checksum of the TTIR (without source locations) that the compiler was given; empty if it didn't get so far."""
+
+
+class EnvironmentFault(CompileError):
+    """A kernel was not compiled because the machine refused the compiler something: a folder that can't be written, a
+    full disk, a process that the system has killed. It says nothing of the kernel, so no verdict comes of it."""
 
 
 class OutOfResourcesError(TrialError):

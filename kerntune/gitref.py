@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kerntune.errors import UsageError
+from kerntune.scratch import PREFIX, Scratch
 
 
 def top_of(place: Path) -> Path:
@@ -55,13 +56,30 @@ def worktree(revision: str, place: Path) -> Iterator[Path]:
     """A checkout of ``revision`` of the repository around ``place``, in a temporary folder, for a while."""
     top = top_of(place)
     commit = commit_of(top, revision)
-    with tempfile.TemporaryDirectory(prefix="kerntune-base-") as scratch:
-        root = Path(scratch).resolve() / top.name
+    scratch = Scratch(BASE)
+    _forget_lost(top)
+    try:
+        root = scratch.folder.resolve() / top.name
         _must(top, None, "worktree", "add", "--quiet", "--detach", str(root), commit)
         try:
             yield root
         finally:
             _git(top, "worktree", "remove", "--force", str(root))
+    finally:
+        scratch.remove()
+
+
+BASE = "base"
+"""The kind of scratch folder that holds a worktree."""
+
+
+def _forget_lost(top: Path) -> None:
+    """Take back the registrations of worktrees that killed runs have left, and only these: ``git worktree prune`` would
+    forget the user's own on a disk that isn't mounted now."""
+    lines = (_git(top, "worktree", "list", "--porcelain") or b"").decode(errors="surrogateescape").splitlines()
+    for path in (Path(x.removeprefix("worktree ")) for x in lines if x.startswith("worktree ")):
+        if path.parent.name.startswith(f"{PREFIX}{BASE}-") and not path.exists():
+            _git(top, "worktree", "remove", "--force", str(path))
 
 
 def _must(top: Path, env: Mapping[str, str] | None, *args: str, given: bytes = b"") -> bytes:

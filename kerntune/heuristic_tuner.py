@@ -16,7 +16,7 @@ from kerntune.capture import LAUNCH_WORDS
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
 from kerntune.dispatch.parts import Needs
-from kerntune.errors import CaptureError, ConfigError, TrialError
+from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, TrialError
 from kerntune.heuristics.proposer import NO_COUNTS, Look, Proposer
 from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
@@ -148,7 +148,9 @@ class HeuristicTuner(Autotuner):
             with backend.tensors.specializing():
                 launch = specialize(jit_of(self.fn), (), words, backend.targets[0])
             return heuristics.count_ttir(compiler.compile(launch).ttir)
-        except TrialError:
+        except TrialError as exc:
+            if recording is not None and isinstance(exc, EnvironmentFault):
+                raise  # other configs would be proposed, and be taken for a change
             return NO_COUNTS
 
     def _device(self) -> DeviceSpec:

@@ -9,7 +9,7 @@ from msgspec.structs import replace as _replace
 from kerntune.capture import Capture, Pending, Probe
 from kerntune.compile import Compiled
 from kerntune.device import Target
-from kerntune.errors import TrialError
+from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.kernels.abi import flatten, pointer_views
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.specialize import Specialized
@@ -42,7 +42,10 @@ class Recorded:
 
 
 def record(capture: Capture, target: Target) -> Recorded:
-    """The capture's launches for one of its targets. Compiles what isn't compiled yet."""
+    """The capture's launches for one of its targets. Compiles what isn't compiled yet.
+
+    :class:`EnvironmentFault` where this machine doesn't let the compiler work: nothing is known of the launches then.
+    """
     compiler, plan = capture.compiler, capture.plan
     compiler.compile_all([x for p in capture.launches if isinstance(x := p.specialized[target], Specialized)])
     launches: list[Launch] = []
@@ -51,6 +54,8 @@ def record(capture: Capture, target: Target) -> Recorded:
     for index, pending in enumerate(capture.launches):
         try:
             compiled = _compiled(capture, pending, target)
+        except EnvironmentFault:
+            raise
         except TrialError as exc:
             out.failures[index] = exc
             continue

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kerntune.scratch import Scratch
 
 
 class Aside:
@@ -35,6 +36,6 @@ class Aside:
         return folder
 
     def _scratch(self) -> Path:
-        scratch = tempfile.TemporaryDirectory(prefix="kerntune-", ignore_cleanup_errors=True)
-        self._config.add_cleanup(scratch.cleanup)
-        return Path(scratch.name)
+        scratch = Scratch("run")
+        self._config.add_cleanup(scratch.remove)
+        return scratch.folder

@@ -34,6 +34,11 @@ def write_benchmark_json(path: Path, collected: Collected) -> None:
     write_atomic(path, to_json(benchmark_json(collected)))
 
 
+def has_times(collected: Collected) -> bool:
+    """Whether there is anything for the document: an empty list would look like a run without tests."""
+    return any(_times(r) for r in collected.results)
+
+
 def benchmark_json(collected: Collected) -> dict[str, Any]:
     """The document: one benchmark per result that has a time."""
     benchmarks = [_benchmark(r, collected.params(r.case.nodeid)) for r in collected.results if _times(r)]

@@ -34,11 +34,24 @@ def conclude(
     if not record.results:
         _without_results(nodeid, record, policy, marked)
     record.results.extend(further)
-    item.user_properties.extend(properties(record.results))
-    failing = [r.message for r in _with(record.results, Outcome.FAIL)]
-    failing += [r.message for r in _with(record.results, Outcome.WARN) if not _warned(item, r.message)]
+    _settle(item, nodeid, record)
+
+
+def conclude_teardown(item: pytest.Item, nodeid: str, record: Record) -> None:
+    """The same for calls that fixtures made after the body, if that has ended well."""
+    if record.finished and not record.failed and len(record.results) > record.concluded:
+        _settle(item, nodeid, record)
+
+
+def _settle(item: pytest.Item, nodeid: str, record: Record) -> None:
+    """What the results so far that have not done it yet do to the test; its baselines are written if none fails it."""
+    results, record.concluded = record.results[record.concluded :], len(record.results)
+    item.user_properties.extend(properties(results))
+    failing = [r.message for r in _with(results, Outcome.FAIL)]
+    failing += [r.message for r in _with(results, Outcome.WARN) if not _warned(item, r.message)]
     if not failing:
         failing += _commit(nodeid, record)
+    record.failed = bool(failing)
     if failing:
         pytest.fail("\n".join(failing), pytrace=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -114,10 +115,14 @@ class Names:
         self._default = default
         self._unnamed = 0
         self._used: set[str] = set()
+        self._lock = threading.Lock()
 
     def next(self, given: str | None) -> str:
         """The name of the next call; :class:`UsageError` if the test has used it."""
-        name = self._default if given is None else parse_name(given, "name")
+        with self._lock:
+            return self._next(self._default if given is None else parse_name(given, "name"))
+
+    def _next(self, name: str | None) -> str:
         if name is None:
             name = str(self._unnamed)
             self._unnamed += 1
@@ -192,10 +197,25 @@ class Record:
     finished: bool = False
     """Whether the body ran to its end: only then are calls that it did not make gone."""
 
+    concluded: int = 0
+    """How many of the results have become the test's outcome: fixtures may call ``autotune`` after the body."""
+
+    failed: bool = False
+    """Whether one of these failed the test: then nothing is written."""
+
+    committed: int = 0
+
     def commit(self) -> None:
-        """Write the baselines of this test's calls. Called when nothing failed: a broken kernel leaves none."""
-        written = {id(old): new for c in self.checks for old, new in zip(c.results, c.commit(), strict=True)}
+        """Write the baselines of this test's calls, of each once. Called when nothing failed: a broken kernel leaves
+        none."""
+        checks, self.committed = self.checks[self.committed :], len(self.checks)
+        written = {id(old): new for c in checks for old, new in zip(c.results, c.commit(), strict=True)}
         self.results = [written.get(id(r), r) for r in self.results]
+
+
+_TURNS = threading.RLock()
+"""Calls from several threads are checked one after the other: a capture hears of the whole process's launches, and no
+two are to be timed at once. A call inside of a call, from the same thread, goes on to the error that names it."""
 
 
 class GatedAutotune(Autotune):
@@ -224,6 +244,11 @@ class GatedAutotune(Autotune):
         return self._session.device
 
     def _run(self, request: Request) -> Any:
+        __tracebackhide__ = True
+        with _TURNS:
+            return self._checked(request)
+
+    def _checked(self, request: Request) -> Any:
         __tracebackhide__ = True
         checked = self._session.check(self._call(request), self._progress)
         self._record.results.extend(checked.results)

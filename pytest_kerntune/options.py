@@ -241,7 +241,8 @@ ALSO_INTERPRETED = ("--kerntune-target", "--kerntune-interpret-limit")
 def refuse_without_kerntune(config: pytest.Config) -> None:
     """A usage error for an option that would silently do nothing."""
     known = ("--kerntune-interpret", *ALSO_INTERPRETED) if interprets(config) else ()
-    given = [o.flag for o in OPTIONS[1:] if o.flag and config.getoption(o.dest) and o.flag not in known]
+    flags = [o for o in OPTIONS[1:] if o.flag and o.flag not in known]
+    given = [o.flag for o in flags if config.getoption(o.dest) not in (None, False)]
     if given:
         raise pytest.UsageError(
             f"{', '.join(given)}: does nothing without --kerntune; add --kerntune, or set "

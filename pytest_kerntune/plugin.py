@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerntune.codec import encodable
 from kerntune.errors import UsageError
 from pytest_kerntune import early, hookspecs, marker, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune
@@ -99,14 +100,14 @@ def autotune(request: pytest.FixtureRequest) -> Autotune:
     if numerics is not None:
         return numerics.fixture(item)
     gate = request.config.stash.get(GATE, None)
-    return PlainAutotune(item.nodeid, item.stash[MARKER]) if gate is None else gate.fixture(item)
+    return PlainAutotune(item.stash[NODEID], item.stash[MARKER]) if gate is None else gate.fixture(item)
 
 
 def _prepare(item: pytest.Item) -> None:
     if item.get_closest_marker(marker.NAME) is None and marker.NAME not in getattr(item, "fixturenames", ()):
         return
     item.stash[MARKER] = marker.read_marker(item)
-    item.stash[NODEID] = item.nodeid
+    item.stash[NODEID] = encodable(item.nodeid)  # the same case under every locale
 
 
 def _refuse(config: pytest.Config, items: list[pytest.Item], message: str) -> None:

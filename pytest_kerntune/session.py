@@ -18,9 +18,10 @@ from kerntune.policy import Outcome
 from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
 from pytest_kerntune.aside import Aside
-from pytest_kerntune.benchmark_json import write_benchmark_json
-from pytest_kerntune.conclude import after_error, conclude, shorten, unfinished_setup
+from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
+from pytest_kerntune.conclude import after_error, conclude, conclude_teardown, shorten, unfinished_setup
 from pytest_kerntune.early import take
+from pytest_kerntune.ending import end_in_order
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.further import Further, read_further, run_further, runs_tests
 from pytest_kerntune.options import Options
@@ -49,6 +50,9 @@ class Gate:
         self.collected = Collected()
         self.stale: tuple[CaseResult, ...] = ()
         self.errors: list[str] = []
+        self.notes: list[str] = []
+        """What the end of the run has to say beside verdicts and errors."""
+
         self.header: tuple[str, ...] = ()
         self._engine: Session | None = None
         self._narrowed = False
@@ -101,6 +105,8 @@ class Gate:
             if not self.controller:
                 started.start()
         self._engine = started
+        if not self.worker:
+            end_in_order(self.config)
         started.share(*self._aside.place)
         others = () if backend is not None else started.narrow()
         if self.options.yardstick_name:
@@ -197,6 +203,14 @@ class Gate:
         nodeid = self._nodeid(item)
         further = self._further.results(nodeid)
         conclude(item, nodeid, record, self._policy(item), marked=item.stash[MARKER].marked, further=further)
+        return value
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        value = yield
+        record = item.stash.get(RECORD, None)
+        if record is not None:
+            conclude_teardown(item, self._nodeid(item), record)
         return value
 
     def _other_test(self) -> Generator[None, object, object]:
@@ -298,6 +312,8 @@ class Gate:
         found = self.engine.stale(self.collected.tests, whole)
         mine = (r for r in found if not self.collected.saw(r) and self._read(r.case.nodeid))
         self.stale = (*mine, *self._further.stale)
+        told = "\n".join(self._failed.values())
+        self.notes += [why for path, why in self.engine.unreadable().items() if str(path) not in told]
 
     def _read(self, nodeid: str) -> bool:
         """Whether this run would have met the test if it still existed."""
@@ -310,8 +326,14 @@ class Gate:
             write_run(self.options.json, self._report(exitstatus))
 
     def _write_benchmark_json(self) -> None:
-        if self.options.benchmark_json is not None:
-            write_benchmark_json(self.options.benchmark_json, self.collected)
+        path = self.options.benchmark_json
+        if path is None:
+            return
+        if has_times(self.collected):
+            write_benchmark_json(path, self.collected)
+        else:
+            why = "without a GPU kernels are compiled only" if self.engine.static else "see the verdicts above"
+            self.notes.append(f"--kerntune-benchmark-json: nothing was timed ({why}), so {path} was not written")
 
     def _report(self, exitstatus: int) -> RunReport:
         results = (*self.collected.results, *self.stale)
@@ -331,6 +353,8 @@ class Gate:
         if self._engine is None or self.config.option.collectonly:
             return
         write_summary(terminalreporter, self.collected, self.stale, self.errors)
+        for note in self.notes:
+            terminalreporter.write_line(note, yellow=True)
 
 
 def versions() -> dict[str, str]:

@@ -51,7 +51,7 @@ class Source:
         self.root = config.inipath.parent if config.inipath else config.rootpath
 
     def on_command_line(self, flag: str) -> bool:
-        return bool(getattr(self._given, self._options[flag].dest))
+        return getattr(self._given, self._options[flag].dest) not in (None, False)
 
     def switch(self, flag: str) -> bool:
         return self.on_command_line(flag) or bool(self._config.getini(self._options[flag].ini))
@@ -77,6 +77,11 @@ class Source:
     def _text(self, name: str) -> tuple[str, str]:
         option = self._options[name]
         given = getattr(self._given, option.dest) if option.flag else None
+        if given is not None and not str(given).strip():
+            raise UsageError(
+                f"{option.flag}= has no value; a variable that should give one may be unset. Give one, or leave the "
+                "option out"
+            )
         if given is not None:
             return str(given), option.flag
         return str(self._config.getini(option.ini)) if option.ini else "", f"ini key {option.ini}"

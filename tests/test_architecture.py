@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "hints", "config", "device", "stats", "policy", "codec", "result", "figures"),
+    ("errors", "hints", "config", "device", "stats", "policy", "codec", "scratch", "result", "figures"),
     ("grids", "heuristics"),
     (
         "compat",

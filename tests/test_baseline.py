@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import hashlib
 import json
 import lzma
+import os
 import re
 import shutil
-from collections.abc import Container
+import socket
+import tracemalloc
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
+from commands import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import (
@@ -30,17 +37,21 @@ from samples import (
 )
 
 from kerntune.baseline import (
+    MAX_ARTIFACT,
     Argument,
     Artifacts,
     BaselineStore,
     StaticBaseline,
     TimeBaseline,
+    artifact_bounds,
     artifact_names,
     case_file,
     fingerprint_of,
     inputs_of,
     now,
 )
+from kerntune.check.call import Pending
+from kerntune.commands.stored import load_folder
 from kerntune.device import Target
 from kerntune.errors import BaselineError
 from kerntune.recording import Param, Storage, Stored, View, Zeros
@@ -382,6 +393,129 @@ def test_recording_anew_mends_a_damaged_artifact(artifacts: Artifacts, damage: A
     path.write_bytes(damage(path.read_bytes()))
     artifacts.put(sha(b"one"), b"one")
     assert artifacts[sha(b"one")] == b"one"
+
+
+@pytest.mark.parametrize("make", [made.timed, made.static])
+def test_a_refresh_that_changes_nothing_leaves_every_file(tmp_path: Path, make: Callable[[], Pending]) -> None:
+    store = made.folder(tmp_path / "baselines", make())
+    before = contents(store.folder)
+    later = make()
+    if isinstance(later.baseline, StaticBaseline):
+        launches = tuple(replace(x, compile_seconds=0.5) for x in later.baseline.launches)
+        later = dataclasses.replace(
+            later, baseline=replace(later.baseline, recorded="2027-01-01T00:00:00Z", launches=launches)
+        )
+    later.commit(BaselineStore(store.folder))
+    assert contents(store.folder) == before
+
+
+def test_a_refresh_that_changes_a_figure_writes_it(tmp_path: Path) -> None:
+    store = made.folder(tmp_path / "baselines", made.static())
+    (path,) = store.static_files()
+    made.folder(store.folder, made.static(figures=made.metrics(registers=48)))
+    found = store.read_static(path)
+    assert found is not None
+    assert found.launches[0].metrics.registers == 48
+
+
+def peak_while(work: Callable[[], object]) -> int:
+    """Bytes that Python holds at most meanwhile."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def xz_of_zeros(size: int) -> tuple[str, bytes]:
+    """Checksum and xz file of so many zeros, made without holding them."""
+    packer, digest, out, piece = lzma.LZMACompressor(preset=0), hashlib.sha256(), [], bytes(1 << 20)
+    for _ in range(size >> 20):
+        out.append(packer.compress(piece))
+        digest.update(piece)
+    return digest.hexdigest(), b"".join([*out, packer.flush()])
+
+
+@pytest.mark.parametrize(("bound", "most"), [(None, MAX_ARTIFACT), (1 << 20, 1 << 20)], ids=["none", "1 MiB"])
+def test_what_unpacks_to_more_than_it_can_have_is_given_up_on_the_way(
+    artifacts: Artifacts, bound: int | None, most: int
+) -> None:
+    """A quarter of a GiB in 40 KB, and what it says it is."""
+    sha256, packed = xz_of_zeros(1 << 28)
+    path = artifacts.folder / f"{sha256}.xz"
+    path.write_bytes(packed)
+    found = Artifacts(artifacts.folder, {} if bound is None else {sha256: bound})
+
+    def read() -> None:
+        with pytest.raises(BaselineError, match=f"unpacks to more than the {most} bytes") as caught:
+            found[sha256]
+        assert str(path) in str(caught.value)
+
+    assert peak_while(read) < most + (1 << 24)
+
+
+@pytest.mark.parametrize("make", [made.timed, made.static])
+@pytest.mark.parametrize("read", ["by the store", "handed to it"])
+def test_a_baseline_bounds_its_artifacts(tmp_path: Path, make: Callable[[], Pending], read: str) -> None:
+    """Contents to their storage, kernels by their machine code."""
+    pending = make()
+    store = made.folder(tmp_path / "baselines", pending)
+    name = next(iter(pending.artifacts))
+    baseline = pending.baseline
+    target = baseline.target if isinstance(baseline, StaticBaseline) else baseline.device.target
+    path = store.artifacts(target).folder / f"{name}.xz"
+    path.write_bytes(xz_of_zeros(4 << 20)[1])
+    fresh = BaselineStore(store.folder)
+    if read == "by the store":
+        assert len(list(fresh.summaries())) == 1
+        found = fresh.artifacts(target)
+    else:
+        found = fresh.artifacts_of(baseline)
+    with pytest.raises(BaselineError, match="unpacks to more than"):
+        found[name]
+
+
+def test_a_stored_content_has_the_bytes_of_its_storage() -> None:
+    baseline = made.timed().baseline
+    assert isinstance(baseline, TimeBaseline)
+    (content,) = (s.content for s in baseline.recording.storages if isinstance(s.content, Stored))
+    assert artifact_bounds(baseline)[content.sha256] == 16
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "socket", "folder"])
+def test_what_is_no_file_is_an_error_and_never_waited_for(tmp_path: Path, kind: str) -> None:
+    store = made.folder(tmp_path / "baselines", made.static())
+    (path,) = store.static_files()
+    path.unlink()
+    with contextlib.ExitStack() as stack:
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "device":
+            path.symlink_to("/dev/zero")
+        elif kind == "socket":
+            here = stack.enter_context(socket.socket(socket.AF_UNIX))
+            stack.enter_context(_inside(path.parent))  # a socket's path has 108 bytes at most
+            here.bind(path.name)
+        else:
+            path.mkdir()
+        with pytest.raises(BaselineError, match="can't be read") as caught:
+            store.read_static(path)
+        assert str(path) in str(caught.value)
+        ((_, told),) = store.summaries()
+        assert isinstance(told, BaselineError)
+        (entry,) = load_folder(store.folder)
+        assert str(path) in entry.problem
+
+
+@contextlib.contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def test_unreadable_is_not_missing(artifacts: Artifacts) -> None:

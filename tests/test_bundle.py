@@ -15,7 +15,7 @@ from commands.made import CUDA90, folder, metrics, sha, static, timed, tree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.baseline import BaselineStore
+from kerntune.baseline import LEAST_BOUND, PER_CODE_BYTE, BaselineStore
 from kerntune.bundle import (
     MAX_ARTIFACT,
     SCHEMA,
@@ -150,9 +150,9 @@ def put(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ("change", "says"),
     [
         (swap_content, "has another checksum than its name"),
-        (cut, "is cut off, too long or over 64 MiB"),
-        (append, "is cut off, too long or over 64 MiB"),
-        (bomb, "is cut off, too long or over 64 MiB"),
+        (cut, "is damaged: it is cut off"),
+        (append, "is damaged: it goes on behind its end"),
+        (bomb, f"is damaged: it unpacks to more than the {LEAST_BOUND + PER_CODE_BYTE * 1024} bytes"),
         (not_xz, "is damaged"),
         (not_base64, "base64"),
         (drop, "lacks artifact"),

@@ -159,3 +159,34 @@ def test_a_closed_pipe_is_no_traceback(tmp_path):
     ran = subprocess.run(command, shell=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
     assert ran.stdout == b"{"
     assert ran.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("baselines", "verify", "--baselines="), "--baselines= has no value"),
+        (("baselines", "verify", "--baselines", ""), "--baselines has no value"),
+        (("baselines", "show", "--case", " "), "--case has no value"),
+        (("baselines", "diff", "", "HEAD"), "an argument is empty"),
+        (("anchor", "--anchor="), "--anchor= has no value"),
+    ],
+    ids=str,
+)
+def test_a_value_that_an_unset_variable_left_empty_is_wrong_usage(kerntune, words, says):
+    ran = kerntune(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+    assert "variable" in ran.err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_table_is_printed_whatever_the_encoding(tmp_path, encoding):
+    """12.4 µs."""
+    folder(tmp_path / "baselines", timed())
+    ran = subprocess.run(
+        [sys.executable, "-m", "kerntune.cli", "baselines", "show"],
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(SOURCE)},
+        cwd=tmp_path, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ("12.4 \\xb5s" if encoding == "ascii" else "12.4 µs") in ran.stdout.decode(encoding)

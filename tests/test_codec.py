@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.codec import from_json, to_json, write_atomic
+from kerntune.codec import encodable, from_json, to_json, write_atomic
 from kerntune.errors import BaselineError, CacheError, StoreError
 from kerntune.stats import Estimate
 
@@ -214,3 +215,46 @@ def test_an_interrupt_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
         write_atomic(path, b"new")
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file.json"]
+
+
+def test_what_python_could_not_decode_is_stored_as_utf8() -> None:
+    """PEP 383: under an ASCII locale a path's other bytes are lone surrogates."""
+    path = "tests/test_ü.py".encode().decode("ascii", errors="surrogateescape")
+    assert encodable(path) == "tests/test_ü.py"
+    for text in ("plain", "ü", "\U0001f600"):
+        assert encodable(text) is text
+    assert encodable(b"\xff.py".decode("ascii", errors="surrogateescape")) == "\\xff.py"
+    assert encodable("\ud800") == "\\ud800"
+    stored = to_json({path: [path, {"inner": msgspec.Raw(b"1")}]})
+    assert json.loads(stored) == {"tests/test_ü.py": ["tests/test_ü.py", {"inner": 1}]}
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=())))
+def test_any_text_can_be_stored(text: str) -> None:
+    assert json.loads(to_json({text: text})) == {encodable(text): encodable(text)}
+    assert encodable(encodable(text)) == encodable(text)
+
+
+CONFLICT = b"""{
+<<<<<<< HEAD
+ "schema": "a",
+=======
+ "schema": "b",
+>>>>>>> theirs
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (CONFLICT, "conflict markers of a merge. Take one side whole"),
+        (b"{\n|<<<<<<< HEAD", "may be cut off"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "git lfs pull"),
+        (b'{"schema": "test.th', "may be cut off"),
+    ],
+    ids=["conflict", "no conflict", "lfs", "cut"],
+)
+def test_what_is_no_json_says_what_became_of_it(data: bytes, words: str) -> None:
+    with pytest.raises(StoreError, match=re.escape(words)):
+        from_json(data, Thing, SCHEMA, where="a.json")

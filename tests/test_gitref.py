@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,36 @@ def test_a_folder_elsewhere(repository: Path, tmp_path: Path) -> None:
     (repository / "link").symlink_to(tmp_path)
     with pytest.raises(UsageError, match="in no git repository"):
         extract("HEAD", repository / "link" / "baselines", tmp_path / "out")
+
+
+HOLD = """
+import sys, pathlib
+from kerntune.gitref import worktree
+with worktree('v1', pathlib.Path(sys.argv[1])) as root:
+    print(root, flush=True)
+    input()
+"""
+
+
+def test_a_killed_process_leaves_a_worktree_for_the_next_to_remove(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder and what git has noted; the user's own worktree on a disk that isn't there now stays noted."""
+    git(repository, "worktree", "add", "--quiet", "--detach", str(tmp_path / "mine"), "v1")
+    (tmp_path / "mine").rename(tmp_path / "unmounted")
+    place = tmp_path / "tmp"
+    place.mkdir()
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(Path(__file__).parents[1])}
+    held = subprocess.Popen([sys.executable, "-c", HOLD, str(repository)], stdin=-1, stdout=-1, text=True, env=env)
+    assert held.stdout is not None
+    root = Path(held.stdout.readline().strip())
+    assert (root / ".git").exists()
+    held.kill()
+    held.communicate()
+    assert root.exists()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    with worktree("v1", repository):
+        assert not root.exists()
+        assert str(root) not in git(repository, "worktree", "list")
+    assert list(place.iterdir()) == []
+    assert str(tmp_path / "mine") in git(repository, "worktree", "list")

@@ -46,11 +46,12 @@ class Entries(Generic[T]):
     def read(self, path: Path) -> T | None:
         """The entry; None if there is none or it was damaged."""
         try:
-            data = path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+            data = codec.read_file(path, error=CacheError)
+        except CacheError as exc:
+            if not isinstance(exc.__cause__, NotADirectoryError):
+                self.damaged.append(str(exc))
             return None
-        except OSError as exc:
-            self.damaged.append(f"{path}: can't be read ({exc.strerror})")
+        if data is None:
             return None
         try:
             return codec.from_json(data, self._kind, self._schema, where=str(path), error=CacheError)
@@ -75,7 +76,7 @@ class Entries(Generic[T]):
         found = []
         for path in self.paths():
             with contextlib.suppress(OSError):
-                if text.encode() in path.read_bytes() and (entry := self.read(path)) is not None:
+                if path.is_file() and text.encode() in path.read_bytes() and (entry := self.read(path)) is not None:
                     found.append(entry)
         return found
 

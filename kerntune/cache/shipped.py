@@ -65,6 +65,8 @@ def find(key: WinnerKey, damaged: list[str]) -> Winner | None:
 def _winners(path: Path, damaged: list[str]) -> dict[str, Winner]:
     if path not in _read:
         try:
+            if path.exists() and not path.is_file():  # a FIFO would be waited for
+                raise CacheError(f"{path}: is no regular file")
             _read[path] = {w.key.digest(): w for w in read_file(path).winners}
         except FileNotFoundError:
             return {}

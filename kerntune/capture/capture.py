@@ -20,6 +20,7 @@ from kerntune.errors import (
     CaptureError,
     CompileError,
     ConfigError,
+    EnvironmentFault,
     GridError,
     OutOfResourcesError,
     TrialError,
@@ -158,18 +159,24 @@ class Capture:
 
     def launch(self, site: Site) -> Any:
         """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can;
-        :class:`GridError` if that is so for the grid of each."""
-        failures, misfits, grids = [], [], []
+        :class:`GridError` if that is so for the grid of each; :class:`EnvironmentFault` if no compiler can work."""
+        failures, misfits, grids, faults = [], [], [], []
         for index in self.prefer(site):
             site.chosen = index
             try:
                 return self._launch_candidate(site)
             except (CompileError, OutOfResourcesError, GridError) as exc:
+                if isinstance(exc, EnvironmentFault):
+                    if self.backend.gpu is None:
+                        raise  # the next candidate would be taken for a change of config
+                    faults.append(exc)
                 failures.append(f"  {site.candidates[index].config}: {exc}")
                 misfits += [index] if isinstance(exc, OutOfResourcesError) else []
                 grids += [exc] if isinstance(exc, GridError) else []
         if grids and len(grids) == len(failures):
             raise grids[0]
+        if faults and len(faults) == len(failures):
+            raise faults[0]
         if misfits and self.backend.gpu is None:
             return self._launch_misfit(site, misfits[0])
         raise TuningError(f"kernel {site.kernel}: no candidate can be launched\n" + "\n".join(failures))

@@ -9,7 +9,7 @@ from kerntune.capture import Capture
 from kerntune.compile import Compiled
 from kerntune.config import Config
 from kerntune.device import DeviceSpec
-from kerntune.errors import TrialError
+from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.kernels.specialize import Specialized
 from kerntune.policy import StaticPolicy
 from kerntune.result import ConfigReport
@@ -77,6 +77,8 @@ def _compiled(capture: Capture, launch: Specialized | TrialError) -> Compiled | 
         return launch
     try:
         return capture.compiler.compile(launch)
+    except EnvironmentFault:
+        raise
     except TrialError as exc:
         return exc
 

@@ -176,14 +176,17 @@ class Session:
         out: list[CaseResult] = []
         for path, baseline in self._mine():
             if isinstance(baseline, StoreError):
-                out.append(self._unreadable(str(path), baseline))
-                continue
+                continue  # who knows of what
             case = baseline.case
             gone = case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, set())
             if gone or (selected_all and case.nodeid not in ran):
                 why = "its test ran, but not with this call, shape, dtype or stride" if gone else "its test is gone"
                 out.append(self._stale(baseline, self.store.shown(path), why))
         return out
+
+    def unreadable(self) -> dict[Path, str]:
+        """Why some baselines of this device (or of these targets) can't be read, by path."""
+        return {path: str(found) for path, found in self._mine() if isinstance(found, StoreError)}
 
     # steps of a check
 
@@ -271,12 +274,6 @@ class Session:
             return [(p, self.store.read_time) for p in self.store.time_files(spec.slug, spec.target.slug)]
         targets = [t.slug for t in self.backend.targets]
         return [(p, self.store.read_static) for slug in targets for p in self.store.static_files(slug, series)]
-
-    def _unreadable(self, path: str, why: StoreError) -> CaseResult:
-        target = str(self.backend.targets[0])
-        text = f"STALE {why}"
-        outcome = self.settings.policy.outcome(Verdict.STALE)
-        return CaseResult(CaseId(path, ""), "", Verdict.STALE, outcome, text, target, baseline_path=path)
 
     def _stale(self, baseline: TimeBaseline | StaticBaseline, path: str, why: str) -> CaseResult:
         target = baseline.target if isinstance(baseline, StaticBaseline) else baseline.device.target

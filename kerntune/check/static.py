@@ -25,9 +25,11 @@ from kerntune.check.damage import Damage
 from kerntune.check.results import launch_reports, readable, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
+from kerntune.errors import CompileError, EnvironmentFault
 from kerntune.judge import Evidence, decide
+from kerntune.kernels.specialize import Specialized
 from kerntune.policy import Outcome, StaticPolicy, Update, Verdict
-from kerntune.recorder import record
+from kerntune.recorder import Recorded, record
 from kerntune.result import CaseResult, ConfigReport
 from kerntune.static.launches import LaunchStatic, launch_statics, paired
 from kerntune.static.rules import compare_static
@@ -87,6 +89,7 @@ def check_static(
     fingerprint = fingerprint_of(arguments)
     series = compat.triton_series()
     known = _known(store, target, series, call, fingerprint, update)
+    _refuse_known(known, recorded, capture, target)
     launches = launch_statics(recorded, spec)
     configs = config_reports(capture, spec) if rules.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
@@ -122,6 +125,25 @@ def _known(store: BaselineStore, target: Target, series: str, call: Call, finger
     own = readable(lambda: store.static(target, series, call.case, fingerprint), update)
     reference = own or readable(lambda: store.static_elsewhere(target, series, call.case, fingerprint), update)
     return Known(own, reference, tuple(_times(store, call, target, fingerprint, update)))
+
+
+def _refuse_known(known: Known, recorded: Recorded, capture: Capture, target: Target) -> None:
+    """:class:`EnvironmentFault` for a launch that can't be compiled, though the baseline has the same one: the same
+    TTIR, compiled for the same arguments and options by the same compiler. Whatever failed, it isn't the code."""
+    for index, error in recorded.failures.items():
+        launch = capture.launches[index].specialized[target]
+        if not isinstance(error, CompileError) or not isinstance(launch, Specialized):
+            continue
+        assembler = compat.assembler_version(target.backend, target.triton_arch)
+        compiler = f"Triton {compat.triton_version()}, assembler {assembler}"
+        for before in known.launches:
+            same_job = (before.compiler, before.compiled_for) == (compiler, launch.compiled_for())
+            if error.ttir_sha256 and before.ttir_sha256 == error.ttir_sha256 and same_job:
+                raise EnvironmentFault(
+                    f"{error}\nThe baseline has the same code, compiled for the same arguments and options by the same "
+                    "compiler, so this machine is to blame: look at its memory, its load, HOME, TRITON_CACHE_DIR and "
+                    "TMPDIR, and run again"
+                )
 
 
 def stored_configs(

@@ -65,7 +65,7 @@ def copy(chosen: Sequence[TimeBaseline], store: BaselineStore, anchor: BaselineS
     artifacts = {}
     for baseline in chosen:
         try:
-            kept = store.artifacts(baseline.device.target)
+            kept = store.artifacts_of(baseline)
             artifacts.update({sha: kept[sha] for sha in artifact_names(baseline.recording)})
         except KeyError as exc:
             raise BaselineError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -11,6 +12,14 @@ OK, FINDINGS, USAGE = 0, 1, 2
 
 CONFIG_WIDTH = 40
 """Columns for a config before it wraps: ``BLOCK_M=128 BLOCK_N=256 num_warps=8`` fits on one line."""
+
+
+def speak_anything() -> None:
+    """Let standard output and error show what their encoding lacks as an escape: a table with ``µs`` must not end in a
+    traceback where a log is ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(text: str, end: str = "\n") -> None:

@@ -118,7 +118,9 @@ def problems(entries: Iterable[Entry]) -> list[str]:
 def _load(folder: Path, path: Path) -> Entry:
     inside = PurePosixPath(path.relative_to(folder).as_posix())
     try:
-        data = path.read_bytes()
-    except OSError as exc:
-        return Entry(inside, None, f"{path}: can't be read ({exc.strerror})")
+        data = codec.read_file(path, error=BaselineError)
+    except BaselineError as exc:
+        return Entry(inside, None, str(exc))
+    if data is None:
+        return Entry(inside, None, f"{path}: was removed meanwhile, or is a link to nothing")
     return decode(inside, data, str(path))

@@ -11,12 +11,14 @@ from kerntune.bundle import needed
 from kerntune.commands.output import counted, fail_with, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.stored import Baseline, Entry, load_folder, path_of, target_of
-from kerntune.errors import BaselineError
+from kerntune.errors import BaselineError, UsageError
 
 
 def run(args: argparse.Namespace) -> int:
     """Check every file and every artifact; 1 if anything is wrong."""
     folder = baseline_folder(args.baselines, Path.cwd())
+    if not folder.exists():
+        raise UsageError(f"{folder}: no such folder, so nothing was verified; name the right one: --baselines=DIR")
     entries = load_folder(folder)
     found = list(findings(folder, entries))
     artifacts = {(target_of(b), sha) for e in entries if (b := e.baseline) is not None for sha in needed(b)}
@@ -59,7 +61,7 @@ def _artifacts(
 
 def _damage(store: BaselineStore, baseline: Baseline, sha: str) -> str:
     """Why an artifact can't be used, empty if it can."""
-    folder = store.artifacts(target_of(baseline))
+    folder = store.artifacts_of(baseline)
     try:
         folder[sha]
     except KeyError:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +14,11 @@ import time
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from kerntune.farm.fault import FROM_OUTSIDE
 from kerntune.farm.nursery import Child, Nursery
 from kerntune.farm.protocol import Answer, Done, Failed, Hello, Job, answer_in, frame
 from kerntune.farm.surroundings import Surroundings
+from kerntune.scratch import Scratch
 
 START_SECONDS = 60.0
 """A worker says hello after 0.15 to 0.45 s; more than this is a broken installation."""
@@ -62,6 +63,7 @@ class Process:
         self.surroundings, self._memory_limit, self._nursery = surroundings, memory_limit, nursery
         self._popen: subprocess.Popen[bytes] | Child | None = None
         self._output: BinaryIO | None = None
+        self._scratch: Scratch | None = None
         self._folder = ""
 
     def start(self) -> str:
@@ -84,7 +86,8 @@ class Process:
         return f"a worker process does not start: {with_words(reason, words)}"
 
     def _spawn(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="kerntune-compile-")
+        self._scratch = Scratch("compile")
+        self._folder = str(self._scratch.folder)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
         if self._nursery is not None:
             self._popen = self._nursery.fork(self.surroundings, self._memory_limit, self._folder, self._output)
@@ -163,7 +166,7 @@ class Process:
             code = self._popen.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return Died("the compiler process closed its pipe")
-        return Died(f"the compiler process {how_it_ended(code)}", passing=code == -signal.SIGKILL)
+        return Died(f"the compiler process {how_it_ended(code)}", passing=-code in FROM_OUTSIDE)
 
     def _size(self) -> int:
         return os.fstat(self._output.fileno()).st_size if self._output else 0
@@ -194,8 +197,8 @@ class Process:
                     pipe.close()
         if self._output is not None:
             self._output.close()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
 
 
 def _kill_group(pid: int) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kerntune.farm.damaged import damage_in, set_aside
 from kerntune.farm.frontend import Lowered, Request
 from kerntune.farm.protocol import Done, Facts
 
@@ -96,6 +97,21 @@ def is_stored(request: Request) -> bool:
     return not knobs.compilation.always_compile and bool(_manager(request).get_group(f"{request.file_name}.json"))
 
 
+def take_damage(request: Request) -> str:
+    """Set an entry aside that can't be what Triton wrote; a sentence about it, empty if it is sound or isn't there.
+
+    After that :func:`is_stored` says no, unless the folder is read-only.
+    """
+    manager = _manager(request)
+    group = manager.get_group(f"{request.file_name}.json") or {}
+    found = damage_in(group, request.target.backend)
+    if found is None:
+        return ""
+    path, why = found
+    set_aside(Path(getattr(manager, "cache_dir", path.parent)), f"__grp__{request.file_name}.json", path)
+    return f"{path} in Triton's cache is damaged ({why}): it was set aside, and the kernel is compiled anew"
+
+
 def store(lowered: Lowered, done: Done) -> Group:
     """Put a kernel where ``triton.compile`` looks for it, file by file as ``triton.compile`` does."""
     request, manager = lowered.request, _manager(lowered.request)
@@ -134,7 +150,7 @@ def done_again(stored: Group, lowered: Lowered) -> Done | None:
                 metadata = json.loads(Path(path).read_bytes())
             elif stage not in ("source", lowered.job.ext):
                 stages[stage] = Path(path).read_bytes()
-    except OSError:
+    except (OSError, ValueError):  # gone, or damaged since
         return None
     metadata.pop("hash", None)
     return Done(stages, json.dumps(metadata).encode(), [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import threading
 import warnings
@@ -11,8 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Union
 
-from kerntune.errors import CompileError, TrialError
+from kerntune.binary.stages import strip_locations
+from kerntune.errors import CompileError, EnvironmentFault, TrialError
 from kerntune.farm.farm import Farm, NotStarted, Outcome
+from kerntune.farm.fault import is_fault, remedy
 from kerntune.farm.forks import Crashed, Fronted, fork_count, lower_in_forks
 from kerntune.farm.frontend import (
     Lowered,
@@ -27,7 +30,7 @@ from kerntune.farm.frontend import (
 from kerntune.farm.hooks import tell, tell_post_compile
 from kerntune.farm.process import Died, with_words
 from kerntune.farm.protocol import Done, Failed
-from kerntune.farm.store import Group, Store, done_again, is_stored, made_of
+from kerntune.farm.store import Group, Store, done_again, is_stored, made_of, take_damage
 from kerntune.kernels.source import kernel_file
 from kerntune.kernels.specialize import Specialized
 
@@ -65,6 +68,12 @@ class Compilations:
         """By a job's identity: the files of its kernel, or why there is none."""
 
         self._said: set[str] = set()
+        self._sound: set[str] = set()
+        """Hashes of the entries of Triton's cache that were looked through."""
+
+        self._damage: list[str] = []
+        """What was found damaged there and isn't told yet."""
+
         self._store = Store()
 
     def warm(self, jobs: int) -> None:
@@ -117,6 +126,7 @@ class Compilations:
         return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
 
     def _done_so_far(self, run: _Run) -> Iterator[Result]:
+        self._tell_damage()
         finished, run.finished = run.finished, []
         yield from finished
         for future in [f for f in run.futures if f.done()]:
@@ -154,7 +164,7 @@ class Compilations:
     def _is_known(self, request: Request, run: _Run) -> bool:
         """Whether a request's result needs no compiler, and is finished now."""
         try:
-            if is_stored(request):
+            if self._is_stored(request):
                 self._from_cache(request, run)
                 return True
         except Exception as exc:
@@ -172,11 +182,28 @@ class Compilations:
                 self._is_known(request, run)
         run.unasked.clear()
 
-    @staticmethod
-    def _needs_no_compiler(request: Request) -> bool:
+    def _is_stored(self, request: Request) -> bool:
+        """Whether Triton's cache has a request's kernel, whole. Damage is set aside."""
+        if not is_stored(request):
+            return False
+        if request.hash not in self._sound:
+            damage = take_damage(request)
+            if damage:
+                launch = request.launch
+                self._damage.append(f"kernel {launch.name} ({kernel_file(launch.jit)}): {damage}")
+                return False
+            self._sound.add(request.hash)
+        return True
+
+    def _tell_damage(self) -> None:
+        told, self._damage = self._damage, []
+        for text in dict.fromkeys(told):
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    def _needs_no_compiler(self, request: Request) -> bool:
         """Whether a request is in Triton's cache, or can't even be asked for."""
         try:
-            return is_stored(request)
+            return self._is_stored(request)
         except Exception:
             return True
 
@@ -197,6 +224,7 @@ class Compilations:
         if isinstance(fronted, Crashed):
             raise CompileError(fronted.reason)
         if why_in_process(request.launch):
+            self._is_stored(request)  # what is damaged there must go
             self._from_cache(request, run)
             return None
         lowered = fronted or lower(request)
@@ -217,7 +245,7 @@ class Compilations:
         """What an equal job of an earlier stream came to, if there was one."""
         made = self._made.get(identity)
         if isinstance(made, str):
-            return lowered.request.launch, refusal(lowered.request.launch, made)
+            return lowered.request.launch, _of_job(lowered, made)
         done = done_again(made.result(), lowered) if made else None
         return None if done is None else self._keep(lowered, done, identity)
 
@@ -236,10 +264,10 @@ class Compilations:
         else:
             answer = outcome.answer
             why = with_words(answer.reason, outcome.output, last=isinstance(answer, Died))
-            if not answer.passing:
+            if not answer.passing and not is_fault(why):
                 self._made[equal[0].identity()] = why
             for lowered in equal:
-                yield lowered.request.launch, refusal(lowered.request.launch, OSError(why) if answer.passing else why)
+                yield lowered.request.launch, _of_job(lowered, why, answer.passing)
 
     def _instead(self, reason: str, equal: list[Lowered]) -> Iterator[Result]:
         if reason not in self._said:
@@ -247,6 +275,7 @@ class Compilations:
             warnings.warn(f"kernels are compiled in this process, one by one: {reason}", RuntimeWarning, stacklevel=2)
         for lowered in equal:
             try:
+                self._is_stored(lowered.request)  # what is damaged there must go
                 yield self._here(lowered.request)
             except Exception as exc:
                 yield lowered.request.launch, refusal(lowered.request.launch, exc)
@@ -280,21 +309,34 @@ def _wait(run: _Run) -> None:
     wait({*run.futures, *others}, return_when=FIRST_COMPLETED)
 
 
-PASSING = (OSError, MemoryError)
-"""Causes of a failed compilation that say nothing of the launch: a full disk or memory. No other process is told."""
-
-
 def is_passing(error: TrialError) -> bool:
-    """Whether the same compilation may well succeed another time."""
-    return isinstance(error.__cause__, PASSING)
+    """Whether the same compilation may well succeed another time: no other process is told."""
+    return isinstance(error, EnvironmentFault)
 
 
-def refusal(launch: Specialized, why: Exception | str) -> CompileError:
-    """The error of one launch: kernel, file, target, and the compiler's words."""
+def refusal(launch: Specialized, why: Exception | str, fault: bool = False) -> CompileError:
+    """The error of one launch: kernel, file, target, and the compiler's words; with ``fault``, or if ``why`` says so,
+    an :class:`EnvironmentFault` that says what to do."""
     text = why if isinstance(why, str) else _text(why)
-    error = CompileError(f"kernel {launch.name} ({kernel_file(launch.jit)}) for {launch.target}: {text}")
+    name = f"kernel {launch.name} ({kernel_file(launch.jit)}) for {launch.target}"
+    error: CompileError
+    if fault or is_fault(why):
+        error = EnvironmentFault(
+            f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: {text}\n"
+            f"What to do: {remedy(why)}; then run again"
+        )
+    else:
+        error = CompileError(f"{name}: {text}")
     if isinstance(why, Exception):
         error.__cause__ = _without_frames(why)
+    return error
+
+
+def _of_job(lowered: Lowered, why: str, fault: bool = False) -> CompileError:
+    """The error of a launch that the compiler has refused, or died of, after the front end."""
+    error = refusal(lowered.request.launch, why, fault)
+    if lowered.job.ext == "ttir":
+        error.ttir_sha256 = hashlib.sha256(strip_locations(lowered.job.ir).encode()).hexdigest()
     return error
 
 

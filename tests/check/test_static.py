@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,14 +14,18 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from fake_runs import N, block, by_block, configs, scale_kernel
+from fake_runs import N, block, by_block, configs, scale, scale_kernel
 
 from check.project import Project
 from kerntune.backend.fake import Rule
 from kerntune.baseline import Artifacts, BaselineStore, StaticBaseline
 from kerntune.codec import to_json
 from kerntune.config import Config
-from kerntune.errors import BaselineError, CompileError, UsageError
+from kerntune.errors import BaselineError, CompileError, EnvironmentFault, UsageError
+from kerntune.farm.expect import Shape
+from kerntune.farm.farm import Farm
+from kerntune.farm.process import Died, Told
+from kerntune.farm.protocol import Failed, Job
 from kerntune.policy import Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
 
 SM90, SM80 = "cuda:90", "cuda:80"
@@ -165,6 +171,58 @@ def test_what_compiled_before_and_does_not_now_regresses(project: Project) -> No
         (result,) = run.check(functools.partial(scaled, size=100), x_of()).commit()
     assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.FAIL)
     assert "can't be compiled: kernel scale_kernel" in result.message
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
+def test_a_cache_that_can_t_be_written_is_no_verdict(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: bool
+) -> None:
+    if known:
+        record(project)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with project.static_run(SM90) as run, pytest.raises(EnvironmentFault) as caught:
+        run.check(scaled, x_of())
+    for words in ("kernel scale_kernel (", "for cuda:90", str(tmp_path / "file" / "cache"), "What to do: "):
+        assert words in str(caught.value)
+
+
+def fail_jobs(monkeypatch: pytest.MonkeyPatch, answer: Died | Failed) -> None:
+    """All that the farm is asked for from now on."""
+
+    def submit(farm: Farm, job: Job, shape: Shape) -> Future[Told]:
+        refused: Future[Told] = Future()
+        refused.set_result(Told(answer, ""))
+        return refused
+
+    monkeypatch.setattr(Farm, "submit", submit)
+    monkeypatch.setattr("kerntune.farm.stream.is_stored", lambda request: False)
+
+
+def test_the_baselines_own_code_is_not_to_blame_for_a_compiler_that_dies(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project)
+    fail_jobs(monkeypatch, Died("the compiler process died (SIGSEGV)"))
+    with project.static_run(SM90) as run, pytest.raises(EnvironmentFault, match="The baseline has the same code"):
+        run.check(scaled, x_of())
+
+
+def test_other_code_is_to_blame_for_a_compiler_that_dies(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(project)
+    fail_jobs(monkeypatch, Died("the compiler process died (SIGSEGV)"))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, size=128), x_of()).results
+    assert (result.verdict, "SIGSEGV" in result.message) == (Verdict.REGRESSED, True)
+
+
+def test_a_tuned_kernel_is_not_judged_by_its_next_config_if_the_first_is_killed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_jobs(monkeypatch, Died("the compiler process died (SIGKILL)", passing=True))
+    kernel = triton.autotune(configs(64, 128), key=["n"])(scale_kernel)
+    with project.static_run(SM90) as run, pytest.raises(EnvironmentFault, match="SIGKILL"):
+        run.check(functools.partial(scale, kernel))
 
 
 @triton.jit

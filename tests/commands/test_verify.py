@@ -23,8 +23,16 @@ def test_a_whole_folder(kerntune, store):
     assert tree(store.folder) == before
 
 
-def test_no_folder_is_whole(kerntune):
-    ran = kerntune("baselines", "verify")
+@pytest.mark.parametrize("given", [(), ("--baselines=baslines",)], ids=["default", "misspelt"])
+def test_a_folder_that_is_not_there_is_not_whole(kerntune, given):
+    ran = kerntune("baselines", "verify", *given)
+    assert (ran.code, ran.out) == (2, "")
+    assert "no such folder, so nothing was verified" in ran.err
+
+
+def test_an_empty_folder_is_whole(kerntune, tmp_path):
+    (tmp_path / "empty").mkdir()
+    ran = kerntune("baselines", "verify", f"--baselines={tmp_path / 'empty'}")
     assert ran.code == 0
     assert "0 baselines" in ran.out
 

@@ -160,6 +160,9 @@ class Session:
             out.append(CaseResult(case, "old shapes", Verdict.STALE, outcome, f"STALE {case}: no such case", "cuda:90"))
         return out
 
+    def unreadable(self) -> dict[Path, str]:
+        return {Path(path): f"{path}: {why}" for path, why in self.options["unreadable"].items()}
+
     def static_end(self, exc: BaseException) -> str | None:
         return f"static_end of {exc}" if self.static and isinstance(exc, NeedsGpu) else None
 
@@ -171,7 +174,7 @@ def log(line: str) -> None:
 
 def install(**options: Any) -> None:
     """Put this stand-in in the engine's place; ``unusable`` makes opening it a usage error with that text."""
-    options = {"static": False, "stale": [], "progress": [], "unusable": ""} | options
+    options = {"static": False, "stale": [], "unreadable": {}, "progress": [], "unusable": ""} | options
 
     def open_session(settings: Settings, backend: Any = None) -> Session:
         if options["unusable"]:

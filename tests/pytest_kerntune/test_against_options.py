@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from pytest_kerntune.options import OPTIONS
+
 pytest_plugins = ["pytester"]
 
 
@@ -66,3 +68,23 @@ def test_plain():
     result = project.run("-s", "-k", "many")
     result.assert_outcomes(passed=7)
     result.stdout.fnmatch_lines(["*CASES 7*"])
+
+
+FLAGS = [o.flag for o in OPTIONS if o.flag and not o.switch]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+@pytest.mark.parametrize("value", ["", "  "], ids=["empty", "blank"])
+def test_a_value_that_an_unset_variable_left_empty_is_a_usage_error(project, one_test, flag, value):
+    """``--kerntune-against=$BASE`` with nothing in BASE must not be held against stored baselines."""
+    project.file(one_test())
+    result = project.run(f"{flag}={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{flag}= has no value; a variable that should give one may be unset*"])
+
+
+def test_an_empty_value_does_nothing_without_kerntune_either(project, one_test):
+    project.file(one_test())
+    result = project.plain("--kerntune-against=")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--kerntune-against: does nothing without --kerntune*"])

@@ -85,3 +85,13 @@ def test_ini_key(project):
     project.pytester.makeini("[pytest]\nkerntune_benchmark_json = b.json\n")
     project.run().assert_outcomes(passed=2)
     assert len(project.json("b.json")["benchmarks"]) == 2
+
+
+def test_a_run_that_has_timed_nothing_says_so_and_keeps_the_file(project):
+    """An empty list would look like a run without tests, in the place of the last one's times."""
+    project.engine(static=True)
+    project.file("def test_a(autotune): autotune(kernel(ns=None))\n")
+    (project.path / "b.json").write_text("earlier")
+    result = project.run("--kerntune-benchmark-json=b.json")
+    result.stdout.fnmatch_lines(["--kerntune-benchmark-json: nothing was timed (without a GPU *b.json was not written"])
+    assert (project.path / "b.json").read_text() == "earlier"

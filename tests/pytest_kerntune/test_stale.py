@@ -122,3 +122,20 @@ parts = st.lists(st.sampled_from("ab"), max_size=3)
 def test_within_is_being_a_parent(a, b):
     assert within(Path("/", *b), [Path("/", *a)]) == (b[: len(a)] == a)
     assert not within(Path("/", *b), [])
+
+
+def test_a_baseline_that_can_not_be_read_is_told_once_and_is_not_stale(project, one_test):
+    project.engine(unreadable={"/baselines/a.json": "the file may be cut off"})
+    project.file(one_test())
+    result = project.run("--kerntune-json=run.json")
+    assert result.ret == 0
+    assert [x for x in result.outlines if "a.json" in x] == ["/baselines/a.json: the file may be cut off"]
+    result.stdout.no_fnmatch_line("*STALE*")
+    assert project.json()["counts"] == {"PASS": 1}
+
+
+def test_one_that_has_failed_its_test_is_not_told_again(project):
+    project.engine(unreadable={"/baselines/a.json": "the file may be cut off"})
+    project.file("def test_a(autotune): raise ValueError('/baselines/a.json: the file may be cut off')\n")
+    result = project.run()
+    result.stdout.no_fnmatch_line("/baselines/a.json: *")

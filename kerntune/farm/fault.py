@@ -1,0 +1,76 @@
+"""Tells failures of the machine from those of a kernel, and says what to do about them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import tempfile
+
+PASSING = (OSError, MemoryError)
+"""Exceptions of a compilation that say nothing of the launch: a full disk or memory, a folder that can't be written."""
+
+TOOL = re.compile(r"ptxas|ld\.lld", re.IGNORECASE)
+"""Programs that Triton runs, and whose failures it gives as text."""
+
+_CODE = re.compile(r"failed with error code (-?\d+)")
+"""How Triton words an exit code of ptxas (``make_cubin`` of its NVIDIA backend), negative for a signal."""
+
+FROM_OUTSIDE = frozenset({1, 2, 7, 9, 15, 24, 25})
+"""Signals that a program gets for what somebody else or the system's limits do: HUP, INT, BUS (a mapped file's disk is
+full), KILL, TERM, XCPU, XFSZ. SEGV and ABRT are its own doing, and may be the kernel's."""
+
+SHELL = 128
+"""What a shell that wraps a program adds to the number of the signal that has ended it."""
+
+_SYSTEM = re.compile(
+    "|".join(
+        re.escape(os.strerror(code))
+        for code in (
+            errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
+            errno.EAGAIN, errno.ETXTBSY, errno.ENOEXEC,
+        )
+    )
+    + r"|cannot find|could not open (?:in|out)put file|error while loading shared libraries"
+    + r"|version `GLIBC[^']*' not found",
+    re.IGNORECASE,
+)  # fmt: skip
+"""What programs print when the system refuses them something."""
+
+_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_HELD = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+
+
+def is_fault(why: BaseException | str) -> bool:
+    """Whether a compilation failed for what the machine did, so that the same one may well succeed another time."""
+    if isinstance(why, PASSING):
+        return True
+    text = str(why)
+    return TOOL.search(text) is not None and (_was_killed(text) or _SYSTEM.search(text) is not None)
+
+
+def remedy(why: BaseException | str) -> str:
+    """What to do about it, as the end of a sentence."""
+    code = why.errno if isinstance(why, OSError) else None
+    text = str(why)
+    if code in _ROOM or _says(text, _ROOM):
+        return f"make room in {tempfile.gettempdir()} (TMPDIR) and in the folder of TRITON_CACHE_DIR"
+    if code in _HELD or _says(text, _HELD):
+        return "raise the limits of this machine on memory, processes and open files, or run less beside it"
+    if isinstance(why, MemoryError) or _was_killed(text) or "SIGKILL" in text:
+        return "the system ends processes for want of memory, mostly: give it more, or run less beside it"
+    if isinstance(why, OSError) and why.filename is not None:
+        return (
+            f"make {why.filename} one that this user can read and write, or set TRITON_CACHE_DIR (else HOME) to another"
+        )
+    return "look at HOME, TRITON_CACHE_DIR and TMPDIR (space, permissions) and at the compiler's installation"
+
+
+def _was_killed(text: str) -> bool:
+    found = _CODE.search(text)
+    code = int(found[1]) if found else 0
+    return -code in FROM_OUTSIDE or code - SHELL in FROM_OUTSIDE
+
+
+def _says(text: str, codes: frozenset[int]) -> bool:
+    return any(os.strerror(code).lower() in text.lower() for code in codes)

@@ -1,0 +1,33 @@
+"""The end of a run that the system asks for: a CI job that is cancelled, ``kill``, a service that stops."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+
+import pytest
+
+ENDED = 128 + signal.SIGTERM
+"""The exit code of a process that SIGTERM has ended, as shells give it."""
+
+
+def end_in_order(config: pytest.Config) -> None:
+    """Let SIGTERM end this run as Ctrl-C does: worktrees, temporary folders and compiling processes go, and what is
+    known by then is told. Nothing changes where somebody handles it already."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    signal.signal(signal.SIGTERM, _end)
+    config.add_cleanup(_as_before)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the second one is obeyed at once
+    pytest.exit("SIGTERM", returncode=ENDED)
+
+
+def _as_before() -> None:
+    if signal.getsignal(signal.SIGTERM) is _end:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,55 @@
+"""A run that SIGTERM ends leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+def test_sigterm_ends_a_run_in_order(project, plugin_name, source_environ):
+    """Folders go, JSON is written, the exit code says what ended it."""
+    project.file(
+        "from pathlib import Path\n"
+        "def test_a(autotune):\n    autotune(kernel())\n"
+        "def test_b(autotune, pytestconfig):\n"
+        "    from pytest_kerntune.aside import Aside\n"
+        "    folder = Aside(pytestconfig).folder('mine', lambda into: into)\n"
+        "    Path('folder').write_text(str(folder))\n"
+        "    print('here', flush=True)\n"
+        "    import time; time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", plugin_name, "--kerntune", "--kerntune-json=run.json", "-s"]
+    run = subprocess.Popen(command, cwd=project.path, env=source_environ, stdout=-1, text=True)
+    assert run.stdout is not None
+    while "here" not in run.stdout.readline():
+        assert run.poll() is None
+    run.send_signal(signal.SIGTERM)
+    said, _ = run.communicate()
+    assert run.returncode == 128 + signal.SIGTERM
+    assert "Exit: SIGTERM" in said
+    assert project.json()["counts"] == {"PASS": 1}
+    assert not project.path.joinpath(project.path.joinpath("folder").read_text()).exists()
+
+
+def test_who_handles_it_already_goes_on_doing_so(project):
+    project.file(
+        "import signal\ndef test_a(autotune): assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN\n"
+    )
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        project.run().assert_outcomes(passed=1)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_it_is_as_before_after_the_run(project, one_test):
+    before = signal.getsignal(signal.SIGTERM)
+    project.file(one_test())
+    assert project.run().ret == pytest.ExitCode.OK
+    assert signal.getsignal(signal.SIGTERM) is before
