@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from kerntune.errors import KerntuneError, UsageError
-from pytest_kerntune.marker import Marker
+from pytest_kerntune.marker import Marker, read_marker
+from pytest_kerntune.stash import nodeid_of
 from pytest_kerntune.values import SCOPES, parse_choice, parse_name
 
 if TYPE_CHECKING:
@@ -45,10 +46,15 @@ class Autotune:
     interpreted = False
     """Whether kernels run in Triton's interpreter (``--kerntune-interpret``): then choose small shapes."""
 
-    def __init__(self, nodeid: str, marker: Marker) -> None:
-        self.nodeid = nodeid
-        self.marker = marker
-        self._names = Names(nodeid, marker.name)
+    def __init__(self, item: pytest.Item) -> None:
+        self.nodeid = nodeid_of(item)
+        self._item = item
+        self._names = Names(self.nodeid)
+
+    @property
+    def marker(self) -> Marker:
+        """What the test's markers say at the moment: ``request.node.add_marker`` counts from then on."""
+        return read_marker(self._item)
 
     @property
     def device(self) -> str:
@@ -83,7 +89,8 @@ class Autotune:
         __tracebackhide__ = True
         try:
             self._check(fn, reference, scope)
-            request = Request(self._names.next(name), fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
+            name = self._names.next(name, self.marker.name)
+            request = Request(name, fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
             value: T = self._run(request)
         except KerntuneError as exc:
             reason = naming(self.nodeid, exc)
@@ -109,15 +116,14 @@ class Autotune:
 class Names:
     """The names of one test's calls: given ones, else 0, 1, ... by order of the unnamed ones."""
 
-    def __init__(self, nodeid: str, default: str | None) -> None:
+    def __init__(self, nodeid: str) -> None:
         self._nodeid = nodeid
-        self._default = default
         self._unnamed = 0
         self._used: set[str] = set()
 
-    def next(self, given: str | None) -> str:
+    def next(self, given: str | None, default: str | None) -> str:
         """The name of the next call; :class:`UsageError` if the test has used it."""
-        name = self._default if given is None else parse_name(given, "name")
+        name = default if given is None else parse_name(given, "name")
         if name is None:
             name = str(self._unnamed)
             self._unnamed += 1
@@ -203,8 +209,7 @@ class GatedAutotune(Autotune):
 
     def __init__(
         self,
-        nodeid: str,
-        marker: Marker,
+        item: pytest.Item,
         *,
         session: Session,
         policy: Policy,
@@ -212,10 +217,10 @@ class GatedAutotune(Autotune):
         record: Record,
         progress: Callable[[str], None],
     ) -> None:
-        super().__init__(nodeid, marker)
+        super().__init__(item)
         self._session = session
-        self._policy = marker.over(policy)
-        self._scope = marker.scope or scope
+        self._defaults = policy
+        self._scope = scope
         self._record = record
         self._progress = progress
 
@@ -231,21 +236,26 @@ class GatedAutotune(Autotune):
         self._record.checked += 1
         return checked.value
 
+    @property
+    def _policy(self) -> Policy:
+        return self.marker.over(self._defaults)
+
     def _call(self, request: Request) -> Call:
         from kerntune.check import Call
 
+        marker = self.marker
         return Call(
             nodeid=self.nodeid,
             name=request.name,
             fn=request.fn,
             args=request.args,
             kwargs=dict(request.kwargs),
-            policy=self._policy,
+            policy=marker.over(self._defaults),
             reference=request.reference,
             rtol=request.rtol,
             atol=request.atol,
-            scope=request.scope or self._scope,
-            candidates=self.marker.candidates,
+            scope=request.scope or marker.scope or self._scope,
+            candidates=marker.candidates,
             flops=request.flops,
             bytes=request.bytes,
         )

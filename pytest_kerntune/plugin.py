@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ from kerntune.errors import UsageError
 from pytest_kerntune import early, hookspecs, marker, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
-from pytest_kerntune.stash import MARKER, NODEID
+from pytest_kerntune.stash import ASKED, NODEID
 
 if TYPE_CHECKING:
     from kerntune.backend.base import Backend
@@ -68,17 +69,18 @@ def pytest_kerntune_backend() -> Backend | None:
     return None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Read every marker, with or without ``--kerntune``: a wrong one is found where the test is written, not later."""
-    wrong = []
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, object, object]:
+    """Read every marker, with or without ``--kerntune``: a wrong one is found where it is written, not when its test
+    runs. Those of the files are read before anything deselects, those that other hooks add after all of them."""
     for item in items:
-        try:
-            _prepare(item)
-        except UsageError as exc:
-            wrong.append(str(exc))
+        item.stash[NODEID] = item.nodeid
+    wrong = _wrong_markers(items)
+    value = yield
+    wrong += _wrong_markers(items)
     if wrong:
         _refuse(config, items, "\n".join(dict.fromkeys(wrong)))
+    return value
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -95,18 +97,22 @@ def autotune(request: pytest.FixtureRequest) -> Autotune:
     the Triton kernels that ``fn`` launches, and fails the test if they got slower. ``autotune.device`` is the device
     to make tensors on."""
     item: Any = request.node
+    item.stash[ASKED] = True
     numerics = request.config.stash.get(NUMERICS, None)
     if numerics is not None:
         return numerics.fixture(item)
     gate = request.config.stash.get(GATE, None)
-    return PlainAutotune(item.nodeid, item.stash[MARKER]) if gate is None else gate.fixture(item)
+    return PlainAutotune(item) if gate is None else gate.fixture(item)
 
 
-def _prepare(item: pytest.Item) -> None:
-    if item.get_closest_marker(marker.NAME) is None and marker.NAME not in getattr(item, "fixturenames", ()):
-        return
-    item.stash[MARKER] = marker.read_marker(item)
-    item.stash[NODEID] = item.nodeid
+def _wrong_markers(items: Iterable[pytest.Item]) -> list[str]:
+    wrong = []
+    for item in items:
+        try:
+            marker.read_marker(item)
+        except UsageError as exc:
+            wrong.append(str(exc))
+    return wrong
 
 
 def _refuse(config: pytest.Config, items: list[pytest.Item], message: str) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import kerntune
-from kerntune.errors import KerntuneError
+from kerntune.errors import KerntuneError, UsageError
 from kerntune.policy import Outcome
 from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
@@ -23,10 +23,11 @@ from pytest_kerntune.conclude import after_error, conclude, shorten, unfinished_
 from pytest_kerntune.early import take
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.further import Further, read_further, run_further, runs_tests
+from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
 from pytest_kerntune.selection import covered, narrowed
-from pytest_kerntune.stash import MARKER, NODEID
+from pytest_kerntune.stash import concerns, nodeid_of
 from pytest_kerntune.terminal import Progress, write_summary
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Gate:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """The run's error is shared by all collected tests of it, on every worker alike; an anchor is a second decision
         about each."""
-        cases = sum(MARKER in item.stash for item in session.items) * (2 if self.options.anchor else 1)
+        cases = sum(map(concerns, session.items)) * (2 if self.options.anchor else 1)
         policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
         self.options = dataclasses.replace(self.options, policy=policy)
 
@@ -157,72 +158,69 @@ class Gate:
     def fixture(self, item: pytest.Item) -> GatedAutotune:
         """What the fixture ``autotune`` is in this test."""
         return GatedAutotune(
-            item.stash.get(NODEID, item.nodeid),
-            item.stash[MARKER],
+            item,
             session=self.engine,
             policy=self.options.policy,
             scope=self.options.scope,
-            record=item.stash[RECORD],
+            record=_record(item),
             progress=self._progress.of(item.nodeid),
         )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        if MARKER in item.stash:
-            item.stash[RECORD] = Record()
-            item.user_properties[:] = [p for p in item.user_properties if not p[0].startswith("kerntune_")]
+        item.stash[RECORD] = Record()
+        item.user_properties[:] = [p for p in item.user_properties if not p[0].startswith("kerntune_")]
         try:
             return (yield)
         except Exception as exc:
             reason = self._static_end(exc)
             if reason is None:
                 raise
-        unfinished_setup(item, self._nodeid(item), item.stash.get(RECORD, None), self._policy(item), reason)
+        record = _record(item) if concerns(item) else None
+        unfinished_setup(item, nodeid_of(item), record, self._marker(item).over(self.options.policy), reason)
         return None
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        record = item.stash.get(RECORD, None)
-        if record is None:
-            return (yield from self._other_test())
-        value = None
+        record, value = _record(item), None
         try:
             value = yield
         except BaseException as exc:
+            if not concerns(item):
+                self._skip_other_test(exc)
+                raise
             after_error(item, record, exc, self._static_end)
         finally:
             self._progress.clear()
-        if getattr(item, "_excinfo", None):  # how unittest's cases keep a failure that they don't raise
+        if not concerns(item) or getattr(item, "_excinfo", None):  # how unittest's cases keep a failure unraised
             return value
-        nodeid = self._nodeid(item)
+        nodeid, marker = nodeid_of(item), self._marker(item)
         further = self._further.results(nodeid)
-        conclude(item, nodeid, record, self._policy(item), marked=item.stash[MARKER].marked, further=further)
+        conclude(item, nodeid, record, marker.over(self.options.policy), marked=marker.marked, further=further)
         return value
 
-    def _other_test(self) -> Generator[None, object, object]:
+    def _skip_other_test(self, error: BaseException) -> None:
         """A test without ``autotune``. Stand-ins are in place for the whole process, so without a GPU it may need
         values that they don't hold: that is no failure of the test, but a reason to skip it."""
-        try:
-            return (yield)
-        except Exception as exc:
-            reason = self._static_end(exc)
-            if reason is None:
-                raise
-        pytest.skip(f"needs results that only a GPU gives: {reason}")
+        reason = self._static_end(error) if isinstance(error, Exception) else None
+        if reason is not None:
+            pytest.skip(f"needs results that only a GPU gives: {reason}")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        record = item.stash.get(RECORD, None)
-        if record is not None and call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception):
-            shorten(report, self._nodeid(item))
-        if record is not None and call.when == "teardown":
+        if not concerns(item):
+            return report
+        record = _record(item)
+        if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception):
+            shorten(report, nodeid_of(item))
+        if call.when == "teardown":
             params = {k: str(v) for k, v in _params(item).items()}
             baselines = carried(record) if self.options.json is not None else {}
             done, only = record.finished, record.static_only
-            payload = Payload(self._nodeid(item), tuple(record.results), done, only, params, baselines)
+            payload = Payload(nodeid_of(item), tuple(record.results), done, only, params, baselines)
             attach(report, payload)
         return report
 
@@ -243,12 +241,12 @@ class Gate:
     def _static_end(self, exc: BaseException) -> str | None:
         return self.engine.static_end(exc)
 
-    def _policy(self, item: pytest.Item) -> Any:
-        marker = item.stash.get(MARKER, None)
-        return marker.over(self.options.policy) if marker else self.options.policy
-
-    def _nodeid(self, item: pytest.Item) -> str:
-        return item.stash.get(NODEID, item.nodeid)
+    def _marker(self, item: pytest.Item) -> Marker:
+        """What the test's markers say in the end; one that was added while it ran may be wrong."""
+        try:
+            return read_marker(item)
+        except UsageError as exc:
+            pytest.fail(str(exc), pytrace=False)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -341,6 +339,10 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
+
+
+def _record(item: pytest.Item) -> Record:
+    return item.stash.setdefault(RECORD, Record())  # there is none if another plugin's hook broke the setup off
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:
