@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kerntune.errors import UsageError
-from pytest_kerntune import early, hookspecs, marker, options
+from pytest_kerntune import arguments, early, hookspecs, marker, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
 from pytest_kerntune.stash import ASKED, NODEID
@@ -35,8 +35,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     """Stand-ins are in place before users' conftests are imported."""
+    arguments.amend(early_config, parser, args)
     early.begin(early_config)
 
 
