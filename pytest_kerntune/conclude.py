@@ -80,10 +80,21 @@ def after_error(
     raise error
 
 
-def unfinished_setup(item: pytest.Item, nodeid: str, record: Record | None, policy: Policy, reason: str) -> None:
-    """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test."""
+def unfinished_setup(
+    item: pytest.Item,
+    nodeid: str,
+    record: Record | None,
+    policy: Policy,
+    reason: str,
+    further: Sequence[CaseResult] = (),
+) -> None:
+    """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test.
+    Calls that fixtures have made are judged."""
     message = f"{nodeid} needs results that only a GPU gives, in its setup: {reason}"
-    if record is not None:
+    if record is not None and record.results:
+        record.static_only = reason
+        conclude(item, nodeid, record, policy, marked=False, further=further)
+    elif record is not None:
         result = _incomplete(nodeid, f"INCOMPLETE {message}", policy.outcome(Verdict.INCOMPLETE))
         record.results.append(result)
         if result.outcome is Outcome.FAIL:
@@ -93,7 +104,8 @@ def unfinished_setup(item: pytest.Item, nodeid: str, record: Record | None, poli
 
 def _without_results(nodeid: str, record: Record, policy: Policy, marked: bool) -> None:
     if record.static_only:
-        message = f"INCOMPLETE {nodeid}: ended before its first autotune call, for want of a GPU: {record.static_only}"
+        where = "in its first autotune call, before a launch" if record.begun else "before its first autotune call"
+        message = f"INCOMPLETE {nodeid}: ended {where}, for want of a GPU: {record.static_only}"
         record.results.append(_incomplete(nodeid, message, policy.outcome(Verdict.INCOMPLETE)))
     elif marked and not record.checked:
         message = (

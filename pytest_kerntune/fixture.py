@@ -93,6 +93,8 @@ class Autotune:
             request = Request(name, fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
             value: T = self._run(request)
         except KerntuneError as exc:
+            if self._ends(exc):
+                raise
             reason = naming(self.nodeid, exc)
         except Exception as exc:
             raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
@@ -102,6 +104,10 @@ class Autotune:
 
     def _run(self, request: Request) -> Any:
         raise NotImplementedError
+
+    def _ends(self, error: KerntuneError) -> bool:
+        """Whether an error says that the test can't go on, and not that something is wrong with it."""
+        return False
 
     def _check(self, fn: object, reference: object, scope: object) -> None:
         if not callable(fn):
@@ -189,6 +195,9 @@ class Record:
     checks: list[Checked] = field(default_factory=list)
     """The calls themselves, with the baselines that may be written once the test has passed."""
 
+    begun: bool = False
+    """Whether the fixture was called."""
+
     checked: int = 0
     """Calls that were checked to the end."""
 
@@ -230,11 +239,17 @@ class GatedAutotune(Autotune):
 
     def _run(self, request: Request) -> Any:
         __tracebackhide__ = True
+        self._record.begun = True
         checked = self._session.check(self._call(request), self._progress)
         self._record.results.extend(checked.results)
-        self._record.checks.append(dataclasses.replace(checked, value=None))  # the test's own to keep
+        self._record.checks.append(dataclasses.replace(checked, value=None, ended=None))  # the test's own to keep
         self._record.checked += 1
+        if checked.ended is not None:
+            raise checked.ended
         return checked.value
+
+    def _ends(self, error: KerntuneError) -> bool:
+        return self._session.static_end(error) is not None
 
     @property
     def _policy(self) -> Policy:

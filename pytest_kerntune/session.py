@@ -177,7 +177,8 @@ class Gate:
             if reason is None:
                 raise
         record = _record(item) if concerns(item) else None
-        unfinished_setup(item, nodeid_of(item), record, self._marker(item).over(self.options.policy), reason)
+        nodeid, policy = nodeid_of(item), self._marker(item).over(self.options.policy)
+        unfinished_setup(item, nodeid, record, policy, reason, self._further.results(nodeid))
         return None
 
     @pytest.hookimpl(wrapper=True, trylast=True)
