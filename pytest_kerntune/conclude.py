@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -25,10 +24,12 @@ def conclude(
     *,
     marked: bool,
     further: Sequence[CaseResult] = (),
+    accepts: bool = False,
 ) -> None:
     """Fail the test with the messages of its failing results, warn of the others that need it.
 
-    ``further`` are what other runs found of it, for other targets.
+    ``further`` are what other runs found of it, for other targets. ``accepts``: the run writes all baselines anew, so
+    what it found to differ from them is accepted.
     """
     record.finished = not record.static_only
     if not record.results:
@@ -36,26 +37,20 @@ def conclude(
     record.results.extend(further)
     item.user_properties.extend(properties(record.results))
     failing = [r.message for r in _with(record.results, Outcome.FAIL)]
-    failing += [r.message for r in _with(record.results, Outcome.WARN) if not _warned(item, r.message)]
+    failing += [text for r in record.results if (text := warning_of(r, accepts)) and not _warned(item, text)]
     if not failing:
         failing += _commit(nodeid, record)
     if failing:
         pytest.fail("\n".join(failing), pytrace=False)
 
 
-def shorten(report: pytest.TestReport, nodeid: str) -> None:
-    """Leave the test's node id, beside which pytest's summary and JUnit have it, out of the line for both."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message.removeprefix("Failed: ") if crash is not None else ""
-    short = without_id(text, nodeid)
-    if crash is not None and short != text:
-        crash.message = short
-
-
-def without_id(message: str, nodeid: str) -> str:
-    """``REGRESSED: 1.0 µs -> 2.0 µs`` of ``REGRESSED test.py::test: 1.0 µs -> 2.0 µs``; a call's name stays."""
-    own = re.escape(nodeid)
-    return re.sub(rf"^{own}: | {own}(?=[: ])(?!::)|(?<= ){own}::(?=\S)", "", message)
+def warning_of(result: CaseResult, accepts: bool = False) -> str:
+    """What to warn of: its message if its verdict warns, and all findings that its message doesn't hold, unless they
+    are accepted."""
+    findings = [f for f in result.findings if f not in result.message and not accepts]
+    if result.outcome is Outcome.WARN:
+        return "; ".join([result.message, *findings])
+    return f"{result.verdict.value} {result.case} ({result.target}): {'; '.join(findings)}" if findings else ""
 
 
 def after_error(

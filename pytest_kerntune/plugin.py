@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kerntune.commands.output import counted
 from kerntune.errors import UsageError
 from pytest_kerntune import arguments, early, hookspecs, marker, options
-from pytest_kerntune.fixture import Autotune, PlainAutotune
+from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
-from pytest_kerntune.stash import ASKED, NODEID
+from pytest_kerntune.shorten import shorten
+from pytest_kerntune.stash import ASKED, NODEID, concerns, nodeid_of
 
 if TYPE_CHECKING:
     from kerntune.backend.base import Backend
@@ -90,6 +92,24 @@ def pytest_testnodedown(node: Any) -> None:
     message = (getattr(node, "workeroutput", None) or {}).get(USAGE)
     if message:
         raise pytest.UsageError(message)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure's line in the summary begins with the test's id: what we say need not repeat it."""
+    report = yield
+    if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception) and concerns(item):
+        shorten(report, nodeid_of(item))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What to do about tests that were skipped for want of a GPU, said once: pytest shows reasons only if asked."""
+    skipped = sum(WITHOUT_GPU in str(r.longrepr) for r in terminalreporter.stats.get("skipped", ()))
+    if skipped:
+        terminalreporter.write_line(f"{counted(skipped, 'test')} skipped, {WITHOUT_GPU}", yellow=True)
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import platform
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-import kerntune
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.policy import Outcome
-from kerntune.report import RunReport, counts, write_run
+from kerntune.policy import Outcome, Update
+from kerntune.report import write_run
 from kerntune.result import CaseResult
 from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import write_benchmark_json
-from pytest_kerntune.conclude import after_error, conclude, shorten, unfinished_setup
+from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
 from pytest_kerntune.early import take
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.further import Further, read_further, run_further, runs_tests
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
+from pytest_kerntune.run_report import run_report
 from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.stash import concerns, nodeid_of
 from pytest_kerntune.terminal import Progress, write_summary
@@ -195,9 +193,9 @@ class Gate:
             self._progress.clear()
         if not concerns(item) or getattr(item, "_excinfo", None):  # how unittest's cases keep a failure unraised
             return value
-        nodeid, marker = nodeid_of(item), self._marker(item)
-        further = self._further.results(nodeid)
-        conclude(item, nodeid, record, marker.over(self.options.policy), marked=marker.marked, further=further)
+        marker, further = self._marker(item), self._further.results(nodeid_of(item))
+        policy, accepts = marker.over(self.options.policy), self.options.update is Update.ALL
+        conclude(item, nodeid_of(item), record, policy, marked=marker.marked, further=further, accepts=accepts)
         return value
 
     def _skip_other_test(self, error: BaseException) -> None:
@@ -214,10 +212,8 @@ class Gate:
         report = yield
         if not concerns(item):
             return report
-        record = _record(item)
-        if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception):
-            shorten(report, nodeid_of(item))
         if call.when == "teardown":
+            record = _record(item)
             params = {k: str(v) for k, v in _params(item).items()}
             baselines = carried(record) if self.options.json is not None else {}
             done, only = record.finished, record.static_only
@@ -306,40 +302,18 @@ class Gate:
 
     def _write_json(self, exitstatus: int) -> None:
         if self.options.json is not None:
-            write_run(self.options.json, self._report(exitstatus))
+            results = (*self.collected.results, *self.stale)
+            report = run_report(self.collected, results, self.header, self._failed, exitstatus)
+            write_run(self.options.json, report)
 
     def _write_benchmark_json(self) -> None:
         if self.options.benchmark_json is not None:
             write_benchmark_json(self.options.benchmark_json, self.collected)
 
-    def _report(self, exitstatus: int) -> RunReport:
-        results = (*self.collected.results, *self.stale)
-        return RunReport(
-            results=results,
-            header=self.header,
-            counts={v.value: n for v, n in counts(results).items()},
-            static_only=self.collected.static_only,
-            failed=self._failed,
-            exit_status=int(exitstatus),
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            versions=versions(),
-            baselines=self.collected.baselines,
-        )
-
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._engine is None or self.config.option.collectonly:
             return
         write_summary(terminalreporter, self.collected, self.stale, self.errors)
-
-
-def versions() -> dict[str, str]:
-    """What ran: kerntune, pytest, Python and the platform."""
-    return {
-        "kerntune": kerntune.__version__,
-        "pytest": pytest.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
 
 
 def _record(item: pytest.Item) -> Record:
