@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from kerntune.errors import KerntuneError, UsageError
+from pytest_kerntune.benchmarks import refuse_inside
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.stash import nodeid_of
 from pytest_kerntune.values import SCOPES, parse_choice, parse_name
@@ -238,6 +239,7 @@ class GatedAutotune(Autotune):
 
     def _run(self, request: Request) -> Any:
         __tracebackhide__ = True
+        refuse_inside()
         self._record.begun = True
         checked = self._session.check(self._call(request), self._progress)
         self._record.results.extend(checked.results)

@@ -117,6 +117,8 @@ def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:
     ]
     if config.getoption("kerntune_benchmark_json", None):
         more.append(f"--kerntune-benchmark-json={into / 'benchmark.json'}")
+    if config.getoption("benchmark_disable", None) is not None and not config.getoption("benchmark_only"):
+        more.append("--benchmark-disable")  # a user's own benchmarks are this run's to time and to save
     if config.getoption("xmlpath", None):
         more.append(f"--junitxml={into / 'junit.xml'}")
     return [*out[:separator], *more, *out[separator:]]

@@ -10,9 +10,10 @@ import pytest
 
 from kerntune.commands.output import counted
 from kerntune.errors import UsageError
-from pytest_kerntune import options
+from pytest_kerntune import benchmarks, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
 from pytest_kerntune.marker import read_marker
+from pytest_kerntune.stash import concerns
 
 if TYPE_CHECKING:
     from kerntune.interpret import Interpreter
@@ -59,6 +60,15 @@ class Numerics:
         """What the fixture ``autotune`` is in this test."""
         item.stash[CHECKED] = 0
         return InterpretedAutotune(item, self._config.stash[INTERPRETER])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        value = yield
+        if fixturedef.argname == benchmarks.FIXTURE and concerns(request.node):
+            benchmarks.run_once(value)
+        return value
 
     def pytest_report_header(self) -> str:
         from kerntune import compat

@@ -14,6 +14,7 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.policy import Outcome, Update
 from kerntune.report import write_run
 from kerntune.result import CaseResult
+from pytest_kerntune import benchmarks
 from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, unfinished_setup
@@ -22,7 +23,7 @@ from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.further import Further, read_further, run_further, runs_tests
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
-from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
+from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
 from pytest_kerntune.run_report import run_report
 from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.stash import concerns, nodeid_of
@@ -179,6 +180,15 @@ class Gate:
         unfinished_setup(item, nodeid, record, policy, reason, self._further.results(nodeid))
         return None
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        value = yield
+        if fixturedef.argname == benchmarks.FIXTURE and self.engine.static and concerns(request.node):
+            benchmarks.run_once(value)
+        return value
+
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         record, value = _record(item), None
@@ -214,11 +224,7 @@ class Gate:
             return report
         if call.when == "teardown":
             record = _record(item)
-            params = {k: str(v) for k, v in _params(item).items()}
-            baselines = carried(record) if self.options.json is not None else {}
-            done, only = record.finished, record.static_only
-            payload = Payload(nodeid_of(item), tuple(record.results), done, only, params, baselines)
-            attach(report, payload)
+            attach(report, payload_from(item, record, carry=self.options.json is not None))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -253,13 +259,20 @@ class Gate:
         self._narrowed = self._narrowed or bool(output.get(NARROWED))
         self._unseen.update(output.get(UNSEEN, ()))
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
+        """Before pytest-benchmark's, a wrapper that saves and compares."""
+        self._finish(session, exitstatus)
+        return (yield)
+
+    def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.worker:
             self.config.workeroutput.update({NARROWED: self._narrowed, UNSEEN: sorted(self._unseen)})  # type: ignore[attr-defined]
             return
         if self._engine is None or self.config.option.collectonly:
             return
+        if self.options.export is None:
+            benchmarks.hand_over(self.config, self.collected)
         self._guard(session, self._join_further)
         self._guard(session, lambda: self._find_stale(session, exitstatus))
         self._guard(session, lambda: self._write_json(exitstatus))
@@ -318,8 +331,3 @@ class Gate:
 
 def _record(item: pytest.Item) -> Record:
     return item.stash.setdefault(RECORD, Record())  # there is none if another plugin's hook broke the setup off
-
-
-def _params(item: pytest.Item) -> dict[str, Any]:
-    callspec = getattr(item, "callspec", None)
-    return dict(callspec.params) if callspec is not None else {}
