@@ -15,13 +15,18 @@ from typing import Any
 
 from kerntune.codec import to_json, write_atomic
 from kerntune.result import CaseResult
-from pytest_kerntune.benchmarks import benchmarks
+from pytest_kerntune.benchmarks import benchmarks, times_of
 from pytest_kerntune.payload import Collected
 
 
 def write_benchmark_json(path: Path, collected: Collected) -> None:
     """Write the timed results of a run; :class:`~kerntune.errors.StoreError` if the file can't be written."""
     write_atomic(path, to_json(benchmark_json(collected)))
+
+
+def has_times(collected: Collected) -> bool:
+    """Whether there is anything for the document: an empty list would look like a run without tests."""
+    return any(times_of(r) for r in collected.results)
 
 
 def benchmark_json(collected: Collected) -> dict[str, Any]:
