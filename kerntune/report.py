@@ -91,7 +91,7 @@ def counts_line(results: Iterable[CaseResult]) -> str:
 def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS) -> str:
     """One row a result, in the given order; beyond ``max_rows``, PASS rows are folded into a last line.
 
-    A result without a time shows its static figures, and its first finding as its change.
+    A result without a time shows its static figures, and all its findings as its change.
     """
     shown = _fold(results, max_rows)
     several = len({r.target for r in results if r.target}) > 1
@@ -170,21 +170,34 @@ def _row(result: CaseResult, several_targets: bool) -> tuple[str, ...]:
 def _change(result: CaseResult) -> str:
     """The change of the time, or what else decided: a rule or metric, the anchor."""
     lines = [format_change(result.change)] if result.change is not None else []
-    lines += result.findings[:1]
+    lines += _findings(result) or result.remarks[:1]
     since = result.since
     if since is not None and since.change is not None and since.verdict is result.verdict is not Verdict.PASS:
         lines.append(f"{format_change(since.change)} since {since.date}")
     return "\n".join(lines) or NO_FIGURE
 
 
+def _findings(result: CaseResult) -> list[str]:
+    """All of them, but candidate configs by their number: a list can have hundreds, and the summary names them."""
+    about_configs = {f"{c.kernel} with {c.config}: {c.problem}" for c in result.configs if c.problem}
+    found = [f for f in result.findings if f not in about_configs]
+    count = len(result.findings) - len(found)
+    return [*found, f"{count} config{'s' if count > 1 else ''} with a problem"] if count else found
+
+
+def _dull(result: CaseResult) -> bool:
+    """Whether nobody misses its row."""
+    return result.verdict is Verdict.PASS and not result.findings
+
+
 def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResult]:
     if max_rows is None or len(results) <= max_rows:
         return list(results)
-    others = sum(r.verdict is not Verdict.PASS for r in results)
+    others = sum(not _dull(r) for r in results)
     room = max(0, max_rows - others)
-    passes = [r for r in results if r.verdict is Verdict.PASS][:room]
+    passes = [r for r in results if _dull(r)][:room]
     keep = {id(r) for r in passes}
-    return [r for r in results if r.verdict is not Verdict.PASS or id(r) in keep]
+    return [r for r in results if not _dull(r) or id(r) in keep]
 
 
 def _header(column: int, results: Sequence[CaseResult]) -> str:

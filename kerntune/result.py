@@ -168,6 +168,11 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     attribution: Attribution | None = None
     warnings: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    """What rules and gated metrics complain of, the worst first. Each that ``message`` doesn't hold is warned of."""
+
+    remarks: tuple[str, ...] = ()
+    """What changed for the better, or merely changed."""
+
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()
     left_out: tuple[LeftOut, ...] = ()

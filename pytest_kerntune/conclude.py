@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -25,30 +24,32 @@ def conclude(
     *,
     marked: bool,
     further: Sequence[CaseResult] = (),
+    accepts: bool = False,
 ) -> None:
     """Fail the test with the messages of its failing results, warn of the others that need it.
 
-    ``further`` are what other runs found of it, for other targets.
+    ``further`` are what other runs found of it, for other targets. ``accepts``: the run writes all baselines anew, so
+    what it found to differ from them is accepted.
     """
     record.finished = not record.static_only
     if not record.results:
         _without_results(nodeid, record, policy, marked)
     record.results.extend(further)
-    _settle(item, nodeid, record)
+    _settle(item, nodeid, record, accepts)
 
 
-def conclude_teardown(item: pytest.Item, nodeid: str, record: Record) -> None:
+def conclude_teardown(item: pytest.Item, nodeid: str, record: Record, *, accepts: bool = False) -> None:
     """The same for calls that fixtures made after the body, if that has ended well."""
     if record.finished and not record.failed and len(record.results) > record.concluded:
-        _settle(item, nodeid, record)
+        _settle(item, nodeid, record, accepts)
 
 
-def _settle(item: pytest.Item, nodeid: str, record: Record) -> None:
+def _settle(item: pytest.Item, nodeid: str, record: Record, accepts: bool) -> None:
     """What the results so far that have not done it yet do to the test; its baselines are written if none fails it."""
     results, record.concluded = record.results[record.concluded :], len(record.results)
     item.user_properties.extend(properties(results))
     failing = [r.message for r in _with(results, Outcome.FAIL)]
-    failing += [r.message for r in _with(results, Outcome.WARN) if not _warned(item, r.message)]
+    failing += [text for r in results if (text := warning_of(r, accepts)) and not _warned(item, text)]
     if not failing:
         failing += _commit(nodeid, record)
     record.failed = bool(failing)
@@ -56,19 +57,13 @@ def _settle(item: pytest.Item, nodeid: str, record: Record) -> None:
         pytest.fail("\n".join(failing), pytrace=False)
 
 
-def shorten(report: pytest.TestReport, nodeid: str) -> None:
-    """Leave the test's node id, beside which pytest's summary and JUnit have it, out of the line for both."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message.removeprefix("Failed: ") if crash is not None else ""
-    short = without_id(text, nodeid)
-    if crash is not None and short != text:
-        crash.message = short
-
-
-def without_id(message: str, nodeid: str) -> str:
-    """``REGRESSED: 1.0 µs -> 2.0 µs`` of ``REGRESSED test.py::test: 1.0 µs -> 2.0 µs``; a call's name stays."""
-    own = re.escape(nodeid)
-    return re.sub(rf"^{own}: | {own}(?=[: ])(?!::)|(?<= ){own}::(?=\S)", "", message)
+def warning_of(result: CaseResult, accepts: bool = False) -> str:
+    """What to warn of: its message if its verdict warns, and all findings that its message doesn't hold, unless they
+    are accepted."""
+    findings = [f for f in result.findings if f not in result.message and not accepts]
+    if result.outcome is Outcome.WARN:
+        return "; ".join([result.message, *findings])
+    return f"{result.verdict.value} {result.case} ({result.target}): {'; '.join(findings)}" if findings else ""
 
 
 def after_error(
@@ -93,10 +88,21 @@ def after_error(
     raise error
 
 
-def unfinished_setup(item: pytest.Item, nodeid: str, record: Record | None, policy: Policy, reason: str) -> None:
-    """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test."""
+def unfinished_setup(
+    item: pytest.Item,
+    nodeid: str,
+    record: Record | None,
+    policy: Policy,
+    reason: str,
+    further: Sequence[CaseResult] = (),
+) -> None:
+    """A fixture needs a GPU's results, so the test can't run on stand-ins: skip it, in CI fail an ``autotune`` test.
+    Calls that fixtures have made are judged."""
     message = f"{nodeid} needs results that only a GPU gives, in its setup: {reason}"
-    if record is not None:
+    if record is not None and record.results:
+        record.static_only = reason
+        conclude(item, nodeid, record, policy, marked=False, further=further)
+    elif record is not None:
         result = _incomplete(nodeid, f"INCOMPLETE {message}", policy.outcome(Verdict.INCOMPLETE))
         record.results.append(result)
         if result.outcome is Outcome.FAIL:
@@ -106,7 +112,8 @@ def unfinished_setup(item: pytest.Item, nodeid: str, record: Record | None, poli
 
 def _without_results(nodeid: str, record: Record, policy: Policy, marked: bool) -> None:
     if record.static_only:
-        message = f"INCOMPLETE {nodeid}: ended before its first autotune call, for want of a GPU: {record.static_only}"
+        where = "in its first autotune call, before a launch" if record.begun else "before its first autotune call"
+        message = f"INCOMPLETE {nodeid}: ended {where}, for want of a GPU: {record.static_only}"
         record.results.append(_incomplete(nodeid, message, policy.outcome(Verdict.INCOMPLETE)))
     elif marked and not record.checked:
         message = (

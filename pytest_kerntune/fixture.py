@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from kerntune.errors import KerntuneError, UsageError
-from pytest_kerntune.marker import Marker
+from pytest_kerntune.benchmarks import refuse_inside
+from pytest_kerntune.marker import Marker, read_marker
+from pytest_kerntune.stash import nodeid_of
 from pytest_kerntune.values import SCOPES, parse_choice, parse_name
 
 if TYPE_CHECKING:
@@ -46,10 +48,15 @@ class Autotune:
     interpreted = False
     """Whether kernels run in Triton's interpreter (``--kerntune-interpret``): then choose small shapes."""
 
-    def __init__(self, nodeid: str, marker: Marker) -> None:
-        self.nodeid = nodeid
-        self.marker = marker
-        self._names = Names(nodeid, marker.name)
+    def __init__(self, item: pytest.Item) -> None:
+        self.nodeid = nodeid_of(item)
+        self._item = item
+        self._names = Names(self.nodeid)
+
+    @property
+    def marker(self) -> Marker:
+        """What the test's markers say at the moment: ``request.node.add_marker`` counts from then on."""
+        return read_marker(self._item)
 
     @property
     def device(self) -> str:
@@ -84,9 +91,12 @@ class Autotune:
         __tracebackhide__ = True
         try:
             self._check(fn, reference, scope)
-            request = Request(self._names.next(name), fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
+            name = self._names.next(name, self.marker.name)
+            request = Request(name, fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
             value: T = self._run(request)
         except KerntuneError as exc:
+            if self._ends(exc):
+                raise
             reason = naming(self.nodeid, exc)
         except Exception as exc:
             raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
@@ -96,6 +106,10 @@ class Autotune:
 
     def _run(self, request: Request) -> Any:
         raise NotImplementedError
+
+    def _ends(self, error: KerntuneError) -> bool:
+        """Whether an error says that the test can't go on, and not that something is wrong with it."""
+        return False
 
     def _check(self, fn: object, reference: object, scope: object) -> None:
         if not callable(fn):
@@ -110,17 +124,16 @@ class Autotune:
 class Names:
     """The names of one test's calls: given ones, else 0, 1, ... by order of the unnamed ones."""
 
-    def __init__(self, nodeid: str, default: str | None) -> None:
+    def __init__(self, nodeid: str) -> None:
         self._nodeid = nodeid
-        self._default = default
         self._unnamed = 0
         self._used: set[str] = set()
         self._lock = threading.Lock()
 
-    def next(self, given: str | None) -> str:
+    def next(self, given: str | None, default: str | None) -> str:
         """The name of the next call; :class:`UsageError` if the test has used it."""
         with self._lock:
-            return self._next(self._default if given is None else parse_name(given, "name"))
+            return self._next(default if given is None else parse_name(given, "name"))
 
     def _next(self, name: str | None) -> str:
         if name is None:
@@ -139,8 +152,8 @@ NO_DRIVER = "0 active drivers"
 """What Triton says where it finds no GPU."""
 
 WITHOUT_GPU = (
-    "there is no GPU here to launch on; pytest --kerntune --kerntune-target=cuda:90 compiles the kernels and gates "
-    "their figures, pytest --kerntune-interpret computes their numbers"
+    "no GPU here: pytest --kerntune --kerntune-target=cuda:90 compiles the kernels and gates their figures, "
+    "pytest --kerntune-interpret checks their numbers at small shapes"
 )
 
 
@@ -161,15 +174,14 @@ class PlainAutotune(Autotune):
         return value
 
     def _launched(self, request: Request) -> Any:
-        """What the function returns; without a GPU Triton has no driver, which says little to who wrote the test."""
+        """What the function returns. Without a GPU Triton has no driver and the test can't run: no failure of it."""
         __tracebackhide__ = True
         try:
             return request.fn(*request.args, **request.kwargs)
         except RuntimeError as exc:
-            if isinstance(exc, KerntuneError) or NO_DRIVER not in str(exc):
+            if NO_DRIVER not in str(exc) or self.device != "cpu":
                 raise
-            reason = f"{self.nodeid}: {WITHOUT_GPU} ({exc})"
-        return pytest.fail(reason, pytrace=False)
+        pytest.skip(WITHOUT_GPU)
 
     def _compare(self, value: Any, request: Request) -> None:
         from kerntune.check import compare_reference
@@ -187,6 +199,9 @@ class Record:
     results: list[CaseResult] = field(default_factory=list)
     checks: list[Checked] = field(default_factory=list)
     """The calls themselves, with the baselines that may be written once the test has passed."""
+
+    begun: bool = False
+    """Whether the fixture was called."""
 
     checked: int = 0
     """Calls that were checked to the end."""
@@ -223,8 +238,7 @@ class GatedAutotune(Autotune):
 
     def __init__(
         self,
-        nodeid: str,
-        marker: Marker,
+        item: pytest.Item,
         *,
         session: Session,
         policy: Policy,
@@ -232,10 +246,10 @@ class GatedAutotune(Autotune):
         record: Record,
         progress: Callable[[str], None],
     ) -> None:
-        super().__init__(nodeid, marker)
+        super().__init__(item)
         self._session = session
-        self._policy = marker.over(policy)
-        self._scope = marker.scope or scope
+        self._defaults = policy
+        self._scope = scope
         self._record = record
         self._progress = progress
 
@@ -245,32 +259,44 @@ class GatedAutotune(Autotune):
 
     def _run(self, request: Request) -> Any:
         __tracebackhide__ = True
+        refuse_inside()
         with _TURNS:
             return self._checked(request)
 
     def _checked(self, request: Request) -> Any:
         __tracebackhide__ = True
+        self._record.begun = True
         checked = self._session.check(self._call(request), self._progress)
         self._record.results.extend(checked.results)
-        self._record.checks.append(dataclasses.replace(checked, value=None))  # the test's own to keep
+        self._record.checks.append(dataclasses.replace(checked, value=None, ended=None))  # the test's own to keep
         self._record.checked += 1
+        if checked.ended is not None:
+            raise checked.ended
         return checked.value
+
+    def _ends(self, error: KerntuneError) -> bool:
+        return self._session.static_end(error) is not None
+
+    @property
+    def _policy(self) -> Policy:
+        return self.marker.over(self._defaults)
 
     def _call(self, request: Request) -> Call:
         from kerntune.check import Call
 
+        marker = self.marker
         return Call(
             nodeid=self.nodeid,
             name=request.name,
             fn=request.fn,
             args=request.args,
             kwargs=dict(request.kwargs),
-            policy=self._policy,
+            policy=marker.over(self._defaults),
             reference=request.reference,
             rtol=request.rtol,
             atol=request.atol,
-            scope=request.scope or self._scope,
-            candidates=self.marker.candidates,
+            scope=request.scope or marker.scope or self._scope,
+            candidates=marker.candidates,
             flops=request.flops,
             bytes=request.bytes,
         )

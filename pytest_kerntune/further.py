@@ -27,6 +27,9 @@ from pytest_kerntune.against import FINE, LINES
 UNATTENDED = ("-p", "pytest_kerntune.unattended")
 """The plugin that these runs have in addition."""
 
+WARN = ("-W", "default::pytest_kerntune.warning.KerntuneWarning")
+"""What these runs warn of, this one warns of, or fails for under ``-W error``: there it would hide the verdict."""
+
 LOOKING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 """Destinations of options with which pytest only shows what it would run."""
 
@@ -110,9 +113,12 @@ def arguments(config: pytest.Config, target: str, into: Path) -> list[str]:
         f"--kerntune-json={_json(into)}",
         "--maxfail=0",
         "--tb=line",
+        *WARN,
     ]
     if config.getoption("kerntune_benchmark_json", None):
         more.append(f"--kerntune-benchmark-json={into / 'benchmark.json'}")
+    if config.getoption("benchmark_disable", None) is not None and not config.getoption("benchmark_only"):
+        more.append("--benchmark-disable")  # a user's own benchmarks are this run's to time and to save
     if config.getoption("xmlpath", None):
         more.append(f"--junitxml={into / 'junit.xml'}")
     return [*out[:separator], *more, *out[separator:]]

@@ -10,10 +10,10 @@ import pytest
 
 from kerntune.commands.output import counted
 from kerntune.errors import ReferenceMismatch, UsageError
-from pytest_kerntune import options
+from pytest_kerntune import benchmarks, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
-from pytest_kerntune.marker import Marker
-from pytest_kerntune.stash import MARKER, NODEID
+from pytest_kerntune.marker import read_marker
+from pytest_kerntune.stash import concerns
 
 if TYPE_CHECKING:
     from kerntune.interpret import Interpreter
@@ -63,21 +63,32 @@ class Numerics:
     def fixture(self, item: pytest.Item) -> Autotune:
         """What the fixture ``autotune`` is in this test."""
         item.stash[CHECKED] = 0
-        nodeid, marker = item.stash.get(NODEID, item.nodeid), item.stash[MARKER]
-        return InterpretedAutotune(nodeid, marker, self._config.stash[INTERPRETER], item)
+        return InterpretedAutotune(item, self._config.stash[INTERPRETER])
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        value = yield
+        if fixturedef.argname == benchmarks.FIXTURE and concerns(request.node):
+            benchmarks.run_once(value)
+        return value
 
     def pytest_report_header(self) -> str:
         from kerntune import compat
 
         return f"kerntune: numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed"
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Parameters become the small ones that markers give; tests that are equal then run once."""
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> Generator[None, object, object]:
+        """Parameters become the small ones that markers give, in the end; tests that are equal then run once."""
+        value = yield
         seen: set[str] = set()
         gone: list[pytest.Item] = []
         for item in items:
-            small = item.stash.get(MARKER, Marker()).interpret
+            small = read_marker(item).interpret
             if small and _take(item, small) in seen:
                 gone.append(item)
             elif small:
@@ -85,6 +96,7 @@ class Numerics:
         if gone:
             items[:] = [i for i in items if i not in gone]
             config.hook.pytest_deselected(items=gone)
+        return value
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -93,8 +105,7 @@ class Numerics:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         value = yield from _skipping(item)
-        marker = item.stash.get(MARKER, None)
-        if marker is not None and marker.marked and not item.stash.get(CALLED, False):
+        if read_marker(item).marked and not item.stash.get(CALLED, False):
             pytest.fail(f"{item.nodeid}: marked autotune, but it never called the autotune fixture", pytrace=False)
         if item.stash.get(CHECKED, 0):
             item.user_properties.append((CHECKED_PROPERTY, item.stash[CHECKED]))
@@ -126,10 +137,9 @@ class InterpretedAutotune(PlainAutotune):
 
     interpreted = True
 
-    def __init__(self, nodeid: str, marker: Marker, interpreter: Interpreter, item: pytest.Item) -> None:
-        super().__init__(nodeid, marker)
+    def __init__(self, item: pytest.Item, interpreter: Interpreter) -> None:
+        super().__init__(item)
         self._interpreter = interpreter
-        self._item = item
 
     @property
     def device(self) -> str:

@@ -16,6 +16,7 @@ import pytest
 from kerntune.commands.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.policy import Policy, TuneMode, Update
+from pytest_kerntune.benchmarks import require
 from pytest_kerntune.policies import policy_of
 from pytest_kerntune.source import Option, Source, choice
 from pytest_kerntune.values import SCOPES, parse_choice
@@ -64,7 +65,8 @@ OPTIONS = (
     Option(
         "--kerntune-benchmark-json",
         "kerntune_benchmark_json",
-        "Write the times to FILE in pytest-benchmark's form, for `pytest-benchmark compare`.",
+        "Write the times to FILE in pytest-benchmark's form, for `pytest-benchmark compare`; --benchmark-save, "
+        "-autosave, -json, -compare and -histogram have them as well.",
         "FILE",
     ),
     Option(
@@ -269,6 +271,8 @@ def _resolve(source: Source, ci: bool) -> Options:
     update = Update.ALL if export else source.read("--kerntune-update", choice(Update), Update.NONE)
     ref, against = ("", "") if export else _revisions(source, update)
     json, benchmark_json = source.file("--kerntune-json"), source.file("--kerntune-benchmark-json")
+    if benchmark_json is not None:
+        require()
     if json is not None and json == benchmark_json:
         raise UsageError(f"--kerntune-json and --kerntune-benchmark-json both name {json}: give them two files")
     baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES

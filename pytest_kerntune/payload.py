@@ -11,6 +11,7 @@ import pytest
 from kerntune.codec import finite
 from kerntune.report import storable
 from kerntune.result import CaseResult
+from pytest_kerntune.stash import nodeid_of
 
 if TYPE_CHECKING:
     from pytest_kerntune.fixture import Record
@@ -21,7 +22,8 @@ if these are text."""
 
 
 class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The results of one test. ``finished``: its body ran to the end, so calls that it did not make are gone."""
+    """The results of one test. ``finished``: its body ran to the end, so calls that it did not make are gone.
+    ``benchmarked``: it uses pytest-benchmark's fixture, too; ``group`` is that of its marker."""
 
     nodeid: str
     results: tuple[CaseResult, ...] = ()
@@ -29,6 +31,8 @@ class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     static_only: str = ""
     params: dict[str, str] = {}
     baselines: dict[str, msgspec.Raw] = {}
+    benchmarked: bool = False
+    group: str | None = None
 
 
 def carried(record: Record) -> dict[str, msgspec.Raw]:
@@ -39,6 +43,21 @@ def carried(record: Record) -> dict[str, msgspec.Raw]:
     from kerntune.bundle import encoded_bundles
 
     return encoded_bundles(p for c in record.checks for p in c.pending)
+
+
+def payload_from(item: pytest.Item, record: Record, *, carry: bool) -> Payload:
+    """What a test has to tell at its end; ``carry``: its baselines too."""
+    callspec, benchmark = getattr(item, "callspec", None), item.get_closest_marker("benchmark")
+    return Payload(
+        nodeid_of(item),
+        tuple(record.results),
+        record.finished,
+        record.static_only,
+        {k: str(v) for k, v in callspec.params.items()} if callspec is not None else {},
+        carried(record) if carry else {},
+        "benchmark" in getattr(item, "fixturenames", ()),
+        benchmark.kwargs.get("group") if benchmark is not None else None,
+    )
 
 
 def attach(report: pytest.TestReport, payload: Payload) -> None:
@@ -106,6 +125,6 @@ class Collected:
         """The bundles of all tests, for the run's JSON."""
         return self._baselines | {name: raw for p in self._tests.values() for name, raw in p.baselines.items()}
 
-    def params(self, nodeid: str) -> dict[str, str]:
-        """The parametrization of a test, as text."""
-        return self._tests[nodeid].params if nodeid in self._tests else {}
+    def payload(self, nodeid: str) -> Payload:
+        """What a test told; nothing of one that did not run."""
+        return self._tests.get(nodeid, Payload(nodeid))

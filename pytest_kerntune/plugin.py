@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kerntune.codec import encodable
+from kerntune.commands.output import counted
 from kerntune.errors import UsageError
-from pytest_kerntune import early, hookspecs, marker, options
-from pytest_kerntune.fixture import Autotune, PlainAutotune
+from pytest_kerntune import arguments, early, hookspecs, marker, options
+from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
-from pytest_kerntune.stash import MARKER, NODEID
+from pytest_kerntune.shorten import shorten
+from pytest_kerntune.stash import ASKED, NODEID, concerns, nodeid_of
 
 if TYPE_CHECKING:
     from kerntune.backend.base import Backend
@@ -35,8 +38,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     """Stand-ins are in place before users' conftests are imported."""
+    arguments.amend(early_config, parser, args)
     early.begin(early_config)
 
 
@@ -69,17 +73,18 @@ def pytest_kerntune_backend() -> Backend | None:
     return None
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Read every marker, with or without ``--kerntune``: a wrong one is found where the test is written, not later."""
-    wrong = []
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, object, object]:
+    """Read every marker, with or without ``--kerntune``: a wrong one is found where it is written, not when its test
+    runs. Those of the files are read before anything deselects, those that other hooks add after all of them."""
     for item in items:
-        try:
-            _prepare(item)
-        except UsageError as exc:
-            wrong.append(str(exc))
+        item.stash[NODEID] = encodable(item.nodeid)  # the same case under every locale
+    wrong = _wrong_markers(items)
+    value = yield
+    wrong += _wrong_markers(items)
     if wrong:
         _refuse(config, items, "\n".join(dict.fromkeys(wrong)))
+    return value
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -90,24 +95,46 @@ def pytest_testnodedown(node: Any) -> None:
         raise pytest.UsageError(message)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure's line in the summary begins with the test's id: what we say need not repeat it."""
+    report = yield
+    if call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception) and concerns(item):
+        shorten(report, nodeid_of(item))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What to do about tests that were skipped for want of a GPU, said once: pytest shows reasons only if asked."""
+    skipped = sum(WITHOUT_GPU in str(r.longrepr) for r in terminalreporter.stats.get("skipped", ()))
+    if skipped:
+        terminalreporter.write_line(f"{counted(skipped, 'test')} skipped, {WITHOUT_GPU}", yellow=True)
+
+
 @pytest.fixture
 def autotune(request: pytest.FixtureRequest) -> Autotune:
     """``autotune(fn, *args, reference=...)`` runs ``fn`` and checks it; under ``--kerntune`` it also tunes and times
     the Triton kernels that ``fn`` launches, and fails the test if they got slower. ``autotune.device`` is the device
     to make tensors on."""
     item: Any = request.node
+    item.stash[ASKED] = True
     numerics = request.config.stash.get(NUMERICS, None)
     if numerics is not None:
         return numerics.fixture(item)
     gate = request.config.stash.get(GATE, None)
-    return PlainAutotune(item.stash[NODEID], item.stash[MARKER]) if gate is None else gate.fixture(item)
+    return PlainAutotune(item) if gate is None else gate.fixture(item)
 
 
-def _prepare(item: pytest.Item) -> None:
-    if item.get_closest_marker(marker.NAME) is None and marker.NAME not in getattr(item, "fixturenames", ()):
-        return
-    item.stash[MARKER] = marker.read_marker(item)
-    item.stash[NODEID] = encodable(item.nodeid)  # the same case under every locale
+def _wrong_markers(items: Iterable[pytest.Item]) -> list[str]:
+    wrong = []
+    for item in items:
+        try:
+            marker.read_marker(item)
+        except UsageError as exc:
+            wrong.append(str(exc))
+    return wrong
 
 
 def _refuse(config: pytest.Config, items: list[pytest.Item], message: str) -> None:

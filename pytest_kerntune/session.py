@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import platform
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,22 +10,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-import kerntune
-from kerntune.errors import KerntuneError
-from kerntune.policy import Outcome
-from kerntune.report import RunReport, counts, write_run
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.policy import Outcome, Update
+from kerntune.report import write_run
 from kerntune.result import CaseResult
+from pytest_kerntune import benchmarks
 from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
-from pytest_kerntune.conclude import after_error, conclude, conclude_teardown, shorten, unfinished_setup
+from pytest_kerntune.conclude import after_error, conclude, conclude_teardown, unfinished_setup
 from pytest_kerntune.early import take
 from pytest_kerntune.ending import end_in_order
 from pytest_kerntune.fixture import GatedAutotune, Record
 from pytest_kerntune.further import Further, read_further, run_further, runs_tests
+from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
-from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
+from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
+from pytest_kerntune.run_report import run_report
 from pytest_kerntune.selection import covered, narrowed
-from pytest_kerntune.stash import MARKER, NODEID
+from pytest_kerntune.stash import concerns, nodeid_of
 from pytest_kerntune.terminal import Progress, write_summary
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Gate:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """The run's error is shared by all collected tests of it, on every worker alike; an anchor is a second decision
         about each."""
-        cases = sum(MARKER in item.stash for item in session.items) * (2 if self.options.anchor else 1)
+        cases = sum(map(concerns, session.items)) * (2 if self.options.anchor else 1)
         policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
         self.options = dataclasses.replace(self.options, policy=policy)
 
@@ -163,46 +163,55 @@ class Gate:
     def fixture(self, item: pytest.Item) -> GatedAutotune:
         """What the fixture ``autotune`` is in this test."""
         return GatedAutotune(
-            item.stash.get(NODEID, item.nodeid),
-            item.stash[MARKER],
+            item,
             session=self.engine,
             policy=self.options.policy,
             scope=self.options.scope,
-            record=item.stash[RECORD],
+            record=_record(item),
             progress=self._progress.of(item.nodeid),
         )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        if MARKER in item.stash:
-            item.stash[RECORD] = Record()
-            item.user_properties[:] = [p for p in item.user_properties if not p[0].startswith("kerntune_")]
+        item.stash[RECORD] = Record()
+        item.user_properties[:] = [p for p in item.user_properties if not p[0].startswith("kerntune_")]
         try:
             return (yield)
         except Exception as exc:
             reason = self._static_end(exc)
             if reason is None:
                 raise
-        unfinished_setup(item, self._nodeid(item), item.stash.get(RECORD, None), self._policy(item), reason)
+        record = _record(item) if concerns(item) else None
+        nodeid, policy = nodeid_of(item), self._marker(item).over(self.options.policy)
+        unfinished_setup(item, nodeid, record, policy, reason, self._further.results(nodeid))
         return None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        value = yield
+        if fixturedef.argname == benchmarks.FIXTURE and self.engine.static and concerns(request.node):
+            benchmarks.run_once(value)
+        return value
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        record = item.stash.get(RECORD, None)
-        if record is None:
-            return (yield from self._other_test())
-        value = None
+        record, value = _record(item), None
         try:
             value = yield
         except BaseException as exc:
+            if not concerns(item):
+                self._skip_other_test(exc)
+                raise
             after_error(item, record, exc, self._static_end)
         finally:
             self._progress.clear()
-        if getattr(item, "_excinfo", None):  # how unittest's cases keep a failure that they don't raise
+        if not concerns(item) or getattr(item, "_excinfo", None):  # how unittest's cases keep a failure unraised
             return value
-        nodeid = self._nodeid(item)
-        further = self._further.results(nodeid)
-        conclude(item, nodeid, record, self._policy(item), marked=item.stash[MARKER].marked, further=further)
+        marker, further = self._marker(item), self._further.results(nodeid_of(item))
+        policy, accepts = marker.over(self.options.policy), self.options.update is Update.ALL
+        conclude(item, nodeid_of(item), record, policy, marked=marker.marked, further=further, accepts=accepts)
         return value
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -210,34 +219,26 @@ class Gate:
         value = yield
         record = item.stash.get(RECORD, None)
         if record is not None:
-            conclude_teardown(item, self._nodeid(item), record)
+            conclude_teardown(item, nodeid_of(item), record, accepts=self.options.update is Update.ALL)
         return value
 
-    def _other_test(self) -> Generator[None, object, object]:
+    def _skip_other_test(self, error: BaseException) -> None:
         """A test without ``autotune``. Stand-ins are in place for the whole process, so without a GPU it may need
         values that they don't hold: that is no failure of the test, but a reason to skip it."""
-        try:
-            return (yield)
-        except Exception as exc:
-            reason = self._static_end(exc)
-            if reason is None:
-                raise
-        pytest.skip(f"needs results that only a GPU gives: {reason}")
+        reason = self._static_end(error) if isinstance(error, Exception) else None
+        if reason is not None:
+            pytest.skip(f"needs results that only a GPU gives: {reason}")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        record = item.stash.get(RECORD, None)
-        if record is not None and call.excinfo is not None and call.excinfo.errisinstance(pytest.fail.Exception):
-            shorten(report, self._nodeid(item))
-        if record is not None and call.when == "teardown":
-            params = {k: str(v) for k, v in _params(item).items()}
-            baselines = carried(record) if self.options.json is not None else {}
-            done, only = record.finished, record.static_only
-            payload = Payload(self._nodeid(item), tuple(record.results), done, only, params, baselines)
-            attach(report, payload)
+        if not concerns(item):
+            return report
+        if call.when == "teardown":
+            record = _record(item)
+            attach(report, payload_from(item, record, carry=self.options.json is not None))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -257,12 +258,12 @@ class Gate:
     def _static_end(self, exc: BaseException) -> str | None:
         return self.engine.static_end(exc)
 
-    def _policy(self, item: pytest.Item) -> Any:
-        marker = item.stash.get(MARKER, None)
-        return marker.over(self.options.policy) if marker else self.options.policy
-
-    def _nodeid(self, item: pytest.Item) -> str:
-        return item.stash.get(NODEID, item.nodeid)
+    def _marker(self, item: pytest.Item) -> Marker:
+        """What the test's markers say in the end; one that was added while it ran may be wrong."""
+        try:
+            return read_marker(item)
+        except UsageError as exc:
+            pytest.fail(str(exc), pytrace=False)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -272,13 +273,20 @@ class Gate:
         self._narrowed = self._narrowed or bool(output.get(NARROWED))
         self._unseen.update(output.get(UNSEEN, ()))
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
+        """Before pytest-benchmark's, a wrapper that saves and compares."""
+        self._finish(session, exitstatus)
+        return (yield)
+
+    def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.worker:
             self.config.workeroutput.update({NARROWED: self._narrowed, UNSEEN: sorted(self._unseen)})  # type: ignore[attr-defined]
             return
         if self._engine is None or self.config.option.collectonly:
             return
+        if self.options.export is None:
+            benchmarks.hand_over(self.config, self.collected)
         self._guard(session, self._join_further)
         self._guard(session, lambda: self._find_stale(session, exitstatus))
         self._guard(session, lambda: self._write_json(exitstatus))
@@ -323,7 +331,9 @@ class Gate:
 
     def _write_json(self, exitstatus: int) -> None:
         if self.options.json is not None:
-            write_run(self.options.json, self._report(exitstatus))
+            results = (*self.collected.results, *self.stale)
+            report = run_report(self.collected, results, self.header, self._failed, exitstatus)
+            write_run(self.options.json, report)
 
     def _write_benchmark_json(self) -> None:
         path = self.options.benchmark_json
@@ -335,20 +345,6 @@ class Gate:
             why = "without a GPU kernels are compiled only" if self.engine.static else "see the verdicts above"
             self.notes.append(f"--kerntune-benchmark-json: nothing was timed ({why}), so {path} was not written")
 
-    def _report(self, exitstatus: int) -> RunReport:
-        results = (*self.collected.results, *self.stale)
-        return RunReport(
-            results=results,
-            header=self.header,
-            counts={v.value: n for v, n in counts(results).items()},
-            static_only=self.collected.static_only,
-            failed=self._failed,
-            exit_status=int(exitstatus),
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            versions=versions(),
-            baselines=self.collected.baselines,
-        )
-
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._engine is None or self.config.option.collectonly:
             return
@@ -357,16 +353,5 @@ class Gate:
             terminalreporter.write_line(note, yellow=True)
 
 
-def versions() -> dict[str, str]:
-    """What ran: kerntune, pytest, Python and the platform."""
-    return {
-        "kerntune": kerntune.__version__,
-        "pytest": pytest.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
-
-
-def _params(item: pytest.Item) -> dict[str, Any]:
-    callspec = getattr(item, "callspec", None)
-    return dict(callspec.params) if callspec is not None else {}
+def _record(item: pytest.Item) -> Record:
+    return item.stash.setdefault(RECORD, Record())  # there is none if another plugin's hook broke the setup off

@@ -93,8 +93,7 @@ def choice(kind: type[T]) -> Callable[[str, str], T]:
     def parse(text: str, where: str) -> T:
         if kind is Update and text not in _UPDATES:
             raise UsageError(
-                f"{where}: {text!r} is none of {', '.join(_UPDATES)}; a path right after a bare --kerntune-update is "
-                "taken for its value: write --kerntune-update=all, or the path first"
+                f"{where}: {text!r} is none of {', '.join(_UPDATES)}; the flag alone means all, a path may follow it"
             )
         return kind(parse_choice(text, tuple(x.value for x in kind), where))  # type: ignore[attr-defined, call-arg]
 

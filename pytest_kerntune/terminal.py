@@ -14,6 +14,7 @@ from kerntune.commands.output import counted
 from kerntune.policy import Outcome, Verdict
 from kerntune.report import MAX_ROWS, counts_line, table
 from kerntune.result import CaseResult, failures_line
+from pytest_kerntune.arguments import without_update
 from pytest_kerntune.payload import Collected
 
 PATIENCE_S = 1.0
@@ -167,8 +168,9 @@ def _write_static_only(reporter: pytest.TerminalReporter, tests: Mapping[str, st
 
 def _again(config: pytest.Config, update: str) -> str:
     """This run's command with another update."""
-    args = [a for a in config.invocation_params.args if not str(a).startswith("--kerntune-update")]
-    return shlex.join(["pytest", *map(str, args), f"--kerntune-update={update}"])
+    args = without_update([str(a) for a in config.invocation_params.args], config.invocation_params.dir)
+    separator = args.index("--") if "--" in args else len(args)
+    return shlex.join(["pytest", *args[:separator], f"--kerntune-update={update}", *args[separator:]])
 
 
 def _rewrites(reporter: pytest.TerminalReporter) -> bool:

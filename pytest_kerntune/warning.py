@@ -6,7 +6,8 @@ import pytest
 
 
 class KerntuneWarning(pytest.PytestWarning):
-    """A verdict that a person should look at but that fails no test: DRIFTED, INCONCLUSIVE, NEW, INCOMPLETE.
+    """What a person should look at but fails no test: a verdict (DRIFTED, INCONCLUSIVE, NEW, INCOMPLETE), and what
+    static rules that warn have found, one warning a case.
 
     ``filterwarnings = error::pytest_kerntune.warning.KerntuneWarning`` makes them failures.
     """

@@ -31,7 +31,7 @@ from kerntune.report import (
     table,
     write_run,
 )
-from kerntune.result import CaseId, CaseResult, LaunchReport, LaunchShare, Since
+from kerntune.result import CaseId, CaseResult, ConfigReport, LaunchReport, LaunchShare, Since
 from kerntune.stats import Estimate
 
 ADD = LaunchReport("add", Config({"BLOCK": 1024}, num_warps=8), (4, 1, 1), 32, 0, 2048)
@@ -227,3 +227,21 @@ def test_without_a_time_there_is_no_rate(time_ns):
 def test_shares_are_told_slowest_first():
     shares = (LaunchShare(1, "softmax", 700.0, 0.7), LaunchShare(0, "add", 300.0, 0.3))
     assert dict(properties([result(shares=shares)]))["kerntune_shares"] == "softmax 70%, add 30%"
+
+
+def test_table_keeps_a_pass_with_findings():
+    results = [result(f"test_{i:03}") for i in range(100)]
+    results[77] = result("test_077", findings=("registers 32 -> 40",))
+    text = table(results)
+    assert "test_077" in text
+    assert "registers 32 -> 40" in text
+    assert "... and 60 more PASS" in text
+
+
+def test_table_counts_findings_about_configs():
+    configs = tuple(ConfigReport("add", Config({"BLOCK": n}), broken="can't be launched") for n in range(30))
+    findings = ("add: registers 32 -> 40", *(f"add with {c.config}: {c.problem}" for c in configs))
+    text = table([result(findings=findings, configs=configs)])
+    assert "registers 32 -> 40" in text
+    assert "30 configs with a problem" in text
+    assert len(text.splitlines()) < 8

@@ -95,6 +95,9 @@ class Checked:
     pending: tuple[Pending | None, ...] = ()
     store: BaselineStore | None = None
     obsolete: Path | None = None
+    ended: Exception | None = None
+    """What ``fn`` raised after its launches because it needs a GPU's results: what it had launched is judged, and there
+    is no value to go on with."""
 
     def commit(self) -> tuple[CaseResult, ...]:
         """Write and remove the baselines that this run is to; the results, marked where one was written."""

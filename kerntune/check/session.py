@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kerntune import compat
 from kerntune.backend.base import Backend, Gpu
 from kerntune.backend.cuda import CudaGpu
@@ -139,15 +141,16 @@ class Session:
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
         with self._lock():
-            capture, value, unseen = self._capture(call, arguments)
-            call = self._compared(call, value)
+            capture, value, unseen, ended = self._capture(call, arguments)
+            call, remark = self._compared(call, value) if ended is None else (call, self._cut_short(ended))
             if unseen:
                 return self._incomplete(call, value, unseen_text(unseen))
             _refuse_unmet(call, capture)
             if not capture.launches:
                 return self._incomplete(call, value, NO_LAUNCH)
             if self.backend.gpu is None:
-                return self._check_static(call, capture, arguments, value)
+                checked = self._check_static(call, capture, arguments, value, remark)
+                return replace(checked, ended=ended)
             winners = self._winners(call, self.backend.gpu)
             timed = TimedCheck(
                 self.backend,
@@ -193,14 +196,29 @@ class Session:
     def _lock(self) -> contextlib.AbstractContextManager[None]:
         return self.backend.gpu.lock() if self.backend.gpu is not None else contextlib.nullcontext()
 
-    def _capture(self, call: Call, arguments: tuple[Argument, ...]) -> tuple[Capture, Any, list[str]]:
-        """What the call launched, what it returned, and the kernels that it launched unseen."""
+    def _capture(self, call: Call, arguments: tuple[Argument, ...]) -> tuple[Capture, Any, list[str], Exception | None]:
+        """What the call launched, what it returned, the kernels that it launched unseen, and why it came to no end
+        after its launches where there is no GPU."""
         capture = Capture(self.backend, self._compiler, call.candidates, prefer=self._preference(call, arguments))
+        value, ended = None, None
         with watched() as unseen, capture.active():
-            value = call.fn(*call.args, **call.kwargs)
+            try:
+                value = call.fn(*call.args, **call.kwargs)
+            except Exception as exc:
+                if not capture.launches or self._needs_values(exc) is None:
+                    raise
+                ended = exc
         if self.backend.gpu is not None:
             self.backend.gpu.synchronize()
-        return capture, value, unseen
+        return capture, value, unseen, ended
+
+    def _needs_values(self, error: BaseException) -> str | None:
+        """Why an error says only that there is no GPU here; None for all others, and for all where there is one."""
+        return self.static_end(error) if self.static else None
+
+    def _cut_short(self, error: BaseException) -> str:
+        reason = self._needs_values(error)
+        return f"the function stopped where it needs results of a GPU ({reason}); what it launches after isn't judged"
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         asked = Verification.asked(call.policy.verify, call.policy.verify_ignore)
@@ -221,15 +239,24 @@ class Session:
 
         return prefer
 
-    def _compared(self, call: Call, value: Any) -> Call:
-        """The call, whose reference is asked once: what it is computed from may have changed later."""
+    def _compared(self, call: Call, value: Any) -> tuple[Call, str]:
+        """The call, whose reference is asked once: what it is computed from may have changed later. A remark if it
+        can't be computed without a GPU."""
         if call.reference is None:
-            return call
-        expected = call.reference()
-        compare_reference(value, expected, rtol=call.rtol, atol=call.atol, case=str(call.case))
-        return replace(call, reference=lambda: expected)
+            return call, ""
+        try:
+            expected = call.reference()
+            compare_reference(value, expected, rtol=call.rtol, atol=call.atol, case=str(call.case))
+        except Exception as exc:
+            reason = self._needs_values(exc)
+            if reason is None:
+                raise
+            return replace(call, reference=None), f"reference not computed: {reason}"
+        return replace(call, reference=lambda: expected), ""
 
-    def _check_static(self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any) -> Checked:
+    def _check_static(
+        self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any, remark: str
+    ) -> Checked:
         found = [
             check_static(self.yard, call, capture, target, arguments, self.settings.update, self._damage)
             for target in self.backend.targets
@@ -237,7 +264,9 @@ class Session:
         for result, _ in found:
             self._note(call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
-        return Checked(value, tuple(r for r, _ in found), pending, self.store)
+        remarks = (remark,) if remark else ()
+        results = tuple(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)) for r, _ in found)
+        return Checked(value, results, pending, self.store)
 
     def _incomplete(self, call: Call, value: Any, why: str) -> Checked:
         verdict = decide(Evidence(launched=0), call.policy)

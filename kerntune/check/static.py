@@ -37,10 +37,11 @@ from kerntune.static.rules import compare_static
 
 @dataclass(frozen=True)
 class Found:
-    """What the static rules say of a case: sentences that fail it, and others."""
+    """What the static rules say of a case: sentences that fail it, that warn, and that only inform."""
 
     failures: tuple[str, ...]
     notes: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ def check_static(
         rung="static",
         causes=reasons,
         findings=(*found.failures, *found.notes),
+        remarks=found.remarks,
         configs=configs,
         warnings=tuple(damage.among(store, target, (x.ttir_sha256 for x in known.launches))),
         baseline_path=store.shown(store.static_path(target, series, call.case, fingerprint)),
@@ -195,7 +197,8 @@ def _found(
     said += config_findings(configs, judged, rules)
     return Found(
         tuple(text for severity, text in said if severity == "fail"),
-        tuple(text for severity, text in said if severity not in ("fail", "off")),
+        tuple(text for severity, text in said if severity == "warn"),
+        tuple(text for severity, text in said if severity == "info"),
     )
 
 

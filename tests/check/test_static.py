@@ -701,3 +701,62 @@ def test_a_tuned_kernel_without_a_config_that_fits_regresses(project: Project) -
     assert result.verdict is Verdict.REGRESSED
     assert "long_kernel can't be launched on cuda:86: shared memory" in result.message
     assert "because of config (LENGTH: 64 -> 512)" in one_cause(result)
+
+
+def needs_numpy(y: torch.Tensor) -> Any:
+    return torch.from_numpy(y.cpu().numpy())
+
+
+def needs_item(y: torch.Tensor) -> Any:
+    return y * y.sum().item()
+
+
+def needs_shape(y: torch.Tensor) -> Any:
+    return y[y > 0]
+
+
+NEEDS = [needs_numpy, needs_item, needs_shape]
+
+
+@pytest.mark.parametrize("needs", NEEDS)
+def test_a_reference_that_needs_values_costs_no_figure(project: Project, needs: Callable[..., Any]) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        x = x_of()
+        checked = run.check(scaled, x, reference=lambda: needs(x))
+    (result,) = checked.results
+    assert (result.verdict, checked.ended) == (Verdict.PASS, None)
+    assert checked.value.shape == (N,)
+    assert result.launches
+    assert [w.partition(": ")[0] for w in result.warnings] == ["reference not computed"]
+
+
+def test_an_ordinary_error_of_the_reference_is_one(project: Project) -> None:
+    with project.static_run(SM90) as run, pytest.raises(ZeroDivisionError):
+        run.check(scaled, x_of(), reference=lambda: 1 / 0)
+
+
+@pytest.mark.parametrize("needs", NEEDS)
+def test_a_function_that_needs_values_after_its_launches_keeps_them(
+    project: Project, needs: Callable[..., Any]
+) -> None:
+    def cut_short(x: torch.Tensor, **options: Any) -> Any:
+        return needs(scaled(x, **options))
+
+    record(project)
+    with project.static_run(SM90) as run:
+        checked = run.check(cut_short, x_of(), reference=lambda: 1 / 0)
+    (result,) = checked.results
+    assert result.verdict is Verdict.PASS
+    assert run.session.static_end(checked.ended)
+    assert "what it launches after isn't judged" in result.warnings[0]
+
+
+def test_one_that_needs_values_before_its_first_launch_has_nothing_to_keep(project: Project) -> None:
+    with project.static_run(SM90) as run, pytest.raises(Exception, match="_local_scalar_dense"):
+        run.check(lambda x: scaled(needs_item(x)), x_of())
+
+
+def test_an_ordinary_error_after_the_launches_is_one(project: Project) -> None:
+    with project.static_run(SM90) as run, pytest.raises(ZeroDivisionError):
+        run.check(lambda x: scaled(x) / (1 // 0), x_of())

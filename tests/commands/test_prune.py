@@ -66,6 +66,20 @@ def test_only_what_is_gone(kerntune, project):
     assert kerntune("baselines", "verify").code == 0
 
 
+@pytest.mark.parametrize("place", [".", "tests", "tests/deep"])
+def test_a_project_with_conftests(kerntune, project, place):
+    for where in {project / place, project / "tests"}:
+        where.mkdir(parents=True, exist_ok=True)
+        (where / "conftest.py").write_text("import pytest\n@pytest.fixture\ndef thing(): return 1\n")
+    (project / place / "test_there.py").write_text("def test_x(thing): pass\n")
+    file = (Path(place) / "test_there.py").as_posix()
+    kept = f"{file}::test_x"
+    folder(project / "baselines", timed(kept), timed(f"{file}::test_gone"), *map(timed, ALIVE))
+    ran = kerntune("baselines", "prune")
+    assert ran.code == 0, ran.err
+    assert cases(project) == {kept, *ALIVE}
+
+
 def test_a_second_time_finds_nothing(kerntune, project):
     folder(project / "baselines", *map(timed, ALIVE + GONE))
     kerntune("baselines", "prune")

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
+import importlib.util
 import subprocess
 import sys
-from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from pytest_kerntune.benchmark_json import stats
 
 pytest_plugins = ["pytester"]
 
@@ -59,25 +54,23 @@ def test_document(project, arguments):
     assert document["machine_info"]["cpu"]["brand_raw"] == "scripted"
 
 
-def test_has_the_fields_of_pytest_benchmark():
-    theirs = pytest.importorskip("pytest_benchmark.stats")
-    reference = theirs.Stats()
-    data = [3.0, 1.0, 2.0, 4.0, 100.0]
-    for x in data:
-        reference.update(x)
-    expected, ours = reference.as_dict(), stats(data)
-    assert set(expected) <= set(ours)
-    for name in ("min", "max", "mean", "stddev", "rounds", "median", "ops", "total", "stddev_outliers"):
-        assert ours[name] == pytest.approx(expected[name]), name
+def test_figures_are_pytest_benchmark_s(project):
+    theirs = pytest.importorskip("pytest_benchmark.stats").Stats()
+    for x in (12000.0, 13000.0, 14000.0, 16000.0):
+        theirs.update(x * 1e-9)
+    write(project, "b.json")
+    found = project.json("b.json")["benchmarks"][0]["stats"]
+    assert {k: found[k] for k in theirs.fields} == pytest.approx(theirs.as_dict())
+    assert found["data"] == theirs.data
 
 
-@given(st.lists(st.floats(min_value=1e-9, max_value=1.0), min_size=1, max_size=50))
-def test_stats_are_ordered(data):
-    s = stats(data)
-    order = [s["min"], s["q1"], s["median"], s["q3"], s["max"]]
-    assert all(a <= b * (1 + 1e-12) for a, b in pairwise(order))
-    assert s["median"] == pytest.approx(statistics.median(data))
-    assert s["min"] <= s["ld15iqr"] <= s["hd15iqr"] <= s["max"]
+def test_without_pytest_benchmark_it_says_what_to_install(project, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if "benchmark" in name else find(name, *a))
+    project.file(SOURCE)
+    result = project.run("--kerntune-benchmark-json=b.json", "-p", "no:benchmark")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(['ERROR: --kerntune-benchmark-json: *: pip install "kerntune[[]benchmark[]]"'])
 
 
 def test_ini_key(project):

@@ -6,7 +6,8 @@ import inspect
 import sys
 
 import pytest
-import torch  # here, because pytester forgets what is imported in a test, and torch can't be imported twice
+import torch  # here, because pytester forgets what is imported in a test, and neither can be imported twice
+import triton.runtime.driver  # noqa: F401 - for its source below
 
 pytest_plugins = ["pytester"]
 
@@ -48,15 +49,14 @@ def test_bad(autotune):
     result.stdout.fnmatch_lines(["test_it.py::test_bad: 5 is not 7, off by 2 (rtol=0.5)"])
 
 
-def test_a_launch_without_a_gpu_says_what_can_be_done(project):
-    import triton  # noqa: F401 - so that its driver's module is there
+LAUNCHES = """
+import pytest
 
-    assert " active drivers (" in inspect.getsource(sys.modules["triton.runtime.driver"]), "Triton's own words"
-    project.file(
-        """
-def test_a(autotune):
-    def launch():
-        raise RuntimeError("0 active drivers ([]). There should only be one.")
+def launch(why="0 active drivers ([]). There should only be one."):
+    raise RuntimeError(why)
+
+@pytest.mark.parametrize("rows", [1024, 65536])
+def test_a(autotune, rows):
     autotune(launch)
 
 def test_b(autotune):
@@ -68,13 +68,39 @@ def test_c(autotune):
     def launch():
         raise NoGpuError("kernel k can't be launched (0 active drivers)")
     autotune(launch)
+
+def test_d(autotune):
+    autotune(launch, why="another error")
 """
-    )
+
+
+@pytest.mark.parametrize("arguments", [[], ["-q"], ["-n1"]])
+def test_a_launch_without_a_gpu_is_skipped_and_what_can_be_done_is_said_once(project, arguments, monkeypatch):
+    assert " active drivers (" in inspect.getsource(sys.modules["triton.runtime.driver"]), "Triton's own words"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    project.file(LAUNCHES)
+    result = project.plain("-rs", *arguments)
+    result.assert_outcomes(skipped=3, failed=2)
+    text = "no GPU here: pytest --kerntune --kerntune-target=cuda:90 *, pytest --kerntune-interpret checks *"
+    result.stdout.fnmatch_lines([f"SKIPPED * {text}"])
+    (line,) = [x for x in result.outlines if x.startswith("3 tests skipped, no GPU here: pytest --kerntune")]
+    assert "--kerntune-target=cuda:90" in line
+    result.stdout.fnmatch_lines(["*IndexError*", "*RuntimeError: another error*"])
+
+
+def test_where_torch_has_a_gpu_the_same_error_is_one(project, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    project.file(LAUNCHES)
+    result = project.plain("-k", "test_a")
+    result.assert_outcomes(failed=2)
+    result.stdout.no_fnmatch_line("*skipped, no GPU*")
+
+
+def test_the_summary_has_the_reason_and_not_the_id_twice(project):
+    project.file("def test_bad(autotune):\n    autotune(kernel(), 5, reference=lambda: 7)\n")
     result = project.plain()
-    result.assert_outcomes(failed=3)
-    result.stdout.fnmatch_lines(["test_it.py::test_c: kernel k can't be launched (0 active drivers)"])
-    result.stdout.fnmatch_lines(["test_it.py::test_a: there is no GPU here *--kerntune --kerntune-target=cuda:90 *"])
-    result.stdout.fnmatch_lines(["*IndexError*"])
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_bad - 5 is not 7, off by 2 *"])
 
 
 def test_keywords_reach_the_function(project):

@@ -48,6 +48,53 @@ def test_ending_before_the_first_call_is_incomplete(project, monkeypatch, ci, ou
     assert project.json()["counts"] == {"INCOMPLETE": 1}
 
 
+def test_ending_in_the_first_call_is_told_as_that(project):
+    project.engine(static=True)
+    project.file(
+        "def launch():\n    raise NeedsGpu('item()')\nlaunch.script = {}\n\n"
+        "def test_a(autotune):\n    autotune(launch)\n"
+    )
+    result = project.run()
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*INCOMPLETE test_it.py::test_a: ended in its first autotune call, before a launch*"])
+
+
+CUT_SHORT = """
+def test_a(autotune):
+    autotune(kernel("VERDICT", ns=None), NeedsGpu("item()"))
+    assert "not reached" == ""
+"""
+
+
+@pytest.mark.parametrize(("verdict", "outcome"), [("PASS", "passed"), ("REGRESSED", "failed")])
+def test_a_function_that_stops_after_its_launches_is_judged(project, verdict, outcome):
+    project.engine(static=True)
+    project.file(CUT_SHORT.replace("VERDICT", verdict))
+    result = project.run("--kerntune-json=run.json")
+    result.assert_outcomes(**{outcome: 1})
+    assert project.json()["counts"] == {verdict: 1}
+    if verdict == "PASS":
+        result.stdout.fnmatch_lines(["static only: test_it.py::test_a stopped *"])
+
+
+IN_SETUP = """
+@pytest.fixture
+def x(autotune):
+    autotune(kernel("VERDICT", ns=None))
+    raise NeedsGpu("item()")
+
+def test_a(x): pass
+"""
+
+
+@pytest.mark.parametrize(("verdict", "outcome"), [("PASS", "skipped"), ("REGRESSED", "errors")])
+def test_a_call_in_a_fixture_that_stops_then_is_judged(project, verdict, outcome):
+    project.engine(static=True)
+    project.file(IN_SETUP.replace("VERDICT", verdict))
+    project.run("--kerntune-json=run.json").assert_outcomes(**{outcome: 1})
+    assert project.json()["counts"] == {verdict: 1}
+
+
 @pytest.mark.parametrize(("ci", "outcomes"), [("", {"skipped": 1}), ("1", {"errors": 1})])
 def test_fixture_that_needs_values(project, monkeypatch, ci, outcomes):
     monkeypatch.setenv("CI", ci)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_kerntune.conclude import without_id
+from pytest_kerntune.shorten import without_id
 from pytest_kerntune.terminal import INTERVAL_S, PATIENCE_S, Progress
 
 pytest_plugins = ["pytester"]

@@ -34,11 +34,63 @@ def test_ini_key(project, one_test):
     ]
 
 
-def test_swallowed_path_is_explained(project, one_test):
+NATURAL = [
+    (["--kerntune-update", "test_it.py"], "all"),
+    (["--kerntune-update", "test_it.py::test_add"], "all"),
+    (["--kerntune-update", "./"], "all"),
+    (["--kerntune-update", "tests"], "all"),
+    (["--kerntune-update", "new", "test_it.py"], "new"),
+    (["--kerntune-update=improved", "test_it.py"], "improved"),
+    (["--kerntune-update=all", "test_it.py"], "all"),
+    (["test_it.py", "--kerntune-update"], "all"),
+    (["--kerntune-update", "-v", "test_it.py"], "all"),
+    (["--kerntune-update", "--", "test_it.py"], "all"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "update"), NATURAL)
+@pytest.mark.parametrize("also", [[], ["-n1"]])
+def test_a_path_after_it_is_a_path(project, one_test, arguments, update, also):
     project.file(one_test())
-    result = project.run("--kerntune-update", "test_it.py")
+    folder = project.path / "tests"
+    folder.mkdir()
+    (folder / "test_other.py").write_text("import pytest\nfrom scripted import *\n" + one_test())
+    project.run(*also, *arguments).assert_outcomes(passed=2 if "./" in arguments else 1)
+    assert f"update={update} " in project.log
+
+
+def test_conftests_beside_the_path_are_initial_ones(project):
+    """They may add options."""
+    folder = project.path / "deep"
+    folder.mkdir()
+    (folder / "conftest.py").write_text("def pytest_addoption(parser):\n    parser.addoption('--mine')\n")
+    (folder / "test_deep.py").write_text("def test_a(request):\n    assert request.config.getoption('--mine') == '3'\n")
+    project.run("--kerntune-update", "deep", "--mine=3").assert_outcomes(passed=1)
+
+
+def test_addopts_may_hold_it(project, one_test):
+    project.file(one_test())
+    project.pytester.makeini("[pytest]\naddopts = --kerntune-update\n")
+    project.run("test_it.py").assert_outcomes(passed=1)
+    assert "update=all " in project.log
+
+
+@pytest.mark.parametrize("arguments", [["--kerntune-update", "newest"], ["--kerntune-update=test_it.py"]])
+def test_a_wrong_mode_is_explained(project, one_test, arguments):
+    project.file(one_test())
+    result = project.run(*arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --kerntune-update: 'test_it.py' is none of new, improved, all; a path right*"])
+    value = arguments[-1].rpartition("=")[2]
+    result.stderr.fnmatch_lines([f"ERROR: --kerntune-update: '{value}' is none of new, improved, all; the flag alone*"])
+
+
+@pytest.mark.parametrize("given", [["--kerntune-update", "new"], ["--kerntune-update=new"], ["--kerntune-update"]])
+def test_the_command_that_is_offered_has_one_update(project, given):
+    project.file("def test_fast(autotune):\n    autotune(kernel('IMPROVED', ns=10000.0))\n")
+    result = project.run(*given, "test_it.py")
+    (line,) = [x for x in result.outlines if "to hold the gain" in x]
+    words = line.partition("pytest ")[2].split()
+    assert [w for w in words if "update" in w or w == "new"] == ["--kerntune-update=improved"]
 
 
 @pytest.mark.parametrize("missing", ["warn", "fail"])

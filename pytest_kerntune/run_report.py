@@ -1,0 +1,45 @@
+"""A run's JSON, of what its tests came to."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Mapping
+
+import pytest
+
+import kerntune
+from kerntune.report import RunReport, counts
+from kerntune.result import CaseResult
+from pytest_kerntune.payload import Collected
+
+
+def run_report(
+    collected: Collected,
+    results: tuple[CaseResult, ...],
+    header: tuple[str, ...],
+    failed: Mapping[str, str],
+    exitstatus: int,
+) -> RunReport:
+    """Everything about a run. ``results`` are those of its tests and the stale ones."""
+    return RunReport(
+        results=results,
+        header=header,
+        counts={v.value: n for v, n in counts(results).items()},
+        static_only=collected.static_only,
+        failed=dict(failed),
+        exit_status=int(exitstatus),
+        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        versions=versions(),
+        baselines=collected.baselines,
+    )
+
+
+def versions() -> dict[str, str]:
+    """What ran: kerntune, pytest, Python and the platform."""
+    return {
+        "kerntune": kerntune.__version__,
+        "pytest": pytest.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }

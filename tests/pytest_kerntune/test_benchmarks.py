@@ -1,0 +1,156 @@
+"""Kernels beside a user's benchmarks: pytest-benchmark's own options, files and commands."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pytest_benchmark")
+pytest_plugins = ["pytester"]
+
+SOURCE = """
+@pytest.mark.benchmark(group="softmax")
+@pytest.mark.parametrize("rows", [1024, 4096])
+def test_softmax(autotune, rows):
+    autotune(kernel(times_ns=(12000.0, 13000.0, 14000.0, 16000.0)))
+    autotune(kernel(times_ns=(9000.0, 9500.0)), name="backward")
+    autotune(kernel(ns=None), name="compiled only")
+
+def test_host(benchmark):
+    benchmark(sum, [1, 2, 3])
+
+class TestBoth:
+    def test_both(self, autotune, benchmark):
+        assert autotune(kernel(times_ns=(11000.0, 12000.0)), 5) == 5
+        assert benchmark(kernel(), 6) == 6
+"""
+
+KERNELS = [
+    "test_it.py::TestBoth::test_both::0",
+    "test_it.py::test_softmax[1024]",
+    "test_it.py::test_softmax[1024]::backward",
+    "test_it.py::test_softmax[4096]",
+    "test_it.py::test_softmax[4096]::backward",
+]
+HOST = ["test_it.py::TestBoth::test_both", "test_it.py::test_host"]
+
+
+@pytest.fixture
+def folder(project) -> Path:
+    """The storage, in a folder whose conftest is nobody's."""
+    project.file(SOURCE)
+    return project.path / ".benchmarks"
+
+
+def stored(folder: Path) -> list[dict]:
+    return [json.loads(p.read_text()) for p in sorted(folder.rglob("*.json"))]
+
+
+def names(document: dict) -> list[str]:
+    return sorted(b["fullname"] for b in document["benchmarks"])
+
+
+def command(folder: Path, *words: str, extra: str = "") -> str:
+    """What pytest-benchmark's own command says of the storage."""
+    elsewhere = folder.parent / "elsewhere"  # compare imports the conftest beside it
+    elsewhere.mkdir(exist_ok=True)
+    line = [sys.executable, "-m", "pytest_benchmark", f"--storage=file://{folder}", *words]
+    run = subprocess.run(line, cwd=elsewhere, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("flag", ["--benchmark-save=one", "--benchmark-autosave"])
+def test_kernels_are_saved_with_a_user_s_benchmarks(project, folder, flag):
+    result = project.run(flag)
+    result.assert_outcomes(passed=4)
+    (document,) = stored(folder)
+    assert names(document) == sorted(KERNELS + HOST)
+    one = next(b for b in document["benchmarks"] if b["fullname"] == KERNELS[1])
+    assert (one["name"], one["group"], one["param"]) == ("test_softmax[1024]", "softmax", "1024")
+    assert one["stats"]["mean"] == pytest.approx(13.75e-6)
+    assert one["stats"]["rounds"] == 4
+    assert one["extra_info"]["verdict"] == "PASS"
+
+
+def test_under_xdist_kernels_are_saved_and_the_rest_runs_once(project, folder):
+    """pytest-benchmark doesn't time in parallel; kerntune's times are taken alone on the GPU."""
+    result = project.run("-n2", "--benchmark-save=one")
+    result.assert_outcomes(passed=4)
+    (document,) = stored(folder)
+    assert names(document) == KERNELS
+
+
+def test_its_commands_read_the_storage(project, folder):
+    for name in ("one", "two"):
+        project.run(f"--benchmark-save={name}").assert_outcomes(passed=4)
+    listed = command(folder, "list")
+    assert [line.rpartition("_")[2] for line in listed.split()] == ["one.json", "two.json"]
+    compared = command(folder, "compare", "0001", "0002", "--group-by=fullname")
+    for name in (*KERNELS, *HOST):
+        assert f"benchmark '{name}': 2 tests" in compared
+    assert "13.7500" in compared
+
+
+def test_its_histogram_plots_kernels(project, folder):
+    pytest.importorskip("pygal")
+    for name in ("one", "two"):
+        project.run(f"--benchmark-save={name}").assert_outcomes(passed=4)
+    command(folder, "compare", "--histogram=plot", "--group-by=fullname")
+    plots = sorted(p.name for p in (folder.parent / "elsewhere").glob("plot*.svg"))
+    assert len(plots) == len(KERNELS) + len(HOST)
+    assert sum("backward" in p for p in plots) == 2
+
+
+def test_a_run_compares_with_the_last_one(project, folder):
+    project.run("--benchmark-save=one").assert_outcomes(passed=4)
+    result = project.run("--benchmark-compare", "--benchmark-compare-fail=mean:5%", "-k", "softmax")
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["*benchmark 'softmax'*", "test_softmax[[]1024[]]*(NOW)*"])
+    project.file(SOURCE.replace("12000.0, 13000.0, 14000.0, 16000.0", "24000.0, 26000.0"))
+    result = project.run("--benchmark-compare", "--benchmark-compare-fail=mean:5%", "-k", "softmax")
+    assert result.ret != 0
+    assert "Performance has regressed" in result.stderr.str() + result.stdout.str()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--benchmark-save=one", "--benchmark-disable"], ["-p", "no:benchmark"]])
+def test_nothing_is_kept_unasked(project, folder, arguments):
+    source = SOURCE if "no:benchmark" not in arguments else SOURCE.partition("def test_host")[0]
+    project.file(source)
+    result = project.run(*arguments)
+    assert result.ret == 0
+    assert stored(folder) == []
+    result.stdout.no_fnmatch_line("*benchmark 'softmax'*")
+
+
+def test_without_kerntune_nothing_of_kernels_is_kept(project, folder):
+    project.plain("--benchmark-save=one").assert_outcomes(passed=4)
+    assert [names(d) for d in stored(folder)] == [HOST]
+
+
+def test_autotune_inside_of_benchmark_is_refused(project):
+    project.file("def test_a(autotune, benchmark):\n    benchmark(autotune, kernel(), 5)\n")
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*autotune is called by benchmark(), again and again: write *"])
+    project.plain().assert_outcomes(passed=1)
+    project.run("-n1").assert_outcomes(passed=1)
+
+
+def test_stand_ins_are_not_timed(project, folder):
+    project.engine(static=True)
+    project.run("--benchmark-save=one").assert_outcomes(passed=4)
+    assert [b for d in stored(folder) for b in names(d) if "test_both" in b and not b.endswith("::0")] == []
+
+
+def test_a_plain_run_is_as_if_there_were_no_kerntune(project, one_test):
+    """pytest-benchmark's header line and folder come with it, so it is no dependency of ours."""
+    project.file(one_test())
+    result = project.plain("-p", "no:benchmark")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*benchmark: *")
+    assert not (project.path / ".benchmarks").exists()
