@@ -14,9 +14,10 @@ from kerntune.commands.compare import FIGURES, SPILLED, Figure
 from kerntune.commands.stored import Baseline, Entry, launches_of, problems, target_of
 from kerntune.config import Config
 from kerntune.policy import StaticPolicy
+from kerntune.static.finding import Finding
 from kerntune.static.launches import LaunchStatic, paired
 from kerntune.static.metrics import StaticMetrics
-from kerntune.static.rules import Finding, compare_static
+from kerntune.static.rules import compare_static
 
 SCHEMA = "kerntune.static-diff/1"
 
