@@ -46,8 +46,13 @@ def compare_static(
         *_occupancy(before, after, _threshold(rules, "occupancy")),
         *_sizes(before, after, rules),
     ]
-    judged = [_judged(f, rules, other_config) for f in found if rules.rule(f.rule).severity != "off"]
-    return sorted(judged, key=lambda finding: ("fail", "warn", "info").index(finding.severity))
+    return judged(found, rules, other_config=other_config)
+
+
+def judged(drafts: Iterable[Draft], rules: StaticPolicy, *, other_config: bool = False) -> list[Finding]:
+    """Findings as loud as their rules say, the loudest first; none of a rule that is off."""
+    found = [_judged(draft, rules, other_config) for draft in drafts if rules.rule(draft.rule).severity != "off"]
+    return sorted(found, key=lambda finding: ("fail", "warn", "info").index(finding.severity))
 
 
 def _judged(found: Draft, rules: StaticPolicy, other_config: bool) -> Finding:
