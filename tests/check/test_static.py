@@ -521,6 +521,40 @@ def test_a_scalar_that_is_loaded_or_no_longer_loaded_splits_no_access(project: P
     assert result.verdict is Verdict.PASS, result.findings
 
 
+def test_another_environment_of_the_compiler_is_neither_the_same_code_nor_the_codes_fault(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project)
+    monkeypatch.setenv("DISABLE_PTXAS_OPT", "1")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.outcome, result.recorded) == (Verdict.INCONCLUSIVE, Outcome.WARN, False)
+    assert "compiled under another environment than the baseline (DISABLE_PTXAS_OPT unset -> 1)" in result.message
+    assert "set it as it was, or refresh" in result.message
+    assert any("scale_kernel: because of environment (DISABLE_PTXAS_OPT unset -> 1)" in c for c in result.causes)
+    assert any("more instructions" in f for f in result.findings), "what it does is told"
+    with project.static_run(SM90) as run:
+        strict = run.check(scaled, x_of(), policy=Policy(strict=True)).commit()
+    assert [r.outcome for r in strict] == [Outcome.FAIL]
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert [r.recorded for r in run.check(scaled, x_of()).commit()] == [True]
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    monkeypatch.delenv("DISABLE_PTXAS_OPT")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert "(DISABLE_PTXAS_OPT 1 -> unset)" in result.message
+
+
+def test_a_setting_that_changes_no_code_changes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(project)
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")  # of products, of which there are none
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+
+
 def test_another_config_says_what_differs_of_it(project: Project) -> None:
     record(project, tuned_call(256))
     with project.static_run(SM90) as run:
