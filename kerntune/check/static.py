@@ -29,8 +29,8 @@ from kerntune.judge import Evidence, decide
 from kerntune.policy import Outcome, StaticPolicy, Update, Verdict
 from kerntune.recorder import record
 from kerntune.result import CaseResult, ConfigReport
+from kerntune.static.launch_rules import LaunchFindings, compare_launches, count_findings
 from kerntune.static.launches import LaunchStatic, launch_statics, paired
-from kerntune.static.rules import compare_static
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,8 @@ def _found(
     judged = {(x.kernel, x.config) for x in launches}
     said = [("fail", text) for text in broken]
     said += [(rules.rule("limits").severity, text) for text in _over_limits(launches, target)]
-    for before, after in paired(known.launches, launches):
-        if before is not None and after is not None and before.code != after.code:
-            said += _findings(before, after, rules)
+    said += [x for pair in compare_launches(known.launches, launches, rules) for x in _findings(pair)]
+    said += [(f.severity, f.text) for f in count_findings(known.launches, launches, rules)]
     said += config_findings(configs, judged, rules)
     return Found(
         tuple(text for severity, text in said if severity == "fail"),
@@ -181,13 +180,12 @@ def _over_limits(launches: tuple[LaunchStatic, ...], target: Target) -> list[str
     return [f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit]
 
 
-def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy) -> Iterator[tuple[str, str]]:
+def _findings(pair: LaunchFindings) -> Iterator[tuple[str, str]]:
     """What the rules say of a launch; what it breaks by itself is said already."""
-    over = {v.resource for v in after.metrics.over_limit}
-    other = before.config != after.config
-    for finding in compare_static(before.metrics, after.metrics, rules=rules, other_config=other):
+    over = {v.resource for v in pair.after.metrics.over_limit}
+    for finding in pair.findings:
         if finding.rule != "limits" or finding.metric not in over:
-            yield finding.severity, f"{after.kernel}: {finding.text}"
+            yield finding.severity, f"{pair.after.kernel}: {finding.text}"
 
 
 def _verdict(known: Known, launched: int, found: Found, call: Call) -> Verdict:
@@ -219,7 +217,7 @@ def _reasons(
     elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"
     code = code_cause([x.source for x in reference.launches], [x.source for x in launches], reference.triton, series)
     pairs = [(a, b) for a, b in paired(reference.launches, launches) if a and b]
-    configs = config_causes([(a.kernel, a.config) for a, _ in pairs], [(b.kernel, b.config) for _, b in pairs])
+    configs = config_causes((b.kernel, a.setting_changes(b)) for a, b in pairs)
     blamed = [attribution(a, b, reference.triton, series) for a, b in pairs]
     first = () if known.own else (elsewhere,)
     return (*first, code, *configs, *dict.fromkeys(b for b in blamed if b))

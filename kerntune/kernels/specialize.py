@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kerntune import compat
-from kerntune.config import COMPILE_FIELDS
+from kerntune.config import COMPILE_OPTIONS
 from kerntune.device import Target
 from kerntune.errors import CompileError, ConfigError
 from kerntune.kernels.source import kernel_file, kernel_name, salt
@@ -75,7 +75,7 @@ class Specialized:
             else:
                 out[name] = ", ".join([str(type_), *(_trait(*a) for a in self.attrs.get((i,), ()))])
         options = vars(self.options)
-        return out | {o: str(options[o]) for o in COMPILE_FIELDS if options.get(o) is not None}
+        return out | {o: str(options[o]) for o in COMPILE_OPTIONS if options.get(o) is not None}
 
 
 def _trait(name: str, value: Any) -> str:

@@ -347,7 +347,7 @@ def test_another_config_is_named_and_not_held_against_the_old_ones_figures(proje
     with project.static_run(SM90) as run:
         (result,) = run.check(tuned_call(128), x_of()).commit()
     assert config_of(result) == 128
-    assert any(c.startswith("config of scale_kernel changed: BLOCK=256") for c in result.causes)
+    assert any(c.startswith("config of scale_kernel changed: BLOCK 256 -> ") for c in result.causes)
     assert result.verdict is Verdict.PASS
 
 
@@ -409,14 +409,14 @@ def test_another_constant_that_the_caller_wrote(project: Project) -> None:
     record(project)
     with project.static_run(SM90) as run:
         (result,) = run.check(functools.partial(scaled, size=128), x_of()).commit()
-    assert one_cause(result) == ("scale_kernel: because of constants (BLOCK: 64 -> 128), first in TTIR")
+    assert one_cause(result) == ("scale_kernel: because of config (BLOCK 64 -> 128), first in TTIR")
 
 
 def test_another_option_that_the_caller_wrote(project: Project) -> None:
     record(project)
     with project.static_run(SM90) as run:
         (result,) = run.check(functools.partial(scaled, num_warps=1), x_of()).commit()
-    assert one_cause(result) == "scale_kernel: because of options (num_warps: 4 -> 1), first in TTGIR"
+    assert one_cause(result) == "scale_kernel: because of config (num_warps 4 -> 1), first in TTGIR"
 
 
 def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
@@ -429,7 +429,7 @@ def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
     with project.static_run(SM90) as run:
         (result,) = run.check(sliced, x_of()).commit()
     assert result.verdict is Verdict.REGRESSED
-    assert "loads from global memory got narrower: 128 -> 32 bits" in result.message
+    assert "loads from global memory got narrower: 2 of 128 bits -> 8 of 32 bits" in result.message
     assert "because of arguments (" in one_cause(result)
     assert "*fp32, divisible by 16 -> *fp32" in one_cause(result)
 
@@ -438,7 +438,7 @@ def test_another_config_says_what_differs_of_it(project: Project) -> None:
     record(project, tuned_call(256))
     with project.static_run(SM90) as run:
         (result,) = run.check(tuned_call(128), x_of()).commit()
-    assert "because of config (BLOCK: 256 -> 128), first in TTIR" in one_cause(result)
+    assert "because of config (BLOCK 256 -> 128), first in TTIR" in one_cause(result)
 
 
 def test_compile_time_is_stored_where_the_compiler_ran(
@@ -512,12 +512,13 @@ def elsewhere(project: Project, series: str, **changes: Any) -> None:
 def test_an_upgrade_is_held_against_the_series_before(project: Project) -> None:
     record(project)
     launch = stored(project)
-    elsewhere(project, "3.5", metrics=msgspec.structs.replace(launch.metrics, occupancy=4.0))
+    counts = {**launch.metrics.instructions, "tma": 2}
+    elsewhere(project, "3.5", metrics=msgspec.structs.replace(launch.metrics, instructions=counts))
     with project.static_run(SM90) as run:
         (result,) = run.check(scaled, x_of()).commit()
     assert (result.verdict, result.recorded) == (Verdict.REGRESSED, False)
     assert "held against that of 3.5" in result.message
-    assert "theoretical occupancy fell" in result.message
+    assert "no bulk copies (TMA) any more" in result.message
     assert "compiler (" in one_cause(result)
 
 
@@ -642,4 +643,4 @@ def test_a_tuned_kernel_without_a_config_that_fits_regresses(project: Project) -
         (result,) = run.check(call(512), x()).commit()
     assert result.verdict is Verdict.REGRESSED
     assert "long_kernel can't be launched on cuda:86: shared memory" in result.message
-    assert "because of config (LENGTH: 64 -> 512)" in one_cause(result)
+    assert "because of config (LENGTH 64 -> 512)" in one_cause(result)
