@@ -61,7 +61,14 @@ def document(rows: Sequence[Mapping[str, Any]], where: str) -> str:
     ordinary = [r for r in rows if not r["planted"]]
     counts = Counter(r["label"] for r in ordinary)
     about = ", ".join(f"{counts[name]} {name}" for name in ("faster", "same", "slower"))
-    head = ["rule", "by default", "fails of slower", "fails of faster or same", "warns of slower", "warns of faster or same"]
+    head = [
+        "rule",
+        "by default",
+        "fails of slower",
+        "fails of faster or same",
+        "warns of slower",
+        "warns of faster or same",
+    ]
     lines = [
         f"{where} {len({r['edit'] for r in rows})} edits, each made and undone: {len(ordinary)} ordinary changes "
         f"({about}) and {len(rows) - len(ordinary)} planted slowdowns.",
@@ -70,7 +77,48 @@ def document(rows: Sequence[Mapping[str, Any]], where: str) -> str:
         "|" + "---|" * (len(head) + 2),
         *("| " + " | ".join(_line(name, rows)) + " |" for name in STATIC_RULES if not name.startswith("config_")),
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *_verdicts(rows), "", *_hidden(rows), "", *_slower(ordinary)])
+
+
+def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many of each label fail."""
+    groups = {
+        "ordinary, faster": [r for r in rows if not r["planted"] and r["label"] == "faster"],
+        "ordinary, same": [r for r in rows if not r["planted"] and r["label"] == "same"],
+        "ordinary, slower": [r for r in rows if not r["planted"] and r["label"] == "slower"],
+        "planted, slower": [r for r in rows if r["planted"] and r["label"] == "slower"],
+        "planted, can't be launched": [r for r in rows if r["planted"] and r["label"] == "not launched"],
+        "planted, but as fast": [r for r in rows if r["planted"] and r["label"] in ("faster", "same")],
+    }
+    counts = [f"| {name} | {len(found)} | {sum(r['failed'] for r in found)} |" for name, found in groups.items()]
+    return ["| edits | judged | fail |", "|---|---|---|", *counts]
+
+
+def _hidden(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was planted and costs an H200 nothing."""
+    hidden = [r for r in rows if r["planted"] and r["label"] in ("faster", "same")]
+    return [
+        "Planted, but within 5 % on an H200:",
+        "",
+        *(f"* {r['edit']} ({r['planted']}): {r['ratio']:.3f}, {'fails' if r['failed'] else 'passes'}" for r in hidden),
+    ]
+
+
+def _slower(ordinary: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is slower without a failure: a clock's business."""
+    silent = [r for r in ordinary if r["label"] == "slower" and not r["failed"] and r["direction"] == "made"]
+    kinds = Counter(r["kind"] for r in silent)
+    told = sum(bool(r["warn"]) for r in silent)
+    return [
+        f"Slower as made, not planted and not failed: {len(silent)}, of which {told} warn: "
+        + ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+        + ".",
+        "",
+        *(
+            f"* {r['edit']}: {r['ratio']:.2f}" + (f" (warns: {', '.join(r['warn'])})" if r["warn"] else "")
+            for r in silent
+        ),
+    ]
 
 
 def _line(rule: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -97,6 +145,19 @@ def _name(row: Mapping[str, Any]) -> str:
     return row["edit"] + (" undone" if row["direction"] == "undone" else "")
 
 
+def write_page(kept: Path, timed: Path, page: Path) -> None:
+    """Put the table between the page's two marks."""
+    labels, compiled = json.loads(timed.read_text()), json.loads(kept.read_text())["environment"]
+    measured = labels["environment"]
+    where = (
+        f"Timed on one {measured['device']} ({measured['date']}, Triton {measured['triton']}), compiled for "
+        f"{compiled['target']} ({compiled['date']}, Triton {compiled['triton']}):"
+    )
+    made = document(judged(figures.read(kept), labels["edits"]), where)
+    text = page.read_text()
+    page.write_text(f"{text.partition(BEGIN)[0]}{BEGIN}\n{made}\n{END}{text.partition(END)[2]}")
+
+
 def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -104,16 +165,7 @@ def main() -> None:
     parser.add_argument("--labels", type=Path, default=LABELS)
     parser.add_argument("--document", type=Path, default=DOCUMENT)
     args = parser.parse_args()
-    labels, kept = json.loads(args.labels.read_text()), json.loads(args.figures.read_text())["environment"]
-    measured = labels["environment"]
-    where = (
-        f"Timed on one {measured['device']} ({measured['date']}, Triton {measured['triton']}), compiled for "
-        f"{kept['target']} ({kept['date']}, Triton {kept['triton']}):"
-    )
-    made = document(judged(figures.read(args.figures), labels["edits"]), where)
-    text = args.document.read_text()
-    before, rest = text.split(BEGIN)
-    args.document.write_text(f"{before}{BEGIN}\n{made}\n{END}{rest.split(END)[1]}")
+    write_page(args.figures, args.labels, args.document)
 
 
 if __name__ == "__main__":

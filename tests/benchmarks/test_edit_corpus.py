@@ -13,14 +13,15 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from benchmarks.edit_corpus.corpus import EDITS, by_kernel  # after the skip
+from benchmarks.edit_corpus import figures  # after the skip
+from benchmarks.edit_corpus.corpus import EDITS, by_kernel
 from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.label import ATTEMPTS, digest, label, work
 from benchmarks.edit_corpus.label_process import difference
+from benchmarks.edit_corpus.rule_table import DOCUMENT, FIGURES, LABELS, judged, write_page
 from benchmarks.edit_corpus.tables import false_failures, joined, label_of, summary
 
 ROOT = Path(__file__).resolve().parents[2]
-LABELS = ROOT / "benchmarks" / "results" / "edit_labels_h200.json"
 
 
 def test_the_corpus_is_as_large_as_it_must_be() -> None:
@@ -134,9 +135,40 @@ def test_both_ways_are_held_against_their_baselines() -> None:
     assert [r["launches"] for r in rows] == [[1, 1]] * 4
 
 
-@pytest.mark.skipif(not LABELS.exists(), reason="no labels yet")
 def test_every_edit_has_a_label_of_its_present_sources() -> None:
     labels = json.loads(LABELS.read_text())["edits"]
     assert labels.keys() == {e.key for e in EDITS}
     assert [e.key for e in EDITS if labels[e.key]["sources"] != digest(e)] == []
     assert {x["label"] for x in labels.values()} <= {"faster", "same", "slower", "not launched"}
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, Any]]:
+    return judged(figures.read(FIGURES), json.loads(LABELS.read_text())["edits"])
+
+
+def test_figures_of_every_edit_are_kept() -> None:
+    assert figures.read(FIGURES).keys() == {e.key for e in EDITS}
+
+
+def test_no_edit_that_is_as_fast_or_faster_fails(rows: list[dict[str, Any]]) -> None:
+    assert [(r["edit"], r["direction"], r["findings"]) for r in false_failures(rows)] == []
+
+
+def test_what_was_planted_and_is_slower_fails(rows: list[dict[str, Any]]) -> None:
+    planted = [r for r in rows if r["planted"] and r["label"] in ("slower", "not launched")]
+    assert len(planted) >= 15
+    assert [r["edit"] for r in planted if not r["failed"]] == []
+
+
+def test_the_page_has_the_table_of_todays_rules(tmp_path: Path) -> None:
+    page = tmp_path / "static-rules.md"
+    page.write_text(DOCUMENT.read_text())
+    write_page(FIGURES, LABELS, page)
+    assert page.read_text() == DOCUMENT.read_text(), "run python -m benchmarks.edit_corpus.rule_table"
+
+
+def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
+    kept = dict(list(figures.read(FIGURES).items())[:3])
+    figures.write(tmp_path / "figures.json", {"date": "today"}, kept)
+    assert figures.read(tmp_path / "figures.json") == kept
