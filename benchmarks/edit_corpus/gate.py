@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.side import load
+from benchmarks.edit_corpus.tables import equal_code
 from kerntune.baseline import StaticBaseline
 from kerntune.check import Call, Checked, Session, Settings, open_session
 from kerntune.result import CaseResult
@@ -44,7 +45,8 @@ class Gate:
         if not any(r.recorded for r in recorded.commit()):
             return {"verdict": "NO BASELINE", "findings": list(recorded.results[0].findings), "notes": []}
         checked = self._check(nodeid, after)
-        return {**_said(checked.results[0]), "figures": (_figures(recorded), _figures(checked))}
+        before, after = _figures(recorded), _figures(checked)
+        return {**_said(checked.results[0]), "equal_code": equal_code(before, after), "figures": (before, after)}
 
     def _check(self, nodeid: str, side: ModuleType) -> Checked:
         with warnings.catch_warnings():

@@ -99,7 +99,8 @@ def main() -> None:
     args = parser.parse_args()
     start = time.monotonic()
     until = start + args.seconds
-    known = json.loads(args.again.read_text())["edits"] if args.again else {}
+    old = json.loads(args.again.read_text()) if args.again else {"edits": {}}
+    known = old["edits"]
     kept = {e.key: known[e.key] for e in EDITS if known.get(e.key, {}).get("sources") == digest(e)}
     edits = [e.key for e in EDITS if e.key not in kept and (not args.kernels or e.kernel in args.kernels)]
     with tempfile.TemporaryDirectory() as scratch:
@@ -121,10 +122,10 @@ def main() -> None:
         if e.key in {**kept, **rows}
     }
     seconds = {"checked": compiled, "all": round(time.monotonic() - start, 1)}
+    earlier = {"labels": len(kept), **old["environment"]} if kept else None
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(
-        json.dumps({"environment": environment(), "seconds": seconds, "edits": labels}, indent=1) + "\n"
-    )
+    result = {"environment": environment(), "kept_from": earlier, "seconds": seconds, "edits": labels}
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

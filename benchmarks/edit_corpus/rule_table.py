@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.edit_corpus import figures
-from benchmarks.edit_corpus.tables import joined
+from benchmarks.edit_corpus.tables import equal_code, joined
 from kerntune.policy import STATIC_RULES, StaticPolicy
 from kerntune.static.finding import Finding
 from kerntune.static.launch_rules import compare_launches, count_findings
@@ -50,10 +50,8 @@ def _both(key: str, sides: figures.Sides) -> Iterator[dict[str, Any]]:
         found = findings(before, after)
         rules = {s: sorted({f.rule for f in found if f.severity == s}) for s in ("fail", "warn")}
         texts = [f.text for f in found if f.severity == "fail"]
-        verdict = "REGRESSED" if texts else "PASS"
-        yield {
-            "edit": key, "direction": direction, "verdict": verdict, "failed": bool(texts), "findings": texts, **rules,
-        }  # fmt: skip
+        about = {"edit": key, "direction": direction, "equal_code": equal_code(before, after)}
+        yield {**about, "verdict": "REGRESSED" if texts else "PASS", "failed": bool(texts), "findings": texts, **rules}
 
 
 def document(rows: Sequence[Mapping[str, Any]], where: str) -> str:
@@ -86,9 +84,12 @@ def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         "ordinary, faster": [r for r in rows if not r["planted"] and r["label"] == "faster"],
         "ordinary, same": [r for r in rows if not r["planted"] and r["label"] == "same"],
         "ordinary, slower": [r for r in rows if not r["planted"] and r["label"] == "slower"],
-        "planted, slower": [r for r in rows if r["planted"] and r["label"] == "slower"],
+        "planted, slower": [r for r in rows if r["planted"] and r["label"] == "slower" and not r["equal_code"]],
         "planted, can't be launched": [r for r in rows if r["planted"] and r["label"] == "not launched"],
         "planted, but as fast": [r for r in rows if r["planted"] and r["label"] in ("faster", "same")],
+        "planted, but compiled to equal code": [
+            r for r in rows if r["planted"] and r["label"] == "slower" and r["equal_code"]
+        ],
     }
     counts = [f"| {name} | {len(found)} | {sum(r['failed'] for r in found)} |" for name, found in groups.items()]
     return ["| edits | judged | fail |", "|---|---|---|", *counts]
