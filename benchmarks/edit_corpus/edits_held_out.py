@@ -125,7 +125,7 @@ INT8 = (
         ("grid = (triton.cdiv(m, 64), triton.cdiv(n, 128))", "grid = (triton.cdiv(n, 128), triton.cdiv(m, 64))"),
     )),
     Edit("matmul_int8", "in fp32, ieee", "precision", (("tl.dot(x, w.to(tl.float16), total)", 'tl.dot(x.to(tl.float32), w.to(tl.float32), total, input_precision="ieee")'),), planted="tensor cores lost"),
-    Edit("matmul_int8", "maxnreg=64", "maxnreg", (("num_warps=4", "num_warps=4, maxnreg=64"),), planted="spills"),
+    Edit("matmul_int8", "maxnreg=96", "maxnreg", (("num_warps=4", "num_warps=4, maxnreg=96"),), planted="spills"),
 )  # fmt: skip
 
 EXPERTS = (
