@@ -54,7 +54,7 @@ MATMUL = (
         ("tl.dot(a, b, total)", 'tl.dot(a.to(tl.float32), b.to(tl.float32), total, input_precision="ieee")'),
     ), planted="tensor cores lost"),
     Edit("matmul", "sum of products", "precision", (
-        ("tl.dot(a, b, total)", "total + tl.sum(a[:, :, None] * b[None, :, :], 1)"),
+        ("tl.dot(a, b, total)", "total + tl.sum(a[:, :, None].to(tl.float32) * b[None, :, :].to(tl.float32), 1)"),
         ('"BM": 128, "BN": 128, "BK": 64', '"BM": 32, "BN": 32, "BK": 16'),
     ), planted="tensor cores lost", tolerance=0.05),
     Edit("matmul", "maxnreg=96", "maxnreg", (("num_warps=4", "num_warps=4, maxnreg=96"),), planted="spills"),

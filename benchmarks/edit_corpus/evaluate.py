@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.edit_corpus import figures
 from benchmarks.edit_corpus.corpus import by_kernel
 from benchmarks.edit_corpus.tables import false_failures, joined, summary
 
@@ -69,9 +70,10 @@ def main() -> int:
     args = parser.parse_args()
     start = time.perf_counter()
     rows = all_rows(args.kernels, args.target, args.processes)
-    figures = {f"{row['edit']} ({row['direction']})": row.pop("figures", None) for row in rows}
+    found = [(row["edit"], row["direction"], row.pop("figures", None)) for row in rows]
     if args.figures:
-        args.figures.write_text(json.dumps(figures) + "\n")
+        made = {edit: sides for edit, direction, sides in found if direction == "made" and sides}
+        figures.write(args.figures, environment(args.target), made)
     labels = json.loads(args.labels.read_text())["edits"] if args.labels.exists() else {}
     rows = joined(rows, labels)
     seconds = round(time.perf_counter() - start, 1)

@@ -11,9 +11,11 @@ from typing import Any
 
 from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.side import load
+from benchmarks.edit_corpus.tables import equal_code
 from kerntune.baseline import StaticBaseline
 from kerntune.check import Call, Checked, Session, Settings, open_session
 from kerntune.result import CaseResult
+from kerntune.static.launches import LaunchStatic
 
 DIRECTIONS = ("made", "undone")
 """An edit from the kernel as it is, and the way back."""
@@ -43,7 +45,8 @@ class Gate:
         if not any(r.recorded for r in recorded.commit()):
             return {"verdict": "NO BASELINE", "findings": list(recorded.results[0].findings), "notes": []}
         checked = self._check(nodeid, after)
-        return {**_said(checked.results[0]), "figures": [_figures(recorded), _figures(checked)]}
+        before, after = _figures(recorded), _figures(checked)
+        return {**_said(checked.results[0]), "equal_code": equal_code(before, after), "figures": (before, after)}
 
     def _check(self, nodeid: str, side: ModuleType) -> Checked:
         with warnings.catch_warnings():
@@ -71,10 +74,6 @@ def _said(result: CaseResult) -> dict[str, Any]:
     return {"verdict": result.verdict.value, "failed": failed, "findings": failures, "notes": notes}
 
 
-def _figures(checked: Checked) -> list[dict[str, Any]]:
-    """Static figures of each launch, for whoever looks for a better rule."""
-    import msgspec
-
+def _figures(checked: Checked) -> tuple[LaunchStatic, ...]:
     baseline = checked.pending[0].baseline if checked.pending and checked.pending[0] else None
-    launches = baseline.launches if isinstance(baseline, StaticBaseline) else ()
-    return [msgspec.to_builtins(x) for x in launches]
+    return baseline.launches if isinstance(baseline, StaticBaseline) else ()
