@@ -230,6 +230,6 @@ def test_a_damaged_binary_is_an_error(compiled: Compile) -> None:
 
 
 def test_metrics_survive_json(compiled: Compile) -> None:
-    for where, name in (("cuda:90", "matmul"), ("hip:gfx942", "add")):
+    for where, name in (("cuda:90", "matmul"), ("cuda:90", "sine"), ("hip:gfx942", "add")):
         found = metrics(compiled(name, where).binary, where)
         assert msgspec.json.decode(msgspec.json.encode(found), type=StaticMetrics) == found
