@@ -146,6 +146,7 @@ STATIC_RULES: dict[str, StaticRule] = {
     "sgpr_spills": StaticRule("warn"),
     "tensor_cores": StaticRule("fail"),
     "tma": StaticRule("fail"),
+    "tma_operands": StaticRule("warn"),
     "fp64": StaticRule("fail"),
     "more_fp64": StaticRule("warn"),
     "load_width": StaticRule("fail", 0.10),

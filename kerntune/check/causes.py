@@ -18,9 +18,17 @@ def causes(before: Recording, after: Recording, then: Environment, today: Enviro
     ]
     sides = zip(_settings(before), _settings(after), strict=False)
     out += config_causes((name, changed_settings(old, new)) for (_, old), (name, new) in sides)
+    out += _moved(before, after)
     only_code = ("code", "shared memory and launch flags")
     out += [d for d in differences(before, after) if not d.endswith(tuple(f"{w} changed" for w in only_code))]
     return tuple(out)
+
+
+def _moved(before: Recording, after: Recording) -> Iterator[str]:
+    """What the environment told the compiler otherwise, each once."""
+    pairs = zip(before.launches, after.launches, strict=False)
+    texts = [moved_settings(before.binary_of(a).settings, after.binary_of(b).settings) for a, b in pairs]
+    yield from (f"environment changed: {text}" for text in dict.fromkeys(texts) if text)
 
 
 def code_cause(before: Sequence[str], after: Sequence[str], triton_before: str, triton_after: str) -> str:
@@ -75,9 +83,18 @@ def _blamed(before: LaunchStatic, after: LaunchStatic, triton_before: str, trito
     told = [f"{n}: {old} -> {new}" for n, old, new in _arguments(before, after)]
     if told:
         yield f"arguments ({'; '.join(told)})"
+    moved = moved_settings(before.compiler_settings, after.compiler_settings)
+    if moved:
+        yield f"environment ({moved})"
     compilers = before.compiler or f"Triton {triton_before}", after.compiler or f"Triton {triton_after}"
     if triton_before != triton_after or (before.compiler and compilers[0] != compilers[1]):
         yield f"compiler ({compilers[0]} -> {compilers[1]})"
+
+
+def moved_settings(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What the environment tells the compiler otherwise: ``DISABLE_PTXAS_OPT unset -> 1``."""
+    names = sorted({*before, *after})
+    return settings_text({n: (before.get(n, ""), after.get(n, "")) for n in names if before.get(n) != after.get(n)})
 
 
 def _arguments(before: LaunchStatic, after: LaunchStatic) -> Iterator[tuple[str, str, str]]:

@@ -19,7 +19,7 @@ from kerntune.baseline import (
 )
 from kerntune.capture import Capture
 from kerntune.check.call import Call, Pending
-from kerntune.check.causes import attribution, code_cause, config_causes
+from kerntune.check.causes import attribution, code_cause, config_causes, moved_settings
 from kerntune.check.configs import config_findings, config_reports
 from kerntune.check.damage import Damage
 from kerntune.check.results import launch_reports, readable, should_write
@@ -39,6 +39,11 @@ class Found:
 
     failures: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def unsure(self, broken: tuple[str, ...]) -> Found:
+        """With nothing failed but what can't be compiled at all: figures of another compilation are compared."""
+        failures = tuple(text for text in self.failures if text in broken)
+        return Found(failures, (*(text for text in self.failures if text not in broken), *self.notes))
 
 
 @dataclass(frozen=True)
@@ -90,15 +95,17 @@ def check_static(
     launches = launch_statics(recorded, spec)
     configs = config_reports(capture, spec) if rules.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
+    moved = _moved(known.launches, launches)
     found = _found(known, launches, configs, broken, target, rules)
+    found = found.unsure(broken) if moved else found
     launched = len(capture.launches)
-    verdict = _verdict(known, launched, found, call)
+    verdict = _verdict(known, launched, found, bool(moved), call)
     today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
     outcome = call.policy.outcome(verdict)
     write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
     if write and update in (Update.ALL, Update.NEW):
         outcome = Outcome.PASS
-    reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found))
+    reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found), *_settings(moved))
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     result = CaseResult(
         case=call.case,
@@ -188,7 +195,7 @@ def _findings(pair: LaunchFindings) -> Iterator[tuple[str, str]]:
             yield finding.severity, f"{pair.after.kernel}: {finding.text}"
 
 
-def _verdict(known: Known, launched: int, found: Found, call: Call) -> Verdict:
+def _verdict(known: Known, launched: int, found: Found, other_settings: bool, call: Call) -> Verdict:
     """A case without a baseline of its own is NEW, but not if another one knows more launches of it."""
     expected = known.most[0]
     evidence = Evidence(
@@ -196,8 +203,24 @@ def _verdict(known: Known, launched: int, found: Found, call: Call) -> Verdict:
         expected=expected if known.own is not None or expected > launched else None,
         static_failure=bool(found.failures),
         timed=False,
+        other_settings=other_settings,
     )
     return decide(evidence, call.policy)
+
+
+def _moved(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
+    """What the environment tells the compiler otherwise than it did, where code differs; each once."""
+    pairs = [(a, b) for a, b in paired(before, after) if a and b and a.code != b.code]
+    moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
+    return tuple(dict.fromkeys(text for text in moved if text))
+
+
+def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
+    if not moved:
+        return ()
+    told = "; ".join(moved)
+    text = f"compiled under another environment than the baseline ({told}), so not judged: set it as it was, or refresh"
+    return (text,)
 
 
 def _missing(known: Known, launched: int) -> tuple[str, ...]:

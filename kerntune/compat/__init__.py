@@ -27,6 +27,7 @@ from kerntune.compat.launcher import (
     tensor_exchange,
 )
 from kerntune.compat.parsing import parse_in_turn, parsed
+from kerntune.compat.settings import ASSEMBLER_ONLY, SETTINGS, compiler_settings
 from kerntune.compat.surroundings import (
     UNUSUAL,
     globals_kept,
@@ -48,7 +49,9 @@ from kerntune.compat.tuners import (
 from kerntune.compat.versions import assembler_version, torch_version, triton_series, triton_version
 
 __all__ = [
+    "ASSEMBLER_ONLY",
     "DIRECT_NAMES",
+    "SETTINGS",
     "SURROUNDING_OPTIONS",
     "UNUSUAL",
     "assembler_version",
@@ -57,6 +60,7 @@ __all__ = [
     "binder_of",
     "compile_c",
     "compiled_kernel",
+    "compiler_settings",
     "default_options",
     "direct_call",
     "direct_order",

@@ -45,6 +45,7 @@ class Specialized:
                 sorted(map(repr, self.constexprs.items())),
                 sorted(map(repr, self.attrs.items())),
                 sorted(map(repr, vars(self.options).items())),
+                compat.compiler_settings(self.target.backend),
             )
         )
         return hashlib.sha256(text.encode()).hexdigest()

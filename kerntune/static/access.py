@@ -42,13 +42,27 @@ def narrowed(before: StaticMetrics, after: StaticMetrics, direction: Direction, 
     """A finding where more than the share ``threshold`` of the bytes is moved by much narrower accesses now."""
     old, new = accesses(before, direction.classes), accesses(after, direction.classes)
     wide, share = _split(old, new)
-    if share > threshold:
+    if share > threshold and _hidden(before, after, direction):
+        yield Draft(
+            "warn", direction.metric, _mean(old), _mean(new), _told(direction, "narrower", old, new), direction.rule
+        )
+    elif share > threshold:
         gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
         text = f"{_told(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
         yield Draft("fail", direction.metric, _mean(old), _mean(new), text, direction.rule, gone)
     elif _split(new, old)[1] > threshold:
         text = _told(direction, "wider", old, new)
         yield Draft("info", direction.metric, _mean(old), _mean(new), text, direction.rule)
+
+
+def _hidden(before: StaticMetrics, after: StaticMetrics, direction: Direction) -> bool:
+    """Whether narrower accesses need not show: those of a product's epilogue, which it stores once after a loop; and
+    loads for tensor cores that have less to do than before, or are used only now (products of tf32 load their second
+    operand by element, since it is transposed on the way)."""
+    old, new = (m.instructions.get("tensor_core_slots", 0) for m in (before, after))
+    if direction.rule == "store_width":
+        return "tensor_core" in after.instructions
+    return bool(new) and (not old or new * 2 <= old)
 
 
 def accesses(metrics: StaticMetrics, classes: Sequence[str]) -> dict[int, int]:

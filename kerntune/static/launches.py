@@ -22,7 +22,8 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler was told of arguments,
     constants and options, ``compiler`` its version and the assembler's, ``compile_seconds`` what it took (None where
-    its cache answered). Baselines of before these were kept have none of the four.
+    its cache answered). Baselines of before these were kept have none of the four. ``compiler_settings`` has what the
+    environment told the compiler beside the options.
     """
 
     kernel: str
@@ -36,6 +37,7 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     compiled_for: dict[str, str] = {}
     compiler: str = ""
     compile_seconds: float | None = None
+    compiler_settings: dict[str, str] = {}
 
     @property
     def settings(self) -> dict[str, object]:
@@ -89,6 +91,7 @@ def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchSta
         compiled_for=dict(compiled.compiled_for),
         compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
         compile_seconds=None if compiled.seconds is None else round(compiled.seconds, 3),
+        compiler_settings=dict(binary.settings),
     )
 
 

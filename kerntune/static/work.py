@@ -37,6 +37,8 @@ def heavier(before: StaticMetrics, after: StaticMetrics, threshold: float) -> It
 def _issue(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
     if any(kind in m.instructions for kind in ("tensor_core", "tma") for m in (before, after)):
         return  # hidden behind the tensor cores, which have rules of their own; or the bytes aren't known
+    if after.instructions.get("slow_path", 0) > before.instructions.get("slow_path", 0):
+        return  # code that ordinary arguments don't come to
     moved = moved_bytes(before), moved_bytes(after)
     old, new = issue_slots(before), issue_slots(after)
     if not all(moved) or not old:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,33 @@ def test_between_two_configs_only_the_end_of_wide_accesses_fails(
     before: dict[int, int], after: dict[int, int], severity: str
 ) -> None:
     assert [f.severity for f in found(metrics(before), metrics(after), other_config=True)] == [severity]
+
+
+def product(slots: int, loads: Mapping[int, int], stores: Mapping[int, int]) -> StaticMetrics:
+    """A kernel with tensor cores."""
+    made = metrics(loads, stores)
+    counts = {"tensor_core": 8, "tensor_core_slots": slots} if slots else {}
+    return msgspec.structs.replace(made, instructions={**made.instructions, **counts})
+
+
+def test_the_stores_of_a_product_hide_behind_it() -> None:
+    before, after = product(8192, {128: 8}, {128: 16}), product(8192, {128: 8}, {16: 128})
+    assert [(f.rule, f.severity) for f in found(before, after)] == [("store_width", "warn")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severity"),
+    [
+        pytest.param(8192, 8192, "fail", id="the same products"),
+        pytest.param(8192, 16384, "fail", id="slower ones"),
+        pytest.param(0, 8192, "warn", id="products that are on tensor cores only now"),
+        pytest.param(24576, 8192, "warn", id="a third of the products"),
+    ],
+)
+def test_loads_for_products_that_became_cheaper(before: int, after: int, severity: str) -> None:
+    """Operands of tf32 are loaded by element where they are transposed on the way."""
+    sides = product(before, {128: 24}, {128: 8}), product(after, {128: 12, 32: 48}, {128: 8})
+    assert [f.severity for f in found(*sides)] == [severity]
 
 
 _WIDTHS = st.dictionaries(st.sampled_from([16, 32, 64, 128, 256]), st.integers(1, 64), min_size=1)

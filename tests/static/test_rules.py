@@ -127,11 +127,50 @@ def test_one_of_two_operands_that_is_no_longer_copied_in_bulk_is_found(key: str,
     before = changed({"tma": 3, key: 2})
     after = changed({"tma": 2, key: 1, loads: 4, f"{loads}_128": 4})
     finding = found(after, before)[key]
-    assert finding.severity == "fail"
+    assert (finding.rule, finding.severity) == ("tma_operands", "warn")
     assert f"fewer {verb} by bulk copies (TMA): 2 -> 1 instructions" in finding.text
+    strict = StaticPolicy({"tma_operands": StaticRule("fail")})
+    assert {f.metric: f.severity for f in compare_static(before, after, rules=strict)}[key] == "fail"
     assert found(changed({"tma": 2, key: 1}), before) == {}, "a larger tile, or an operand that isn't needed any more"
     scale = changed({"tma": 2, key: 1, loads: 1, f"{loads}_32": 1})
-    assert "tma" not in {f.rule for f in found(scale, before).values()}
+    assert "tma_operands" not in {f.rule for f in found(scale, before).values()}
+
+
+@pytest.mark.parametrize(
+    ("key", "loads", "products", "severity"),
+    [
+        pytest.param("tma_load", "async_copy", 64, "fail", id="no operand any more"),
+        pytest.param("tma_store", "global_store", 64, "warn", id="a product's result"),
+        pytest.param("tma_store", "global_store", 0, "fail", id="what a kernel that waits for memory writes"),
+    ],
+)
+def test_one_way_that_is_no_longer_copied_in_bulk(key: str, loads: str, products: int, severity: str) -> None:
+    counts = {"tensor_core": products, "tensor_core_macs": 0}
+    before = changed({"tma": 3, key: 2, **counts})
+    after = changed({"tma": 1, loads: 4, f"{loads}_128": 4, **counts})
+    assert found(after, before)[key].severity == severity
+
+
+@pytest.mark.parametrize(
+    ("stored", "repeated", "severity"),
+    [
+        pytest.param(32, 0, "warn", id="kept while a loop runs"),
+        pytest.param(32, 4, "fail", id="some in the loop"),
+        pytest.param(32, None, "fail", id="not known where"),
+        pytest.param(80, 0, "fail", id="many"),
+    ],
+)
+def test_a_few_registers_that_wait_beside_a_loop(stored: int, repeated: int | None, severity: str) -> None:
+    after = changed(spill_store_bytes=stored, spill_load_bytes=stored, repeated_spill_bytes=repeated)
+    before = changed(repeated_spill_bytes=0)
+    assert found(after, before)["spills"].severity == severity
+
+
+def test_the_reduction_of_large_angles_is_no_double_precision_of_the_kernels() -> None:
+    """Every ``tl.sin`` has one, for arguments that are hardly ever so large."""
+    after = changed({"fp64": 16, "total": 9000, "slow_path": 16, "slow_path_fp64": 1})
+    assert {f.rule for f in found(after).values()} <= {"instructions"}
+    assert found(changed({"fp64": 16, "slow_path": 16}))["fp64"].severity == "fail", "beside other arithmetic in it"
 
 
 def test_fewer_but_larger_tensor_core_instructions_are_no_loss() -> None:

@@ -40,6 +40,7 @@ def test_three_times_the_instructions_that_memory_cannot_hide() -> None:
         pytest.param(elementwise(200), elementwise(800, loads=11), id="unrolled, or a larger tile"),
         pytest.param(elementwise(800, loads=11), elementwise(400, loads=2), id="an input dropped"),
         pytest.param(elementwise(100, tma=1), elementwise(900, tma=1), id="bytes that TMA moves aren't known"),
+        pytest.param(elementwise(100), elementwise(900, slow_path=8), id="sines of large angles"),
         pytest.param(elementwise(100, tensor_core=8), elementwise(900, tensor_core=8), id="behind tensor cores"),
     ],
 )
