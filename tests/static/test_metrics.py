@@ -197,6 +197,24 @@ def test_amd_spills_are_found(compiled: Compile) -> None:
     assert found.stack_bytes > 0
 
 
+def test_a_sines_slow_path_is_told_apart(compiled: Compile) -> None:
+    found = metrics(compiled("sine", "cuda:90").binary, "cuda:90").instructions
+    assert found["fp64"] > 0
+    assert found["slow_path"] >= 1
+    assert found["slow_path_fp64"] == 1
+    double = metrics(compiled("double", "cuda:90").binary, "cuda:90").instructions
+    assert double["fp64"] > 0
+    assert not {"slow_path", "slow_path_fp64"} & double.keys()
+
+
+def test_spills_within_loops_are_told_apart(compiled: Compile) -> None:
+    straight = metrics(compiled("add_huge", "cuda:90", num_warps=1, maxnreg=64).binary, "cuda:90")
+    assert straight.repeated_spill_bytes == straight.spill_store_bytes + straight.spill_load_bytes > 0
+    looped = metrics(compiled("matmul", "cuda:90", maxnreg=64).binary, "cuda:90")
+    assert looped.repeated_spill_bytes is not None
+    assert 0 < looped.repeated_spill_bytes < looped.spill_store_bytes + looped.spill_load_bytes
+
+
 def test_another_devices_binary_is_refused(compiled: Compile) -> None:
     binary, _ = compiled("add", "cuda:80")
     with pytest.raises(TargetError, match="a cubin for sm_80 has no metrics on NVIDIA H100"):
