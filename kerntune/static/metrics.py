@@ -154,7 +154,7 @@ def _slow_paths(ptx: str) -> dict[str, int]:
     way that arguments up to 105,615 take (libdevice), one of them a product in double precision."""
     slow = ptx.count(_ANGLE)
     other = sum(_ANGLE not in line for line in _FP64.findall(ptx))
-    return {name: n for name, n in (("slow_path", slow), ("slow_path_fp64", slow and not other)) if n}
+    return {name: n for name, n in (("slow_path", slow), ("slow_path_fp64", int(slow > 0 and not other))) if n}
 
 
 def _own_local_bytes(ptx: str) -> int:
