@@ -37,6 +37,28 @@ def judged(asked: tuple[str, str]) -> list[dict[str, Any]]:
         return [row for edit in by_kernel()[kernel] for row in found.rows(edit)]
 
 
+def compiled(asked: tuple[str, str]) -> dict[str, figures.Sides]:
+    """The figures of a kernel's edits, each side compiled once and nothing judged."""
+    from benchmarks.edit_corpus.gate import gate
+
+    kernel, target = asked
+    edits = by_kernel()[kernel]
+    with tempfile.TemporaryDirectory() as folder, gate(Path(folder), target) as found:
+        before = found.launches(kernel, edits[0].before())
+        return {edit.key: (before, found.launches(kernel, edit.after())) for edit in edits}
+
+
+def all_figures(kernels: list[str], target: str, processes: int) -> dict[str, figures.Sides]:
+    """The figures of all edits."""
+    order = sorted(kernels, key=lambda kernel: -len(by_kernel()[kernel]))
+    found: dict[str, figures.Sides] = {}
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=1) as pool:
+        for each in pool.imap_unordered(compiled, [(kernel, target) for kernel in order], chunksize=1):
+            found.update(each)
+            print(f"{len(found)} edits", file=sys.stderr, flush=True)
+    return {edit.key: found[edit.key] for edits in by_kernel().values() for edit in edits if edit.key in found}
+
+
 def all_rows(kernels: list[str], target: str, processes: int) -> list[dict[str, Any]]:
     """The rows of all kernels, each in a process of its own, those with most edits first."""
     order = sorted(kernels, key=lambda kernel: -len(by_kernel()[kernel]))
@@ -67,7 +89,11 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--figures", type=Path)
     parser.add_argument("--target", default="cuda:90")
+    parser.add_argument("--only-figures", action="store_true", help="compile, judge nothing: OUT gets the figures")
     args = parser.parse_args()
+    if args.only_figures:
+        figures.write(args.out, environment(args.target), all_figures(args.kernels, args.target, args.processes))
+        return 0
     start = time.perf_counter()
     rows = all_rows(args.kernels, args.target, args.processes)
     found = [(row["edit"], row["direction"], row.pop("figures", None)) for row in rows]

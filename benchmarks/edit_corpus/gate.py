@@ -40,6 +40,10 @@ class Gate:
             except Exception as exc:  # a test that fails for another reason
                 yield {**about, "verdict": "ERROR", "findings": [f"{type(exc).__name__}: {exc}"], "notes": []}
 
+    def launches(self, kernel: str, text: str) -> tuple[LaunchStatic, ...]:
+        """What a side launches, as a baseline would have it."""
+        return _figures(self._check(f"tests/test_{kernel}.py::test_figures", load(text, kernel, self._folder)))
+
     def _judged(self, nodeid: str, before: ModuleType, after: ModuleType) -> dict[str, Any]:
         recorded = self._check(nodeid, before)
         if not any(r.recorded for r in recorded.commit()):

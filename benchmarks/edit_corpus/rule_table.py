@@ -1,6 +1,6 @@
 """Which ordinary edits trip each static rule, by the figures and labels that are kept; writes docs/static-rules.md.
 
-    python -m benchmarks.edit_corpus.rule_table [--figures ...] [--labels ...] [--document docs/static-rules.md]
+    python -m benchmarks.edit_corpus.rule_table [--document docs/static-rules.md]
 
 Nothing is compiled: the rules of today judge the static figures of both sides of every edit, made and undone.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.edit_corpus import figures
+from benchmarks.edit_corpus.corpus import HELD_OUT_KERNELS
 from benchmarks.edit_corpus.tables import equal_code, joined
 from kerntune.policy import STATIC_RULES, StaticPolicy
 from kerntune.static.finding import Finding
@@ -23,13 +24,27 @@ from kerntune.static.launches import LaunchStatic
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-FIGURES, LABELS = RESULTS / "edit_figures.json", RESULTS / "edit_labels_h200.json"
+LABELS = RESULTS / "edit_labels_h200.json"
+FIGURES = {series: RESULTS / f"edit_figures_triton{series}.json" for series in ("3.9", "3.6")}
+"""By Triton's series. The labels are of 3.6's binaries."""
+
 DOCUMENT = ROOT / "docs" / "static-rules.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 RULES = StaticPolicy()
 SHOWN = 4
-"""Edits that are named for a rule."""
+"""Kinds of edits that are named for a rule."""
+
+GROUPS = {
+    "ordinary, faster": lambda r: not r["planted"] and r["label"] == "faster",
+    "ordinary, same": lambda r: not r["planted"] and r["label"] == "same",
+    "ordinary, slower": lambda r: not r["planted"] and r["label"] == "slower",
+    "planted, slower": lambda r: r["planted"] and r["label"] == "slower" and not r["equal_code"],
+    "planted, can't be launched": lambda r: r["planted"] and r["label"] == "not launched",
+    "planted, but within 5 %": lambda r: r["planted"] and r["label"] in ("faster", "same"),
+}
+
+Row = Mapping[str, Any]
 
 
 def findings(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]) -> list[Finding]:
@@ -54,75 +69,37 @@ def _both(key: str, sides: figures.Sides) -> Iterator[dict[str, Any]]:
         yield {**about, "verdict": "REGRESSED" if texts else "PASS", "failed": bool(texts), "findings": texts, **rules}
 
 
-def document(rows: Sequence[Mapping[str, Any]], where: str) -> str:
-    """The generated part: a line a rule."""
-    ordinary = [r for r in rows if not r["planted"]]
-    counts = Counter(r["label"] for r in ordinary)
-    about = ", ".join(f"{counts[name]} {name}" for name in ("faster", "same", "slower"))
-    head = [
-        "rule",
-        "by default",
-        "fails of slower",
-        "fails of faster or same",
-        "warns of slower",
-        "warns of faster or same",
+def document(rows: Mapping[str, Sequence[Row]]) -> str:
+    """The generated part, from the rows of each series of Triton."""
+    newest = next(iter(rows.values()))
+    parts = [_verdicts(rows), _rules(newest), _missed(newest), _hidden(newest), _silent(newest)]
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def _verdicts(rows: Mapping[str, Sequence[Row]]) -> list[str]:
+    """How many of each group fail, by series, and for kernels in sight and held out."""
+    sets = [
+        (f"Triton {series}, {name}", [r for r in found if (r["edit"].partition(":")[0] in HELD_OUT_KERNELS) is held])
+        for series, found in rows.items()
+        for name, held in (("22 kernels", False), ("9 held out", True))
     ]
-    lines = [
-        f"{where} {len({r['edit'] for r in rows})} edits, each made and undone: {len(ordinary)} ordinary changes "
-        f"({about}) and {len(rows) - len(ordinary)} planted slowdowns.",
-        "",
-        "| " + " | ".join([*head, "planted found", "ordinary edits that trip it, most often"]) + " |",
-        "|" + "---|" * (len(head) + 2),
-        *("| " + " | ".join(_line(name, rows)) + " |" for name in STATIC_RULES if not name.startswith("config_")),
-    ]
-    return "\n".join([*lines, "", *_verdicts(rows), "", *_hidden(rows), "", *_slower(ordinary)])
+    lines = [f"| fail of | {' | '.join(name for name, _ in sets)} |", "|---|" + "---|" * len(sets)]
+    for name, belongs in GROUPS.items():
+        groups = [[r for r in found if belongs(r)] for _, found in sets]
+        counts = [f"{sum(r['failed'] for r in group)} of {len(group)}" for group in groups]
+        lines.append(f"| {name} | {' | '.join(counts)} |")
+    return lines
 
 
-def _verdicts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many of each label fail."""
-    groups = {
-        "ordinary, faster": [r for r in rows if not r["planted"] and r["label"] == "faster"],
-        "ordinary, same": [r for r in rows if not r["planted"] and r["label"] == "same"],
-        "ordinary, slower": [r for r in rows if not r["planted"] and r["label"] == "slower"],
-        "planted, slower": [r for r in rows if r["planted"] and r["label"] == "slower" and not r["equal_code"]],
-        "planted, can't be launched": [r for r in rows if r["planted"] and r["label"] == "not launched"],
-        "planted, but as fast": [r for r in rows if r["planted"] and r["label"] in ("faster", "same")],
-        "planted, but compiled to equal code": [
-            r for r in rows if r["planted"] and r["label"] == "slower" and r["equal_code"]
-        ],
-    }
-    counts = [f"| {name} | {len(found)} | {sum(r['failed'] for r in found)} |" for name, found in groups.items()]
-    return ["| edits | judged | fail |", "|---|---|---|", *counts]
+def _rules(rows: Sequence[Row]) -> list[str]:
+    """A line a rule."""
+    head = ["rule", "by default", "fails: slower", "fails: faster, same", "warns: slower", "warns: faster, same"]
+    head += ["fails: planted", "ordinary edits that trip it"]
+    names = [name for name in STATIC_RULES if not name.startswith(("config_", "vgpr", "sgpr"))]
+    return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *(_line(n, rows) for n in names))]
 
 
-def _hidden(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was planted and costs an H200 nothing."""
-    hidden = [r for r in rows if r["planted"] and r["label"] in ("faster", "same")]
-    return [
-        "Planted, but within 5 % on an H200:",
-        "",
-        *(f"* {r['edit']} ({r['planted']}): {r['ratio']:.3f}, {'fails' if r['failed'] else 'passes'}" for r in hidden),
-    ]
-
-
-def _slower(ordinary: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is slower without a failure: a clock's business."""
-    silent = [r for r in ordinary if r["label"] == "slower" and not r["failed"] and r["direction"] == "made"]
-    kinds = Counter(r["kind"] for r in silent)
-    told = sum(bool(r["warn"]) for r in silent)
-    return [
-        f"Slower as made, not planted and not failed: {len(silent)}, of which {told} warn: "
-        + ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
-        + ".",
-        "",
-        *(
-            f"* {r['edit']}: {r['ratio']:.2f}" + (f" (warns: {', '.join(r['warn'])})" if r["warn"] else "")
-            for r in silent
-        ),
-    ]
-
-
-def _line(rule: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _line(rule: str, rows: Sequence[Row]) -> list[str]:
     ordinary = [r for r in rows if not r["planted"]]
     counts = [
         str(len([r for r in ordinary if rule in r[severity] and (r["label"] == "slower") is slower]))
@@ -133,40 +110,69 @@ def _line(rule: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"`{rule}`", STATIC_RULES[rule].severity, *counts, str(planted), _kinds(rule, ordinary)]
 
 
-def _kinds(rule: str, ordinary: Iterable[Mapping[str, Any]]) -> str:
+def _kinds(rule: str, ordinary: Iterable[Row]) -> str:
     """The kinds of edits that trip a rule, most frequent first, with one edit as an example."""
     tripping = [r for r in ordinary if rule in r["fail"] or rule in r["warn"]]
     kinds = Counter(r["kind"] for r in tripping)
     named = {kind: next(r for r in tripping if r["kind"] == kind) for kind in kinds}
-    shown = [f"{kind} ({count}: {_name(named[kind])})" for kind, count in kinds.most_common(SHOWN)]
+    shown = [f"{kind} ({count}, as {_name(named[kind])})" for kind, count in kinds.most_common(SHOWN)]
     return "; ".join(shown) or "none"
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def _name(row: Row) -> str:
     return row["edit"] + (" undone" if row["direction"] == "undone" else "")
 
 
-def write_page(kept: Path, timed: Path, page: Path) -> None:
-    """Put the table between the page's two marks."""
-    labels, compiled = json.loads(timed.read_text()), json.loads(kept.read_text())["environment"]
-    measured = labels["environment"]
-    where = (
-        f"Timed on one {measured['device']} ({measured['date']}, Triton {measured['triton']}), compiled for "
-        f"{compiled['target']} ({compiled['date']}, Triton {compiled['triton']}):"
+def _missed(rows: Sequence[Row]) -> list[str]:
+    """Planted, slower, and passed."""
+    missed = [r for r in rows if GROUPS["planted, slower"](r) and not r["failed"]]
+    return [
+        "Planted, slower and not found:",
+        "",
+        *(f"* {r['edit']} ({r['planted']}): {r['ratio']:.2f}" for r in missed),
+    ]
+
+
+def _hidden(rows: Sequence[Row]) -> list[str]:
+    """What was planted and costs an H200 nothing."""
+    hidden = [r for r in rows if GROUPS["planted, but within 5 %"](r)]
+    said = [f"* {r['edit']} ({r['planted']}): {r['ratio']:.3f}, {'fails' if r['failed'] else 'passes'}" for r in hidden]
+    return ["Planted, but within 5 % on an H200:", "", *said]
+
+
+def _silent(rows: Sequence[Row]) -> list[str]:
+    """What is slower without a failure: a clock's business."""
+    silent = [r for r in rows if GROUPS["ordinary, slower"](r) and not r["failed"] and r["direction"] == "made"]
+    kinds = ", ".join(f"{kind} {count}" for kind, count in Counter(r["kind"] for r in silent).most_common())
+    told = [
+        f"{r['edit']} {r['ratio']:.2f}" + (f" (warns: {', '.join(r['warn'])})" if r["warn"] else "") for r in silent
+    ]
+    warned = sum(bool(r["warn"]) for r in silent)
+    head = f"Slower as made, neither planted nor failed: {len(silent)} ({kinds}), of which {warned} warn:"
+    return [head, "", *(f"* {text}" for text in told)]
+
+
+def write_page(page: Path, kept: Mapping[str, Path] = FIGURES, timed: Path = LABELS) -> None:
+    """Put the tables between the page's two marks."""
+    labels = json.loads(timed.read_text())
+    compiled = [json.loads(path.read_text())["environment"] for path in kept.values()]
+    rows = {series: judged(figures.read(path), labels["edits"]) for series, path in kept.items()}
+    measured, count = labels["environment"], len(labels["edits"])
+    head = (
+        f"{count} edits, made and undone; timed on one {measured['device']} ({measured['date']}, Triton "
+        f"{measured['triton']}), compiled for {compiled[0]['target']} by Triton "
+        f"{' and '.join(x['triton'] for x in compiled)}. Kernels held out were no reason for any rule or threshold."
     )
-    made = document(judged(figures.read(kept), labels["edits"]), where)
     text = page.read_text()
-    page.write_text(f"{text.partition(BEGIN)[0]}{BEGIN}\n{made}\n{END}{text.partition(END)[2]}")
+    page.write_text(f"{text.partition(BEGIN)[0]}{BEGIN}\n{head}\n\n{document(rows)}\n{END}{text.partition(END)[2]}")
 
 
 def main() -> None:
     """See the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--figures", type=Path, default=FIGURES)
-    parser.add_argument("--labels", type=Path, default=LABELS)
     parser.add_argument("--document", type=Path, default=DOCUMENT)
     args = parser.parse_args()
-    write_page(args.figures, args.labels, args.document)
+    write_page(args.document)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,13 @@ def test_a_broken_process_costs_one_edit(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(started) <= ATTEMPTS
 
 
+MISSED = {
+    "transpose: an element a column",  # a config's tile: as many bytes in all, by sixteen times as many programs
+    "layer_norm: rows kept in 4 warps",  # spills under Triton 3.9 alone
+    "gelu_dropout: random numbers three times",  # not twice the instructions of the whole
+}
+"""Planted ones that no rule finds: slower, and listed in docs/static-rules.md."""
+
 SMALL = """
 import json, sys, tempfile
 from pathlib import Path
@@ -143,13 +150,14 @@ def test_every_edit_has_a_label_of_its_present_sources() -> None:
     assert {x["label"] for x in labels.values()} <= {"faster", "same", "slower", "not launched"}
 
 
-@pytest.fixture(scope="module")
-def rows() -> list[dict[str, Any]]:
-    return judged(figures.read(FIGURES), json.loads(LABELS.read_text())["edits"])
+@pytest.fixture(scope="module", params=FIGURES)
+def rows(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    return judged(figures.read(FIGURES[request.param]), json.loads(LABELS.read_text())["edits"])
 
 
-def test_figures_of_every_edit_are_kept() -> None:
-    assert figures.read(FIGURES).keys() == {e.key for e in EDITS}
+@pytest.mark.parametrize("series", FIGURES)
+def test_figures_of_every_edit_are_kept(series: str) -> None:
+    assert figures.read(FIGURES[series]).keys() == {e.key for e in EDITS}
 
 
 def test_no_edit_that_is_as_fast_or_faster_fails(rows: list[dict[str, Any]]) -> None:
@@ -158,18 +166,18 @@ def test_no_edit_that_is_as_fast_or_faster_fails(rows: list[dict[str, Any]]) -> 
 
 def test_what_was_planted_and_is_slower_fails(rows: list[dict[str, Any]]) -> None:
     planted = [r for r in rows if r["planted"] and r["label"] in ("slower", "not launched") and not r["equal_code"]]
-    assert len(planted) >= 15
-    assert [r["edit"] for r in planted if not r["failed"]] == []
+    assert len(planted) >= 50
+    assert {r["edit"] for r in planted if not r["failed"]} <= MISSED
 
 
-def test_the_page_has_the_table_of_todays_rules(tmp_path: Path) -> None:
+def test_the_page_has_the_tables_of_todays_rules(tmp_path: Path) -> None:
     page = tmp_path / "static-rules.md"
     page.write_text(DOCUMENT.read_text())
-    write_page(FIGURES, LABELS, page)
+    write_page(page)
     assert page.read_text() == DOCUMENT.read_text(), "run python -m benchmarks.edit_corpus.rule_table"
 
 
 def test_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
-    kept = dict(list(figures.read(FIGURES).items())[:3])
+    kept = dict(list(figures.read(FIGURES["3.9"]).items())[:3])
     figures.write(tmp_path / "figures.json", {"date": "today"}, kept)
     assert figures.read(tmp_path / "figures.json") == kept
