@@ -54,27 +54,27 @@ SOFTMAX_CALL = "    softmax_kernel[(rows,)]"
 SOFTMAX_DIVISION = "exponentials / tl.sum(exponentials, axis=0)"
 
 REGRESSIONS = (
-    Regression("a tile of 4 rows spills", "rms_norm", (("[(1, 2),", "[(4, 2),"),), "spilled", "config (ROWS: 1 -> 4)"),
+    Regression("a tile of 4 rows spills", "rms_norm", (("[(1, 2),", "[(4, 2),"),), "spilled", "config (ROWS 1 -> 4)"),
     Regression(
         "maxnreg=32 spills",
         "rms_norm",
         (("num_warps=warps)", "num_warps=warps, maxnreg=32)"),),
         "spilled",
-        "config (maxnreg: None -> 32)",
+        "config (maxnreg unset -> 32)",
     ),
     Regression(
         "one warp for 4096 columns",
         "layer_norm",
         (('min(max(args["BLOCK"] // 512, 1), 16)', "1"),),
         "occupancy fell",
-        "options (num_warps: 8 -> 1)",
+        "config (num_warps 8 -> 1)",
     ),
     Regression(
         "a block of 16384 leaves few blocks resident",
         "vector_add",
         (("BLOCK = 1024", "BLOCK = 16384"),),
         "occupancy fell",
-        "constants (BLOCK: 1024 -> 16384)",
+        "config (BLOCK 1024 -> 16384)",
     ),
     Regression(
         "a factor in fp64",
@@ -116,21 +116,21 @@ REGRESSIONS = (
         "matmul",
         (("tile(128, 256, 64, warps=8, stages=3)", "tile(128, 256, 64, warps=8, stages=6)"),),
         "can't be launched on cuda:90: shared memory",
-        "config (num_stages: 3 -> 6)",
+        "config (num_stages 3 -> 6)",
     ),
     Regression(
         "num_stages over shared memory, two dots",
         "attention",
         (("(128, 128, 8, 2),", "(128, 128, 8, 5),"),),
         "can't be launched on cuda:90: shared memory",
-        "config (num_stages: 2 -> 5)",
+        "config (num_stages 2 -> 5)",
     ),
     Regression(
         "a tile over shared memory",
         "split_k",
         (("[(32, 256, 4),", "[(256, 256, 4),"),),
         "can't be launched on cuda:90: shared memory",
-        "config (BLOCK_N: 32 -> 256)",
+        "config (BLOCK_N 32 -> 256)",
     ),
     Regression(
         "a dot without tensor cores",

@@ -187,24 +187,33 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
     metadata.pop("hash", None)  # says where Triton keeps it, and nothing of the kernel
     options = _options(launch.options)
     assembler = compat.assembler_version(launch.target.backend, launch.target.triton_arch)
+    settings = compat.compiler_settings(launch.target.backend)
     binary = Binary(
         kind=binary_stage,
         arch=arch_of(launch.target, asm),
         symbol=metadata["name"],
         sha256=hashlib.sha256(data).hexdigest(),
         ttir_sha256=hashlib.sha256(facts.ttir.encode()).hexdigest(),
-        code=identity_of(facts.bare, kind=asm_stage, options=options, assembler=assembler),
+        code=identity_of(
+            facts.bare, kind=asm_stage, options=options, assembler=assembler, settings=unseen_settings(settings)
+        ),
         text=text_identity(data),
         triton=compat.triton_version(),
         assembler=assembler,
         options=options,
         constexprs=launch.constexpr_texts(),
         warp_size=launch.target.warp_size,
+        settings=settings,
         **launch_needs(metadata),
     )
     files = _files_of(kernel)
     seconds = getattr(kernel, "seconds", None)
     return Compiled(binary, data, facts.ttir, asm, facts.access, metadata, launch.compiled_for(), seconds, files)
+
+
+def unseen_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those whose effect no option and no assembly text shows."""
+    return {name: value for name, value in settings.items() if name in compat.ASSEMBLER_ONLY}
 
 
 def _files_of(kernel: Any) -> Callable[[], Mapping[str, str]]:

@@ -19,6 +19,9 @@ DEFAULT_NUM_CTAS = 1
 
 COMPILE_FIELDS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
+COMPILE_OPTIONS = (*COMPILE_FIELDS, "waves_per_eu", "matrix_instr_nonkdim", "kpack")
+"""Options of a launch that are tuned like a tile: the fields of a config, and what AMD's backend has beside them."""
+
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, eq=False):
     """One choice of constexprs and compile options.
@@ -122,3 +125,28 @@ def unique_configs(configs: Iterable[Config]) -> tuple[Config, ...]:
     for config in configs:
         first.setdefault(config.key(), config)
     return tuple(first.values())
+
+
+def changed_settings(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, tuple[str, str]]:
+    """What a config set otherwise, by name, in the order of ``after``: the texts of both values.
+
+    A name that only one side has counts where it may be a tile's size or a count (a whole number above 1): a truth
+    value or a 1 that a kernel takes now is no other config.
+    """
+    names = {**after, **before}
+    texts = {n: (_setting(before.get(n)), _setting(after.get(n))) for n in names}
+    return {n: (old, new) for n, (old, new) in texts.items() if old != new and _counts(old, new)}
+
+
+def settings_text(changed: Mapping[str, tuple[str, str]]) -> str:
+    """``BK 32 -> 64, num_warps 4 -> 8``."""
+    return ", ".join(f"{name} {old or 'unset'} -> {new or 'unset'}" for name, (old, new) in changed.items())
+
+
+def _setting(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _counts(old: str, new: str) -> bool:
+    only = old or new
+    return bool(old and new) or (only.isdecimal() and int(only) > 1)

@@ -23,6 +23,7 @@ class Evidence:
     there are times, and they are gated. ``spread`` is how far plain medians of equal code lay apart when the case was
     calibrated, ``effect_floor`` the smallest change that this says can be told from none. ``stored`` is today's time
     against the stored one, where nothing of the baseline can be replayed; its interval holds what sessions differ by.
+    ``other_settings`` tells that the environment had the compiler make other code than it would under the baseline's.
     """
 
     launched: int
@@ -36,6 +37,7 @@ class Evidence:
     spread: float = 0.0
     effect_floor: float = 0.0
     stored: Estimate | None = None
+    other_settings: bool = False
 
 
 def decide(evidence: Evidence, policy: Policy) -> Verdict:
@@ -48,7 +50,8 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     2     a static rule failed (a limit of the device, without a baseline),  REGRESSED
           or a gated metric grew
     3     there is no baseline                                               NEW
-    4     no rule failed, and time isn't gated (static only, say)            PASS
+    4     no rule failed, and time isn't gated (static only, say)            PASS,
+                                                                             INCONCLUSIVE
     5     identical, and its time is near the stored one                     PASS
     6     identical otherwise                                                DRIFTED
     7     replayed: the whole interval is slower than tolerance and floor    REGRESSED
@@ -58,8 +61,8 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     11    anything else                                                      INCONCLUSIVE
     ====  =================================================================  ============
 
-    Line 9 says DRIFTED where the baseline's own binary runs far off its stored time. Tolerance is never below the
-    case's effect floor.
+    Line 4 says INCONCLUSIVE where code was compiled under other settings than the baseline's, line 9 DRIFTED where the
+    baseline's own binary runs far off its stored time. Tolerance is never below the case's effect floor.
     """
     if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
         return Verdict.INCOMPLETE
@@ -68,7 +71,7 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     if evidence.expected is None:
         return Verdict.NEW
     if not evidence.timed:
-        return Verdict.PASS
+        return Verdict.INCONCLUSIVE if evidence.other_settings else Verdict.PASS
     drifted = evidence.drift is not None and abs(evidence.drift) > drift_limit(evidence.spread)
     if evidence.identical:
         return Verdict.DRIFTED if drifted else Verdict.PASS

@@ -10,7 +10,7 @@ import msgspec
 
 from kerntune import compat
 from kerntune.binary.identity import code_identity, text_identity
-from kerntune.compile import arch_of, launch_needs
+from kerntune.compile import arch_of, launch_needs, unseen_settings
 from kerntune.errors import ReplayError
 from kerntune.farm.expect import Shape
 from kerntune.farm.facts import ASSEMBLY
@@ -90,12 +90,16 @@ def _described(recording: Recording, old: Binary, job: Job, done: Done) -> tuple
     asm_stage, binary_stage = ASSEMBLY[job.backend]
     asm, data, metadata = done.stages[asm_stage].decode(), done.stages[binary_stage], json.loads(done.metadata)
     assembler = compat.assembler_version(job.backend, recording.target.triton_arch)
+    settings = compat.compiler_settings(job.backend)
     new = msgspec.structs.replace(
         old,
         arch=arch_of(recording.target, asm),
         symbol=metadata["name"],
         sha256=hashlib.sha256(data).hexdigest(),
-        code=code_identity(asm, kind=asm_stage, options=old.options, assembler=assembler),
+        code=code_identity(
+            asm, kind=asm_stage, options=old.options, assembler=assembler, settings=unseen_settings(settings)
+        ),
+        settings=settings,
         text=text_identity(data),
         triton=compat.triton_version(),
         assembler=assembler,

@@ -109,7 +109,8 @@ class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     ``arch`` carries its suffix (``sm_90a``). ``sha256`` names the artifact with the binary, ``ttir_sha256`` the one
     with its TTIR. ``code`` is the code identity (see :mod:`kerntune.binary.identity`), ``text`` that of the machine
-    code alone. ``constexprs`` are shown to people and matched by nothing.
+    code alone. ``constexprs`` are shown to people and matched by nothing. ``settings`` has what the environment told
+    the compiler beside the options (:func:`kerntune.compat.compiler_settings`).
     """
 
     kind: Literal["cubin", "hsaco"]
@@ -133,6 +134,7 @@ class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     global_scratch: Scratch = Scratch()
     profile_scratch: Scratch = Scratch()
     unreplayable: str = ""
+    settings: dict[str, str] = {}
 
 
 class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kerntune.errors import UsageError
-from kerntune.policy import MAPPABLE, METRIC_TOLERANCES, METRICS, TIME, Metrics, Outcome, Verdict
+from kerntune.policy import FORMER_NAMES, MAPPABLE, METRIC_TOLERANCES, METRICS, TIME, Metrics, Outcome, Verdict
 from pytest_kerntune.values import parse_choice, parse_share
 
 
@@ -13,9 +13,10 @@ def parse_metrics(value: object, where: str) -> Metrics:
     """Exactly the metrics that are gated; :class:`UsageError` with ``where`` for anything else.
 
     ``("time", "spills")``, ``{"time": True, "registers": 0.1}`` and ``"time registers=10%"`` are all understood. A name
-    alone has its default tolerance (:data:`kerntune.policy.METRIC_TOLERANCES`).
+    alone has its default tolerance (:data:`kerntune.policy.METRIC_TOLERANCES`). Figures are named as the static gate's
+    rules are.
     """
-    named = _pairs(value)
+    named = {FORMER_NAMES.get(str(name), name): share for name, share in _pairs(value).items()}
     if not named:
         raise UsageError(f"{where}: {value!r} names no metrics; write some of {', '.join(METRICS)}")
     for name, share in named.items():

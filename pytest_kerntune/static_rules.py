@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kerntune.errors import UsageError
-from kerntune.policy import STATIC_RULES, StaticPolicy, StaticRule, StaticSeverity
+from kerntune.policy import FORMER_NAMES, STATIC_RULES, StaticPolicy, StaticRule, StaticSeverity
 from pytest_kerntune.values import parse_share, parse_switch
 
 EVERY_CONFIG = "all"
@@ -26,7 +26,8 @@ def parse_static(value: object, where: str) -> StaticPolicy:
     if not isinstance(value, Mapping):
         raise UsageError(f"{where}: {value!r} is no rules; write for example {{'spills': 'warn', 'registers': 0.1}}")
     every = parse_switch(value[EVERY_CONFIG], f"{where}, {EVERY_CONFIG}") if EVERY_CONFIG in value else None
-    rules = {_name(k, where): _rule(str(k), v, f"{where}, {k}") for k, v in value.items() if k != EVERY_CONFIG}
+    named = {_name(k, where): (v, f"{where}, {k}") for k, v in value.items() if k != EVERY_CONFIG}
+    rules = {name: _rule(name, *said) for name, said in named.items()}
     return StaticPolicy(rules, every)
 
 
@@ -36,6 +37,7 @@ def _words(text: str) -> dict[str, object]:
 
 
 def _name(name: object, where: str) -> str:
+    name = FORMER_NAMES.get(str(name), name)
     if name not in STATIC_RULES:
         raise UsageError(f"{where}: there is no rule {name!r}; there are {', '.join(STATIC_RULES)}, and {EVERY_CONFIG}")
     return str(name)

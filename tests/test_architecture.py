@@ -107,7 +107,9 @@ EXPORTS = {
     },
     "kerntune.capture": {"LAUNCH_WORDS", "Candidate", "Capture", "Pending", "Probe", "Site", "current"},
     "kerntune.compat": {
+        "ASSEMBLER_ONLY",
         "DIRECT_NAMES",
+        "SETTINGS",
         "SURROUNDING_OPTIONS",
         "UNUSUAL",
         "add_note",
@@ -118,6 +120,7 @@ EXPORTS = {
         "cache_dir_set",
         "compile_c",
         "compiled_kernel",
+        "compiler_settings",
         "default_options",
         "direct_call",
         "direct_order",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.config import Config, unique_configs
+from kerntune.config import Config, changed_settings, settings_text, unique_configs
 from kerntune.errors import ConfigError
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -172,3 +172,18 @@ def test_unique_keeps_the_order_of_different_ones(given_: list[Config]) -> None:
 def test_unique_keeps_first_places() -> None:
     a, b = Config({"BLOCK": 1}), Config({"BLOCK": 2})
     assert unique_configs([a, b, a]) == (a, b)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ({"BK": 32, "num_warps": 4}, {"num_warps": 4, "BK": 64}, "BK 32 -> 64"),
+        ({"BK": "32", "EVEN": True}, {"BK": 64, "EVEN": False}, "BK 32 -> 64, EVEN True -> False"),
+        ({}, {"maxnreg": 32}, "maxnreg unset -> 32"),
+        ({"BLOCK": 1024}, {"BM": 64, "BN": 16}, "BM unset -> 64, BN unset -> 16, BLOCK 1024 -> unset"),
+        ({"BLOCK": 1024}, {"BLOCK": "1024", "HAS_BIAS": "False", "stride": "1"}, ""),
+        ({"ACTIVATION": None}, {}, ""),
+    ],
+)
+def test_what_changed_of_a_config(before: dict[str, object], after: dict[str, object], text: str) -> None:
+    assert settings_text(changed_settings(before, after)) == text

@@ -51,6 +51,11 @@ def compared(e: Evidence) -> bool:
     return counted(e) and e.expected is not None and not e.static_failure and e.timed
 
 
+def untimed(e: Evidence) -> bool:
+    """There is a baseline, no static rule failed, and there are no times."""
+    return counted(e) and e.expected is not None and not e.static_failure and not e.timed
+
+
 def replayed(e: Evidence) -> bool:
     return compared(e) and not e.identical and e.replay is not None
 
@@ -75,9 +80,10 @@ TABLE: list[Row] = [
     ("no baseline", lambda e, t: counted(e) and e.expected is None and not e.static_failure, Verdict.NEW),
     (
         "static only",
-        lambda e, t: counted(e) and e.expected is not None and not e.static_failure and not e.timed,
+        lambda e, t: untimed(e) and not e.other_settings,
         Verdict.PASS,
     ),
+    ("static only, under other settings", lambda e, t: untimed(e) and e.other_settings, Verdict.INCONCLUSIVE),
     ("identical", lambda e, t: compared(e) and e.identical and not drifted(e), Verdict.PASS),
     ("identical, drifted", lambda e, t: compared(e) and e.identical and drifted(e), Verdict.DRIFTED),
     (
@@ -152,9 +158,23 @@ def spread_evidence() -> list[Evidence]:
     ]
 
 
+def unlike_evidence() -> list[Evidence]:
+    """Cases that were compiled under other settings than their baselines."""
+    return [
+        Evidence(launched, expected, identical, replay, static_failure=failed, timed=timed, other_settings=True)
+        for (launched, expected), identical, replay, failed, timed in itertools.product(
+            [(0, 1), (1, 1), (1, 2), (1, None)],
+            (False, True),
+            [None, estimate(0.0, 0.01), estimate(0.03, 0.04), estimate(-0.04, -0.03)],
+            (False, True),
+            (False, True),
+        )
+    ]
+
+
 @pytest.fixture(scope="module")
 def evidence() -> list[Evidence]:
-    return [*all_evidence(), *more_evidence(), *spread_evidence()]
+    return [*all_evidence(), *more_evidence(), *spread_evidence(), *unlike_evidence()]
 
 
 @pytest.mark.parametrize("floor_ns", [0.0, 100.0])

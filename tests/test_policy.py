@@ -92,7 +92,7 @@ def test_a_mapped_verdict_has_that_outcome_and_no_other_changes(
 
 def test_time_alone_is_gated_by_default() -> None:
     assert Policy().metrics == Metrics(time=True, static={})
-    assert set(METRICS) == {"time", "registers", "spills", "shared_memory", "binary_size"}
+    assert set(METRICS) == {"time", "registers", "spills", "shared_memory", "binary_size", "instructions"}
     assert METRIC_TOLERANCES["spills"] == 0.0, "a spill more is never allowed unless somebody says so"
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 from kerntune.binary.elf import text_sections
@@ -40,16 +41,25 @@ _PTX_FUNCTION = re.compile(r"^(?:\.(?:visible|weak)\s+)?\.(?:entry|func)\s+(?:\(
 _AMD_FUNCTION = re.compile(r"^\.type\s+([\w$.]+),@function", re.MULTILINE)
 
 
-def code_identity(asm_text: str, *, kind: AsmKind, options: Mapping[str, Any], assembler: str) -> str:
+def code_identity(
+    asm_text: str,
+    *,
+    kind: AsmKind,
+    options: Mapping[str, Any],
+    assembler: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """SHA-256 (hex) of what a kernel's code is.
 
     ``asm_text`` is the PTX or amdgcn text, ``options`` the compilation's options (a whole Triton metadata mapping will
-    do), ``assembler`` the version of what makes machine code of it: ptxas's, or Triton's own for AMD.
+    do), ``assembler`` the version of what makes machine code of it: ptxas's, or Triton's own for AMD, ``settings`` what
+    it is told by the environment alone (:data:`kerntune.compat.ASSEMBLER_ONLY`).
 
     Comments, local names, the names of the kernel and of functions that it calls, paths and line numbers of the source
     don't change it. Not covered: a ``tl.device_assert`` that is compiled in carries its file and line as data.
     """
-    return identity_of(bare_text(asm_text, kind), kind=kind, options=options, assembler=assembler)
+    bare = bare_text(asm_text, kind)
+    return identity_of(bare, kind=kind, options=options, assembler=assembler, settings=settings)
 
 
 def bare_text(asm_text: str, kind: AsmKind) -> str:
@@ -57,14 +67,23 @@ def bare_text(asm_text: str, kind: AsmKind) -> str:
     return anonymous(strip_debug(asm_text, kind=kind), kind)
 
 
-def identity_of(bare: str, *, kind: AsmKind, options: Mapping[str, Any], assembler: str) -> str:
+def identity_of(
+    bare: str,
+    *,
+    kind: AsmKind,
+    options: Mapping[str, Any],
+    assembler: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """:func:`code_identity` of a text that :func:`bare_text` has made (in another process, say)."""
-    parts = {
+    parts: dict[str, Any] = {
         "kind": kind,
         "assembler": assembler.strip(),
         "options": _canonical_options(options),
         "code": bare,
     }
+    if settings:
+        parts["settings"] = dict(settings)  # only then: what is compiled as usual keeps its identity
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

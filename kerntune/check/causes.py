@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kerntune.binary.stages import first_difference
-from kerntune.config import COMPILE_FIELDS, Config
+from kerntune.config import COMPILE_OPTIONS, changed_settings, settings_text
 from kerntune.device import Environment
 from kerntune.recording import Recording, differences
 from kerntune.static.launches import LaunchStatic
@@ -16,12 +16,19 @@ def causes(before: Recording, after: Recording, then: Environment, today: Enviro
     out = [
         code_cause([x.source for x in before.launches], [x.source for x in after.launches], then.triton, today.triton)
     ]
-    out += config_causes(
-        [(x.kernel, x.config) for x in before.launches], [(x.kernel, x.config) for x in after.launches]
-    )
+    sides = zip(_settings(before), _settings(after), strict=False)
+    out += config_causes((name, changed_settings(old, new)) for (_, old), (name, new) in sides)
+    out += _moved(before, after)
     only_code = ("code", "shared memory and launch flags")
     out += [d for d in differences(before, after) if not d.endswith(tuple(f"{w} changed" for w in only_code))]
     return tuple(out)
+
+
+def _moved(before: Recording, after: Recording) -> Iterator[str]:
+    """What the environment told the compiler otherwise, each once."""
+    pairs = zip(before.launches, after.launches, strict=False)
+    texts = [moved_settings(before.binary_of(a).settings, after.binary_of(b).settings) for a, b in pairs]
+    yield from (f"environment changed: {text}" for text in dict.fromkeys(texts) if text)
 
 
 def code_cause(before: Sequence[str], after: Sequence[str], triton_before: str, triton_after: str) -> str:
@@ -32,22 +39,32 @@ def code_cause(before: Sequence[str], after: Sequence[str], triton_before: str, 
     return code
 
 
-def config_causes(before: Sequence[tuple[str, Config | None]], after: Sequence[tuple[str, Config | None]]) -> list[str]:
-    """One line if no config changed, else one per launch whose config did."""
-    changed = [
-        f"config of {name} changed: {then} -> {now}"
-        for (_, then), (name, now) in zip(before, after, strict=False)
-        if then != now
-    ]
-    return changed or ["config unchanged"]
+def config_causes(changed: Iterable[tuple[str, Mapping[str, tuple[str, str]]]]) -> list[str]:
+    """One line if no config changed, else one per launch whose config did, with what changed of it.
+
+    ``changed`` has each launch's kernel and the changes of its settings (:func:`kerntune.config.changed_settings`).
+    """
+    lines = [f"config of {name} changed: {settings_text(other)}" for name, other in changed if other]
+    return lines or ["config unchanged"]
+
+
+def _settings(recording: Recording) -> list[tuple[str, dict[str, object]]]:
+    """Each launch's meta-parameters and options, wherever they were written."""
+    out = []
+    for launch in recording.launches:
+        binary = recording.binary_of(launch)
+        options = {name: binary.options[name] for name in COMPILE_OPTIONS if name in binary.options}
+        chosen = launch.config.all_kwargs() if launch.config else {}
+        out.append((launch.kernel, {**binary.constexprs, **options, **chosen}))
+    return out
 
 
 def attribution(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> str:
     """What made other code of a launch, and the first compiler stage where it shows; empty if the code is the same.
 
-    Same source and another Triton: the compiler. Another source: the code. Else the config, options and constants that
-    the caller wrote out, or what the arguments told the compiler (types, alignment, strides of 1). Several can be to
-    blame together.
+    Same source and another Triton: the compiler. Another source: the code. Else the config (meta-parameters and
+    options, wherever they are written), or what the arguments told the compiler (types, alignment, strides of 1).
+    Several can be to blame together.
     """
     if before.code == after.code:
         return ""
@@ -60,31 +77,30 @@ def attribution(before: LaunchStatic, after: LaunchStatic, triton_before: str, t
 def _blamed(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> Iterator[str]:
     if before.source != after.source:
         yield "code (its source changed)"
-    if before.config != after.config:
-        yield f"config ({_config_change(before.config, after.config)})"
-    yield from _told(before, after)
+    changed = before.setting_changes(after)
+    if changed:
+        yield f"config ({settings_text(changed)})"
+    told = [f"{n}: {old} -> {new}" for n, old, new in _arguments(before, after)]
+    if told:
+        yield f"arguments ({'; '.join(told)})"
+    moved = moved_settings(before.compiler_settings, after.compiler_settings)
+    if moved:
+        yield f"environment ({moved})"
     compilers = before.compiler or f"Triton {triton_before}", after.compiler or f"Triton {triton_after}"
     if triton_before != triton_after or (before.compiler and compilers[0] != compilers[1]):
         yield f"compiler ({compilers[0]} -> {compilers[1]})"
 
 
-def _config_change(before: Config | None, after: Config | None) -> str:
-    """Only what differs of two configs."""
-    if before is None or after is None:
-        return f"{before} -> {after}"
-    old, new = before.all_kwargs(), after.all_kwargs()
-    names = [n for n in {**old, **new} if old.get(n) != new.get(n)]
-    return "; ".join(f"{n}: {old.get(n)} -> {new.get(n)}" for n in names) or f"{before} -> {after}"
+def moved_settings(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What the environment tells the compiler otherwise: ``DISABLE_PTXAS_OPT unset -> 1``."""
+    names = sorted({*before, *after})
+    return settings_text({n: (before.get(n, ""), after.get(n, "")) for n in names if before.get(n) != after.get(n)})
 
 
-def _told(before: LaunchStatic, after: LaunchStatic) -> Iterator[str]:
-    """What else the compiler was told otherwise: options, constants and arguments, those that a config set left out."""
-    tuned = {name for config in (before.config, after.config) if config is not None for name in config.all_kwargs()}
-    kinds: dict[str, list[str]] = {"options": [], "constants": [], "arguments": []}
-    for name, text in after.compiled_for.items():
-        old = before.compiled_for.get(name, text)
-        if name not in tuned and old != text:
-            constant = text.startswith("constexpr ")
-            kind = "options" if name in COMPILE_FIELDS else "constants" if constant else "arguments"
-            kinds[kind].append(f"{name}: {old} -> {text}".replace("constexpr ", ""))
-    yield from (f"{kind} ({'; '.join(changes)})" for kind, changes in kinds.items() if changes)
+def _arguments(before: LaunchStatic, after: LaunchStatic) -> Iterator[tuple[str, str, str]]:
+    """What the compiler was told otherwise of arguments: types, alignment, strides of 1."""
+    settings = {*before.settings, *after.settings}
+    for name, new in after.compiled_for.items():
+        old = before.compiled_for.get(name, new)
+        if name not in settings and old != new:
+            yield name, old, new

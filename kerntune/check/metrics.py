@@ -13,6 +13,7 @@ FIGURES: dict[str, tuple[str, Callable[[StaticMetrics], int]]] = {
     "spills": ("bytes a thread", lambda m: m.spill_store_bytes + m.spill_load_bytes),
     "shared_memory": ("bytes a block", lambda m: m.shared_bytes),
     "binary_size": ("bytes", lambda m: m.code_bytes),
+    "instructions": ("in the code", lambda m: m.instructions.get("total", 0)),
 }
 """Of each metric that :data:`kerntune.policy.METRIC_TOLERANCES` names: its unit, and where it is found. A binary's
 size is that of its machine code: the file around it changes with a path."""

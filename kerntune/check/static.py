@@ -19,7 +19,7 @@ from kerntune.baseline import (
 )
 from kerntune.capture import Capture
 from kerntune.check.call import Call, Pending
-from kerntune.check.causes import attribution, code_cause, config_causes
+from kerntune.check.causes import attribution, code_cause, config_causes, moved_settings
 from kerntune.check.configs import config_findings, config_reports
 from kerntune.check.damage import Damage
 from kerntune.check.results import launch_reports, readable, should_write
@@ -31,8 +31,8 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.policy import Outcome, StaticPolicy, Update, Verdict
 from kerntune.recorder import Recorded, record
 from kerntune.result import CaseResult, ConfigReport
+from kerntune.static.launch_rules import LaunchFindings, compare_launches, count_findings
 from kerntune.static.launches import LaunchStatic, launch_statics, paired
-from kerntune.static.rules import compare_static
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,11 @@ class Found:
     failures: tuple[str, ...]
     notes: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+
+    def unsure(self, broken: tuple[str, ...]) -> Found:
+        """With nothing failed but what can't be compiled at all: figures of another compilation are compared."""
+        failures = tuple(text for text in self.failures if text in broken)
+        return Found(failures, (*(text for text in self.failures if text not in broken), *self.notes))
 
 
 @dataclass(frozen=True)
@@ -94,15 +99,17 @@ def check_static(
     launches = launch_statics(recorded, spec)
     configs = config_reports(capture, spec) if rules.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
+    moved = _moved(known.launches, launches)
     found = _found(known, launches, configs, broken, target, rules)
+    found = found.unsure(broken) if moved else found
     launched = len(capture.launches)
-    verdict = _verdict(known, launched, found, call)
+    verdict = _verdict(known, launched, found, bool(moved), call)
     today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
     outcome = call.policy.outcome(verdict)
     write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
     if write and update in (Update.ALL, Update.NEW):
         outcome = Outcome.PASS
-    reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found))
+    reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found), *_settings(moved))
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     result = CaseResult(
         case=call.case,
@@ -191,9 +198,8 @@ def _found(
     judged = {(x.kernel, x.config) for x in launches}
     said = [("fail", text) for text in broken]
     said += [(rules.rule("limits").severity, text) for text in _over_limits(launches, target)]
-    for before, after in paired(known.launches, launches):
-        if before is not None and after is not None and before.code != after.code:
-            said += _findings(before, after, rules)
+    said += [x for pair in compare_launches(known.launches, launches, rules) for x in _findings(pair)]
+    said += [(f.severity, f.text) for f in count_findings(known.launches, launches, rules)]
     said += config_findings(configs, judged, rules)
     return Found(
         tuple(text for severity, text in said if severity == "fail"),
@@ -206,16 +212,15 @@ def _over_limits(launches: tuple[LaunchStatic, ...], target: Target) -> list[str
     return [f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit]
 
 
-def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy) -> Iterator[tuple[str, str]]:
+def _findings(pair: LaunchFindings) -> Iterator[tuple[str, str]]:
     """What the rules say of a launch; what it breaks by itself is said already."""
-    over = {v.resource for v in after.metrics.over_limit}
-    other = before.config != after.config
-    for finding in compare_static(before.metrics, after.metrics, rules=rules, other_config=other):
+    over = {v.resource for v in pair.after.metrics.over_limit}
+    for finding in pair.findings:
         if finding.rule != "limits" or finding.metric not in over:
-            yield finding.severity, f"{after.kernel}: {finding.text}"
+            yield finding.severity, f"{pair.after.kernel}: {finding.text}"
 
 
-def _verdict(known: Known, launched: int, found: Found, call: Call) -> Verdict:
+def _verdict(known: Known, launched: int, found: Found, other_settings: bool, call: Call) -> Verdict:
     """A case without a baseline of its own is NEW, but not if another one knows more launches of it."""
     expected = known.most[0]
     evidence = Evidence(
@@ -223,8 +228,24 @@ def _verdict(known: Known, launched: int, found: Found, call: Call) -> Verdict:
         expected=expected if known.own is not None or expected > launched else None,
         static_failure=bool(found.failures),
         timed=False,
+        other_settings=other_settings,
     )
     return decide(evidence, call.policy)
+
+
+def _moved(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
+    """What the environment tells the compiler otherwise than it did, where code differs; each once."""
+    pairs = [(a, b) for a, b in paired(before, after) if a and b and a.code != b.code]
+    moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
+    return tuple(dict.fromkeys(text for text in moved if text))
+
+
+def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
+    if not moved:
+        return ()
+    told = "; ".join(moved)
+    text = f"compiled under another environment than the baseline ({told}), so not judged: set it as it was, or refresh"
+    return (text,)
 
 
 def _missing(known: Known, launched: int) -> tuple[str, ...]:
@@ -244,7 +265,7 @@ def _reasons(
     elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"
     code = code_cause([x.source for x in reference.launches], [x.source for x in launches], reference.triton, series)
     pairs = [(a, b) for a, b in paired(reference.launches, launches) if a and b]
-    configs = config_causes([(a.kernel, a.config) for a, _ in pairs], [(b.kernel, b.config) for _, b in pairs])
+    configs = config_causes((b.kernel, a.setting_changes(b)) for a, b in pairs)
     blamed = [attribution(a, b, reference.triton, series) for a, b in pairs]
     first = () if known.own else (elsewhere,)
     return (*first, code, *configs, *dict.fromkeys(b for b in blamed if b))

@@ -10,6 +10,7 @@ import msgspec
 
 from kerntune.baseline import TimeBaseline
 from kerntune.commands.stored import Baseline, Entry, Key, key_of, launches_of, problems, time_ns
+from kerntune.config import settings_text
 from kerntune.figures import format_size
 from kerntune.policy import DEFAULT_TOLERANCE
 from kerntune.static.launches import LaunchStatic
@@ -47,7 +48,8 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One case that differs. ``change`` is a share (0.12 is 12 % slower), None where the times can't be compared:
-    ``notes`` say why. ``configs`` and ``environment`` are lines ``what: before -> after``."""
+    ``notes`` say why. ``configs`` are lines ``kernel: BLOCK 128 -> 256``, ``environment`` lines
+    ``what: before -> after``."""
 
     case: str
     target: str
@@ -176,7 +178,8 @@ def _config(old: LaunchStatic | None, new: LaunchStatic | None) -> list[str]:
         return [f"launch removed: {old.kernel}"]
     if old.kernel != new.kernel:
         return [f"launch: {old.kernel} -> {new.kernel}"]
-    return [f"{new.kernel}: {old.config} -> {new.config}"] if old.config != new.config else []
+    changed = old.setting_changes(new)
+    return [f"{new.kernel}: {settings_text(changed)}"] if changed else []
 
 
 def _figures(old: LaunchStatic, new: LaunchStatic) -> list[Figure]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -14,9 +15,10 @@ from kerntune.commands.compare import FIGURES, SPILLED, Figure
 from kerntune.commands.stored import Baseline, Entry, launches_of, problems, target_of
 from kerntune.config import Config
 from kerntune.policy import StaticPolicy
+from kerntune.static.finding import Finding
+from kerntune.static.launch_rules import LaunchFindings, compare_launches, count_findings
 from kerntune.static.launches import LaunchStatic, paired
 from kerntune.static.metrics import StaticMetrics
-from kerntune.static.rules import Finding, compare_static
 
 SCHEMA = "kerntune.static-diff/1"
 
@@ -35,7 +37,7 @@ Key = tuple[str, str, str]
 
 
 class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A launch whose code differs. ``figures`` are those that changed, ``findings`` what the rules say of them,
+    """A launch whose code or grid differs. ``figures`` are those that changed, ``findings`` what the rules say of them,
     ``because`` whom to blame, ``stage`` the first compiler stage that differs (empty: not known)."""
 
     kernel: str
@@ -54,13 +56,15 @@ class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A case whose code differs on a target. ``notes``: launches that only one side has."""
+    """A case whose code, grids or launches differ on a target. ``notes``: launches that only one side has;
+    ``findings``: what the rules say of how many there are."""
 
     case: str
     target: str
     compilers: tuple[str, str]
     launches: tuple[LaunchChange, ...]
     notes: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -72,6 +76,11 @@ class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def differs(self) -> bool:
         """Whether any figure differs, not only the code."""
         return bool(self.notes) or any(x.figures for x in self.launches)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a rule fails the case."""
+        return any(f.severity == "fail" for f in (*self.findings, *(f for x in self.launches for f in x.findings)))
 
 
 class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +98,7 @@ class StaticDifference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def failing(self) -> int:
         """Cases that a rule fails."""
-        return sum(any(f.severity == "fail" for x in c.launches for f in x.findings) for c in self.changed)
+        return sum(c.fails for c in self.changed)
 
 
 def compare_statics(
@@ -125,26 +134,55 @@ def _preference(baseline: Baseline) -> tuple[int, ...]:
 
 
 def _change(key: Key, old: Baseline, new: Baseline) -> StaticChange:
-    pairs = paired(launches_of(old), launches_of(new))
+    sides = launches_of(old), launches_of(new)
     tritons = _triton(old), _triton(new)
-    launches = [_launch(a, b, tritons) for a, b in pairs if a is not None and b is not None and a.code != b.code]
-    notes = [f"launch added: {b.kernel}" for a, b in pairs if a is None and b is not None]
-    notes += [f"launch removed: {a.kernel}" for a, b in pairs if b is None and a is not None]
-    return StaticChange(key[0], key[1], tritons, tuple(sorted(launches, key=lambda x: x.rank)), tuple(notes))
+    launches = [_launch(x, tritons) for x in compare_launches(*sides, RULES) if _other(x.before, x.after)]
+    return StaticChange(
+        case=key[0],
+        target=key[1],
+        compilers=tritons,
+        launches=tuple(sorted(launches, key=lambda x: x.rank)),
+        notes=tuple(_alone(paired(*sides))),
+        findings=tuple(count_findings(*sides, RULES)),
+    )
 
 
-def _launch(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str]) -> LaunchChange:
+RULES = StaticPolicy()
+"""The usual ones: a project's own are its pytest configuration's."""
+
+
+def _other(old: LaunchStatic, new: LaunchStatic) -> bool:
+    return old.code != new.code or old.grid != new.grid
+
+
+def _alone(pairs: Iterable[tuple[LaunchStatic | None, LaunchStatic | None]]) -> Iterator[str]:
+    """Launches that only one side has, those of a kernel together."""
+    sides = Counter[tuple[str, str]]()
+    for old, new in pairs:
+        if old is None or new is None:
+            sides["removed" if new is None else "added", (old or new).kernel] += 1  # type: ignore[union-attr]
+    yield from (f"launch {what}: {kernel}{f' ({n})' if n > 1 else ''}" for (what, kernel), n in sorted(sides.items()))
+
+
+def _launch(found: LaunchFindings, tritons: tuple[str, str]) -> LaunchChange:
+    old, new = found.before, found.after
     values = [(name, read(old.metrics), read(new.metrics)) for name, read in SHOWN.items()]
-    other = old.config != new.config
+    values += [("programs", math.prod(old.grid), math.prod(new.grid))]
     return LaunchChange(
         kernel=new.kernel,
         before=old.config,
         after=new.config,
         figures=tuple(Figure(new.kernel, name, a, b) for name, a, b in values if a != b),
-        findings=tuple(compare_static(old.metrics, new.metrics, rules=StaticPolicy(), other_config=other)),
-        because=attribution(old, new, *tritons).partition(": because of ")[2],
+        findings=found.findings,
+        because=_because(old, new, tritons),
         stage=first_difference(old.stages, new.stages),
     )
+
+
+def _because(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str]) -> str:
+    if old.code == new.code:
+        return "the launch (same code)"
+    return attribution(old, new, *tritons).partition(": because of ")[2]
 
 
 def _triton(baseline: Baseline) -> str:

@@ -27,6 +27,7 @@ from kerntune.commands.static_record import record_both
 from kerntune.commands.stored import Entry, Pattern, load_folder
 from kerntune.errors import UsageError
 from kerntune.figures import NO_FIGURE
+from kerntune.static.finding import Finding
 
 HEADERS = ("case", "kernel", "before", "after", "what the rules say", "because of")
 WIDTHS = (34, 24, 28, 28, 44, 36)
@@ -99,18 +100,22 @@ def _rows(change: StaticChange) -> list[tuple[str, ...]]:
     case = f"{change.case}\n({change.target})"
     rows = [_row(case, x) for x in change.launches if x.figures]
     if change.notes:
-        rows.append((case, NO_FIGURE, NO_FIGURE, NO_FIGURE, "\n".join(change.notes), NO_FIGURE))
+        said = [*_said(change.findings), *change.notes]
+        rows.append((case, NO_FIGURE, NO_FIGURE, NO_FIGURE, "\n".join(said), NO_FIGURE))
     return rows
 
 
+def _said(findings: Sequence[Finding]) -> list[str]:
+    return [f"{f.severity}: {f.text}" for s in SEVERITIES for f in findings if f.severity == s]
+
+
 def _row(case: str, launch: LaunchChange) -> tuple[str, ...]:
-    said = [f"{f.severity}: {f.text}" for s in SEVERITIES for f in launch.findings if f.severity == s]
     return (
         case,
         f"{launch.kernel}\n{launch.after}" if launch.after else launch.kernel,
         "\n".join(f"{f.name} {_number(f, f.before)}" for f in launch.figures),
         "\n".join(f"{f.name} {_number(f, f.after)}" for f in launch.figures),
-        "\n".join(said) or NO_FIGURE,
+        "\n".join(_said(launch.findings)) or NO_FIGURE,
         launch.because,
     )
 

@@ -28,6 +28,7 @@ from kerntune.compat.launcher import (
 )
 from kerntune.compat.parsing import parse_in_turn, parsed
 from kerntune.compat.pruning import add_note, autotuner_errors, prune_configs
+from kerntune.compat.settings import ASSEMBLER_ONLY, SETTINGS, compiler_settings
 from kerntune.compat.surroundings import (
     UNUSUAL,
     globals_kept,
@@ -50,7 +51,9 @@ from kerntune.compat.tuners import (
 from kerntune.compat.versions import assembler_version, torch_version, triton_series, triton_version
 
 __all__ = [
+    "ASSEMBLER_ONLY",
     "DIRECT_NAMES",
+    "SETTINGS",
     "SURROUNDING_OPTIONS",
     "UNUSUAL",
     "add_note",
@@ -61,6 +64,7 @@ __all__ = [
     "cache_dir_set",
     "compile_c",
     "compiled_kernel",
+    "compiler_settings",
     "default_options",
     "direct_call",
     "direct_order",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kerntune import compat
-from kerntune.config import COMPILE_FIELDS
+from kerntune.config import COMPILE_OPTIONS
 from kerntune.device import Target
 from kerntune.errors import CompileError, ConfigError
 from kerntune.kernels.source import kernel_file, kernel_name, salt
@@ -45,6 +45,7 @@ class Specialized:
                 sorted(map(repr, self.constexprs.items())),
                 sorted(map(repr, self.attrs.items())),
                 sorted(map(repr, vars(self.options).items())),
+                compat.compiler_settings(self.target.backend),
             )
         )
         return hashlib.sha256(text.encode()).hexdigest()
@@ -75,7 +76,7 @@ class Specialized:
             else:
                 out[name] = ", ".join([str(type_), *(_trait(*a) for a in self.attrs.get((i,), ()))])
         options = vars(self.options)
-        return out | {o: str(options[o]) for o in COMPILE_FIELDS if options.get(o) is not None}
+        return out | {o: str(options[o]) for o in COMPILE_OPTIONS if options.get(o) is not None}
 
 
 def _trait(name: str, value: Any) -> str:

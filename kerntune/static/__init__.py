@@ -1,8 +1,9 @@
 """What can be said of compiled kernels without running them: figures, limits, and what a change did to them."""
 
+from kerntune.static.finding import Finding
 from kerntune.static.limits import Violation, launch_violations
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
-from kerntune.static.rules import DEFAULT_RULES, Finding, compare_static
+from kerntune.static.rules import DEFAULT_RULES, compare_static
 
 __all__ = [
     "DEFAULT_RULES",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import os
 import re
 import shutil
@@ -17,9 +18,14 @@ from pathlib import Path
 import msgspec
 
 from kerntune.errors import BackendError, StoreError
+from kerntune.static.loops import Jump, inside, loops
 
-_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*(?:\.\w+)*)([^;]*)")
-"""Address, opcode and operands of a line of nvdisasm's, the predicate left out."""
+_INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*(?:\.\w+)*)([^;]*)")
+"""Address, predicate, opcode and operands of a line of nvdisasm's."""
+
+_JUMP = re.compile(r"(?:BRA|JMP)\b")
+_ENDS = re.compile(r"(?:EXIT|RET|KILL)\b")
+_TARGET = re.compile(r"\b0x([0-9a-f]+)\s*$")
 
 _ON_STACK = re.compile(r"\[R1(?:\+(0x[0-9a-f]+))?\]")  # R1 is the stack pointer (CUDA's ABI)
 _USES_STACK_POINTER = re.compile(r"(?!R1\b)[^,]*,.*\bR1\b")  # as a source of something else than R1
@@ -58,12 +64,14 @@ class Listing(msgspec.Struct, frozen=True):
 
     ``opcodes`` counts by opcode with its modifiers; ``stack`` the loads and stores at a fixed place of the stack frame,
     by opcode and offset in bytes; ``stack_address_taken`` says whether the frame is also used in another way, which is
-    how a kernel's own local arrays are.
+    how a kernel's own local arrays are. ``repeated_stack`` has of ``stack`` what stands in loops; all of it if the
+    kernel has none.
     """
 
     opcodes: Mapping[str, int]
     stack: Mapping[tuple[str, int], int]
     stack_address_taken: bool
+    repeated_stack: Mapping[tuple[str, int], int]
 
 
 class Disassembler:
@@ -135,12 +143,13 @@ def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:
             while address >= end:
                 piece += 1
                 end += lengths[piece]
-            pieces[piece].add(found[2], found[3])
+            pieces[piece].add(address, found[3], found[4].strip(), predicated=bool(found[2]))
     for counting, length in zip(pieces, lengths, strict=True):
         count = counting.opcodes.total()
         if count != length // _INSTRUCTION_BYTES:
             raise StoreError(f"of {length // _INSTRUCTION_BYTES} instructions only {count} are machine code")
-    return [Listing(c.opcodes, c.stack, c.stack_address_taken) for c in pieces]
+    ends = list(itertools.accumulate(lengths))
+    return [c.listing(end - length, end) for c, length, end in zip(pieces, lengths, ends, strict=True)]
 
 
 class _Counting:
@@ -148,13 +157,26 @@ class _Counting:
 
     def __init__(self) -> None:
         self.opcodes: Counter[str] = Counter()
-        self.stack: Counter[tuple[str, int]] = Counter()
+        self.stack: list[tuple[int, str, int]] = []
         self.stack_address_taken = False
+        self.jumps: list[Jump] = []
 
-    def add(self, opcode: str, operands: str) -> None:
+    def add(self, address: int, opcode: str, operands: str, *, predicated: bool) -> None:
         self.opcodes[opcode] += 1
         if opcode.startswith(("LDL", "STL")):
             if found := _ON_STACK.search(operands):
-                self.stack[opcode, int(found[1] or "0", 16)] += 1
-        elif _USES_STACK_POINTER.match(operands.strip()):
+                self.stack.append((address, opcode, int(found[1] or "0", 16)))
+        elif _USES_STACK_POINTER.match(operands):
             self.stack_address_taken = True
+        if _ENDS.match(opcode):
+            self.jumps.append(Jump(address, None, predicated))
+        elif _JUMP.match(opcode) and (target := _TARGET.search(operands)):
+            always = not predicated and operands == target[0]
+            self.jumps.append(Jump(address, int(target[1], 16), not always))
+
+    def listing(self, begin: int, end: int) -> Listing:
+        """What is counted, once all instructions from ``begin`` to ``end`` were added."""
+        ranges = loops(self.jumps, begin, end, _INSTRUCTION_BYTES) if self.stack else []
+        repeated = [(op, place) for at, op, place in self.stack if not ranges or inside(at, ranges)]
+        stack = Counter((op, place) for _, op, place in self.stack)
+        return Listing(self.opcodes, stack, self.stack_address_taken, Counter(repeated))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 NVIDIA_CLASSES: Mapping[str, str] = {
     "tensor_core": r"[BDHIOQ]MMA|[BHIQ]GMMA|UTC[HIOQ]MMA",
@@ -69,6 +70,19 @@ _AMD = [(name, re.compile(pattern)) for name, pattern in AMD_CLASSES.items()]
 _WIDE = ("global_load", "global_store", "async_copy")
 """Classes that are counted by width as well."""
 
+_NVIDIA_FURTHER: Mapping[str, re.Pattern[str]] = {
+    "tma_load": re.compile(r"UTMALDG"),
+    "tma_store": re.compile(r"UTMASTG|UTMAREDG"),
+    "warpgroup_mma": re.compile(r"[BHIQ]GMMA|UTC[HIOQ]MMA"),
+}
+"""Counted beside their class: which way a bulk copy of a tile goes, and tensor core instructions that several warps
+issue together (``wgmma``, ``tcgen05.mma``), without which sm_90 and later don't reach their full rate."""
+
+_AMD_FURTHER: Mapping[str, re.Pattern[str]] = {
+    "tma_load": re.compile(r"tensor_load\w*"),
+    "tma_store": re.compile(r"tensor_store\w*"),
+}
+
 _NVIDIA_BITS = {"256": 256, "128": 128, "96": 96, "64": 64, "U16": 16, "S16": 16, "U8": 8, "S8": 8}
 _AMD_DWORDS = re.compile(r"dwordx(\d)")
 _AMD_NARROW = {"byte": 8, "i8": 8, "u8": 8, "b8": 8, "short": 16, "i16": 16, "u16": 16, "b16": 16}
@@ -83,15 +97,17 @@ def nvidia_classes(opcodes: Mapping[str, int]) -> dict[str, int]:
 
     Keys: the names in :data:`NVIDIA_CLASSES`, ``other``; ``total`` (without ``nop``, which only pads); for global
     loads, global stores and asynchronous copies also by width in bits per thread (``global_load_128``);
-    ``tensor_core_macs``, what the tensor core instructions multiply and add together, if each of them names its shape.
+    ``tma_load``, ``tma_store`` and ``warpgroup_mma``, which are in their class too;
+    ``tensor_core_macs``, what the tensor core instructions multiply and add together, if each of them names its shape,
+    and ``tensor_core_slots``, the same weighted by how long such operands take (:data:`_SLOW_OPERANDS`).
     Zeros are left out.
     """
-    return _classes(opcodes, nvidia_class, nvidia_bits, _nvidia_macs)
+    return _classes(opcodes, _NVIDIA_WAY)
 
 
 def amd_classes(mnemonics: Mapping[str, int]) -> dict[str, int]:
     """Counts by class, from counts by mnemonic (``global_load_dwordx4``); keys as for NVIDIA."""
-    return _classes(mnemonics, amd_class, amd_bits, _amd_macs)
+    return _classes(mnemonics, _AMD_WAY)
 
 
 def nvidia_class(opcode: str) -> str:
@@ -144,26 +160,49 @@ def scratch_bytes(mnemonics: Mapping[str, int]) -> tuple[int, int]:
     return stored, loaded
 
 
-def _classes(
-    names: Mapping[str, int],
-    class_of: Callable[[str], str],
-    bits_of: Callable[[str], int],
-    macs_of: Callable[[str], int | None],
-) -> dict[str, int]:
+@dataclass(frozen=True)
+class _Way:
+    """How one maker's instructions are read."""
+
+    class_of: Callable[[str], str]
+    bits_of: Callable[[str], int]
+    macs_of: Callable[[str], int | None]
+    further: Mapping[str, re.Pattern[str]]
+
+
+def _classes(names: Mapping[str, int], way: _Way) -> dict[str, int]:
     found: Counter[str] = Counter()
-    macs: list[int | None] = []
     for name, count in names.items():
-        kind = class_of(name)
+        kind = way.class_of(name)
         found[kind] += count
         found["total"] += count if kind != "nop" else 0
         if kind in _WIDE:
-            found[f"{kind}_{bits_of(name)}"] += count
-        if kind == "tensor_core":
-            one = macs_of(name)
-            macs.append(None if one is None else one * count)
-    if macs and None not in macs:
-        found["tensor_core_macs"] = sum(m for m in macs if m is not None)
+            found[f"{kind}_{way.bits_of(name)}"] += count
+        for further, pattern in way.further.items():
+            found[further] += count if pattern.fullmatch(name.partition(".")[0]) else 0
+    found.update(_matrix_work({n: c for n, c in names.items() if way.class_of(n) == "tensor_core"}, way.macs_of))
     return {name: count for name, count in sorted(found.items()) if count}
+
+
+def _matrix_work(names: Mapping[str, int], macs_of: Callable[[str], int | None]) -> dict[str, int]:
+    """Multiply-adds of tensor core instructions, as they are and weighted; nothing if one doesn't name its shape."""
+    known = [(name, macs, count) for name, count in names.items() if (macs := macs_of(name)) is not None]
+    if len(known) < len(names):
+        return {}
+    return {
+        "tensor_core_macs": sum(macs * count for _, macs, count in known),
+        "tensor_core_slots": sum(macs * count * _slots(name) for name, macs, count in known),
+    }
+
+
+_SLOW_OPERANDS = re.compile(r"\.TF32\b|xf32|(?<=\d)_?f32$|^DMMA|f64")
+_FAST_OPERANDS = re.compile(r"^(?:QGMMA|QMMA|IGMMA|IMMA|UTCQMMA|UTCIMMA)|fp8|bf8|i8|f8f6f4")
+
+
+def _slots(name: str) -> int:
+    """How long a multiply-add of such operands takes, in units of an 8-bit one's time: 16-bit ones twice, tf32 (and
+    AMD's xf32) four times as long. Dense rates from the data sheets of A100, H100 and MI300X."""
+    return 4 if _SLOW_OPERANDS.search(name) else 1 if _FAST_OPERANDS.search(name) else 2
 
 
 def _nvidia_macs(opcode: str) -> int | None:
@@ -176,3 +215,7 @@ def _nvidia_macs(opcode: str) -> int | None:
 def _amd_macs(mnemonic: str) -> int | None:
     shape = _LONG_SHAPE.search(mnemonic)
     return int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else None
+
+
+_NVIDIA_WAY = _Way(nvidia_class, nvidia_bits, _nvidia_macs, _NVIDIA_FURTHER)
+_AMD_WAY = _Way(amd_class, amd_bits, _amd_macs, _AMD_FURTHER)

@@ -7,11 +7,14 @@ from types import MappingProxyType
 
 import msgspec
 
-from kerntune.config import Config
+from kerntune.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.device import DeviceSpec
 from kerntune.recorder import Recorded
 from kerntune.recording import Binary, Launch
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
+
+CONSTANT = "constexpr "
+"""What the text of a constant begins with in :attr:`LaunchStatic.compiled_for`."""
 
 
 class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -19,7 +22,8 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler was told of arguments,
     constants and options, ``compiler`` its version and the assembler's, ``compile_seconds`` what it took (None where
-    its cache answered). Baselines of before these were kept have none of the four.
+    its cache answered). Baselines of before these were kept have none of the four. ``compiler_settings`` has what the
+    environment told the compiler beside the options.
     """
 
     kernel: str
@@ -33,6 +37,29 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     compiled_for: dict[str, str] = {}
     compiler: str = ""
     compile_seconds: float | None = None
+    compiler_settings: dict[str, str] = {}
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Meta-parameters and launch options by name, wherever they were written: in a config, in the call, as a
+        parameter's default, or by a heuristic."""
+        chosen = {
+            name: text.removeprefix(CONSTANT)
+            for name, text in self.compiled_for.items()
+            if text.startswith(CONSTANT) or name in COMPILE_OPTIONS
+        }
+        return {**chosen, **self._tuned}
+
+    @property
+    def _tuned(self) -> dict[str, object]:
+        return dict(self.config.all_kwargs()) if self.config else {}
+
+    def setting_changes(self, after: LaunchStatic) -> dict[str, tuple[str, str]]:
+        """What ``after`` is compiled with otherwise, by name. Of a baseline that doesn't say what it was compiled for,
+        only the config is known."""
+        if self.compiled_for and after.compiled_for:
+            return changed_settings(self.settings, after.settings)
+        return changed_settings(self._tuned, after._tuned)
 
 
 def launch_statics(
@@ -64,6 +91,7 @@ def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchSta
         compiled_for=dict(compiled.compiled_for),
         compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
         compile_seconds=None if compiled.seconds is None else round(compiled.seconds, 3),
+        compiler_settings=dict(binary.settings),
     )
 
 

@@ -21,6 +21,14 @@ from kerntune.static.occupancy import Occupancy, amd_occupancy, cuda_occupancy
 _DISASSEMBLER = Disassembler()
 """Shared, so that a kernel of several tests is disassembled once."""
 
+_ANGLE = "0d3BF921FB54442D19"
+"""pi / 2 ** 65, by which libdevice's reduction of large angles multiplies in double precision."""
+
+_FP64 = re.compile(
+    r"^\s*(?:@!?%\w+\s+)?(?:add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|min|max)(?:\.\w+)*\.f64\b.*$", re.MULTILINE
+)
+"""Arithmetic in double precision, in PTX."""
+
 _LOCAL_ARRAY = re.compile(r"^\s*\.local\b[^;]*\[(\d+)\]\s*;", re.MULTILINE)
 
 
@@ -49,7 +57,9 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``threads`` per block; ``code_bytes`` of machine code. ``instructions`` counts by class
     (:func:`kerntune.static.instructions.nvidia_classes`), as they stand in the code, loops once.
     ``occupancy`` is theoretical, 0 to 1; ``None`` if the limits of the device aren't known.
-    ``over_limit``: limits of the device that forbid a launch. The last five are of AMD GPUs only.
+    ``over_limit``: limits of the device that forbid a launch. Those from ``vgprs`` to ``sgpr_spills`` are of AMD GPUs
+    only. ``repeated_spill_bytes``: of the spilled bytes, stored and loaded, those in loops (all, where a kernel has no
+    loop); None where that isn't known.
     """
 
     registers: int
@@ -68,6 +78,7 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sgprs: int | None = None
     vgpr_spills: int | None = None
     sgpr_spills: int | None = None
+    repeated_spill_bytes: int | None = None
 
 
 def metrics_of(
@@ -112,6 +123,7 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
     resources = cubin_resources(binary.data)
     own = _own_local_bytes(binary.asm) if listing.stack_address_taken else 0
     stored, loaded = spilled_bytes(listing.stack, own)
+    repeated = sum(spilled_bytes(listing.repeated_stack, own))
     threads = binary.num_warps * spec.warp_size
     shared = binary.shared_bytes
     occupancy = _cuda_occupancy(spec, resources.registers, shared, threads)
@@ -123,7 +135,7 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
         shared_bytes=shared,
         code_bytes=resources.code_bytes,
         threads=threads,
-        instructions=nvidia_classes(listing.opcodes),
+        instructions={**nvidia_classes(listing.opcodes), **_slow_paths(binary.asm)},
         occupancy=occupancy.fraction if occupancy else None,
         occupancy_limiter=occupancy.limiter if occupancy else "",
         over_limit=launch_violations(
@@ -133,7 +145,16 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
             threads=threads,
             tensor_memory_columns=binary.tensor_memory_columns,
         ),
+        repeated_spill_bytes=repeated,
     )
+
+
+def _slow_paths(ptx: str) -> dict[str, int]:
+    """Reductions of large angles (``sin``, ``cos``, ``tan``) in the code: each is a hundred instructions beside the
+    way that arguments up to 105,615 take (libdevice), one of them a product in double precision."""
+    slow = ptx.count(_ANGLE)
+    other = sum(_ANGLE not in line for line in _FP64.findall(ptx))
+    return {name: n for name, n in (("slow_path", slow), ("slow_path_fp64", int(slow > 0 and not other))) if n}
 
 
 def _own_local_bytes(ptx: str) -> int:

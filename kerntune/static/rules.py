@@ -1,38 +1,28 @@
-"""What changed between two compilations of one kernel, and whether it should worry anyone."""
+"""What changed between two compilations of one kernel, and whether it should worry anyone.
+
+Nothing is timed here, so a rule fails by default only for what is hardly ever an optimization: a spill, a limit of the
+device, tensor cores or bulk copies lost, double precision, wide accesses split, the same work in many more
+instructions. What a change of tile, warps or stages does to registers, occupancy or the count of instructions may as
+well be one, so between two configs these are only told.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from typing import Literal
-
-import msgspec
 
 from kerntune.policy import StaticPolicy
+from kerntune.static.access import DIRECTIONS, moved_bytes, narrowed
+from kerntune.static.finding import Draft, Finding, Severity, change, percent
 from kerntune.static.metrics import StaticMetrics
-
-Severity = Literal["fail", "warn", "info"]
-
-_LOADS = ("global_load", "async_copy")
-"""Classes that bring data from global memory by address; TMA moves tiles and has no width."""
-
-
-class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One change. ``text`` is a sentence for a person and names ``before`` and ``after``."""
-
-    severity: Severity
-    metric: str
-    before: float
-    after: float
-    text: str
-    rule: str = ""
-    """The name of the rule that found it (:data:`kerntune.policy.STATIC_RULES`)."""
-
+from kerntune.static.work import heavier
 
 DEFAULT_RULES = StaticPolicy()
 
 WHATEVER_THE_CONFIG = ("limits", "spills", "vgpr_spills", "fp64")
-"""Rules that fail between two configs too; the other figures change with a tile's size for good reasons."""
+"""Rules that fail between two configs too, as do those that find tensor cores, bulk copies or wide accesses gone."""
+
+SIZES = ("registers", "shared_memory", "binary_size", "instructions")
+"""Rules on figures that every other tile has others of: between two configs no more than a remark."""
 
 
 def compare_static(
@@ -40,40 +30,50 @@ def compare_static(
 ) -> list[Finding]:
     """What changed from ``before`` to ``after``, failures first, then warnings, then what got better.
 
-    Both should be of one kernel and device. With ``other_config`` only limits, spills, double precision and tensor
-    cores that are no longer used at all can fail. Figures that are equal give no finding, so a kernel compared with
-    itself gives none.
+    Both should be of one kernel and device. With ``other_config`` only :data:`WHATEVER_THE_CONFIG` and what is no
+    longer used at all (tensor cores, bulk copies, wide accesses) can fail by default; what ``rules`` itself lets fail
+    fails between two configs as well. Figures that are equal give no finding, so a kernel compared with itself gives
+    none.
     """
     found = [
         *_limits(before, after),
         *_spills(before, after),
         *_tensor_cores(before, after),
         *_fp64(before, after),
-        *_load_width(before, after, _threshold(rules, "load_width")),
+        *(f for d in DIRECTIONS for f in narrowed(before, after, d, _threshold(rules, d.rule))),
         *_tma(before, after),
+        *heavier(before, after, _threshold(rules, "work")),
         *_occupancy(before, after, _threshold(rules, "occupancy")),
         *_sizes(before, after, rules),
     ]
-    judged = [_judged(f, rules, other_config) for f in found if rules.rule(f.rule).severity != "off"]
-    return sorted(judged, key=lambda finding: ("fail", "warn", "info").index(finding.severity))
+    return judged(found, rules, other_config=other_config)
 
 
-def _judged(found: Finding, rules: StaticPolicy, other_config: bool) -> Finding:
-    """A finding as loud as its rule says. The rules below say fail for what the rule is about, warn for less."""
+def judged(drafts: Iterable[Draft], rules: StaticPolicy, *, other_config: bool = False) -> list[Finding]:
+    """Findings as loud as their rules say, the loudest first; none of a rule that is off."""
+    found = [_judged(draft, rules, other_config) for draft in drafts if rules.rule(draft.rule).severity != "off"]
+    return sorted(found, key=lambda finding: ("fail", "warn", "info").index(finding.severity))
+
+
+def _judged(found: Draft, rules: StaticPolicy, other_config: bool) -> Finding:
+    """A finding as loud as its rule says."""
     severity: Severity = found.severity
     if severity == "fail":
-        severity = "warn" if rules.rule(found.rule).severity == "warn" else "fail"
-    hard = found.rule in WHATEVER_THE_CONFIG or (found.rule == "tensor_cores" and not found.after)
-    if severity == "fail" and other_config and not hard:
-        severity = "warn"
-    return msgspec.structs.replace(found, severity=severity)
+        severity = "fail" if rules.rule(found.rule).severity == "fail" else "warn"
+        if other_config and found.rule not in rules.rules and not _hard(found):
+            severity = "info" if found.rule in SIZES else "warn"
+    return Finding(severity, found.metric, found.before, found.after, found.text, found.rule)
+
+
+def _hard(found: Draft) -> bool:
+    return found.whatever_the_config or found.rule in WHATEVER_THE_CONFIG
 
 
 def _threshold(rules: StaticPolicy, name: str) -> float:
     return rules.rule(name).threshold or 0.0
 
 
-def _limits(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
+def _limits(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
     """A limit newly broken, broken further, or kept again. Within a limit, only the limit is known of the need."""
     old = {(v.resource, v.unit): v for v in before.over_limit}
     new = {(v.resource, v.unit): v for v in after.over_limit}
@@ -82,106 +82,138 @@ def _limits(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
         if was < broken.needed:
             most = "" if key in old else "at most "
             text = f"can't be launched: {broken}; before {most}{was:,}, after {broken.needed:,}"
-            yield Finding("fail", key[0], was, broken.needed, text, "limits")
+            yield Draft("fail", key[0], was, broken.needed, text, "limits")
     for key in sorted(old.keys() - new.keys()):
         kept = old[key]
         text = f"{key[0]} is within the device's limit again: before {kept.needed:,}, after at most {kept.limit:,}"
-        yield Finding("info", key[0], kept.needed, kept.limit, text, "limits")
+        yield Draft("info", key[0], kept.needed, kept.limit, text, "limits")
 
 
-def _spills(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
+def _spills(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
     """Bytes that go through memory, and on AMD registers, since some are spilled to others, not to memory."""
-    old = before.spill_store_bytes + before.spill_load_bytes
-    new = after.spill_store_bytes + after.spill_load_bytes
-    stored = _change(before.spill_store_bytes, after.spill_store_bytes)
-    loaded = _change(before.spill_load_bytes, after.spill_load_bytes)
-    detail = f"{_change(old, new)} bytes per thread (stored {stored}, loaded {loaded})"
-    yield from _spill("spills", old, new, detail)
+    old, new = _spilled(before), _spilled(after)
+    stored = change(before.spill_store_bytes, after.spill_store_bytes)
+    loaded = change(before.spill_load_bytes, after.spill_load_bytes)
+    detail = f"{change(old, new)} bytes per thread (stored {stored}, loaded {loaded})"
+    if old < new <= old + FEW_BYTES and _repeated(after) <= _repeated(before):
+        yield Draft("warn", "spills", old, new, f"registers are kept in memory beside loops: {detail}", "spills")
+    else:
+        yield from _spill("spills", old, new, detail)
     old, new = before.vgpr_spills or 0, after.vgpr_spills or 0
-    yield from _spill("vgpr_spills", old, new, f"{_change(old, new)} vector registers")
+    yield from _spill("vgpr_spills", old, new, f"{change(old, new)} vector registers")
     old, new = before.sgpr_spills or 0, after.sgpr_spills or 0
-    yield from _spill("sgpr_spills", old, new, f"{_change(old, new)} scalar registers")
+    yield from _spill("sgpr_spills", old, new, f"{change(old, new)} scalar registers")
 
 
-def _spill(metric: str, old: int, new: int, detail: str) -> Iterator[Finding]:
+FEW_BYTES = 128
+"""Bytes a thread, stored and loaded: sixteen registers that wait in memory while a loop runs cost less than can be
+measured. In a loop any spill is one each time."""
+
+
+def _spilled(metrics: StaticMetrics) -> int:
+    return metrics.spill_store_bytes + metrics.spill_load_bytes
+
+
+def _repeated(metrics: StaticMetrics) -> int:
+    known = metrics.repeated_spill_bytes
+    return _spilled(metrics) if known is None else known
+
+
+def _spill(metric: str, old: int, new: int, detail: str) -> Iterator[Draft]:
     if new > old:
         text = f"{'more is spilled' if old else 'registers are spilled'}: {detail}"
-        yield Finding("fail", metric, old, new, text, metric)
+        yield Draft("fail", metric, old, new, text, metric)
     elif new < old:
         text = f"{'less is spilled' if new else 'no more spills'}: {detail}"
-        yield Finding("info", metric, old, new, text, metric)
+        yield Draft("info", metric, old, new, text, metric)
 
 
-def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
-    """Work, where every instruction says its shape, else instructions: fewer but larger ones are no loss."""
-    key = "tensor_core_macs"
-    if key not in before.instructions or (key not in after.instructions and _count(after, "tensor_core")):
-        key = "tensor_core"
-    old, new = _count(before, key), _count(after, key)
-    what = "multiply-adds in tensor core instructions" if key == "tensor_core_macs" else "tensor core instructions"
-    if new < old:
-        how = "no tensor cores are used any more" if new == 0 else "less work for the tensor cores"
-        yield Finding("fail", "tensor_core", old, new, f"{how}: {_change(old, new)} {what}", "tensor_cores")
-    elif old < new:
-        text = f"more work for the tensor cores: {_change(old, new)} {what}"
-        yield Finding("info", "tensor_core", old, new, text, "tensor_cores")
+def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
+    """Products that moved from tensor cores to ordinary instructions, all or some; or to those of one warp.
+
+    Fewer instructions alone are no loss: a smaller tile, a loop that isn't unrolled and larger instructions have them.
+    """
+    old, new = _count(before, "tensor_core"), _count(after, "tensor_core")
+    told = f"{change(old, new)} tensor core instructions"
+    if old and not new:
+        yield Draft("fail", "tensor_core", old, new, f"no tensor cores are used any more: {told}", "tensor_cores", True)
+    elif new and not old:
+        yield Draft("info", "tensor_core", old, new, f"tensor cores are used now: {told}", "tensor_cores")
+    elif new < old and _multiplied_otherwise(before, after):
+        fp32 = f"{change(_count(before, 'fp32'), _count(after, 'fp32'))} in fp32"
+        text = f"products left the tensor cores: {told}, {fp32}"
+        yield Draft("fail", "tensor_core", old, new, text, "tensor_cores")
+    yield from _warpgroups(before, after)
 
 
-def _fp64(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
-    old, new = _count(before, "fp64"), _count(after, "fp64")
-    change = f"{_change(old, new)} instructions"
+def _multiplied_otherwise(before: StaticMetrics, after: StaticMetrics) -> bool:
+    """Whether as many more multiply-adds in fp32 stand in the code as a quarter of the lost ones would make."""
+    lost = _count(before, "tensor_core_macs") - _count(after, "tensor_core_macs")
+    more = _count(after, "fp32") - _count(before, "fp32")
+    return lost > 0 and more * LANES * 4 >= lost
+
+
+LANES = 32
+"""Threads of a warp, whose products a tensor core instruction makes together. A warpgroup has four times as many, so
+its products that moved are found by a sixteenth of them."""
+
+
+def _warpgroups(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
+    """Instructions of whole warpgroups, without which sm_90 and later don't reach their full rate."""
+    old, new = _count(before, "warpgroup_mma"), _count(after, "warpgroup_mma")
+    if old and not new and _count(after, "tensor_core"):
+        text = f"tensor cores are no longer used by whole warpgroups: {change(old, new)} such instructions"
+        yield Draft("fail", "warpgroup_mma", old, new, text, "tensor_cores")
+
+
+def _fp64(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
+    old, new = _fp64_work(before), _fp64_work(after)
+    counts = f"{change(old, new)} instructions"
     if new > old == 0:
-        text = f"arithmetic in double precision appeared: {change}; look for a float64 constant or a Python float"
-        yield Finding("fail", "fp64", old, new, text, "fp64")
+        text = f"arithmetic in double precision appeared: {counts}; look for a float64 constant or a Python float"
+        yield Draft("fail", "fp64", old, new, text, "fp64")
     elif new > old:
-        yield Finding("fail", "fp64", old, new, f"more arithmetic in double precision: {change}", "more_fp64")
+        yield Draft("fail", "fp64", old, new, f"more arithmetic in double precision: {counts}", "more_fp64")
     elif new < old:
-        yield Finding("info", "fp64", old, new, f"less arithmetic in double precision: {change}", "fp64")
+        yield Draft("info", "fp64", old, new, f"less arithmetic in double precision: {counts}", "fp64")
 
 
-def _load_width(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Finding]:
-    """The mean width of a load from global memory. Without a load on either side there is nothing to compare."""
-    old, new = _mean_load_bits(before), _mean_load_bits(after)
-    if old is None or new is None or old == new:
-        return
-    detail = f"{_change(old, new)} bits a load on average ({_widths(before)} -> {_widths(after)})"
-    if new < old * (1 - threshold):
-        text = f"loads from global memory got narrower: {detail}; look for lost alignment or contiguity"
-        yield Finding("fail", "global_load_width", old, new, text, "load_width")
-    elif new > old * (1 + threshold):
-        text = f"loads from global memory got wider: {detail}"
-        yield Finding("info", "global_load_width", old, new, text, "load_width")
+def _fp64_work(metrics: StaticMetrics) -> int:
+    """Without the one product of each reduction of a large angle, which ordinary arguments don't come to."""
+    return 0 if "slow_path_fp64" in metrics.instructions else _count(metrics, "fp64")
 
 
-def _mean_load_bits(metrics: StaticMetrics) -> float | None:
-    by_width = _by_width(metrics)
-    loads = sum(by_width.values())
-    return sum(width * count for width, count in by_width.items()) / loads if loads else None
-
-
-def _by_width(metrics: StaticMetrics) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for name, count in metrics.instructions.items():
-        if match := re.fullmatch(rf"(?:{'|'.join(_LOADS)})_(\d+)", name):
-            found[int(match[1])] = found.get(int(match[1]), 0) + count
-    return found
-
-
-def _widths(metrics: StaticMetrics) -> str:
-    return ", ".join(f"{count} of {width}" for width, count in sorted(_by_width(metrics).items(), reverse=True))
-
-
-def _tma(before: StaticMetrics, after: StaticMetrics) -> Iterator[Finding]:
+def _tma(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
+    """Bulk copies that are gone, all of them, or one operand's: then as much more is loaded or stored by address."""
     old, new = _count(before, "tma"), _count(after, "tma")
     if old and not new:
-        text = f"no bulk copies (TMA) any more: {_change(old, new)} instructions"
-        yield Finding("fail", "tma", old, new, text, "tma")
+        text = f"no bulk copies (TMA) any more: {change(old, new)} instructions"
+        yield Draft("fail", "tma", old, new, text, "tma", True)
     elif new and not old:
-        text = f"bulk copies (TMA) are used now: {_change(old, new)} instructions"
-        yield Finding("info", "tma", old, new, text, "tma")
+        text = f"bulk copies (TMA) are used now: {change(old, new)} instructions"
+        yield Draft("info", "tma", old, new, text, "tma")
+    elif old:
+        yield from _operands(before, after)
 
 
-def _occupancy(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Finding]:
+def _operands(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
+    """Of one way. That no loads are copied in bulk any more is as bad as losing all; an operand less, or the stores of
+    a product's epilogue, may hide behind the products."""
+    for direction, (key, verb) in zip(DIRECTIONS, (("tma_load", "loads"), ("tma_store", "stores")), strict=True):
+        old, new = _count(before, key), _count(after, key)
+        bytes_before, bytes_after = (moved_bytes(m, direction) for m in (before, after))
+        if new < old and bytes_after - bytes_before >= OPERAND_BYTES:
+            by_address = f"{change(bytes_before, bytes_after)} bytes a thread {verb} by address"
+            text = f"fewer {verb} by bulk copies (TMA): {change(old, new)} instructions, {by_address}"
+            hidden = new or (key == "tma_store" and _count(after, "tensor_core"))
+            yield Draft("fail", key, old, new, text, "tma_operands" if hidden else "tma")
+
+
+OPERAND_BYTES = 16
+"""What a thread moves of a tile at least: a row's scale or a bias is less."""
+
+
+def _occupancy(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:
     old, new = before.occupancy, after.occupancy
     if old is None or new is None or old == new:
         return
@@ -189,35 +221,23 @@ def _occupancy(before: StaticMetrics, after: StaticMetrics, threshold: float) ->
     limited = f"limited by {', then by '.join(limits)}"
     text = f"theoretical occupancy {'fell' if new < old else 'rose'}: {old:.1%} -> {new:.1%} ({limited})"
     severity: Severity = "info" if new > old else "fail" if new < old * (1 - threshold) else "warn"
-    yield Finding(severity, "occupancy", old, new, text, "occupancy")
+    yield Draft(severity, "occupancy", old, new, text, "occupancy")
 
 
-def _sizes(before: StaticMetrics, after: StaticMetrics, rules: StaticPolicy) -> Iterable[Finding]:
+def _sizes(before: StaticMetrics, after: StaticMetrics, rules: StaticPolicy) -> Iterable[Draft]:
     sizes = [
         ("registers", "registers a thread", before.registers, after.registers, "registers"),
-        ("shared_bytes", "bytes of shared memory a block", before.shared_bytes, after.shared_bytes, "shared"),
-        ("code_bytes", "bytes of machine code", before.code_bytes, after.code_bytes, "code"),
+        ("shared_bytes", "bytes of shared memory a block", before.shared_bytes, after.shared_bytes, "shared_memory"),
+        ("code_bytes", "bytes of machine code", before.code_bytes, after.code_bytes, "binary_size"),
         ("total", "instructions", _count(before, "total"), _count(after, "total"), "instructions"),
     ]
     for metric, what, old, new, rule in sizes:
-        threshold, change = _threshold(rules, rule), f"{_change(old, new)}{_percent(old, new)}"
+        threshold, counts = _threshold(rules, rule), f"{change(old, new)}{percent(old, new)}"
         if new > old * (1 + threshold):
-            yield Finding("fail", metric, old, new, f"more {what}: {change}", rule)
+            yield Draft("fail", metric, old, new, f"more {what}: {counts}", rule)
         elif new < old * (1 - threshold):
-            yield Finding("info", metric, old, new, f"fewer {what}: {change}", rule)
+            yield Draft("info", metric, old, new, f"fewer {what}: {counts}", rule)
 
 
 def _count(metrics: StaticMetrics, name: str) -> int:
     return metrics.instructions.get(name, 0)
-
-
-def _change(old: float, new: float) -> str:
-    return f"{_number(old)} -> {_number(new)}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.1f}" if value != int(value) else f"{int(value):,}"
-
-
-def _percent(old: float, new: float) -> str:
-    return f" ({(new - old) / old:+.0%})" if old else ""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from samples import ENVIRONMENT, binary, launch, recording
 
 from kerntune.check.causes import attribution, causes, code_cause, config_causes
-from kerntune.config import Config
+from kerntune.config import Config, changed_settings
 from kerntune.recording import Recording
 from kerntune.static.launches import LaunchStatic, paired
 from kerntune.static.metrics import StaticMetrics
@@ -45,21 +45,28 @@ def test_sources_may_be_a_list_or_a_tuple() -> None:
 
 
 def test_one_line_per_changed_config() -> None:
-    found = config_causes([("a", SMALL), ("b", SMALL), ("c", None)], [("a", LARGE), ("b", LARGE), ("c", SMALL)])
+    found = config_causes(
+        [("a", changed_settings(SMALL.all_kwargs(), LARGE.all_kwargs())), ("b", {}), ("c", {"BLOCK": ("", "64")})]
+    )
     assert found == [
-        "config of a changed: BLOCK=128 num_warps=4 num_stages=3 -> BLOCK=256 num_warps=8 num_stages=3",
-        "config of b changed: BLOCK=128 num_warps=4 num_stages=3 -> BLOCK=256 num_warps=8 num_stages=3",
-        "config of c changed: None -> BLOCK=128 num_warps=4 num_stages=3",
+        "config of a changed: BLOCK 128 -> 256, num_warps 4 -> 8",
+        "config of c changed: BLOCK unset -> 64",
     ]
 
 
-@pytest.mark.parametrize("same", [[], [("a", None)]])
-def test_unchanged_configs_are_one_line(same: list[tuple[str, Config | None]]) -> None:
-    assert config_causes(same, same) == ["config unchanged"]
+def test_constants_and_options_that_a_launch_passes_are_a_config() -> None:
+    """Wherever somebody wrote them; what specialization made of an argument isn't one."""
+    told = {"options": {"num_warps": 4, "arch": "sm90"}, "constexprs": {"BLOCK": "128", "stride": "1"}}
+    before = recording(binaries=(binary(**told),), launches=(launch(config=None),))
+    other = {"options": {"num_warps": 8, "arch": "sm90"}, "constexprs": {"BLOCK": "256", "EVEN": "True"}}
+    after = recording(binaries=(binary(**other),), launches=(launch(config=None),))
+    found = causes(before, after, ENVIRONMENT, ENVIRONMENT)
+    assert "config of add_kernel changed: BLOCK 128 -> 256, num_warps 4 -> 8" in found
 
 
-def test_an_equal_config_read_from_disk_is_unchanged() -> None:
-    assert config_causes([("a", SMALL)], [("a", Config({"BLOCK": 128}))]) == ["config unchanged"]
+@pytest.mark.parametrize("same", [[], [("a", {})]])
+def test_unchanged_configs_are_one_line(same: list[tuple[str, dict[str, tuple[str, str]]]]) -> None:
+    assert config_causes(same) == ["config unchanged"]
 
 
 def test_nothing_changed() -> None:
@@ -109,9 +116,13 @@ FIGURES = StaticMetrics(32, 0, 0, 0, 0, 1024, 128, {}, 1.0, "threads")
     ("changes", "why"),
     [
         ({"source": "other"}, "code (its source changed)"),
-        ({"config": LARGE}, "config (BLOCK: 128 -> 256; num_warps: 4 -> 8)"),
-        ({"config": None}, "config (BLOCK=128 num_warps=4 num_stages=3 -> None)"),
-        ({"config": LARGE, "compiled_for": told(BLOCK="constexpr 256", num_warps="8")}, "config (BLOCK: 128 -> 256; "),
+        ({"config": LARGE}, "config (BLOCK 128 -> 256, num_warps 4 -> 8)"),
+        (
+            {"config": Config({"BLOCK": 256}), "source": "other"},
+            "code (its source changed) and config (BLOCK 128 -> 256)",
+        ),
+        ({"config": LARGE, "compiled_for": told(BLOCK="constexpr 256", num_warps="8")}, "config (BLOCK 128 -> 256, "),
+        ({"config": None, "compiled_for": told(BLOCK="constexpr 64", num_stages="3")}, "config (BLOCK 128 -> 64)"),
         ({"compiled_for": told(x="*fp32", n="== 1")}, "arguments (x: *fp32, divisible by 16 -> *fp32; n: i32 -> == 1)"),
         ({"compiler": "Triton 3.9.1, assembler 12.8"}, "compiler (Triton 3.9.0, assembler 12.8 -> Triton 3.9.1, "),
         ({"source": "other", "compiled_for": told(n="i64")}, "code (its source changed) and arguments (n: i32 -> i64)"),
@@ -129,7 +140,7 @@ def test_who_is_to_blame(changes: dict[str, object], why: str) -> None:
 def test_constants_and_options_of_a_kernel_without_a_config() -> None:
     before = static(config=None)
     after = replace(before, code="other", compiled_for=told(BLOCK="constexpr 64", num_warps="8"), stages={})
-    why = "add: because of options (num_warps: 4 -> 8) and constants (BLOCK: 128 -> 64)"
+    why = "add: because of config (BLOCK 128 -> 64, num_warps 4 -> 8)"
     assert attribution(before, after, "3.9", "3.9") == why
 
 

@@ -405,7 +405,7 @@ def test_another_config_is_named_and_not_held_against_the_old_ones_figures(proje
     with project.static_run(SM90) as run:
         (result,) = run.check(tuned_call(128), x_of()).commit()
     assert config_of(result) == 128
-    assert any(c.startswith("config of scale_kernel changed: BLOCK=256") for c in result.causes)
+    assert any(c.startswith("config of scale_kernel changed: BLOCK 256 -> ") for c in result.causes)
     assert result.verdict is Verdict.PASS
 
 
@@ -467,14 +467,14 @@ def test_another_constant_that_the_caller_wrote(project: Project) -> None:
     record(project)
     with project.static_run(SM90) as run:
         (result,) = run.check(functools.partial(scaled, size=128), x_of()).commit()
-    assert one_cause(result) == ("scale_kernel: because of constants (BLOCK: 64 -> 128), first in TTIR")
+    assert one_cause(result) == ("scale_kernel: because of config (BLOCK 64 -> 128), first in TTIR")
 
 
 def test_another_option_that_the_caller_wrote(project: Project) -> None:
     record(project)
     with project.static_run(SM90) as run:
         (result,) = run.check(functools.partial(scaled, num_warps=1), x_of()).commit()
-    assert one_cause(result) == "scale_kernel: because of options (num_warps: 4 -> 1), first in TTGIR"
+    assert one_cause(result) == "scale_kernel: because of config (num_warps 4 -> 1), first in TTGIR"
 
 
 def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
@@ -487,16 +487,137 @@ def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
     with project.static_run(SM90) as run:
         (result,) = run.check(sliced, x_of()).commit()
     assert result.verdict is Verdict.REGRESSED
-    assert "loads from global memory got narrower: 128 -> 32 bits" in result.message
+    assert "loads from global memory got narrower: 2 of 128 bits -> 8 of 32 bits" in result.message
     assert "because of arguments (" in one_cause(result)
     assert "*fp32, divisible by 16 -> *fp32" in one_cause(result)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"size": 1024}, "BLOCK 64 -> 1024"),
+        ({"num_warps": 1}, "num_warps 4 -> 1"),
+        ({"num_warps": 8}, "num_warps 4 -> 8"),
+    ],
+)
+@pytest.mark.parametrize("back", [False, True])
+def test_another_tile_or_option_of_a_kernel_that_is_not_tuned_passes(
+    project: Project, options: dict[str, Any], says: str, back: bool
+) -> None:
+    """In both directions: nothing here says which one is faster."""
+    before, after = (options, {}) if back else ({}, options)
+    record(project, functools.partial(scaled, **before))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, **after), x_of()).commit()
+    assert (result.verdict, result.outcome) == (Verdict.PASS, Outcome.PASS), result.findings
+    words = says.split()[0] if back else says
+    assert any(c.startswith(f"config of scale_kernel changed: {words}") for c in result.causes)
+
+
+def test_more_programs_of_the_same_code_are_told(project: Project) -> None:
+    record(project)
+
+    def twice(x: torch.Tensor) -> None:
+        scale_kernel[lambda meta: (2 * by_block(meta)[0],)](x, torch.empty_like(x), N, 2.0, BLOCK=64)
+
+    with project.static_run(SM90) as run:
+        (result,) = run.check(twice, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    assert result.findings == ("scale_kernel: 2 times as many programs: 64 -> 128 (grid 64x1x1 -> 128x1x1)",)
+    with project.static_run(SM90) as run:
+        policy = Policy(static=StaticPolicy({"grid": StaticRule("fail", 0.1)}))
+        (result,) = run.check(twice, x_of(), policy=policy).commit()
+    assert result.verdict is Verdict.REGRESSED
+
+
+def test_more_launches_are_told(project: Project) -> None:
+    record(project)
+
+    def sixteen(x: torch.Tensor) -> None:
+        for _ in range(16):
+            scaled(x)
+
+    with project.static_run(SM90) as run:
+        (result,) = run.check(sixteen, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    assert result.findings == ("16 times as many launches: 1 -> 16 (scale_kernel 1 -> 16)",)
+    with project.static_run(SM90) as run:
+        policy = Policy(static=StaticPolicy({"launches": StaticRule("fail", 0.0)}))
+        (result,) = run.check(sixteen, x_of(), policy=policy).commit()
+    assert result.verdict is Verdict.REGRESSED
+
+
+def test_a_misaligned_output_is_found(project: Project) -> None:
+    record(project, functools.partial(scaled, size=1024))
+
+    def shifted(x: torch.Tensor) -> None:
+        scale_kernel[by_block](x, torch.empty(N + 1, device="cuda")[1:], N, 2.0, BLOCK=1024)
+
+    with project.static_run(SM90) as run:
+        (result,) = run.check(shifted, x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "stores to global memory got narrower: 2 of 128 bits -> 8 of 32 bits" in result.message
+
+
+@triton.jit
+def scalar_kernel(x_ptr, y_ptr, factor_ptr, n, BLOCK: tl.constexpr, SCALAR: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    factor = 2.0
+    if SCALAR:
+        factor = tl.load(factor_ptr)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor, mask=i < n)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_scalar_that_is_loaded_or_no_longer_loaded_splits_no_access(project: Project, first: bool) -> None:
+    def call(x: torch.Tensor, scalar: bool) -> None:
+        scalar_kernel[by_block](x, torch.empty_like(x), x, N, BLOCK=1024, SCALAR=scalar)
+
+    record(project, functools.partial(call, scalar=first))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(call, scalar=not first), x_of()).commit()
+    assert result.verdict is Verdict.PASS, result.findings
+
+
+def test_another_environment_of_the_compiler_is_neither_the_same_code_nor_the_codes_fault(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project)
+    monkeypatch.setenv("DISABLE_PTXAS_OPT", "1")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.outcome, result.recorded) == (Verdict.INCONCLUSIVE, Outcome.WARN, False)
+    assert "compiled under another environment than the baseline (DISABLE_PTXAS_OPT unset -> 1)" in result.message
+    assert "set it as it was, or refresh" in result.message
+    assert any("scale_kernel: because of environment (DISABLE_PTXAS_OPT unset -> 1)" in c for c in result.causes)
+    assert any("more instructions" in f for f in result.findings), "what it does is told"
+    with project.static_run(SM90) as run:
+        strict = run.check(scaled, x_of(), policy=Policy(strict=True)).commit()
+    assert [r.outcome for r in strict] == [Outcome.FAIL]
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert [r.recorded for r in run.check(scaled, x_of()).commit()] == [True]
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    monkeypatch.delenv("DISABLE_PTXAS_OPT")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert "(DISABLE_PTXAS_OPT 1 -> unset)" in result.message
+
+
+def test_a_setting_that_changes_no_code_changes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(project)
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")  # of products, of which there are none
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
 
 
 def test_another_config_says_what_differs_of_it(project: Project) -> None:
     record(project, tuned_call(256))
     with project.static_run(SM90) as run:
         (result,) = run.check(tuned_call(128), x_of()).commit()
-    assert "because of config (BLOCK: 256 -> 128), first in TTIR" in one_cause(result)
+    assert "because of config (BLOCK 256 -> 128), first in TTIR" in one_cause(result)
 
 
 def test_compile_time_is_stored_where_the_compiler_ran(
@@ -570,12 +691,13 @@ def elsewhere(project: Project, series: str, **changes: Any) -> None:
 def test_an_upgrade_is_held_against_the_series_before(project: Project) -> None:
     record(project)
     launch = stored(project)
-    elsewhere(project, "3.5", metrics=msgspec.structs.replace(launch.metrics, occupancy=4.0))
+    counts = {**launch.metrics.instructions, "tma": 2}
+    elsewhere(project, "3.5", metrics=msgspec.structs.replace(launch.metrics, instructions=counts))
     with project.static_run(SM90) as run:
         (result,) = run.check(scaled, x_of()).commit()
     assert (result.verdict, result.recorded) == (Verdict.REGRESSED, False)
     assert "held against that of 3.5" in result.message
-    assert "theoretical occupancy fell" in result.message
+    assert "no bulk copies (TMA) any more" in result.message
     assert "compiler (" in one_cause(result)
 
 
@@ -700,7 +822,7 @@ def test_a_tuned_kernel_without_a_config_that_fits_regresses(project: Project) -
         (result,) = run.check(call(512), x()).commit()
     assert result.verdict is Verdict.REGRESSED
     assert "long_kernel can't be launched on cuda:86: shared memory" in result.message
-    assert "because of config (LENGTH: 64 -> 512)" in one_cause(result)
+    assert "because of config (LENGTH 64 -> 512)" in one_cause(result)
 
 
 def needs_numpy(y: torch.Tensor) -> Any:

@@ -51,9 +51,7 @@ def test_what_is_said_of_a_change():
     change = changes(timed(times=(12_400.0,)), after)
     assert change.change == pytest.approx(0.1)
     assert (change.before_ns, change.after_ns) == (12_400.0, 13_640.0)
-    assert change.configs == (
-        "softmax_kernel: BLOCK=1024 num_warps=8 num_stages=3 -> BLOCK=512 num_warps=4 num_stages=3",
-    )
+    assert change.configs == ("softmax_kernel: BLOCK 1024 -> 512, num_warps 8 -> 4",)
     assert change.environment == ("driver: 580.65 -> 590.1",)
     assert Figure("softmax_kernel", "registers", 32, 64) in change.figures
     assert str(Figure("k", "occupancy", 1.0, 0.5)) == "k: occupancy 1 -> 0.5"

@@ -76,9 +76,28 @@ def test_json(kerntune: Command, sides: tuple[Path, Path]) -> None:
     assert first["case"] == SOFTMAX
     assert first["launches"][0]["stage"] == "TTGIR"
     assert first["launches"][0]["findings"][0]["severity"] == "fail"
-    assert second["launches"][0]["because"] == "config (None -> BLOCK=64 num_warps=4 num_stages=3), first in TTGIR"
+    config = "BLOCK unset -> 64, num_warps unset -> 4, num_stages unset -> 3"
+    assert second["launches"][0]["because"] == f"config ({config}), first in TTGIR"
     assert third["launches"][0]["figures"] == []
     assert third["launches"][0]["because"].startswith("environment (")
+
+
+def test_more_launches_and_a_grown_grid(kerntune: Command, tmp_path: Path) -> None:
+    """Of equal code, too: nothing else about a case differs."""
+    grown, more = (static(c) for c in (SOFTMAX, SECOND))
+    folder(tmp_path / "a", grown, more)
+    assert isinstance(more.baseline, StaticBaseline)
+    sixteen = Pending(
+        msgspec.structs.replace(more.baseline, launches=more.baseline.launches * 16), more.artifacts, True
+    )
+    folder(tmp_path / "b", other(grown, code="c" * 64, grid=(8192, 1, 1)), sixteen)
+    ran = kerntune("static", "diff", tmp_path / "a", tmp_path / "b", "--markdown")
+    assert "warn: 2 times as many programs: 4,096 -> 8,192 (grid 4,096x1x1 -> 8,192x1x1)" in ran.out
+    assert "programs 4,096 | programs 8,192" in ran.out
+    assert "the launch (same code)" in ran.out
+    assert "warn: 16 times as many launches: 1 -> 16 (softmax_kernel 1 -> 16)" in ran.out
+    assert "launch added: softmax_kernel (15)" in ran.out
+    assert "0 failing, 2 changed" in ran.out
 
 
 def test_markdown_is_one_table(kerntune: Command, sides: tuple[Path, Path]) -> None:

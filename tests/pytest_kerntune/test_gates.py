@@ -24,6 +24,8 @@ pytest_plugins = ["pytester"]
         ("time registers=20%, binary_size", Metrics(True, {"registers": 0.2, "binary_size": 0.1})),
         ({"shared_memory": 0}, Metrics(False, {"shared_memory": 0.0})),
         (tuple(METRIC_TOLERANCES), Metrics(False, METRIC_TOLERANCES)),
+        ("shared code=20%", Metrics(False, {"shared_memory": 0.1, "binary_size": 0.2})),
+        ({"instructions": True}, Metrics(False, {"instructions": 0.1})),
     ],
 )
 def test_metrics(value, found):

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.errors import UsageError
-from kerntune.policy import STATIC_RULES, StaticPolicy, StaticRule
+from kerntune.policy import FORMER_NAMES, METRIC_TOLERANCES, STATIC_RULES, StaticPolicy, StaticRule
+from pytest_kerntune.gates import parse_metrics
 from pytest_kerntune.static_rules import parse_static
 
 pytest_plugins = ["pytester"]
@@ -22,6 +23,21 @@ pytest_plugins = ["pytester"]
         ({"registers": 0.1}, {"registers": StaticRule("fail", 0.1)}, None),
         ({"registers": "warn"}, {"registers": StaticRule("warn", 0.1)}, None),
         ({"occupancy": ("warn", "20%")}, {"occupancy": StaticRule("warn", 0.2)}, None),
+        (
+            {"shared_memory": 0.2, "binary_size": "off"},
+            {"shared_memory": StaticRule("fail", 0.2), "binary_size": StaticRule("off", 0.1)},
+            None,
+        ),
+        (
+            "shared=0.2 code=off",
+            {"shared_memory": StaticRule("fail", 0.2), "binary_size": StaticRule("off", 0.1)},
+            None,
+        ),
+        (
+            {"launches": "fail", "grid": "fail"},
+            {"launches": StaticRule("fail", 0.0), "grid": StaticRule("fail", 0.1)},
+            None,
+        ),
         ({"spills": "off", "registers": 0}, {"spills": StaticRule("off"), "registers": StaticRule("fail", 0.0)}, None),
         (
             "registers=0.1, spills=warn occupancy=warn:20% all",
@@ -78,6 +94,17 @@ def test_the_closer_one_wins_rule_by_rule(closer: StaticPolicy, farther: StaticP
 def test_text_says_the_same_as_a_mapping(policy: StaticPolicy) -> None:
     text = " ".join(f"{name}={rule.severity}:{rule.threshold!r}" for name, rule in policy.rules.items())
     assert parse_static(text, "here").rules == policy.rules
+
+
+def test_figures_have_one_name_on_a_gpu_and_without() -> None:
+    """What ``metrics=`` gates beside the time is what ``static=`` gates of the same name."""
+    assert METRIC_TOLERANCES.keys() <= STATIC_RULES.keys()
+    assert set(FORMER_NAMES.values()) <= METRIC_TOLERANCES.keys()
+    for name, share in METRIC_TOLERANCES.items():
+        assert parse_static({name: "warn"}, "here").rules[name].threshold == (share or None)
+    for former, name in FORMER_NAMES.items():
+        assert parse_static({former: "off"}, "here") == parse_static({name: "off"}, "here")
+        assert parse_metrics({former: 0.3}, "here") == parse_metrics({name: 0.3}, "here")
 
 
 def test_marker_over_ini_key(project) -> None:

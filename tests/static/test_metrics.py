@@ -197,6 +197,25 @@ def test_amd_spills_are_found(compiled: Compile) -> None:
     assert found.stack_bytes > 0
 
 
+def test_a_sines_slow_path_is_told_apart(compiled: Compile) -> None:
+    found = metrics(compiled("sine", "cuda:90").binary, "cuda:90").instructions
+    assert found["fp64"] > 0
+    assert found["slow_path"] >= 1
+    assert found["slow_path_fp64"] == 1
+    assert {type(n) for n in found.values()} == {int}  # a bool is no count: its baseline couldn't be read
+    double = metrics(compiled("double", "cuda:90").binary, "cuda:90").instructions
+    assert double["fp64"] > 0
+    assert not {"slow_path", "slow_path_fp64"} & double.keys()
+
+
+def test_spills_within_loops_are_told_apart(compiled: Compile) -> None:
+    straight = metrics(compiled("add_huge", "cuda:90", num_warps=1, maxnreg=64).binary, "cuda:90")
+    assert straight.repeated_spill_bytes == straight.spill_store_bytes + straight.spill_load_bytes > 0
+    looped = metrics(compiled("matmul", "cuda:90", maxnreg=64).binary, "cuda:90")
+    assert looped.repeated_spill_bytes is not None
+    assert 0 < looped.repeated_spill_bytes < looped.spill_store_bytes + looped.spill_load_bytes
+
+
 def test_another_devices_binary_is_refused(compiled: Compile) -> None:
     binary, _ = compiled("add", "cuda:80")
     with pytest.raises(TargetError, match="a cubin for sm_80 has no metrics on NVIDIA H100"):
@@ -212,6 +231,6 @@ def test_a_damaged_binary_is_an_error(compiled: Compile) -> None:
 
 
 def test_metrics_survive_json(compiled: Compile) -> None:
-    for where, name in (("cuda:90", "matmul"), ("hip:gfx942", "add")):
+    for where, name in (("cuda:90", "matmul"), ("cuda:90", "sine"), ("hip:gfx942", "add")):
         found = metrics(compiled(name, where).binary, where)
         assert msgspec.json.decode(msgspec.json.encode(found), type=StaticMetrics) == found

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.policy import STATIC_RULES, StaticPolicy, StaticRule
+from kerntune.static.finding import Finding
 from kerntune.static.limits import Violation
 from kerntune.static.metrics import StaticMetrics
-from kerntune.static.rules import WHATEVER_THE_CONFIG, Finding, compare_static
+from kerntune.static.rules import SIZES, WHATEVER_THE_CONFIG, compare_static
 
 BASE = StaticMetrics(
     registers=64,
@@ -65,7 +66,12 @@ LOST_WIDTH = {"global_load": 32, "global_load_128": 0, "global_load_32": 32}
             "0 -> 224 bytes per thread (stored 0 -> 128, loaded 0 -> 96)",
         ),
         (changed(over_limit=(OVER,)), "shared memory", "fail", "needs 300,000 bytes a block, the device has 232,448"),
-        (changed({"tensor_core": 32, "tensor_core_macs": 65536}), "tensor_core", "fail", "131,072 -> 65,536"),
+        (
+            changed({"tensor_core": 32, "tensor_core_macs": 65536, "fp32": 100 + 65536 // 32}),
+            "tensor_core",
+            "fail",
+            "products left the tensor cores: 64 -> 32 tensor core instructions, 100 -> 2,148 in fp32",
+        ),
         (
             changed({"tensor_core": 0, "tensor_core_macs": 0}),
             "tensor_core",
@@ -73,8 +79,13 @@ LOST_WIDTH = {"global_load": 32, "global_load_128": 0, "global_load_32": 32}
             "no tensor cores are used any more",
         ),
         (changed({"fp64": 4}), "fp64", "fail", "0 -> 4 instructions"),
-        (changed(LOST_WIDTH), "global_load_width", "fail", "128 -> 32 bits a load on average (8 of 128 -> 32 of 32)"),
-        (changed(occupancy=0.25), "occupancy", "fail", "50.0% -> 25.0%"),
+        (
+            changed(LOST_WIDTH),
+            "global_load_width",
+            "fail",
+            "8 of 128 bits -> 32 of 32 bits (on average 128 -> 32",
+        ),
+        (changed(occupancy=0.25), "occupancy", "warn", "50.0% -> 25.0%"),
         (changed(occupancy=0.48), "occupancy", "warn", "50.0% -> 48.0%"),
         (changed(registers=80), "registers", "warn", "64 -> 80 (+25%)"),
         (changed(shared_bytes=65536), "shared_bytes", "warn", "32,768 -> 65,536 (+100%)"),
@@ -95,28 +106,90 @@ def test_what_fails_one_way_is_an_improvement_the_other_way() -> None:
     for after in (
         changed(spill_store_bytes=128),
         changed(over_limit=(OVER,)),
-        changed({"tensor_core": 32, "tensor_core_macs": 65536}),
+        changed({"tensor_core": 0, "tensor_core_macs": 0}),
         changed({"fp64": 4}),
         changed(LOST_WIDTH),
-        changed(occupancy=0.25),
     ):
         assert [f.severity for f in found(after).values()] == ["fail"]
         assert [f.severity for f in found(BASE, after).values()] == ["info"]
 
 
-def test_losing_bulk_copies_is_a_warning() -> None:
-    assert found(BASE, changed({"tma": 2}))["tma"].severity == "warn"
+def test_losing_bulk_copies_fails_whatever_the_config() -> None:
+    before = changed({"tma": 2})
+    assert found(BASE, before)["tma"].severity == "fail"
+    assert [f.severity for f in compare_static(before, BASE, other_config=True)] == ["fail"]
+
+
+@pytest.mark.parametrize(
+    ("key", "loads", "verb"), [("tma_load", "async_copy", "loads"), ("tma_store", "global_store", "stores")]
+)
+def test_one_of_two_operands_that_is_no_longer_copied_in_bulk_is_found(key: str, loads: str, verb: str) -> None:
+    before = changed({"tma": 3, key: 2})
+    after = changed({"tma": 2, key: 1, loads: 4, f"{loads}_128": 4})
+    finding = found(after, before)[key]
+    assert (finding.rule, finding.severity) == ("tma_operands", "warn")
+    assert f"fewer {verb} by bulk copies (TMA): 2 -> 1 instructions" in finding.text
+    strict = StaticPolicy({"tma_operands": StaticRule("fail")})
+    assert {f.metric: f.severity for f in compare_static(before, after, rules=strict)}[key] == "fail"
+    assert found(changed({"tma": 2, key: 1}), before) == {}, "a larger tile, or an operand that isn't needed any more"
+    scale = changed({"tma": 2, key: 1, loads: 1, f"{loads}_32": 1})
+    assert "tma_operands" not in {f.rule for f in found(scale, before).values()}
+
+
+@pytest.mark.parametrize(
+    ("key", "loads", "products", "severity"),
+    [
+        pytest.param("tma_load", "async_copy", 64, "fail", id="no operand any more"),
+        pytest.param("tma_store", "global_store", 64, "warn", id="a product's result"),
+        pytest.param("tma_store", "global_store", 0, "fail", id="what a kernel that waits for memory writes"),
+    ],
+)
+def test_one_way_that_is_no_longer_copied_in_bulk(key: str, loads: str, products: int, severity: str) -> None:
+    counts = {"tensor_core": products, "tensor_core_macs": 0}
+    before = changed({"tma": 3, key: 2, **counts})
+    after = changed({"tma": 1, loads: 4, f"{loads}_128": 4, **counts})
+    assert found(after, before)[key].severity == severity
+
+
+@pytest.mark.parametrize(
+    ("stored", "repeated", "severity"),
+    [
+        pytest.param(32, 0, "warn", id="kept while a loop runs"),
+        pytest.param(32, 4, "fail", id="some in the loop"),
+        pytest.param(32, None, "fail", id="not known where"),
+        pytest.param(80, 0, "fail", id="many"),
+    ],
+)
+def test_a_few_registers_that_wait_beside_a_loop(stored: int, repeated: int | None, severity: str) -> None:
+    after = changed(spill_store_bytes=stored, spill_load_bytes=stored, repeated_spill_bytes=repeated)
+    before = changed(repeated_spill_bytes=0)
+    assert found(after, before)["spills"].severity == severity
+
+
+def test_the_reduction_of_large_angles_is_no_double_precision_of_the_kernels() -> None:
+    """Every ``tl.sin`` has one, for arguments that are hardly ever so large."""
+    after = changed({"fp64": 16, "total": 9000, "slow_path": 16, "slow_path_fp64": 1})
+    assert {f.rule for f in found(after).values()} <= {"instructions"}
+    assert found(changed({"fp64": 16, "slow_path": 16}))["fp64"].severity == "fail", "beside other arithmetic in it"
 
 
 def test_fewer_but_larger_tensor_core_instructions_are_no_loss() -> None:
     assert found(changed({"tensor_core": 16})) == {}
 
 
-def test_tensor_core_work_of_unknown_shape_is_counted_by_instruction() -> None:
-    before = changed({"tensor_core_macs": 0})
-    after = changed({"tensor_core_macs": 0, "tensor_core": 60})
-    assert found(after, before)["tensor_core"].severity == "fail"
-    assert "64 -> 60 tensor core instructions" in found(after, before)["tensor_core"].text
+@pytest.mark.parametrize("halved", [{"tensor_core": 32, "tensor_core_macs": 65536}, {"tensor_core": 32}])
+def test_half_the_products_in_the_code_are_a_smaller_tile_or_a_loop_no_longer_unrolled(halved: dict[str, int]) -> None:
+    assert found(changed(halved)) == {}
+
+
+def test_tensor_cores_no_longer_used_by_whole_warpgroups() -> None:
+    before, after = changed({"warpgroup_mma": 64}), changed({"tensor_core": 512})
+    finding = found(after, before)["warpgroup_mma"]
+    assert finding.severity == "fail"
+    assert "64 -> 0" in finding.text
+    assert [f.severity for f in compare_static(before, after, other_config=True)] == ["warn"], (
+        "a tile of 32 rows has none"
+    )
 
 
 def test_more_fp64_where_there_was_some_is_a_warning() -> None:
@@ -159,9 +232,12 @@ def test_thresholds_are_shares_of_the_value_before() -> None:
     assert found(changed(registers=70)) == {}
     assert "registers" in found(changed(registers=70), registers=0.05)
     assert found(changed(occupancy=0.3), occupancy=0.5)["occupancy"].severity == "warn"
-    mixed = {"global_load": 9, "global_load_128": 8, "global_load_64": 1}
-    assert found(changed(mixed)) == {}
-    assert "global_load_width" in found(changed(mixed), load_width=0.01)
+    strict = StaticPolicy({"occupancy": StaticRule("fail", 0.5)})
+    assert [f.severity for f in compare_static(BASE, changed(occupancy=0.3), rules=strict)] == ["warn"]
+    assert [f.severity for f in compare_static(BASE, changed(occupancy=0.2), rules=strict)] == ["fail"]
+    mixed = {"global_load": 11, "global_load_128": 7, "global_load_32": 4}
+    assert "global_load_width" in found(changed(mixed))
+    assert found(changed(mixed), load_width=0.2) == {}
 
 
 def test_failures_come_first() -> None:
@@ -182,6 +258,12 @@ _COUNTS = st.dictionaries(
             "global_load_16",
             "async_copy_64",
             "tma",
+            "tma_load",
+            "warpgroup_mma",
+            "tensor_core_slots",
+            "fp32",
+            "global_store_128",
+            "global_store_32",
             "total",
         ]
     ),
@@ -264,10 +346,23 @@ def test_each_rule_is_as_loud_as_it_is_told(before: StaticMetrics, after: Static
 @given(_METRICS, _METRICS)
 def test_another_config_fails_by_hard_rules_only(before: StaticMetrics, after: StaticMetrics) -> None:
     findings = compare_static(before, after, other_config=True)
+    gone = {"tensor_core": 0, "tma": 0, "global_load_width": None, "global_store_width": None}
     for finding in findings:
-        if finding.severity == "fail":
-            assert finding.rule in WHATEVER_THE_CONFIG or (finding.rule == "tensor_cores" and finding.after == 0)
+        if finding.severity == "fail" and finding.rule not in WHATEVER_THE_CONFIG:
+            assert gone[finding.metric] in (finding.after, None), finding
     assert {f.metric for f in findings} == {f.metric for f in compare_static(before, after)}
+
+
+def test_another_tile_has_other_sizes_and_that_is_only_a_remark() -> None:
+    other = changed({"total": 2000}, registers=128, shared_bytes=65536, code_bytes=16384, occupancy=0.25)
+    said = {f.rule: f.severity for f in compare_static(BASE, other, other_config=True)}
+    assert said == {"occupancy": "warn", **dict.fromkeys(SIZES, "info")}
+
+
+def test_what_a_project_itself_lets_fail_fails_between_two_configs_too() -> None:
+    rules = StaticPolicy({"occupancy": StaticRule("fail", 0.1)})
+    findings = compare_static(BASE, changed(occupancy=0.25), rules=rules, other_config=True)
+    assert [f.severity for f in findings] == ["fail"]
 
 
 def test_a_growing_figure_fails_where_a_test_says_so() -> None:

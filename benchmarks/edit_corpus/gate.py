@@ -1,0 +1,83 @@
+"""What the gate without a GPU says of edits: what ``pytest --kerntune --kerntune-target=cuda:90`` runs, here."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from benchmarks.edit_corpus.edit import Edit
+from benchmarks.edit_corpus.side import load
+from benchmarks.edit_corpus.tables import equal_code
+from kerntune.baseline import StaticBaseline
+from kerntune.check import Call, Checked, Session, Settings, open_session
+from kerntune.result import CaseResult
+from kerntune.static.launches import LaunchStatic
+
+DIRECTIONS = ("made", "undone")
+"""An edit from the kernel as it is, and the way back."""
+
+
+class Gate:
+    """A session on stand-ins with baselines in ``folder``."""
+
+    def __init__(self, session: Session, folder: Path) -> None:
+        self._session, self._folder = session, folder
+
+    def rows(self, edit: Edit) -> Iterator[dict[str, Any]]:
+        """A row a direction: the verdict and all findings on it."""
+        sides = [load(text, edit.kernel, self._folder) for text in (edit.before(), edit.after())]
+        for direction, (before, after) in zip(DIRECTIONS, (sides, sides[::-1]), strict=True):
+            about = {"edit": edit.key, "direction": direction}
+            try:
+                yield {
+                    **about,
+                    **self._judged(f"tests/test_{edit.kernel}.py::test_{direction}[{edit.name}]", before, after),
+                }
+            except Exception as exc:  # a test that fails for another reason
+                yield {**about, "verdict": "ERROR", "findings": [f"{type(exc).__name__}: {exc}"], "notes": []}
+
+    def launches(self, kernel: str, text: str) -> tuple[LaunchStatic, ...]:
+        """What a side launches, as a baseline would have it."""
+        return _figures(self._check(f"tests/test_{kernel}.py::test_figures", load(text, kernel, self._folder)))
+
+    def _judged(self, nodeid: str, before: ModuleType, after: ModuleType) -> dict[str, Any]:
+        recorded = self._check(nodeid, before)
+        if not any(r.recorded for r in recorded.commit()):
+            return {"verdict": "NO BASELINE", "findings": list(recorded.results[0].findings), "notes": []}
+        checked = self._check(nodeid, after)
+        before, after = _figures(recorded), _figures(checked)
+        return {**_said(checked.results[0]), "equal_code": equal_code(before, after), "figures": (before, after)}
+
+    def _check(self, nodeid: str, side: ModuleType) -> Checked:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            inputs = side.inputs(self._session.device)
+            return self._session.check(Call(nodeid, "0", side.run, inputs))
+
+
+@contextlib.contextmanager
+def gate(folder: Path, target: str) -> Iterator[Gate]:
+    """A gate for ``target`` that keeps all its files in ``folder``."""
+    settings = Settings(root=folder, baselines=folder / "baselines", targets=(target,), cache_dir=folder / "cache")
+    session = open_session(settings)
+    session.start()
+    try:
+        yield Gate(session, folder)
+    finally:
+        session.close()
+
+
+def _said(result: CaseResult) -> dict[str, Any]:
+    failed = result.outcome.value == "fail"
+    failures = [f for f in result.findings if failed and f in result.message]
+    notes = [f for f in result.findings if f not in failures]
+    return {"verdict": result.verdict.value, "failed": failed, "findings": failures, "notes": notes}
+
+
+def _figures(checked: Checked) -> tuple[LaunchStatic, ...]:
+    baseline = checked.pending[0].baseline if checked.pending and checked.pending[0] else None
+    return baseline.launches if isinstance(baseline, StaticBaseline) else ()
