@@ -15,6 +15,7 @@ from kerntune.backend.cuda import CudaGpu
 from kerntune.backend.probe import find_backend
 from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.cache import WinnerCache
+from kerntune.cache.listings import ListingCache
 from kerntune.capture import Capture, Site, current
 from kerntune.check.arguments import tensor_arguments
 from kerntune.check.call import Call, Checked, Settings
@@ -29,6 +30,7 @@ from kerntune.errors import CacheMissError, ConfigError, StoreError, UsageError
 from kerntune.judge import Evidence, decide
 from kerntune.policy import Verdict
 from kerntune.result import CaseId, CaseResult
+from kerntune.static.metrics import DISASSEMBLER
 from kerntune.tuning.unraced import launches_nothing
 from kerntune.tuning.verify import Verification
 from kerntune.tuning.winners import Winners, candidate_of
@@ -121,6 +123,7 @@ class Session:
         """Install stand-ins where there is no GPU."""
         compat.take_announcements()
         self._stack.enter_context(compat.without_line_info())
+        self._stack.enter_context(DISASSEMBLER.remembering(ListingCache(self.settings.cache_dir)))
         self._stack.enter_context(self.backend.activate())
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from kerntune.policy import Outcome, StaticPolicy, Update, Verdict
 from kerntune.recorder import record
 from kerntune.result import CaseResult, ConfigReport
 from kerntune.static.launches import LaunchStatic, launch_statics, paired
+from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import compare_static
 
 
@@ -54,6 +55,11 @@ class Known:
     def launches(self) -> tuple[LaunchStatic, ...]:
         """The launches that today's are held against."""
         return self.reference.launches if self.reference else ()
+
+    def figures(self, update: Update) -> dict[str, StaticMetrics]:
+        """Of code identities, so that equal code needs no disassembler. None where all is recorded anew: figures may
+        have been made by an older kerntune."""
+        return {x.code: x.metrics for x in self.launches} if update is not Update.ALL else {}
 
     @property
     def most(self) -> tuple[int, str]:
@@ -87,7 +93,7 @@ def check_static(
     fingerprint = fingerprint_of(arguments)
     series = compat.triton_series()
     known = _known(store, target, series, call, fingerprint, update)
-    launches = launch_statics(recorded, spec)
+    launches = launch_statics(recorded, spec, known.figures(update))
     configs = config_reports(capture, spec) if rules.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     found = _found(known, launches, configs, broken, target, rules)
