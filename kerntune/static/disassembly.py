@@ -116,9 +116,7 @@ class Disassembler:
         can't be machine code.
         """
         tool = _tool_size()
-        keys = [
-            Code(arch, hashlib.sha256(text).hexdigest(), len(text) // _INSTRUCTION_BYTES, tool) for text in texts
-        ]
+        keys = [Code(arch, hashlib.sha256(text).hexdigest(), len(text) // _INSTRUCTION_BYTES, tool) for text in texts]
         with self._lock:
             unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
             fresh = self._listed(unknown, arch)

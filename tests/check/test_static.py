@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from kerntune.codec import to_json
 from kerntune.config import Config
 from kerntune.errors import BaselineError, CompileError, UsageError
 from kerntune.policy import Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
+from kerntune.static import disassembly, metrics
 
 SM90, SM80 = "cuda:90", "cuda:80"
 
@@ -643,3 +645,48 @@ def test_a_tuned_kernel_without_a_config_that_fits_regresses(project: Project) -
     assert result.verdict is Verdict.REGRESSED
     assert "long_kernel can't be launched on cuda:86: shared memory" in result.message
     assert "because of config (LENGTH: 64 -> 512)" in one_cause(result)
+
+
+def test_what_equals_the_baseline_is_not_disassembled(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(project)
+    asked: list[bytes] = []
+
+    def listing(code: bytes, arch: str) -> str:
+        asked.append(code)
+        raise AssertionError("nvdisasm was run")
+
+    monkeypatch.setattr(disassembly, "_listing", listing)
+    monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(project.root / "cache"))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    assert result.launches[0].registers
+    assert not asked
+    with project.static_run(SM90) as run, pytest.raises(AssertionError, match="nvdisasm was run"):
+        run.check(functools.partial(scaled, size=128), x_of())
+
+
+def test_a_refresh_of_all_counts_anew(project: Project) -> None:
+    """Figures in a baseline may be an older kerntune's."""
+    record(project)
+    before = rewrite(project, registers=200)
+    assert before.launches[0].metrics.registers == 200
+    with project.static_run(SM90, update=Update.ALL) as run:
+        run.check(scaled, x_of()).commit()
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    assert found.launches[0].metrics.registers < 200
+
+
+def test_a_session_remembers_listings_in_its_cache_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(project.root / "cache"))
+    monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
+    record(project)
+    assert list((project.root / "cache" / "listings").rglob("*.json"))
+    monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
+    monkeypatch.setattr(disassembly, "_listing", None)
+    with project.static_run(SM90, update=Update.ALL) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.launches[0].registers

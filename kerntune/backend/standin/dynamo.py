@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -37,13 +36,19 @@ class Unimported(ModuleType):
         self.__dict__["config"] = settings
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(_PACKAGE), name)
+        return getattr(_imported(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(importlib.import_module(_PACKAGE), name, value)
+        setattr(_imported(), name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(importlib.import_module(_PACKAGE), name)
+        delattr(_imported(), name)
+
+
+def _imported() -> Any:
+    import torch._dynamo  # noqa: F401 - asked for by its name below: torch has it as an attribute only afterwards
+
+    return sys.modules[_PACKAGE]
 
 
 def defer_dynamo() -> None:
