@@ -85,6 +85,7 @@ def _baselines(parser: argparse.ArgumentParser) -> None:
     )
     _apply(_command(commands, "apply", run_apply, "write the baselines that a run's JSON from another machine carries"))
     _prune(_command(commands, "prune", run_prune, "remove baselines of tests that no longer exist"))
+    _mv(_command(commands, "mv", run_mv, "move the baselines and anchors of renamed tests to their new names"))
     _folder(_command(commands, "verify", run_verify, "whether every baseline and every artifact is whole"))
 
 
@@ -162,6 +163,19 @@ def _prune(parser: argparse.ArgumentParser) -> None:
         "--stale-from",
         metavar="RUN.json",
         help="remove what this run (of --kerntune-json) found stale, instead of collecting the tests",
+    )
+
+
+def _mv(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD", help="a folder, file, test, parameter set or call; * is a wildcard")
+    parser.add_argument("new", metavar="NEW", help="its new name; each * is what the * at its place in OLD matched")
+    _folder(parser)
+    parser.add_argument(
+        "--anchor", metavar="DIR", help="folder of the anchor (default: as the ini file says, else anchors)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be moved")
+    parser.add_argument(
+        "--replace", action="store_true", help="also where NEW has a baseline of other kernels, which is lost"
     )
 
 
@@ -247,6 +261,13 @@ def run_prune(args: argparse.Namespace) -> int:
     from kerntune.commands import prune
 
     return prune.run(args)
+
+
+def run_mv(args: argparse.Namespace) -> int:
+    """``kerntune baselines mv``."""
+    from kerntune.commands import mv
+
+    return mv.run(args)
 
 
 def run_verify(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import platform
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +139,18 @@ class Gate:
         cases = sum(MARKER in item.stash for item in session.items) * (2 if self.options.anchor else 1)
         policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
         self.options = dataclasses.replace(self.options, policy=policy)
+        if self._engine is not None:
+            items = {self._nodeid(item) for item in session.items}
+            anchor = Path(self.options.anchor) if self.options.anchor and not self.options.yardstick_name else None
+            own = anchor if anchor is not None and anchor.is_dir() else None
+            self._engine.tests_gone(lambda nodeid: self._gone(nodeid, items), own)
+
+    def _gone(self, nodeid: str, items: Set[str]) -> bool:
+        """Whether a test is no more: its file isn't there, or was collected whole without it."""
+        if not (self.config.rootpath / nodeid.partition("::")[0]).exists():
+            return True
+        whole = not self._narrowed and not narrowed(self.config)
+        return whole and nodeid not in items and self._read(nodeid)
 
     def pytest_report_header(self) -> list[str]:
         return [f"kerntune: {line}" for line in self.header]

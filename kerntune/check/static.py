@@ -22,11 +22,12 @@ from kerntune.check.call import Call, Pending
 from kerntune.check.causes import attribution, code_cause, config_causes
 from kerntune.check.configs import config_findings, config_reports
 from kerntune.check.damage import Damage
+from kerntune.check.renamed import Renames
 from kerntune.check.results import launch_reports, readable, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
 from kerntune.judge import Evidence, decide
-from kerntune.policy import Outcome, StaticPolicy, Update, Verdict
+from kerntune.policy import ACCEPTING, Outcome, StaticPolicy, Update, Verdict
 from kerntune.recorder import record
 from kerntune.result import CaseResult, ConfigReport
 from kerntune.static.launches import LaunchStatic, launch_statics, paired
@@ -85,6 +86,7 @@ def check_static(
     arguments: tuple[Argument, ...],
     update: Update,
     damage: Damage,
+    renames: Renames,
 ) -> tuple[CaseResult, Pending]:
     """One target's verdict on a call, and the baseline that may be written."""
     recorded = record(capture, target)
@@ -92,6 +94,8 @@ def check_static(
     arguments = arguments or inputs_of(recorded.recording)
     fingerprint = fingerprint_of(arguments)
     series = compat.triton_series()
+    own_path = store.static_path(target, series, call.case, fingerprint)
+    renamed = renames.settle(call.case, fingerprint, recorded.recording, own_path)
     known = _known(store, target, series, call, fingerprint, update)
     launches = launch_statics(recorded, spec, known.figures(update))
     configs = config_reports(capture, spec) if rules.every_config else ()
@@ -102,9 +106,10 @@ def check_static(
     today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
     outcome = call.policy.outcome(verdict)
     write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
-    if write and update in (Update.ALL, Update.NEW):
+    if write and update in ACCEPTING:
         outcome = Outcome.PASS
     reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found))
+    reasons = (*reasons, renamed) if renamed else reasons
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     result = CaseResult(
         case=call.case,
@@ -119,7 +124,7 @@ def check_static(
         findings=(*found.failures, *found.notes),
         configs=configs,
         warnings=tuple(damage.among(store, target, (x.ttir_sha256 for x in known.launches))),
-        baseline_path=store.shown(store.static_path(target, series, call.case, fingerprint)),
+        baseline_path=store.shown(own_path),
     )
     return result, Pending(today, {} if broken else recorded.artifacts, write)
 
