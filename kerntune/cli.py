@@ -64,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate.add_argument(
         "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
     )
-    _anchor(_command(commands, "anchor", run_anchor, "make today's time baselines the anchor, at a release"))
+    _anchor(_command(commands, "anchor", run_anchor, "make today's baselines the anchor, at a release"))
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")

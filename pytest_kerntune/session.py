@@ -14,7 +14,7 @@ import pytest
 
 import kerntune
 from kerntune.errors import KerntuneError
-from kerntune.policy import Outcome
+from kerntune.policy import Outcome, Verdict
 from kerntune.report import RunReport, counts, write_run
 from kerntune.result import CaseResult
 from pytest_kerntune.aside import Aside
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 RECORD = pytest.StashKey[Record]()
 NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
+STALE_OUTCOMES = "kerntune_stale_outcomes"
 YARDSTICK = "kerntune_yardstick"
 ANCHOR = "kerntune_anchor"
 FURTHER = "kerntune_further"
@@ -53,6 +54,7 @@ class Gate:
         self._engine: Session | None = None
         self._narrowed = False
         self._unseen: set[str] = set()
+        self._stale_outcomes: dict[str, str] = {}
         self._aside = Aside(config)
         self._further = Further()
         self._failed: dict[str, str] = {}
@@ -139,6 +141,8 @@ class Gate:
         cases = sum(MARKER in item.stash for item in session.items) * (2 if self.options.anchor else 1)
         policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
         self.options = dataclasses.replace(self.options, policy=policy)
+        policies = {self._nodeid(item): self._policy(item) for item in session.items if MARKER in item.stash}
+        self._stale_outcomes.update({n: p.outcome(Verdict.STALE).value for n, p in policies.items()})
         if self._engine is not None:
             items = {self._nodeid(item) for item in session.items}
             anchor = Path(self.options.anchor) if self.options.anchor and not self.options.yardstick_name else None
@@ -269,11 +273,13 @@ class Gate:
         output = getattr(node, "workeroutput", None) or {}
         self._narrowed = self._narrowed or bool(output.get(NARROWED))
         self._unseen.update(output.get(UNSEEN, ()))
+        self._stale_outcomes.update(output.get(STALE_OUTCOMES, {}))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.worker:
-            self.config.workeroutput.update({NARROWED: self._narrowed, UNSEEN: sorted(self._unseen)})  # type: ignore[attr-defined]
+            told = {NARROWED: self._narrowed, UNSEEN: sorted(self._unseen), STALE_OUTCOMES: self._stale_outcomes}
+            self.config.workeroutput.update(told)  # type: ignore[attr-defined]
             return
         if self._engine is None or self.config.option.collectonly:
             return
@@ -309,7 +315,15 @@ class Gate:
         whole = ended and not stopped and not self._narrowed and not narrowed(self.config)
         found = self.engine.stale(self.collected.tests, whole)
         mine = (r for r in found if not self.collected.saw(r) and self._read(r.case.nodeid))
-        self.stale = (*mine, *self._further.stale)
+        self.stale = (*map(self._told, mine), *self._further.stale)
+        failing = sum(r.outcome is Outcome.FAIL for r in self.stale)
+        if failing:
+            raise KerntuneError(f"STALE baselines fail this run ({failing}): move or remove them, or change outcomes=")
+
+    def _told(self, stale: CaseResult) -> CaseResult:
+        """With the outcome that the test's own marker gives, if the test is still there."""
+        outcome = self._stale_outcomes.get(stale.case.nodeid)
+        return stale if outcome is None else msgspec.structs.replace(stale, outcome=Outcome(outcome))
 
     def _read(self, nodeid: str) -> bool:
         """Whether this run would have met the test if it still existed."""

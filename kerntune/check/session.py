@@ -118,7 +118,7 @@ class Session:
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
-        anchored = [] if self.anchor is None or self.static else [f"anchor {self._anchor_name}"]
+        anchored = [] if self.anchor is None else [f"anchor {self._anchor_name}"]
         return [f"{place}, {versions}", self._measure(), *anchored]
 
     def _measure(self) -> str:
@@ -245,7 +245,17 @@ class Session:
 
     def _check_static(self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any) -> Checked:
         found = [
-            check_static(self.yard, call, capture, target, arguments, self.settings.update, self._damage, self.renames)
+            check_static(
+                self.yard,
+                call,
+                capture,
+                target,
+                arguments,
+                self.settings.update,
+                self._damage,
+                self.renames,
+                self.anchor,
+            )
             for target in self.backend.targets
         ]
         for result, _ in found:

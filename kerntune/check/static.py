@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
 
 from kerntune import compat
 from kerntune.baseline import (
@@ -51,6 +51,8 @@ class Known:
     own: StaticBaseline | None
     reference: StaticBaseline | None
     times: tuple[TimeBaseline, ...] = ()
+    anchor: StaticBaseline | None = None
+    """What today's figures are held against as well, so that small steps don't add up."""
 
     @property
     def launches(self) -> tuple[LaunchStatic, ...]:
@@ -87,6 +89,7 @@ def check_static(
     update: Update,
     damage: Damage,
     renames: Renames,
+    anchor: BaselineStore | None = None,
 ) -> tuple[CaseResult, Pending]:
     """One target's verdict on a call, and the baseline that may be written."""
     recorded = record(capture, target)
@@ -97,6 +100,7 @@ def check_static(
     own_path = store.static_path(target, series, call.case, fingerprint)
     renamed = renames.settle(call.case, fingerprint, recorded.recording, own_path)
     known = _known(store, target, series, call, fingerprint, update)
+    known = replace(known, anchor=_reference(anchor, target, series, call, fingerprint) if anchor else None)
     launches = launch_statics(recorded, spec, known.figures(update))
     configs = config_reports(capture, spec) if rules.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
@@ -181,11 +185,32 @@ def _found(
     for before, after in paired(known.launches, launches):
         if before is not None and after is not None and before.code != after.code:
             said += _findings(before, after, rules)
+    said += _since_anchor(known, launches, rules, {text for _, text in said})
     said += config_findings(configs, judged, rules)
     return Found(
         tuple(text for severity, text in said if severity == "fail"),
         tuple(text for severity, text in said if severity not in ("fail", "off")),
     )
+
+
+def _reference(
+    store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str
+) -> StaticBaseline | None:
+    """The case's figures under this Triton series, else under the nearest that has some."""
+    own = store.static(target, series, call.case, fingerprint)
+    return own or store.static_elsewhere(target, series, call.case, fingerprint)
+
+
+def _since_anchor(
+    known: Known, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
+) -> Iterator[tuple[str, str]]:
+    """What got worse since the anchor, and isn't said of the baseline already."""
+    for before, after in paired(known.anchor.launches, launches) if known.anchor is not None else ():
+        if before is None or after is None or before.code == after.code:
+            continue
+        for severity, text in _findings(before, after, rules):
+            if severity in ("fail", "warn") and text not in said and known.anchor is not None:
+                yield severity, f"{text}, since the anchor of {known.anchor.recorded.partition('T')[0]}"
 
 
 def _over_limits(launches: tuple[LaunchStatic, ...], target: Target) -> list[str]:
