@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ from kerntune.baseline import Artifacts, BaselineStore, StaticBaseline
 from kerntune.codec import to_json
 from kerntune.config import Config
 from kerntune.errors import BaselineError, CompileError, UsageError
-from kerntune.policy import Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
+from kerntune.policy import Missing, Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
 from kerntune.static import disassembly, metrics
 
 SM90, SM80 = "cuda:90", "cuda:80"
@@ -690,3 +691,67 @@ def test_a_session_remembers_listings_in_its_cache_folder(project: Project, monk
     with project.static_run(SM90, update=Update.ALL) as run:
         (result,) = run.check(scaled, x_of()).commit()
     assert result.launches[0].registers
+
+
+def test_an_update_of_regressed_cases_takes_these_alone(project: Project) -> None:
+    record(project, reduced)
+    (path,) = project.files()
+    before = path.read_bytes()
+    with project.static_run(SM90, update=Update.REGRESSED) as run:
+        (same,) = run.check(reduced, x_of()).commit()
+        (new,) = run.check(scaled, x_of(), node="t.py::test_new", policy=Policy(missing=Missing.FAIL)).commit()
+    assert (same.verdict, same.recorded, path.read_bytes()) == (Verdict.PASS, False, before)
+    assert (new.verdict, new.recorded, new.outcome) == (Verdict.NEW, False, Outcome.FAIL)
+    with project.static_run(SM90, update=Update.REGRESSED) as run:
+        (worse,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
+    assert (worse.verdict, worse.recorded, worse.outcome) == (Verdict.REGRESSED, True, Outcome.PASS)
+    with project.static_run(SM90) as run:
+        (accepted,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
+    assert accepted.verdict is Verdict.PASS
+
+
+def anchored(project: Project, registers: int) -> BaselineStore:
+    """The one baseline as an anchor whose code was another and took that many registers; the baseline is today's."""
+    (path,) = project.files()
+    text = path.read_bytes()
+    rewrite(project, registers=registers)
+    copied = project.root / "anchors" / path.relative_to(project.baselines)
+    copied.parent.mkdir(parents=True)
+    copied.write_bytes(path.read_bytes())
+    path.write_bytes(text)
+    return BaselineStore(project.root / "anchors")
+
+
+def test_small_steps_are_seen_since_the_anchor(project: Project) -> None:
+    record(project)
+    anchored(project, registers=8)
+    rules = StaticPolicy({"registers": StaticRule("fail", 0.10)})
+    with project.static_run(SM90, policy=Policy(static=rules)) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+        assert result.verdict is Verdict.PASS
+        run.session.anchor_at(project.root / "anchors")
+        assert any("anchor anchors" in line or "anchors" in line for line in run.session.header()[2:])
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert re.search(r"more registers a thread: 8 -> \d+ .*, since the anchor of \d{4}-\d\d-\d\d", result.message)
+
+
+def test_the_anchor_says_nothing_of_equal_code(project: Project) -> None:
+    record(project)
+    shutil.copytree(project.baselines, project.root / "anchors")
+    with project.static_run(SM90) as run:
+        run.session.anchor_at(project.root / "anchors")
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+
+
+def test_deleting_the_baseline_hides_nothing_from_the_anchor(project: Project) -> None:
+    record(project, reduced)
+    shutil.copytree(project.baselines, project.root / "anchors")
+    shutil.rmtree(project.baselines)
+    with project.static_run(SM90) as run:
+        run.session.anchor_at(project.root / "anchors")
+        (result,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "registers are spilled" in result.message
+    assert "since the anchor of" in result.message
