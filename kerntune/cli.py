@@ -56,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
     _static(commands.add_parser("static", help="what is known of kernels without running them"))
     _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
+    _code(_command(commands, "diff", run_code, "a case's code in a compiler stage, the baseline's beside today's"))
     calibrate = _command(
         commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
     )
@@ -166,6 +167,21 @@ def _prune(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _code(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
+    parser.add_argument(
+        "--stage",
+        choices=("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass"),
+        help="which code (default: the first stage that differs)",
+    )
+    parser.add_argument("--against", metavar="REF", help="a git revision's code instead of the baseline's")
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for (default: what the baseline is of)")
+    _folder(parser)
+    parser.add_argument("--unified", action="store_true", help="as diff -u, instead of side by side")
+    parser.add_argument("--width", metavar="N", type=int, default=0, help="columns (default: the terminal's)")
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
+
+
 def _mv(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("old", metavar="OLD", help="a folder, file, test, parameter set or call; * is a wildcard")
     parser.add_argument("new", metavar="NEW", help="its new name; each * is what the * at its place in OLD matched")
@@ -240,6 +256,13 @@ def run_diff(args: argparse.Namespace) -> int:
     from kerntune.commands import diff
 
     return diff.run(args)
+
+
+def run_code(args: argparse.Namespace) -> int:
+    """``kerntune diff``."""
+    from kerntune.commands import code
+
+    return code.run(args)
 
 
 def run_static_diff(args: argparse.Namespace) -> int:

@@ -23,6 +23,8 @@ from kerntune.errors import BackendError, StoreError
 _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*(?:\.\w+)*)([^;]*)")
 """Address, opcode and operands of a line of nvdisasm's, the predicate left out."""
 
+_PRINTED = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s*([^;]*;)")
+
 _ON_STACK = re.compile(r"\[R1(?:\+(0x[0-9a-f]+))?\]")  # R1 is the stack pointer (CUDA's ABI)
 _USES_STACK_POINTER = re.compile(r"(?!R1\b)[^,]*,.*\bR1\b")  # as a source of something else than R1
 
@@ -175,6 +177,14 @@ def _listing(code: bytes, arch: str) -> str:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise BackendError(f"{tool} can't disassemble {arch}: {said[-1] if said else f'exit {done.returncode}'}")
     return done.stdout
+
+
+def code_lines(text: bytes, arch: str) -> list[str]:
+    """The instructions of machine code for ``arch`` as nvdisasm prints them, without addresses and the ``NOP``
+    that fill its end; errors as :meth:`Disassembler.listings`."""
+    found = (_PRINTED.match(line) for line in _listing(text, arch).splitlines())
+    lines = [" ".join(match[1].split()) for match in found if match]
+    return [line for line in lines if not line.startswith("NOP")]
 
 
 def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:
