@@ -6,6 +6,7 @@ import difflib
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from kerntune.baseline import BaselineStore, TimeBaseline
@@ -18,6 +19,14 @@ from kerntune.result import CaseId
 
 TAKING_OVER = (Update.ALL, Update.NEW, Update.RENAMED)
 """Updates under which a renamed test's baselines go with it. ``all`` records it anew on top, as it does any case."""
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """What to say of a case that was renamed, empty for others; and whether it has its old baselines now."""
+
+    said: str = ""
+    taken: bool = False
 
 
 class Renames:
@@ -40,21 +49,23 @@ class Renames:
         self._by_fingerprint: dict[str, list[Baseline]] | None = None
         self._given: dict[CaseId, CaseId] = {}
 
-    def settle(self, case: CaseId, fingerprint: str, recording: Recording, path: Path) -> str:
+    def settle(self, case: CaseId, fingerprint: str, recording: Recording, path: Path) -> Renamed:
         """What to say of a case whose own baseline would lie at ``path``: what it was called, and what became of that.
 
         Empty if it has a baseline, or never had another name. Where the run was asked to (:data:`TAKING_OVER`), the
         old name's baselines of all devices and targets, and its anchors, are moved here first.
         """
         if path.exists():
-            return ""
+            return Renamed()
         work = tuple((launch.kernel, launch.source) for launch in recording.launches)
         old = self._named_before(case, fingerprint, work)
         if old is None:
-            return ""
+            return Renamed()
         if self._update not in TAKING_OVER:
-            return f"renamed from {old}? {command(old, case)} keeps what is known of it"
-        return f"renamed from {old}, whose baselines were taken over" if self._take_over(old, case) else ""
+            return Renamed(f"renamed from {old}? {command(old, case)} keeps what is known of it")
+        if self._take_over(old, case):
+            return Renamed(f"renamed from {old}, whose baselines were taken over", True)
+        return Renamed()
 
     def configs(self, case: CaseId, fingerprint: str | None) -> dict[str, list[Config]]:
         """Configs of what may be this case's old baselines, by kernel: worth trying first, whatever comes of it."""

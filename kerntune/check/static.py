@@ -113,7 +113,7 @@ def check_static(
     if write and update in ACCEPTING:
         outcome = Outcome.PASS
     reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found))
-    reasons = (*reasons, renamed) if renamed else reasons
+    reasons = (*reasons, renamed.said) if renamed.said else reasons
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     result = CaseResult(
         case=call.case,
@@ -129,6 +129,7 @@ def check_static(
         configs=configs,
         warnings=tuple(damage.among(store, target, (x.ttir_sha256 for x in known.launches))),
         baseline_path=store.shown(own_path),
+        recorded=renamed.taken,
     )
     return result, Pending(today, {} if broken else recorded.artifacts, write)
 

@@ -61,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
     case, target = wanted(entries, args)
     compat.take_announcements()
     with contextlib.ExitStack() as stack:
-        after = stack.enter_context(recorded(case, target, folder, "today"))
         if args.against:
             before = stack.enter_context(recorded(case, target, folder, args.against, revision=args.against))
         else:
             before = stored(folder, entries, case, target)
+        after = stack.enter_context(recorded(case, target, folder, "today"))
         farm = stack.enter_context(contextlib.closing(Farm()))
         differs = _show(before, after, Texts(farm, target), args)
     problems = [e.problem for e in entries if e.problem]

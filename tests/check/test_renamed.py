@@ -88,6 +88,7 @@ def test_an_update_takes_all_of_it_over(project: Project, update: Update) -> Non
         (result,) = without(run, NODE, anchor=anchors).check(scaled, x_of(), node=NEW).commit()
     assert result.verdict is Verdict.PASS
     assert result.message.endswith(f"renamed from {NODE}, whose baselines were taken over")
+    assert result.recorded
     after = stored(project)
     assert list(after) == [NEW]
     assert len(after[NEW]) == 2

@@ -755,3 +755,30 @@ def test_deleting_the_baseline_hides_nothing_from_the_anchor(project: Project) -
     assert result.verdict is Verdict.REGRESSED
     assert "registers are spilled" in result.message
     assert "since the anchor of" in result.message
+
+
+@triton.jit
+def product_kernel(a_ptr, b_ptr, c_ptr, N: tl.constexpr):
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    product = tl.dot(tl.load(a_ptr + i * N + j), tl.load(b_ptr + i * N + j))
+    tl.store(c_ptr + i * N + j, product.to(c_ptr.dtype.element_ty))
+
+
+@pytest.mark.parametrize("target", ["cuda:87", "cuda:103", "cuda:121", "hip:gfx1200", "hip:gfx1201"])
+def test_a_case_is_gated_for_each_target(project: Project, target: str) -> None:
+    def call(a: torch.Tensor) -> torch.Tensor:
+        scaled(x_of())
+        c = torch.empty_like(a)
+        product_kernel[(1,)](a, a, c, N=32)
+        return c
+
+    for verdict in (Verdict.NEW, Verdict.PASS):
+        with project.static_run(target) as run:
+            (result,) = run.check(call, torch.randn(32, 32, device="cuda", dtype=torch.float16)).commit()
+        assert result.verdict is verdict
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    first, second = found.launches
+    assert first.metrics.occupancy
+    assert second.metrics.instructions.get("tensor_core")
