@@ -41,7 +41,7 @@ class Renames:
         self,
         stores: Iterable[BaselineStore],
         update: Update = Update.NONE,
-        gone: Callable[[str], bool] = lambda nodeid: False,
+        gone: Callable[[str], bool] | None = None,
     ) -> None:
         self._gone = gone
         self._stores = tuple(stores)
@@ -86,13 +86,16 @@ class Renames:
         return best
 
     def _candidates(self, fingerprint: str | None) -> Iterator[Baseline]:
-        """Baselines of equal tensors whose test is gone."""
+        """Baselines of equal tensors whose test is gone. The folder is read once, by the first case that has none."""
+        gone = self._gone
+        if gone is None:
+            return
         if self._by_fingerprint is None:
             self._by_fingerprint = defaultdict(list)
             for store in self._stores[:1]:
                 for _, baseline in readable(store):
                     self._by_fingerprint[baseline.fingerprint].append(baseline)
-        yield from (b for b in self._by_fingerprint.get(fingerprint or "", ()) if self._gone(b.case.nodeid))
+        yield from (b for b in self._by_fingerprint.get(fingerprint or "", ()) if gone(b.case.nodeid))
 
     def _take_over(self, old: CaseId, case: CaseId) -> bool:
         """Whether there was something left to move: another process of this run may have taken it."""

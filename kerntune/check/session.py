@@ -226,10 +226,9 @@ class Session:
         target = self.backend.targets[0]
         fingerprint = fingerprint_of(arguments) if arguments else None
         stored = stored_configs(self.yard, call, target, fingerprint, self.settings.update)
-        before = {} if stored else self.renames.configs(call.case, fingerprint)
 
         def prefer(site: Site) -> Sequence[int]:
-            configs = stored.get(site.kernel) or before.get(site.kernel, [])
+            configs = stored.get(site.kernel) or self.renames.configs(call.case, fingerprint).get(site.kernel, [])
             known = (candidate_of(site, config) for config in configs)
             return _first(next((i for i in known if i is not None), None), len(site.candidates))
 

@@ -8,6 +8,7 @@ loaded alone, and dispatch isn't wrapped. Whoever asks for anything else of ``to
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib.util
@@ -97,13 +98,14 @@ def call_directly() -> None:
     for wrapper in wrappers:
         function = _wrapped(wrapper)
         if not hasattr(function, _CACHED):
-            setattr(function, _CACHED, _direct(wrapper, function))
+            with contextlib.suppress(AttributeError, TypeError):  # a callable that takes no attributes
+                setattr(function, _CACHED, _direct(wrapper, function))
 
 
 def _wrapped(wrapper: Any) -> Callable[..., Any]:
     """The function that a wrapper calls. ``__wrapped__`` isn't always: further decorators may have changed it."""
-    cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__, strict=True))
-    function: Callable[..., Any] = cells["fn"].cell_contents
+    cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=True))
+    function: Callable[..., Any] = cells["fn"].cell_contents if "fn" in cells else wrapper
     return function
 
 
