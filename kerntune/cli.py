@@ -68,6 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
     _static(commands.add_parser("static", help="what is known of kernels without running them"))
     _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
+    _code(_command(commands, "diff", run_code, "a case's code in a compiler stage, the baseline's beside today's"))
     calibrate = _command(
         commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
     )
@@ -76,7 +77,7 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate.add_argument(
         "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
     )
-    _anchor(_command(commands, "anchor", run_anchor, "make today's time baselines the anchor, at a release"))
+    _anchor(_command(commands, "anchor", run_anchor, "make today's baselines the anchor, at a release"))
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
@@ -97,6 +98,7 @@ def _baselines(parser: argparse.ArgumentParser) -> None:
     )
     _apply(_command(commands, "apply", run_apply, "write the baselines that a run's JSON from another machine carries"))
     _prune(_command(commands, "prune", run_prune, "remove baselines of tests that no longer exist"))
+    _mv(_command(commands, "mv", run_mv, "move the baselines and anchors of renamed tests to their new names"))
     _folder(_command(commands, "verify", run_verify, "whether every baseline and every artifact is whole"))
 
 
@@ -177,6 +179,34 @@ def _prune(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _code(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
+    parser.add_argument(
+        "--stage",
+        choices=("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass"),
+        help="which code (default: the first stage that differs)",
+    )
+    parser.add_argument("--against", metavar="REF", help="a git revision's code instead of the baseline's")
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for (default: what the baseline is of)")
+    _folder(parser)
+    parser.add_argument("--unified", action="store_true", help="as diff -u, instead of side by side")
+    parser.add_argument("--width", metavar="N", type=int, default=0, help="columns (default: the terminal's)")
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
+
+
+def _mv(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD", help="a folder, file, test, parameter set or call; * is a wildcard")
+    parser.add_argument("new", metavar="NEW", help="its new name; each * is what the * at its place in OLD matched")
+    _folder(parser)
+    parser.add_argument(
+        "--anchor", metavar="DIR", help="folder of the anchor (default: as the ini file says, else anchors)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be moved")
+    parser.add_argument(
+        "--replace", action="store_true", help="also where NEW has a baseline of other kernels, which is lost"
+    )
+
+
 def _anchor(parser: argparse.ArgumentParser) -> None:
     _folder(parser)
     parser.add_argument(
@@ -240,6 +270,13 @@ def run_diff(args: argparse.Namespace) -> int:
     return diff.run(args)
 
 
+def run_code(args: argparse.Namespace) -> int:
+    """``kerntune diff``."""
+    from kerntune.commands import code
+
+    return code.run(args)
+
+
 def run_static_diff(args: argparse.Namespace) -> int:
     """``kerntune static diff``."""
     from kerntune.commands import static_diff
@@ -259,6 +296,13 @@ def run_prune(args: argparse.Namespace) -> int:
     from kerntune.commands import prune
 
     return prune.run(args)
+
+
+def run_mv(args: argparse.Namespace) -> int:
+    """``kerntune baselines mv``."""
+    from kerntune.commands import mv
+
+    return mv.run(args)
 
 
 def run_verify(args: argparse.Namespace) -> int:

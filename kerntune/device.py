@@ -112,10 +112,13 @@ TYPICAL_DEVICES: dict[str, DeviceSpec] = {
     "cuda:75": _cuda("75", "NVIDIA T4", 40, 65536, 65536, 1024, 4),
     "cuda:80": _cuda("80", "NVIDIA A100", 108, 166912, 167936, 2048, 40),
     "cuda:86": _cuda("86", "NVIDIA A10", 72, 101376, 102400, 1536, 6),
+    "cuda:87": _cuda("87", "NVIDIA Jetson AGX Orin", 16, 166912, 167936, 1536, 4),
     "cuda:89": _cuda("89", "NVIDIA L40S", 142, 101376, 102400, 1536, 96),
     "cuda:90": _cuda("90", "NVIDIA H100", 132, 232448, 233472, 2048, 50),
     "cuda:100": _cuda("100", "NVIDIA B200", 148, 232448, 233472, 2048, 126),
+    "cuda:103": _cuda("103", "NVIDIA B300", 148, 232448, 233472, 2048, 126),
     "cuda:120": _cuda("120", "NVIDIA RTX 5090", 170, 101376, 102400, 1536, 96),
+    "cuda:121": _cuda("121", "NVIDIA GB10", 48, 101376, 102400, 1536, 24),
     "hip:gfx90a": DeviceSpec(Target("hip", "gfx90a", 64), "AMD MI250", 104, 131072, 2048, 1024, 65536, 65536, 8 << 20),
     "hip:gfx942": DeviceSpec(Target("hip", "gfx942", 64), "AMD MI300X", 304, 131072, 2048, 1024, 65536, 65536, 4 << 20),
     "hip:gfx950": DeviceSpec(
@@ -124,12 +127,17 @@ TYPICAL_DEVICES: dict[str, DeviceSpec] = {
     "hip:gfx1100": DeviceSpec(
         Target("hip", "gfx1100"), "AMD RX 7900 XTX", 96, 98304, 1024, 1024, 65536, 65536, 6 << 20
     ),
+    "hip:gfx1200": DeviceSpec(Target("hip", "gfx1200"), "AMD RX 9060 XT", 32, 98304, 1024, 1024, 65536, 65536, 4 << 20),
+    "hip:gfx1201": DeviceSpec(Target("hip", "gfx1201"), "AMD RX 9070 XT", 64, 98304, 1024, 1024, 65536, 65536, 8 << 20),
 }
 """A usual device of each target, for machines without one.
 
-Shared memory per block is the opt-in maximum: 163 KiB - 1 KiB reserved (A100, CUDA guide: 166,912 B), 227 KiB
-(sm_90 and sm_100: 232,448 B), 99 KiB (sm_86, 89, 120); from the same guide's table of compute capabilities.
-SM counts and L2 sizes are of the named product's datasheet.
+Shared memory per block is the opt-in maximum: 163 KiB (sm_80 and sm_87, CUDA guide: 166,912 B), 227 KiB
+(sm_90, 100 and 103: 232,448 B), 99 KiB (sm_86, 89, 120, 121); from the same guide's table of compute capabilities.
+SM counts and L2 sizes are of the named product's datasheet; Orin's of the Jetson AGX Orin technical brief, GB10's 48 of
+6,144 CUDA cores (DGX Spark hardware overview) at 128 each; B300's are taken to be B200's, of which it is a variant.
+Of gfx12 they are in ROCm's "GPU hardware specifications", and a compute unit's 1,536 registers in each of two SIMDs and
+16 waves in LLVM's ``FeatureISAVersion12``, as for gfx1100.
 """
 
 

@@ -57,12 +57,24 @@ class Update(enum.Enum):
     NONE = "none"
     NEW = "new"
     IMPROVED = "improved"
+    REGRESSED = "regressed"
+    RENAMED = "renamed"
     ALL = "all"
 
 
-MAPPABLE = (Verdict.IMPROVED, Verdict.REGRESSED, Verdict.DRIFTED, Verdict.INCONCLUSIVE, Verdict.INCOMPLETE)
-"""Verdicts that a policy may give another outcome. NEW has ``missing``, STALE belongs to no test that ran, and PASS
-passes."""
+ACCEPTING = (Update.ALL, Update.NEW, Update.REGRESSED)
+"""Updates under which a case whose baseline is written anew passes, whatever its verdict: that is what was asked."""
+
+MAPPABLE = (
+    Verdict.IMPROVED,
+    Verdict.REGRESSED,
+    Verdict.DRIFTED,
+    Verdict.INCONCLUSIVE,
+    Verdict.INCOMPLETE,
+    Verdict.STALE,
+)
+"""Verdicts that a policy may give another outcome. NEW has ``missing``, and PASS passes. STALE belongs to no test that
+ran: where it fails, the run does."""
 
 
 class TuneMode(enum.Enum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from kerntune import compat
 from kerntune.binary.identity import code_identity, text_identity
 from kerntune.compile import arch_of, launch_needs, unseen_settings
+from kerntune.device import Target
 from kerntune.errors import ReplayError
 from kerntune.farm.expect import Shape
 from kerntune.farm.facts import ASSEMBLY
@@ -50,21 +52,30 @@ def under_todays_flags(before: Recording, now: Recording) -> Recording:
 def _recompiled(farm: Farm, recording: Recording, binary: Binary, artifacts: Artifacts) -> tuple[Binary, bytes]:
     if binary.ttir_sha256 not in artifacts:
         raise ReplayError(f"kernel {binary.symbol}: its TTIR {binary.ttir_sha256[:12]} is not stored here")
-    job = _job(recording, binary, artifacts[binary.ttir_sha256].decode())
+    job = _job(recording.target, _options(binary), artifacts[binary.ttir_sha256].decode())
+    return _described(recording, binary, job, _done(farm, job, binary.symbol))
+
+
+def stages_from(farm: Farm, target: Target, ttir: str, options: Mapping[str, Any], kernel: str) -> Mapping[str, bytes]:
+    """What each stage of today's compiler makes of a TTIR, by the stage's name, under these compile options; what the
+    backend has no option for is passed over. :class:`ReplayError` where it is refused."""
+    return _done(farm, _job(target, options, ttir), kernel).stages
+
+
+def _done(farm: Farm, job: Job, kernel: str) -> Done:
     outcome = farm.submit(job, Shape(len(job.ir), 1, 1)).result()
     if isinstance(outcome, NotStarted):
-        raise ReplayError(f"kernel {binary.symbol}: its TTIR can't be compiled: {outcome.reason}")
+        raise ReplayError(f"kernel {kernel}: its TTIR can't be compiled: {outcome.reason}")
     answer = outcome.answer
     if not isinstance(answer, Done):
         why = answer.reason if isinstance(answer, Failed) else f"the compiler died: {answer.reason}"
-        raise ReplayError(f"kernel {binary.symbol}: Triton {compat.triton_version()} refuses its TTIR: {why}")
-    return _described(recording, binary, job, answer)
+        raise ReplayError(f"kernel {kernel}: Triton {compat.triton_version()} refuses its TTIR: {why}")
+    return answer
 
 
-def _job(recording: Recording, binary: Binary, ttir: str) -> Job:
-    target = recording.target
+def _job(target: Target, given: Mapping[str, Any], ttir: str) -> Job:
     wanted = compat.gpu_target(target.backend, target.triton_arch, target.warp_size)
-    options = compat.make_backend(wanted).parse_options(_options(binary))
+    options = compat.make_backend(wanted).parse_options(dict(given))
     fields = dict(vars(options))
     metadata = {"hash": "", "target": wanted, **fields, "triton_version": compat.triton_version()}
     return Job(

@@ -33,9 +33,9 @@ OPTIONS = (
     Option(
         "--kerntune-update",
         "kerntune_update",
-        "Write baselines of the tests that run: all, only new cases, or only those that got faster. Bare: all. "
-        "Baselines of other tests are not touched.",
-        "all|new|improved",
+        "Write baselines of the tests that run: all, only new cases, only those that got faster or slower, or only "
+        "move those of renamed tests. Bare: all. Baselines of other tests are not touched.",
+        "all|new|improved|regressed|renamed",
         bare="all",
     ),
     Option("--kerntune-baselines", "kerntune_baselines", "Folder of the baselines (default: baselines).", "DIR"),

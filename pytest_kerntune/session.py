@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.policy import Outcome, Update
+from kerntune.policy import Outcome, Update, Verdict
 from kerntune.report import write_run
 from kerntune.result import CaseResult
 from pytest_kerntune import benchmarks
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 RECORD = pytest.StashKey[Record]()
 NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
+STALE_OUTCOMES = "kerntune_stale_outcomes"
 YARDSTICK = "kerntune_yardstick"
 ANCHOR = "kerntune_anchor"
 FURTHER = "kerntune_further"
@@ -57,6 +58,7 @@ class Gate:
         self._engine: Session | None = None
         self._narrowed = False
         self._unseen: set[str] = set()
+        self._stale_outcomes: dict[str, str] = {}
         self._aside = Aside(config)
         self._further = Further()
         self._failed: dict[str, str] = {}
@@ -145,6 +147,22 @@ class Gate:
         cases = sum(map(concerns, session.items)) * (2 if self.options.anchor else 1)
         policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
         self.options = dataclasses.replace(self.options, policy=policy)
+        policies = {
+            nodeid_of(item): self._marker(item).over(self.options.policy) for item in session.items if concerns(item)
+        }
+        self._stale_outcomes.update({n: p.outcome(Verdict.STALE).value for n, p in policies.items()})
+        if self._engine is not None:
+            items = {nodeid_of(item) for item in session.items}
+            anchor = Path(self.options.anchor) if self.options.anchor and not self.options.yardstick_name else None
+            own = anchor if anchor is not None and anchor.is_dir() else None
+            self._engine.tests_gone(lambda nodeid: self._gone(nodeid, items), own)
+
+    def _gone(self, nodeid: str, items: Set[str]) -> bool:
+        """Whether a test is no more: its file isn't there, or was collected whole without it."""
+        if not (self.config.rootpath / nodeid.partition("::")[0]).exists():
+            return True
+        whole = not self._narrowed and not narrowed(self.config)
+        return whole and nodeid not in items and self._read(nodeid)
 
     def pytest_report_header(self) -> list[str]:
         return [f"kerntune: {line}" for line in self.header]
@@ -272,6 +290,7 @@ class Gate:
         output = getattr(node, "workeroutput", None) or {}
         self._narrowed = self._narrowed or bool(output.get(NARROWED))
         self._unseen.update(output.get(UNSEEN, ()))
+        self._stale_outcomes.update(output.get(STALE_OUTCOMES, {}))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
@@ -281,7 +300,8 @@ class Gate:
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         if self.worker:
-            self.config.workeroutput.update({NARROWED: self._narrowed, UNSEEN: sorted(self._unseen)})  # type: ignore[attr-defined]
+            told = {NARROWED: self._narrowed, UNSEEN: sorted(self._unseen), STALE_OUTCOMES: self._stale_outcomes}
+            self.config.workeroutput.update(told)  # type: ignore[attr-defined]
             return
         if self._engine is None or self.config.option.collectonly:
             return
@@ -319,9 +339,17 @@ class Gate:
         whole = ended and not stopped and not self._narrowed and not narrowed(self.config)
         found = self.engine.stale(self.collected.tests, whole)
         mine = (r for r in found if not self.collected.saw(r) and self._read(r.case.nodeid))
-        self.stale = (*mine, *self._further.stale)
         told = "\n".join(self._failed.values())
         self.notes += [why for path, why in self.engine.unreadable().items() if str(path) not in told]
+        self.stale = (*map(self._told, mine), *self._further.stale)
+        failing = sum(r.outcome is Outcome.FAIL for r in self.stale)
+        if failing:
+            raise KerntuneError(f"STALE baselines fail this run ({failing}): move or remove them, or change outcomes=")
+
+    def _told(self, stale: CaseResult) -> CaseResult:
+        """With the outcome that the test's own marker gives, if the test is still there."""
+        outcome = self._stale_outcomes.get(stale.case.nodeid)
+        return stale if outcome is None else msgspec.structs.replace(stale, outcome=Outcome(outcome))
 
     def _read(self, nodeid: str) -> bool:
         """Whether this run would have met the test if it still existed."""

@@ -87,6 +87,11 @@ class Entries(Generic[T]):
             path.unlink(missing_ok=True)
         return len(paths)
 
+    def set_aside(self, path: Path, why: str) -> None:
+        """Move an entry away that can be read but says what can't be."""
+        with contextlib.suppress(OSError):
+            self._set_aside(path, path.read_bytes(), why)
+
     def _set_aside(self, path: Path, seen: bytes, why: str) -> None:
         """Move a damaged file away, unless another process has put a good one there meanwhile. Never fatal."""
         self.damaged.append(why)

@@ -14,7 +14,7 @@ from kerntune.device import Environment
 from kerntune.errors import BaselineError
 from kerntune.figures import format_size, format_time
 from kerntune.measure.base import Sample
-from kerntune.policy import Outcome, Policy, Update, Verdict
+from kerntune.policy import ACCEPTING, Outcome, Policy, Update, Verdict
 from kerntune.processes import Replay
 from kerntune.recording import Recording
 from kerntune.result import LaunchReport
@@ -56,7 +56,7 @@ def should_write(verdict: Verdict, update: Update, outcome: Outcome, missing: st
         return True  # fewer launches than before too: that is how a fusion is accepted
     if verdict is Verdict.NEW:
         return update is Update.NEW or missing == "record"
-    return update is Update.IMPROVED and verdict is Verdict.IMPROVED
+    return (update, verdict) in ((Update.IMPROVED, Verdict.IMPROVED), (Update.REGRESSED, Verdict.REGRESSED))
 
 
 def times(baseline: TimeBaseline | None, sample: Sample, replayed: Replay | None) -> tuple[float | None, float]:
@@ -102,7 +102,7 @@ def _whole_call(baseline: TimeBaseline, sample: Sample) -> str:
 
 def outcome_of(verdict: Verdict, policy: Policy, pending: Pending, update: Update) -> Outcome:
     """What the verdict does to the test; one whose baseline is rewritten on purpose passes."""
-    return Outcome.PASS if pending.write and update in (Update.ALL, Update.NEW) else policy.outcome(verdict)
+    return Outcome.PASS if pending.write and update in ACCEPTING else policy.outcome(verdict)
 
 
 def warnings_of(judgement: Judgement, pending: Pending, policy: Policy) -> tuple[str, ...]:

@@ -17,20 +17,23 @@ from kerntune.backend.cuda import CudaGpu
 from kerntune.backend.probe import find_backend
 from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.cache import WinnerCache
+from kerntune.cache.listings import ListingCache
 from kerntune.capture import Capture, Site, current
 from kerntune.check.arguments import tensor_arguments
 from kerntune.check.call import Call, Checked, Settings
 from kerntune.check.damage import Damage
 from kerntune.check.precompiled import unseen_text, watched
 from kerntune.check.reference import compare_reference
+from kerntune.check.renamed import Renames, renamed_to
 from kerntune.check.static import check_static, stored_configs
 from kerntune.check.timed import TimedCheck
 from kerntune.check.yardstick import Yardstick
 from kerntune.compile import Compiler
 from kerntune.errors import CacheMissError, ConfigError, StoreError, UsageError
 from kerntune.judge import Evidence, decide
-from kerntune.policy import Verdict
+from kerntune.policy import Update, Verdict
 from kerntune.result import CaseId, CaseResult
+from kerntune.static.metrics import DISASSEMBLER
 from kerntune.tuning.unraced import launches_nothing
 from kerntune.tuning.verify import Verification
 from kerntune.tuning.winners import Winners, candidate_of
@@ -59,6 +62,7 @@ class Session:
         self._decisions = itertools.count(1)
         self.yard = store
         self.anchor: BaselineStore | None = None
+        self.renames = Renames((), settings.update)
         if settings.anchor is not None:
             self.anchor_at(settings.anchor)
         if settings.yardstick is not None:
@@ -68,6 +72,13 @@ class Session:
         """Take the baselines of ``folder``, called ``name``, for the measure; they are still written to the store's."""
         self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
         self.yard = Yardstick(folder, self.store, self.settings.read_only, name)
+
+    def tests_gone(self, gone: Callable[[str], bool], anchor: Path | None = None) -> None:
+        """Look for old names of cases among the tests that ``gone`` says are no more, by node id. Where baselines are
+        another revision's, nothing is moved; else those of ``anchor`` (a folder of the project's) are as well."""
+        fixed = self.settings.yardstick is not None or self.settings.read_only
+        stores = (self.store, *([BaselineStore(anchor)] if anchor is not None else []))
+        self.renames = Renames(stores, Update.NONE if fixed else self.settings.update, gone)
 
     def anchor_at(self, folder: Path, name: str = "") -> None:
         """Hold every case against the baselines of ``folder``, called ``name``, too."""
@@ -109,7 +120,7 @@ class Session:
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
-        anchored = [] if self.anchor is None or self.static else [f"anchor {self._anchor_name}"]
+        anchored = [] if self.anchor is None else [f"anchor {self._anchor_name}"]
         return [f"{place}, {versions}", self._measure(), *anchored]
 
     def _measure(self) -> str:
@@ -123,6 +134,7 @@ class Session:
         """Install stand-ins where there is no GPU."""
         compat.take_announcements()
         self._stack.enter_context(compat.without_line_info())
+        self._stack.enter_context(DISASSEMBLER.remembering(ListingCache(self.settings.cache_dir)))
         self._stack.enter_context(self.backend.activate())
 
     def close(self) -> None:
@@ -165,6 +177,7 @@ class Session:
                 yard=self.yard,
                 anchor=self.anchor,
                 next_decision=lambda: next(self._decisions),
+                renames=self.renames,
             )
             self._note(call, timed.fingerprint)
             return timed.run(value)
@@ -177,13 +190,16 @@ class Session:
         if self.settings.read_only:
             return []
         out: list[CaseResult] = []
-        for path, baseline in self._mine():
+        mine = self._mine()
+        living = [b for _, b in mine if not isinstance(b, StoreError) and b.case.nodeid in ran]
+        for path, baseline in mine:
             if isinstance(baseline, StoreError):
                 continue  # who knows of what
             case = baseline.case
             gone = case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, set())
             if gone or (selected_all and case.nodeid not in ran):
                 why = "its test ran, but not with this call, shape, dtype or stride" if gone else "its test is gone"
+                why += "" if gone else renamed_to(baseline, living)
                 out.append(self._stale(baseline, self.store.shown(path), why))
         return out
 
@@ -229,12 +245,12 @@ class Session:
             winners = self._winners(call, self.backend.gpu)
             return lambda site: _first(_known(winners, site), len(site.candidates))
         target = self.backend.targets[0]
-        stored = stored_configs(
-            self.yard, call, target, fingerprint_of(arguments) if arguments else None, self.settings.update
-        )
+        fingerprint = fingerprint_of(arguments) if arguments else None
+        stored = stored_configs(self.yard, call, target, fingerprint, self.settings.update)
 
         def prefer(site: Site) -> Sequence[int]:
-            known = (candidate_of(site, config) for config in stored.get(site.kernel, []))
+            configs = stored.get(site.kernel) or self.renames.configs(call.case, fingerprint).get(site.kernel, [])
+            known = (candidate_of(site, config) for config in configs)
             return _first(next((i for i in known if i is not None), None), len(site.candidates))
 
         return prefer
@@ -258,7 +274,17 @@ class Session:
         self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any, remark: str
     ) -> Checked:
         found = [
-            check_static(self.yard, call, capture, target, arguments, self.settings.update, self._damage)
+            check_static(
+                self.yard,
+                call,
+                capture,
+                target,
+                arguments,
+                self.settings.update,
+                self._damage,
+                self.renames,
+                self.anchor,
+            )
             for target in self.backend.targets
         ]
         for result, _ in found:

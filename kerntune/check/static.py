@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
 
 from kerntune import compat
 from kerntune.baseline import (
@@ -22,17 +22,19 @@ from kerntune.check.call import Call, Pending
 from kerntune.check.causes import attribution, code_cause, config_causes, moved_settings
 from kerntune.check.configs import config_findings, config_reports
 from kerntune.check.damage import Damage
+from kerntune.check.renamed import Renames
 from kerntune.check.results import launch_reports, readable, should_write
 from kerntune.config import Config
 from kerntune.device import Target, typical_device
 from kerntune.errors import CompileError, EnvironmentFault
 from kerntune.judge import Evidence, decide
 from kerntune.kernels.specialize import Specialized
-from kerntune.policy import Outcome, StaticPolicy, Update, Verdict
+from kerntune.policy import ACCEPTING, Outcome, StaticPolicy, Update, Verdict
 from kerntune.recorder import Recorded, record
 from kerntune.result import CaseResult, ConfigReport
 from kerntune.static.launch_rules import LaunchFindings, compare_launches, count_findings
 from kerntune.static.launches import LaunchStatic, launch_statics, paired
+from kerntune.static.metrics import StaticMetrics
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,18 @@ class Known:
     own: StaticBaseline | None
     reference: StaticBaseline | None
     times: tuple[TimeBaseline, ...] = ()
+    anchor: StaticBaseline | None = None
+    """What today's figures are held against as well, so that small steps don't add up."""
 
     @property
     def launches(self) -> tuple[LaunchStatic, ...]:
         """The launches that today's are held against."""
         return self.reference.launches if self.reference else ()
+
+    def figures(self, update: Update) -> dict[str, StaticMetrics]:
+        """Of code identities, so that equal code needs no disassembler. None where all is recorded anew: figures may
+        have been made by an older kerntune."""
+        return {x.code: x.metrics for x in self.launches} if update is not Update.ALL else {}
 
     @property
     def most(self) -> tuple[int, str]:
@@ -87,6 +96,8 @@ def check_static(
     arguments: tuple[Argument, ...],
     update: Update,
     damage: Damage,
+    renames: Renames,
+    anchor: BaselineStore | None = None,
 ) -> tuple[CaseResult, Pending]:
     """One target's verdict on a call, and the baseline that may be written."""
     recorded = record(capture, target)
@@ -94,9 +105,12 @@ def check_static(
     arguments = arguments or inputs_of(recorded.recording)
     fingerprint = fingerprint_of(arguments)
     series = compat.triton_series()
+    own_path = store.static_path(target, series, call.case, fingerprint)
+    renamed = renames.settle(call.case, fingerprint, recorded.recording, own_path)
     known = _known(store, target, series, call, fingerprint, update)
     _refuse_known(known, recorded, capture, target)
-    launches = launch_statics(recorded, spec)
+    known = replace(known, anchor=_reference(anchor, target, series, call, fingerprint) if anchor else None)
+    launches = launch_statics(recorded, spec, known.figures(update))
     configs = config_reports(capture, spec) if rules.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     moved = _moved(known.launches, launches)
@@ -107,9 +121,10 @@ def check_static(
     today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
     outcome = call.policy.outcome(verdict)
     write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
-    if write and update in (Update.ALL, Update.NEW):
+    if write and update in ACCEPTING:
         outcome = Outcome.PASS
     reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found), *_settings(moved))
+    reasons = (*reasons, renamed.said) if renamed.said else reasons
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     result = CaseResult(
         case=call.case,
@@ -125,7 +140,8 @@ def check_static(
         remarks=found.remarks,
         configs=configs,
         warnings=tuple(damage.among(store, target, (x.ttir_sha256 for x in known.launches))),
-        baseline_path=store.shown(store.static_path(target, series, call.case, fingerprint)),
+        baseline_path=store.shown(own_path),
+        recorded=renamed.taken,
     )
     return result, Pending(today, {} if broken else recorded.artifacts, write)
 
@@ -200,12 +216,33 @@ def _found(
     said += [(rules.rule("limits").severity, text) for text in _over_limits(launches, target)]
     said += [x for pair in compare_launches(known.launches, launches, rules) for x in _findings(pair)]
     said += [(f.severity, f.text) for f in count_findings(known.launches, launches, rules)]
+    said += _since_anchor(known, launches, rules, {text for _, text in said})
     said += config_findings(configs, judged, rules)
     return Found(
         tuple(text for severity, text in said if severity == "fail"),
         tuple(text for severity, text in said if severity == "warn"),
         tuple(text for severity, text in said if severity == "info"),
     )
+
+
+def _reference(
+    store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str
+) -> StaticBaseline | None:
+    """The case's figures under this Triton series, else under the nearest that has some."""
+    own = store.static(target, series, call.case, fingerprint)
+    return own or store.static_elsewhere(target, series, call.case, fingerprint)
+
+
+def _since_anchor(
+    known: Known, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
+) -> Iterator[tuple[str, str]]:
+    """What got worse since the anchor, and isn't said of the baseline already."""
+    if known.anchor is None:
+        return
+    for pair in compare_launches(known.anchor.launches, launches, rules):
+        for severity, text in _findings(pair):
+            if severity in ("fail", "warn") and text not in said:
+                yield severity, f"{text}, since the anchor of {known.anchor.recorded.partition('T')[0]}"
 
 
 def _over_limits(launches: tuple[LaunchStatic, ...], target: Target) -> list[str]:

@@ -13,6 +13,7 @@ from kerntune.check.comparison import Comparer, Comparison
 from kerntune.check.judgement import Judgement, judged
 from kerntune.check.keep import Keeper
 from kerntune.check.metrics import exceeded
+from kerntune.check.renamed import Renamed, Renames
 from kerntune.check.replayer import Replayer
 from kerntune.check.rerun import Rerun
 from kerntune.check.results import launch_reports, outcome_of, readable, reasons_of, times, warnings_of
@@ -62,6 +63,7 @@ class TimedCheck:
         yard: BaselineStore | None = None,
         anchor: BaselineStore | None = None,
         next_decision: Callable[[], int] = lambda: 1,
+        renames: Renames | None = None,
     ) -> None:
         assert backend.gpu is not None
         self.backend = backend
@@ -69,6 +71,7 @@ class TimedCheck:
         self.pairs, self.call, self.capture, self.settings, self.progress = pairs, call, capture, settings, progress
         self.loader, self.cache = Loader(self.gpu), winners.cache.folder
         self.alone: tuple[float, ...] = ()
+        self.renames, self.renamed = renames or Renames(()), Renamed()
         self.recorded = record(capture, backend.targets[0])
         arguments = arguments or inputs_of(self.recorded.recording)
         self.fingerprint = fingerprint_of(arguments)
@@ -80,6 +83,8 @@ class TimedCheck:
     def run(self, value: object) -> Checked:
         """Tune, judge, and prepare the baseline that may be written."""
         try:
+            path = self.yard.time_path(self.gpu.spec, self.call.case, self.fingerprint)
+            self.renamed = self.renames.settle(self.call.case, self.fingerprint, self.recorded.recording, path)
             baseline = self._read(self.yard, self.settings.update)
             recorded = self.recorded
             found = untimed(recorded.recording, recorded.unsaved, baseline, self.call.policy, self.settings)
@@ -191,6 +196,7 @@ class TimedCheck:
         since = reported(judgement.since)
         said = [*judgement.grown, *([shares_text(parts)] if parts else []), *filter(None, [since_text(since)])]
         reasons = reasons_of(baseline, self.recorded.recording, self.gpu.environment(), standing, call.scope, sample)
+        reasons = (*reasons, self.renamed.said) if self.renamed.said else reasons
         remark = self.yard.remark(self.gpu.spec, call.case, self.fingerprint)
         warnings = (*filter(None, [remark]), *warnings_of(judgement, pending, call.policy))
         warnings = (*warnings, *modes_text(modes(sample.times_ns)), *self.tuning.notes)
@@ -220,6 +226,7 @@ class TimedCheck:
             outliers=outliers(sample.times_ns),
             modes=modes(sample.times_ns),
             timer=sample.protocol.timer,
+            recorded=self.renamed.taken,
             tuning_seconds=self.tuning.seconds,
             baseline_path=self.store.shown(self.store.time_path(self.gpu.spec, call.case, self.fingerprint)),
             since=since,

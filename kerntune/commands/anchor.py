@@ -1,4 +1,4 @@
-"""``kerntune anchor``: today's time baselines become the anchor that later runs are held against as well."""
+"""``kerntune anchor``: today's baselines become the anchor that later runs are held against as well."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kerntune import gitref
-from kerntune.baseline import BaselineStore, TimeBaseline, artifact_names
+from kerntune.baseline import BaselineStore, TimeBaseline
+from kerntune.bundle import needed
 from kerntune.commands.output import OK, counted, fail_with, say
 from kerntune.commands.project import DEFAULT_ANCHOR, NO_ANCHOR, baseline_folder, find_project
-from kerntune.commands.stored import Pattern, load_folder, path_of, problems
+from kerntune.commands.stored import Baseline, Pattern, load_folder, path_of, problems
 from kerntune.errors import BaselineError, UsageError
 
 
@@ -24,14 +25,14 @@ def run(args: argparse.Namespace) -> int:
     bad = problems(entries)
     if bad:
         return fail_with([*bad, "the anchor stays as it is as long as a baseline can't be read"])
-    timed = [e.baseline for e in entries if isinstance(e.baseline, TimeBaseline)]
-    chosen = [b for b in timed if Pattern(args.case).matches(b)]
+    stored = [e.baseline for e in entries if e.baseline is not None]
+    chosen = [b for b in stored if Pattern(args.case).matches(b)]
     if not chosen:
         raise UsageError(
-            f"{store.folder} has no time baseline"
-            + (f" that matches {args.case!r}" if args.case else "; they are recorded on a GPU")
+            f"{store.folder} has no baseline"
+            + (f" that matches {args.case!r}" if args.case else "; pytest --kerntune records them")
         )
-    gone = [] if args.case else list(left_over(anchor, timed))
+    gone = [] if args.case else list(left_over(anchor, stored))
     copy(chosen, store, anchor)
     for path in gone:
         anchor.remove(path)
@@ -60,26 +61,29 @@ def anchor_folder(given: str | None, baselines: Path, start: Path) -> Path:
     return named
 
 
-def copy(chosen: Sequence[TimeBaseline], store: BaselineStore, anchor: BaselineStore) -> None:
+def copy(chosen: Sequence[Baseline], store: BaselineStore, anchor: BaselineStore) -> None:
     """Write baselines with their artifacts into the anchor's folder. All are read before the first is written."""
     artifacts = {}
     for baseline in chosen:
         try:
             kept = store.artifacts_of(baseline)
-            artifacts.update({sha: kept[sha] for sha in artifact_names(baseline.recording)})
+            artifacts.update({sha: kept[sha] for sha in needed(baseline)})
         except KeyError as exc:
             raise BaselineError(
                 f"{path_of(store, baseline)}: its artifact {exc} is not there, so it can't be replayed later; restore "
                 "it or record the case anew"
             ) from None
     for baseline in chosen:
-        anchor.put_time(baseline, artifacts)
+        if isinstance(baseline, TimeBaseline):
+            anchor.put_time(baseline, artifacts)
+        else:
+            anchor.put_static(baseline, artifacts)
 
 
-def left_over(anchor: BaselineStore, timed: Sequence[TimeBaseline]) -> Iterator[Path]:
+def left_over(anchor: BaselineStore, stored: Sequence[Baseline]) -> Iterator[Path]:
     """Anchors of cases that have no baseline."""
-    mine = {path_of(anchor, b) for b in timed}
-    yield from (p for p in anchor.time_files() if p not in mine)
+    mine = {path_of(anchor, b) for b in stored}
+    yield from (p for p in (*anchor.time_files(), *anchor.static_files()) if p not in mine)
 
 
 def _is_revision(text: str, place: Path) -> bool:

@@ -17,6 +17,7 @@ from kerntune.cache import (
     export_devices,
     import_cache,
 )
+from kerntune.cache.listings import ListingCache
 from kerntune.codec import to_json
 from kerntune.commands.output import CONFIG_WIDTH, OK, counted, fail_with, say
 from kerntune.commands.project import find_project
@@ -37,15 +38,17 @@ def show(args: argparse.Namespace) -> int:
         return fail_with(damaged)
     if winners:
         say(_table(winners))
-    say(f"{cache.folder}: {counted(len(winners), 'winner')}, {counted(tried, 'trial')}")
+    listed = ListingCache(cache.folder).count()
+    say(f"{cache.folder}: {counted(len(winners), 'winner')}, {counted(tried, 'trial')}, {counted(listed, 'listing')}")
     return fail_with(damaged)
 
 
 def clear(args: argparse.Namespace) -> int:
-    """Remove winners and trials: the next run tunes anew."""
+    """Remove winners, trials and listings of machine code: the next run tunes and disassembles anew."""
     cache = open_cache(args.cache_dir)
     winners, trials = cache.clear(), TrialCache(cache.folder).clear()
-    say(f"{cache.folder}: removed {counted(winners, 'winner')}, {counted(trials, 'trial')}")
+    listed = counted(ListingCache(cache.folder).clear(), "listing")
+    say(f"{cache.folder}: removed {counted(winners, 'winner')}, {counted(trials, 'trial')}, {listed}")
     return OK
 
 

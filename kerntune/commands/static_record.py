@@ -46,11 +46,19 @@ def record_both(
     return entries[0], entries[1], (names[0], names[1]), failures
 
 
-def record(python: str, tests: Sequence[str], targets: str, folder: Path, name: str) -> list[str]:
+def record(
+    python: str,
+    tests: Sequence[str],
+    targets: str,
+    folder: Path,
+    name: str,
+    cwd: Path | None = None,
+    env: dict[str, str] | None = None,
+) -> list[str]:
     """Run ``tests`` without a GPU in ``python`` and record to ``folder``; a sentence if some failed."""
     options = [f"--kerntune-baselines={folder}", f"--kerntune-target={targets}", "-p", "no:cacheprovider", "-q"]
     command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=env or environment(), cwd=cwd, capture_output=True, text=True, check=False)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode not in RAN or not folder.is_dir():
         last = "\n".join(lines[-SHOWN_LINES:])

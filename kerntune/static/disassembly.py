@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import itertools
@@ -12,8 +13,9 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -26,6 +28,8 @@ _INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z
 _JUMP = re.compile(r"(?:BRA|JMP)\b")
 _ENDS = re.compile(r"(?:EXIT|RET|KILL)\b")
 _TARGET = re.compile(r"\b0x([0-9a-f]+)\s*$")
+
+_PRINTED = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s*([^;]*;)")
 
 _ON_STACK = re.compile(r"\[R1(?:\+(0x[0-9a-f]+))?\]")  # R1 is the stack pointer (CUDA's ABI)
 _USES_STACK_POINTER = re.compile(r"(?!R1\b)[^,]*,.*\bR1\b")  # as a source of something else than R1
@@ -74,13 +78,45 @@ class Listing(msgspec.Struct, frozen=True):
     repeated_stack: Mapping[tuple[str, int], int]
 
 
-class Disassembler:
-    """Lists machine code; remembers what it listed by the code's hash. Safe to share among threads."""
+class Code(msgspec.Struct, frozen=True):
+    """A piece of machine code, by its hash, and the nvdisasm that is asked: its size in bytes tells builds apart."""
 
-    def __init__(self, cache_size: int = _CACHE_SIZE) -> None:
-        self._known: OrderedDict[tuple[str, bytes], Listing] = OrderedDict()
+    arch: str
+    sha256: str
+    instructions: int
+    tool: str
+
+
+class Memory(Protocol):
+    """What earlier processes have listed."""
+
+    def find(self, code: Code) -> Listing | None:
+        """The listing of a piece of code, if it is remembered."""
+
+    def add(self, listings: dict[Code, Listing]) -> None:
+        """Remember these too. Never fails: they can be made again."""
+
+
+class Disassembler:
+    """Lists machine code; remembers what it listed by the code's hash. Safe to share among threads.
+
+    ``memory``, if there is one, is asked before nvdisasm is started, and told what it said.
+    """
+
+    def __init__(self, cache_size: int = _CACHE_SIZE, memory: Memory | None = None) -> None:
+        self._known: OrderedDict[Code, Listing] = OrderedDict()
         self._cache_size = cache_size
         self._lock = threading.Lock()
+        self._memory = memory
+
+    @contextlib.contextmanager
+    def remembering(self, memory: Memory) -> Iterator[None]:
+        """Ask and tell this memory until the context closes."""
+        before, self._memory = self._memory, memory
+        try:
+            yield
+        finally:
+            self._memory = before
 
     def listings(self, texts: Sequence[bytes], arch: str) -> list[Listing]:
         """What each of ``texts`` consists of, machine code for ``arch`` (``sm_90a``).
@@ -89,20 +125,38 @@ class Disassembler:
         :class:`BackendError` if the tool is missing or refuses the architecture, :class:`StoreError` for bytes that
         can't be machine code.
         """
-        keys = [(arch, hashlib.sha256(text).digest()) for text in texts]
+        tool = _tool_size()
+        keys = [Code(arch, hashlib.sha256(text).hexdigest(), len(text) // _INSTRUCTION_BYTES, tool) for text in texts]
         with self._lock:
             unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
-            fresh = dict(zip(unknown, _disassemble(list(unknown.values()), arch), strict=True))
+            fresh = self._listed(unknown, arch)
             found = [fresh[key] if key in fresh else self._known[key] for key in keys]
             self._remember(fresh, keys)
         return found
 
-    def _remember(self, fresh: Mapping[tuple[str, bytes], Listing], used: Sequence[tuple[str, bytes]]) -> None:
+    def _listed(self, unknown: Mapping[Code, bytes], arch: str) -> dict[Code, Listing]:
+        """Out of the memory what it has, the others in one run of nvdisasm."""
+        known = {key: found for key in unknown if self._memory is not None and (found := self._memory.find(key))}
+        rest = {key: text for key, text in unknown.items() if key not in known}
+        made = dict(zip(rest, _disassemble(list(rest.values()), arch), strict=True))
+        if self._memory is not None and made:
+            self._memory.add(made)
+        return {**known, **made}
+
+    def _remember(self, fresh: Mapping[Code, Listing], used: Sequence[Code]) -> None:
         self._known.update(fresh)
         for key in used:
             self._known.move_to_end(key)
         while len(self._known) > self._cache_size:
             self._known.popitem(last=False)
+
+
+def _tool_size() -> str:
+    """The size of nvdisasm; empty if there is none, which is an error only where it is needed."""
+    try:
+        return str(find_tool("nvdisasm").stat().st_size)
+    except (BackendError, OSError):
+        return ""
 
 
 def _disassemble(texts: Sequence[bytes], arch: str) -> list[Listing]:
@@ -131,6 +185,14 @@ def _listing(code: bytes, arch: str) -> str:
         said = (done.stderr or done.stdout).strip().splitlines()
         raise BackendError(f"{tool} can't disassemble {arch}: {said[-1] if said else f'exit {done.returncode}'}")
     return done.stdout
+
+
+def code_lines(text: bytes, arch: str) -> list[str]:
+    """The instructions of machine code for ``arch`` as nvdisasm prints them, without addresses and the ``NOP``
+    that fill its end; errors as :meth:`Disassembler.listings`."""
+    found = (_PRINTED.match(line) for line in _listing(text, arch).splitlines())
+    lines = [" ".join(match[1].split()) for match in found if match]
+    return [line for line in lines if not line.startswith("NOP")]
 
 
 def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:

@@ -18,7 +18,7 @@ from kerntune.static.instructions import amd_classes, nvidia_classes, scratch_by
 from kerntune.static.limits import Violation, launch_violations
 from kerntune.static.occupancy import Occupancy, amd_occupancy, cuda_occupancy
 
-_DISASSEMBLER = Disassembler()
+DISASSEMBLER = Disassembler()
 """Shared, so that a kernel of several tests is disassembled once."""
 
 _ANGLE = "0d3BF921FB54442D19"
@@ -93,7 +93,7 @@ def metrics_of(
     """
     for binary in binaries:
         _check_target(binary, spec)
-    listings = _listings(binaries, disassembler or _DISASSEMBLER)
+    listings = _listings(binaries, disassembler or DISASSEMBLER)
     return [
         _nvidia(binary, spec, listings[i]) if binary.kind == "cubin" else _amd(binary, spec)
         for i, binary in enumerate(binaries)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -26,7 +28,8 @@ from kerntune.farm.expect import Shape
 from kerntune.farm.farm import Farm
 from kerntune.farm.process import Died, Told
 from kerntune.farm.protocol import Failed, Job
-from kerntune.policy import Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
+from kerntune.policy import Missing, Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
+from kerntune.static import disassembly, metrics
 
 SM90, SM80 = "cuda:90", "cuda:80"
 
@@ -882,3 +885,139 @@ def test_one_that_needs_values_before_its_first_launch_has_nothing_to_keep(proje
 def test_an_ordinary_error_after_the_launches_is_one(project: Project) -> None:
     with project.static_run(SM90) as run, pytest.raises(ZeroDivisionError):
         run.check(lambda x: scaled(x) / (1 // 0), x_of())
+
+
+def test_what_equals_the_baseline_is_not_disassembled(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(project)
+    asked: list[bytes] = []
+
+    def listing(code: bytes, arch: str) -> str:
+        asked.append(code)
+        raise AssertionError("nvdisasm was run")
+
+    monkeypatch.setattr(disassembly, "_listing", listing)
+    monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(project.root / "cache"))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    assert result.launches[0].registers
+    assert not asked
+    with project.static_run(SM90) as run, pytest.raises(AssertionError, match="nvdisasm was run"):
+        run.check(functools.partial(scaled, size=128), x_of())
+
+
+def test_a_refresh_of_all_counts_anew(project: Project) -> None:
+    """Figures in a baseline may be an older kerntune's."""
+    record(project)
+    before = rewrite(project, registers=200)
+    assert before.launches[0].metrics.registers == 200
+    with project.static_run(SM90, update=Update.ALL) as run:
+        run.check(scaled, x_of()).commit()
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    assert found.launches[0].metrics.registers < 200
+
+
+def test_a_session_remembers_listings_in_its_cache_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(project.root / "cache"))
+    monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
+    record(project)
+    assert list((project.root / "cache" / "listings").rglob("*.json"))
+    monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
+    monkeypatch.setattr(disassembly, "_listing", None)
+    with project.static_run(SM90, update=Update.ALL) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.launches[0].registers
+
+
+def test_an_update_of_regressed_cases_takes_these_alone(project: Project) -> None:
+    record(project, reduced)
+    (path,) = project.files()
+    before = path.read_bytes()
+    with project.static_run(SM90, update=Update.REGRESSED) as run:
+        (same,) = run.check(reduced, x_of()).commit()
+        (new,) = run.check(scaled, x_of(), node="t.py::test_new", policy=Policy(missing=Missing.FAIL)).commit()
+    assert (same.verdict, same.recorded, path.read_bytes()) == (Verdict.PASS, False, before)
+    assert (new.verdict, new.recorded, new.outcome) == (Verdict.NEW, False, Outcome.FAIL)
+    with project.static_run(SM90, update=Update.REGRESSED) as run:
+        (worse,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
+    assert (worse.verdict, worse.recorded, worse.outcome) == (Verdict.REGRESSED, True, Outcome.PASS)
+    with project.static_run(SM90) as run:
+        (accepted,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
+    assert accepted.verdict is Verdict.PASS
+
+
+def anchored(project: Project, registers: int) -> BaselineStore:
+    """The one baseline as an anchor whose code was another and took that many registers; the baseline is today's."""
+    (path,) = project.files()
+    text = path.read_bytes()
+    rewrite(project, registers=registers)
+    copied = project.root / "anchors" / path.relative_to(project.baselines)
+    copied.parent.mkdir(parents=True)
+    copied.write_bytes(path.read_bytes())
+    path.write_bytes(text)
+    return BaselineStore(project.root / "anchors")
+
+
+def test_small_steps_are_seen_since_the_anchor(project: Project) -> None:
+    record(project)
+    anchored(project, registers=8)
+    rules = StaticPolicy({"registers": StaticRule("fail", 0.10)})
+    with project.static_run(SM90, policy=Policy(static=rules)) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+        assert result.verdict is Verdict.PASS
+        run.session.anchor_at(project.root / "anchors")
+        assert any("anchor anchors" in line or "anchors" in line for line in run.session.header()[2:])
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert re.search(r"more registers a thread: 8 -> \d+ .*, since the anchor of \d{4}-\d\d-\d\d", result.message)
+
+
+def test_the_anchor_says_nothing_of_equal_code(project: Project) -> None:
+    record(project)
+    shutil.copytree(project.baselines, project.root / "anchors")
+    with project.static_run(SM90) as run:
+        run.session.anchor_at(project.root / "anchors")
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+
+
+def test_deleting_the_baseline_hides_nothing_from_the_anchor(project: Project) -> None:
+    record(project, reduced)
+    shutil.copytree(project.baselines, project.root / "anchors")
+    shutil.rmtree(project.baselines)
+    with project.static_run(SM90) as run:
+        run.session.anchor_at(project.root / "anchors")
+        (result,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "registers are spilled" in result.message
+    assert "since the anchor of" in result.message
+
+
+@triton.jit
+def product_kernel(a_ptr, b_ptr, c_ptr, N: tl.constexpr):
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    product = tl.dot(tl.load(a_ptr + i * N + j), tl.load(b_ptr + i * N + j))
+    tl.store(c_ptr + i * N + j, product.to(c_ptr.dtype.element_ty))
+
+
+@pytest.mark.parametrize("target", ["cuda:87", "cuda:103", "cuda:121", "hip:gfx1200", "hip:gfx1201"])
+def test_a_case_is_gated_for_each_target(project: Project, target: str) -> None:
+    def call(a: torch.Tensor) -> torch.Tensor:
+        scaled(x_of())
+        c = torch.empty_like(a)
+        product_kernel[(1,)](a, a, c, N=32)
+        return c
+
+    for verdict in (Verdict.NEW, Verdict.PASS):
+        with project.static_run(target) as run:
+            (result,) = run.check(call, torch.randn(32, 32, device="cuda", dtype=torch.float16)).commit()
+        assert result.verdict is verdict
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    first, second = found.launches
+    assert first.metrics.occupancy
+    assert second.metrics.instructions.get("tensor_core")

@@ -154,6 +154,9 @@ class Session:
         given = {"target": target, "launches": (launch,), "change": change, "tolerance": call.policy.tolerance}
         return CaseResult(case, "shapes", verdict, outcome, message, device="scripted", **given, **script)
 
+    def tests_gone(self, gone: Any, anchor: Path | None = None) -> None:
+        """Finds no renamed tests."""
+
     def stale(self, ran: Any, selected_all: bool) -> list[CaseResult]:
         log(f"stale selected_all={selected_all} ran={sorted(ran)}")
         out = []

@@ -139,3 +139,22 @@ def test_one_that_has_failed_its_test_is_not_told_again(project):
     project.file("def test_a(autotune): raise ValueError('/baselines/a.json: the file may be cut off')\n")
     result = project.run()
     result.stdout.no_fnmatch_line("/baselines/a.json: *")
+
+
+def test_stale_baselines_can_fail_the_run(project):
+    project.engine(stale=["test_old.py::test_gone!0"])
+    project.file(SOURCE)
+    result = project.run("-o", "kerntune_outcomes=stale=fail", "--kerntune-json=run.json")
+    assert result.ret == 1
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["STALE test_old.py::test_gone: no such case", "*STALE baselines fail this run (1)*"])
+    assert project.json()["counts"] == {"PASS": 2, "STALE": 1}
+
+
+@pytest.mark.parametrize("options", [(), ("-n1",)])
+def test_a_test_says_what_its_own_stale_calls_do(project, options):
+    project.engine(stale=["test_it.py::test_a!second", "test_it.py::test_b!second"])
+    project.file('@pytest.mark.autotune(outcomes={"STALE": "fail"})' + SOURCE)
+    assert project.run(*options).ret == 1
+    project.file('@pytest.mark.autotune(outcomes={"STALE": "pass"})' + SOURCE)
+    assert project.run(*options).ret == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -131,8 +131,8 @@ def _memory_stubs() -> dict[str, Any]:
     more = ("reset_accumulated_memory_stats", "set_per_process_memory_fraction")
     zero = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
     return {
-        **dict.fromkeys((*nothing, *more), _always(None)),
-        **dict.fromkeys(zero, _always(0)),
+        **_each((*nothing, *more), None),
+        **_each(zero, 0),
         "mem_get_info": _always((MEMORY_BYTES, MEMORY_BYTES)),
         "memory_stats": lambda *args, **kwargs: {},
         "memory_summary": _always(""),
@@ -142,7 +142,7 @@ def _memory_stubs() -> dict[str, Any]:
 def _random_stubs() -> dict[str, Any]:
     nothing = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
     return {
-        **dict.fromkeys(nothing, _always(None)),
+        **_each(nothing, None),
         "initial_seed": _always(0),
         "get_rng_state": lambda *args, **kwargs: torch.zeros(16, dtype=torch.uint8),
         "get_rng_state_all": lambda *args, **kwargs: [torch.zeros(16, dtype=torch.uint8)],
@@ -151,7 +151,7 @@ def _random_stubs() -> dict[str, Any]:
 
 def _nvtx_stubs() -> dict[str, Any]:
     names = ("range_push", "range_pop", "range_start", "range_end", "mark")
-    return {**dict.fromkeys(names, _always(0)), "range": StreamContext}
+    return {**_each(names, 0), "range": StreamContext}
 
 
 def _accelerator_stubs() -> dict[str, Any]:
@@ -175,6 +175,11 @@ def _install_versions(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
     hip = spec.target.backend == "hip"
     replace(stack, torch.version, "cuda", None if hip else torch.version.cuda or CUDA_VERSION)
     replace(stack, torch.version, "hip", (torch.version.hip or HIP_VERSION) if hip else None)
+
+
+def _each(names: Iterable[str], answer: Any) -> dict[str, Callable[..., Any]]:
+    """A function of its own for each name: dynamo, once imported, has a rule for each and refuses one with two."""
+    return {name: _always(answer) for name in names}
 
 
 def _always(answer: Any) -> Callable[..., Any]:

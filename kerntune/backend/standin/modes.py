@@ -10,6 +10,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from kerntune.backend.standin.dynamo import defer_dynamo, undisabled
+
 _TAKING_DEVICE = (torch.Tensor.cuda, torch.Tensor.to)
 
 Handler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -20,9 +22,16 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
     """torch's fake mode, kept from touching a device even while ``torch.cuda.is_available()`` says True."""
 
     avoid_device_init = True
+    __torch_dispatch__ = undisabled(FakeTensorMode.__torch_dispatch__)
 
     def __init__(self) -> None:
+        defer_dynamo()
         super().__init__(allow_fallback_kernels=False, allow_non_fake_inputs=True)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would wrap the dispatch above again."""
+        return False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StandInFakeMode:
         """Itself: every stand-in refers to its mode, and a copy of a mode corrupts the heap (torch 2.13)."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch._library.custom_ops import OPDEFS
 
+from kerntune.backend.standin.dynamo import undisabled
 from kerntune.backend.standin.patches import replace
 
 REAL_KEYS = ("CUDA", "CompositeExplicitAutograd")
@@ -58,7 +59,7 @@ class RealImplementations:
         if definition is None:
             return None
         code: Implementation | None = definition._backend_fns.get("cuda") or definition._backend_fns.get(None)
-        return code
+        return None if code is None else undisabled(code)
 
     def _noted(self, func: Any) -> Implementation | None:
         name = func._schema.name

@@ -49,6 +49,11 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: nothing is compiled here, and to have dynamo skip this mode torch would import it."""
+        return False
+
     def __init__(
         self, fake: StandInFakeMode, known: KnownValues, implementation: Callable[[Any], Callable[..., Any] | None]
     ) -> None:
