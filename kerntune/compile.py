@@ -187,7 +187,6 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
     metadata.pop("hash", None)  # says where Triton keeps it, and nothing of the kernel
     options = _options(launch.options)
     assembler = compat.assembler_version(launch.target.backend, launch.target.triton_arch)
-    settings = compat.compiler_settings(launch.target.backend)
     binary = Binary(
         kind=binary_stage,
         arch=arch_of(launch.target, asm),
@@ -195,7 +194,7 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         sha256=hashlib.sha256(data).hexdigest(),
         ttir_sha256=hashlib.sha256(facts.ttir.encode()).hexdigest(),
         code=identity_of(
-            facts.bare, kind=asm_stage, options=options, assembler=assembler, settings=unseen_settings(settings)
+            facts.bare, kind=asm_stage, options=options, assembler=assembler, settings=unseen_settings(launch.settings)
         ),
         text=text_identity(data),
         triton=compat.triton_version(),
@@ -203,7 +202,7 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
         options=options,
         constexprs=launch.constexpr_texts(),
         warp_size=launch.target.warp_size,
-        settings=settings,
+        settings=dict(launch.settings),
         **launch_needs(metadata),
     )
     files = _files_of(kernel)

@@ -63,16 +63,19 @@ _OFF = ("", "0", "false", "off", "no", "n")
 
 def compiler_settings(backend: str) -> dict[str, str]:
     """Settings that aren't Triton's defaults, here and now: ``{"DISABLE_PTXAS_OPT": "1"}``. Of a path the last part."""
-    found = {variable: _text(_value(variable, knob)) for variable, knob in SETTINGS.get(backend, {}).items()}
+    present = set(os.environ)  # one by one they cost ten times as much
+    found = {v: _text(_value(v, knob, v in present)) for v, knob in SETTINGS.get(backend, {}).items()}
     return {variable: text for variable, text in found.items() if text}
 
 
-def _value(variable: str, knob: str) -> Any:
+def _value(variable: str, knob: str, present: bool) -> Any:
     """What is set, None where it is the default."""
+    if not knob:
+        return _switch(os.environ[variable]) if present else None
     group, _, name = knob.partition(".")
-    holder = _group(group) if group else None
-    if holder is None or not hasattr(holder, name):
-        return _switch(os.environ.get(variable, "")) if not knob else None
+    holder = _group(group)
+    if holder is None or (not present and name not in vars(holder)) or not hasattr(holder, name):
+        return None
     value, default = getattr(holder, name), _default(holder, name)
     return None if value == default else value
 

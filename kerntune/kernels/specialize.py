@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kerntune import compat
@@ -19,7 +19,8 @@ class Specialized:
     """A launch bound to a kernel's signature, and what the compiler is asked for.
 
     ``signature`` maps parameter names to Triton's type words (nested tuples for tuple arguments);
-    ``constexprs`` maps argument paths to values; ``options`` is the backend's option object.
+    ``constexprs`` maps argument paths to values; ``options`` is the backend's option object; ``settings`` has what the
+    environment tells the compiler beside them (:func:`kerntune.compat.compiler_settings`).
     """
 
     jit: Any
@@ -29,6 +30,7 @@ class Specialized:
     constexprs: Mapping[tuple[int, ...], Any]
     attrs: Mapping[tuple[int, ...], Any]
     options: Any
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -45,7 +47,7 @@ class Specialized:
                 sorted(map(repr, self.constexprs.items())),
                 sorted(map(repr, self.attrs.items())),
                 sorted(map(repr, vars(self.options).items())),
-                compat.compiler_settings(self.target.backend),
+                sorted(self.settings.items()),
             )
         )
         return hashlib.sha256(text.encode()).hexdigest()
@@ -107,7 +109,8 @@ def specialize(jit: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target:
         parsed, signature, constexprs, attrs = compat.pack_args(jit, backend, options, bound, specialization, rest)
     except Exception as exc:
         raise CompileError(f"kernel {kernel_name(jit)} for {target}: {exc}") from exc
-    return Specialized(jit, target, bound, signature, constexprs, attrs, parsed)
+    settings = compat.compiler_settings(target.backend)
+    return Specialized(jit, target, bound, signature, constexprs, attrs, parsed, settings)
 
 
 def _refuse_unknown(jit: Any, rest: Mapping[str, Any], backend: Any, kwargs: Mapping[str, Any]) -> None:
