@@ -14,7 +14,7 @@ from kerntune.cache.entries import Entries, default_folder
 from kerntune.errors import CacheError
 from kerntune.static.disassembly import Code, Listing
 
-SCHEMA = "kerntune.listing/1"
+SCHEMA = "kerntune.listing/2"
 MOST = 4096
 """Entries that are kept, about 2 KB each."""
 
@@ -25,8 +25,8 @@ Accesses = tuple[tuple[str, int, int], ...]
 class StoredListing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A listing of the code with this hash, as ``tool`` (nvdisasm, told apart by its size) prints it.
 
-    ``stack`` has opcode, offset in bytes and count of each access to the stack frame, ``repeated_stack`` of those in loops;
-    JSON has no pairs as keys.
+    ``stack`` has opcode, offset in bytes and count of each access to the stack frame, ``repeated_stack`` those in
+    loops; JSON has no pairs as keys.
     """
 
     schema: str
