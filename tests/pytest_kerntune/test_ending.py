@@ -37,9 +37,7 @@ def test_sigterm_ends_a_run_in_order(project, plugin_name, source_environ):
 
 
 def test_who_handles_it_already_goes_on_doing_so(project):
-    project.file(
-        "import signal\ndef test_a(autotune): assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN\n"
-    )
+    project.file("import signal\ndef test_a(autotune): assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN\n")
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         project.run().assert_outcomes(passed=1)
