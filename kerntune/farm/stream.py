@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Union
 
 from kerntune.binary.stages import strip_locations
+from kerntune.codec import encodable
 from kerntune.errors import CompileError, EnvironmentFault, TrialError
 from kerntune.farm.farm import Farm, NotStarted, Outcome
 from kerntune.farm.fault import is_fault, remedy
@@ -318,9 +319,16 @@ def refusal(launch: Specialized, why: Exception | str, fault: bool = False) -> C
     """The error of one launch: kernel, file, target, and the compiler's words; with ``fault``, or if ``why`` says so,
     an :class:`EnvironmentFault` that says what to do."""
     text = why if isinstance(why, str) else _text(why)
-    name = f"kernel {launch.name} ({kernel_file(launch.jit)}) for {launch.target}"
+    path = kernel_file(launch.jit)
+    name = f"kernel {launch.name} ({encodable(path)}) for {launch.target}"
     error: CompileError
-    if fault or is_fault(why):
+    if encodable(path) != path:  # Triton's bindings refuse it, whatever the kernel
+        error = EnvironmentFault(
+            f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: Triton can't "
+            f"take its path under an ASCII locale ({text.splitlines()[0]})\n"
+            "What to do: set PYTHONUTF8=1, or a locale of UTF-8 (LC_ALL=C.UTF-8); then run again"
+        )
+    elif fault or is_fault(why):
         error = EnvironmentFault(
             f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: {text}\n"
             f"What to do: {remedy(why)}; then run again"

@@ -1,0 +1,58 @@
+"""Calls of ``autotune`` from elsewhere than a test's body, on the scripted engine."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+TEARDOWN = """
+@pytest.fixture
+def late(autotune):
+    yield
+    autotune(kernel({verdict!r}), name="late")
+
+def test_a(autotune, late):
+    autotune(kernel({body!r}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "verdict", "outcomes"),
+    [
+        ("PASS", "PASS", {"passed": 1}),
+        ("PASS", "REGRESSED", {"passed": 1, "errors": 1}),
+        ("REGRESSED", "PASS", {"failed": 1}),
+    ],
+)
+def test_a_call_in_a_fixtures_teardown_is_a_case_like_others(project, body, verdict, outcomes):
+    project.file(TEARDOWN.format(body=body, verdict=verdict))
+    result = project.run("--kerntune-json=run.json")
+    result.assert_outcomes(**outcomes)
+    assert [r["verdict"] for r in project.json()["results"]] == [body, verdict]
+    if verdict == "REGRESSED":
+        result.stdout.fnmatch_lines(["ERROR test_it.py::test_a - REGRESSED late: scripted"])
+
+
+def test_calls_from_several_threads_wait_for_each_other(project):
+    project.file(
+        "import threading, time\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "busy = threading.Lock()\n"
+        "def alone():\n"
+        "    assert busy.acquire(blocking=False)\n"
+        "    time.sleep(0.01)\n"
+        "    busy.release()\n"
+        "alone.script = kernel().script\n"
+        "def test_a(autotune):\n"
+        "    with ThreadPoolExecutor(4) as pool:\n"
+        "        list(pool.map(lambda i: autotune(alone, name=f'c{i}'), range(8)))\n"
+        "def test_unnamed(autotune):\n"
+        "    with ThreadPoolExecutor(4) as pool:\n"
+        "        list(pool.map(lambda i: autotune(alone), range(8)))\n"
+    )
+    result = project.run("--kerntune-json=run.json")
+    result.assert_outcomes(passed=2)
+    cases = {r["case"]["call"] for r in project.json()["results"]}
+    assert cases == {*(f"c{i}" for i in range(8)), *map(str, range(8))}
