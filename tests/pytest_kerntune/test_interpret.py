@@ -270,8 +270,8 @@ def test_a_program_that_never_ends_fails_its_test_and_the_run_goes_on(
     result.assert_outcomes(passed=1, failed=2)
     result.stdout.fnmatch_lines(
         [
-            "test_it.py::test_waits: kernel spin (*test_it.py:*) has not ended after 0.5 s in the interpreter, in program "
-            "(0, 0, 0) of grid (1, 1, 1). *--kerntune-interpret-limit=SECONDS changes the limit; 0 is none",
+            "test_it.py::test_waits: kernel spin (*test_it.py:*) has not ended after 0.5 s in the interpreter, in "
+            "program (0, 0, 0) of grid (1, 1, 1). *--kerntune-interpret-limit=SECONDS changes the limit; 0 is none",
             "E *KernelTimeout: kernel spin (*",
         ]
     )
