@@ -595,7 +595,7 @@ def test_a_failed_candidate_leaves_later_launches_without_its_site(backend: Fake
 def test_a_failed_probe_leaves_the_capture_usable(backend: FakeBackend) -> None:
     capture = captured(backend, lambda: scale(tuned(64, 128)))
     site = capture.launches[0].site
-    capture.launches[0].site.run = lambda words: (_ for _ in ()).throw(RuntimeError("no launch"))
+    capture.launches[0].site.run = lambda words, trial: (_ for _ in ()).throw(RuntimeError("no launch"))
     with capture.active(), pytest.raises(RuntimeError, match="no launch"):
         capture.probe(site, 1)
     with capture.active():

@@ -254,6 +254,21 @@ def test_trials_and_failures_are_reported(project: Project) -> None:
     assert result.tuning_seconds > 0
 
 
+def test_a_post_hook_hears_of_configs_that_can_not_be_launched(project: Project) -> None:
+    """As with ``triton.autotune``: not of one whose results are wrong, which ran."""
+    heard: dict[int, Exception] = {}
+
+    def post(named: dict[str, Any], exception: Exception | None) -> None:
+        if exception is not None:
+            assert heard.setdefault(named["BLOCK"], exception) is exception, "once each"
+
+    rules = (FAST, SLOW, block(256, fails="too large"), block(512, 1.0, wrong=True))
+    with project.run(*rules) as run:
+        run.judge(tuned_call(128, 64, 100, 256, 512, post_hook=post), x_of())
+    assert sorted(heard) == [100, 256]
+    assert "too large" in str(heard[256])
+
+
 def test_who_is_left_out_unrun_is_the_policys_and_is_named(project: Project) -> None:
     """Blocks of more than 4096 elements leave most multiprocessors idle here."""
     policy = Policy(static_prune=StaticPrune(share=0.5))
