@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.commands.project import tomllib
+
 pytest.importorskip("pytest_benchmark")
 pytest_plugins = ["pytester"]
 
@@ -147,10 +149,16 @@ def test_stand_ins_are_not_timed(project, folder):
     assert [b for d in stored(folder) for b in names(d) if "test_both" in b and not b.endswith("::0")] == []
 
 
-def test_a_plain_run_is_as_if_there_were_no_kerntune(project, one_test):
-    """pytest-benchmark's header line and folder come with it, so it is no dependency of ours."""
+def test_it_comes_only_to_who_asks_for_it():
+    """Installed, it prints a header line and makes a folder in every run, with or without ``--kerntune``."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert not [d for d in project["dependencies"] if d.startswith("pytest-benchmark")]
+    assert [d.partition(">")[0] for d in project["optional-dependencies"]["benchmark"]] == ["pytest-benchmark"]
+
+
+def test_a_run_without_it_prints_and_leaves_nothing_of_it(project, one_test):
     project.file(one_test())
-    result = project.plain("-p", "no:benchmark")
-    result.assert_outcomes(passed=1)
-    result.stdout.no_fnmatch_line("*benchmark: *")
+    for result in (project.plain("-p", "no:benchmark"), project.run("-p", "no:benchmark")):
+        result.assert_outcomes(passed=1)
+        result.stdout.no_fnmatch_line("*benchmark: *")
     assert not (project.path / ".benchmarks").exists()
