@@ -8,25 +8,16 @@ comparison there is of stored numbers: it says nothing about significance, the v
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerntune.errors import UsageError
-
 if TYPE_CHECKING:
     from kerntune.result import CaseResult
     from pytest_kerntune.payload import Collected
 
-EXTRA = 'pip install "kerntune[benchmark]"'
-"""What brings pytest-benchmark. It is no dependency: installed, it prints a header line and makes a folder in every
-run, and a run without ``--kerntune`` is to be as if there were no kerntune."""
-
-FIXTURE = "benchmark"
 SESSION = "pytest-benchmark"
 """The name under which its session is a plugin."""
 
@@ -50,12 +41,6 @@ class Series:
     has_error: bool = False
 
 
-def require() -> None:
-    """:class:`UsageError` unless pytest-benchmark is installed; ``-p no:benchmark`` doesn't matter."""
-    if importlib.util.find_spec("pytest_benchmark") is None:
-        raise UsageError(f"--kerntune-benchmark-json: pytest-benchmark writes that, and is not installed: {EXTRA}")
-
-
 def hand_over(config: pytest.Config, collected: Collected) -> None:
     """Give the run's timed cases to pytest-benchmark's session, before that saves and compares, if it was asked to."""
     session: Any = config.pluginmanager.get_plugin(SESSION)
@@ -75,24 +60,6 @@ def times_of(result: CaseResult) -> tuple[float, ...]:
     if result.times_ns:
         return result.times_ns
     return () if result.current_ns is None else (result.current_ns,)
-
-
-def run_once(fixture: object) -> None:
-    """Have ``benchmark`` call its function once and keep no time: where nothing launches, it would time stand-ins."""
-    if hasattr(fixture, "disabled"):
-        fixture.disabled = True
-
-
-def refuse_inside() -> None:
-    """:class:`UsageError` if pytest-benchmark's loop is what calls: each round would be a case of its own."""
-    frame: Any = sys._getframe()
-    while frame is not None:
-        runner = frame.f_globals.get("__name__") == "pytest_benchmark.fixture" and frame.f_locals.get("self")
-        if getattr(runner, "disabled", True) is False:
-            raise UsageError(
-                "autotune is called by benchmark(), again and again: write autotune(fn, ...) and benchmark(fn, ...)"
-            )
-        frame = frame.f_back
 
 
 def _disabled(config: pytest.Config) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from kerntune.errors import KerntuneError, UsageError
-from pytest_kerntune.benchmarks import refuse_inside
+from pytest_kerntune.benchmark_fixture import refuse_inside
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.stash import nodeid_of
 from pytest_kerntune.values import SCOPES, parse_choice, parse_name

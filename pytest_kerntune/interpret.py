@@ -10,7 +10,7 @@ import pytest
 
 from kerntune.commands.output import counted
 from kerntune.errors import ReferenceMismatch, UsageError
-from pytest_kerntune import benchmarks, options
+from pytest_kerntune import benchmark_fixture, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
 from pytest_kerntune.marker import read_marker
 from pytest_kerntune.stash import concerns
@@ -70,8 +70,8 @@ class Numerics:
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
         value = yield
-        if fixturedef.argname == benchmarks.FIXTURE and concerns(request.node):
-            benchmarks.run_once(value)
+        if fixturedef.argname == benchmark_fixture.FIXTURE and concerns(request.node):
+            benchmark_fixture.run_once(value)
         return value
 
     def pytest_report_header(self) -> str:

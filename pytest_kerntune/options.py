@@ -16,7 +16,7 @@ import pytest
 from kerntune.commands.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.policy import Policy, TuneMode, Update
-from pytest_kerntune.benchmarks import require
+from pytest_kerntune.benchmark_fixture import require
 from pytest_kerntune.policies import policy_of
 from pytest_kerntune.source import Option, Source, choice
 from pytest_kerntune.values import SCOPES, parse_choice

@@ -14,7 +14,7 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.policy import Outcome, Update, Verdict
 from kerntune.report import write_run
 from kerntune.result import CaseResult
-from pytest_kerntune import benchmarks
+from pytest_kerntune import benchmark_fixture, benchmarks
 from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, conclude_teardown, unfinished_setup
@@ -209,8 +209,8 @@ class Gate:
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
         value = yield
-        if fixturedef.argname == benchmarks.FIXTURE and self.engine.static and concerns(request.node):
-            benchmarks.run_once(value)
+        if fixturedef.argname == benchmark_fixture.FIXTURE and self.engine.static and concerns(request.node):
+            benchmark_fixture.run_once(value)
         return value
 
     @pytest.hookimpl(wrapper=True, trylast=True)
