@@ -25,7 +25,7 @@ from kerntune.static.launches import LaunchStatic
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 LABELS = RESULTS / "edit_labels_h200.json"
-FIGURES = {series: RESULTS / f"edit_figures_triton{series}.json" for series in ("3.9", "3.6")}
+FIGURES = {series: RESULTS / f"edit_figures_triton{series}.json" for series in ("3.9",)}
 """By Triton's series. The labels are of 3.6's binaries."""
 
 DOCUMENT = ROOT / "docs" / "static-rules.md"
