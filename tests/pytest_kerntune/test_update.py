@@ -38,7 +38,9 @@ def test_swallowed_path_is_explained(project, one_test):
     project.file(one_test())
     result = project.run("--kerntune-update", "test_it.py")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --kerntune-update: 'test_it.py' is none of new, improved, all; a path right*"])
+    result.stderr.fnmatch_lines(
+        ["ERROR: --kerntune-update: 'test_it.py' is none of new, improved, regressed, renamed, all*"]
+    )
 
 
 @pytest.mark.parametrize("missing", ["warn", "fail"])
