@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Union
 
 import msgspec
 
@@ -59,7 +59,7 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``occupancy`` is theoretical, 0 to 1; ``None`` if the limits of the device aren't known.
     ``over_limit``: limits of the device that forbid a launch. Those from ``vgprs`` to ``sgpr_spills`` are of AMD GPUs
     only. ``repeated_spill_bytes``: of the spilled bytes, stored and loaded, those in loops (all, where a kernel has no
-    loop); None where that isn't known.
+    loop); nothing where that isn't known, in files of earlier versions too.
     """
 
     registers: int
@@ -78,7 +78,7 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sgprs: int | None = None
     vgpr_spills: int | None = None
     sgpr_spills: int | None = None
-    repeated_spill_bytes: int | None = None
+    repeated_spill_bytes: Union[int, msgspec.UnsetType] = msgspec.UNSET
 
 
 def metrics_of(

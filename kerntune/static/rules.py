@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from kerntune.policy import StaticPolicy
 from kerntune.static.access import DIRECTIONS, moved_bytes, narrowed
 from kerntune.static.finding import Draft, Finding, Severity, change, percent
@@ -116,7 +118,7 @@ def _spilled(metrics: StaticMetrics) -> int:
 
 def _repeated(metrics: StaticMetrics) -> int:
     known = metrics.repeated_spill_bytes
-    return _spilled(metrics) if known is None else known
+    return _spilled(metrics) if isinstance(known, msgspec.UnsetType) else known
 
 
 def _spill(metric: str, old: int, new: int, detail: str) -> Iterator[Draft]:

@@ -119,6 +119,14 @@ def test_each_old_name_is_given_once_to_the_likest(project: Project) -> None:
     assert sorted(stored(project)) == [f"{NEW}[{n}]" for n in (1, 2, 3)]
 
 
+def test_a_name_is_asked_about_once(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        run = without(run, NODE)
+        said = [run.check(scaled, x_of(), node=f"{NEW}[{n}]").results[0].message for n in (1, 2, 1)]
+    assert ["renamed from" in text for text in said] == [True, False, True]
+
+
 def test_its_config_is_tried_first(project: Project) -> None:
     """Else another config than the baseline's would be compiled, and be another code."""
     tuned = triton.autotune(configs=configs(64, 128), key=[])(scale_kernel)

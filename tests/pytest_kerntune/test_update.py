@@ -81,7 +81,9 @@ def test_a_wrong_mode_is_explained(project, one_test, arguments):
     result = project.run(*arguments)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     value = arguments[-1].rpartition("=")[2]
-    result.stderr.fnmatch_lines([f"ERROR: --kerntune-update: '{value}' is none of new, improved, all; the flag alone*"])
+    result.stderr.fnmatch_lines(
+        [f"ERROR: --kerntune-update: '{value}' is none of new, improved, regressed, renamed, all*"]
+    )
 
 
 @pytest.mark.parametrize("given", [["--kerntune-update", "new"], ["--kerntune-update=new"], ["--kerntune-update"]])
