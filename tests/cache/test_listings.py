@@ -85,7 +85,7 @@ def test_another_architecture_or_tool_is_asked(
         lambda text: text[: len(text) // 2],
         lambda text: text.replace('"LDC": 1', '"LDC": 2'),
         lambda text: text.replace("sm_90a", "sm_80"),
-        lambda text: text.replace("kerntune.listing/1", "kerntune.listing/0"),
+        lambda text: text.replace("kerntune.listing/2", "kerntune.listing/0"),
         lambda text: "{}",
         lambda text: "",
     ],

@@ -156,11 +156,11 @@ def test_one_way_that_is_no_longer_copied_in_bulk(key: str, loads: str, products
     [
         pytest.param(32, 0, "warn", id="kept while a loop runs"),
         pytest.param(32, 4, "fail", id="some in the loop"),
-        pytest.param(32, None, "fail", id="not known where"),
+        pytest.param(32, msgspec.UNSET, "fail", id="not known where"),
         pytest.param(80, 0, "fail", id="many"),
     ],
 )
-def test_a_few_registers_that_wait_beside_a_loop(stored: int, repeated: int | None, severity: str) -> None:
+def test_a_few_registers_that_wait_beside_a_loop(stored: int, repeated: int | msgspec.UnsetType, severity: str) -> None:
     after = changed(spill_store_bytes=stored, spill_load_bytes=stored, repeated_spill_bytes=repeated)
     before = changed(repeated_spill_bytes=0)
     assert found(after, before)["spills"].severity == severity
