@@ -1,0 +1,89 @@
+"""One fresh process: makes a public case's inputs, waits for its turn, and times the first call of each step."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.suite.case import config_text
+from benchmarks.suite.child import say
+from benchmarks.suite.phases import Phases
+
+
+def main(job: dict[str, Any]) -> None:
+    """``job``: ``case``, ``engine`` (``triton`` or ``kerntune``), ``phases``."""
+    import torch
+
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    say("context")
+    if not sys.stdin.readline():
+        return
+    from benchmarks.cold_public_cases import CASES
+
+    if job["engine"] == "kerntune":
+        import kerntune
+
+        kerntune.install()
+    torch.manual_seed(0)
+    steps = CASES[job["case"]]()
+    torch.cuda.synchronize()
+    say("ready")
+    if sys.stdin.readline():
+        say("done", **timed(steps, job.get("phases", False)))
+    sys.stdin.readline()
+
+
+def timed(steps: Any, with_phases: bool) -> dict[str, Any]:
+    """Seconds of each step's first call until the device has done it; who won what; where the time went."""
+    watch, seconds = Phases(), []
+    if with_phases:
+        watch.begin()
+    for step in steps:
+        seconds.append(_seconds(step))
+    phases = {"phases": watch.tunings()} if with_phases else {}
+    tuners = found_tuners()
+    return {"seconds": round(sum(seconds), 4), "steps": [round(s, 4) for s in seconds], "tuners": tuners, **phases}
+
+
+def _seconds(step: Callable[[], Any]) -> float:
+    import torch
+
+    begin = time.perf_counter()
+    step()
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def found_tuners() -> list[dict[str, Any]]:
+    """Every tuner of this process that has decided: kernel, configs that there were, winner, milliseconds by config as
+    its own engine measured them."""
+    from triton.runtime.autotuner import Autotuner
+
+    tuners = [one for one in gc.get_objects() if isinstance(one, Autotuner) and one.cache]
+    rows = [
+        {
+            "kernel": one.base_fn.__name__,
+            "configs": len(one.configs),
+            "winner": config_text(list(one.cache.values())[-1]),
+            "late": sum(len(u.configs) for u in (getattr(one, "untried", None) or {}).values()),
+            "timings_ms": _timings(one),
+        }
+        for one in tuners
+        if len(one.configs) > 1
+    ]
+    return sorted(rows, key=lambda row: row["kernel"])
+
+
+def _timings(tuner: Any) -> dict[str, float]:
+    timings = getattr(tuner, "configs_timings", None) or {}
+    first = {config_text(c): t[0] if isinstance(t, (list, tuple)) else t for c, t in timings.items()}
+    return {config: round(ms, 6) for config, ms in first.items() if ms is not None and ms != float("inf")}
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
