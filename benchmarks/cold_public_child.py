@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -40,14 +41,57 @@ def main(job: dict[str, Any]) -> None:
 
 def timed(steps: Any, with_phases: bool) -> dict[str, Any]:
     """Seconds of each step's first call until the device has done it; who won what; where the time went."""
-    watch, seconds = Phases(), []
+    watch, stacks, seconds = Phases(), Stacks(), []
     if with_phases:
         watch.begin()
+        stacks.start()
     for step in steps:
         seconds.append(_seconds(step))
-    phases = {"phases": watch.tunings()} if with_phases else {}
+    phases = {"phases": watch.tunings(), "stacks": stacks.end()} if with_phases else {}
     tuners = found_tuners()
     return {"seconds": round(sum(seconds), 4), "steps": [round(s, 4) for s in seconds], "tuners": tuners, **phases}
+
+
+class Stacks(threading.Thread):
+    """Looks every few milliseconds where the thread that tunes is."""
+
+    EVERY_SECONDS, LEAST_MS = 0.004, 12
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._seen: list[tuple[float, str]] = []
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        begin = time.perf_counter()
+        while not self._ended.wait(self.EVERY_SECONDS):
+            for frame in sys._current_frames().values():
+                if (where := _where(frame)) is not None:
+                    self._seen.append((1e3 * (time.perf_counter() - begin), where))
+
+    def end(self) -> list[list[Any]]:
+        """Milliseconds at which the thread came to a place, how long it stayed, and the place; the long stays."""
+        self._ended.set()
+        self.join()
+        stays: list[list[Any]] = []
+        for at, where in self._seen:
+            if stays and stays[-1][2] == where:
+                stays[-1][1] = round(at - stays[-1][0])
+            else:
+                stays.append([round(at), 0, where])
+        return [stay for stay in stays if stay[1] >= self.LEAST_MS]
+
+
+def _where(frame: Any) -> str | None:
+    """The innermost functions of a stack, kerntune's and the last; None if it isn't the thread that tunes."""
+    names, tunes, leaf = [], False, f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_code.co_name}"
+    while frame is not None:
+        path = frame.f_code.co_filename
+        tunes = tunes or (path.endswith("tuning/engine.py") and frame.f_code.co_name == "tune")
+        if "/kerntune/" in path:
+            names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return f"{' < '.join(names[:3])} at {leaf}" if tunes else None
 
 
 def _seconds(step: Callable[[], Any]) -> float:

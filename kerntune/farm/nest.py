@@ -24,8 +24,8 @@ PIPES = 4
 """Descriptors that come with a request: standard input, output and error of the child, and its status pipe."""
 
 
-def main(descriptor: int) -> None:
-    """Serve requests from a socket until it closes."""
+def main(descriptor: int, inherited: int = 0) -> None:
+    """Serve requests from a socket until it closes. ``inherited`` as in :func:`kerntune.farm.worker.main`."""
     import triton  # noqa: F401 - what children are to have
     from triton.compiler.compiler import make_backend  # noqa: F401
 
@@ -49,7 +49,7 @@ def main(descriptor: int) -> None:
                 os._exit(0)  # children see the end of their own pipes
             pid = os.fork()
             if not pid:
-                _be_worker(json.loads(message), descriptors)
+                _be_worker(json.loads(message), descriptors, inherited)
             *standard, status = descriptors
             for one in standard:
                 os.close(one)
@@ -78,7 +78,7 @@ def _tell(pipe: int, number: int) -> None:
         os.write(pipe, STATUS.pack(number))
 
 
-def _be_worker(wanted: dict[str, str], descriptors: list[int]) -> NoReturn:
+def _be_worker(wanted: dict[str, str], descriptors: list[int], inherited: int) -> NoReturn:
     """In a child: a process group of its own, the given pipes for standard ones, nothing else of its parent's."""
     from kerntune.farm.descriptors import close_from
     from kerntune.farm.worker import main as work
@@ -93,7 +93,7 @@ def _be_worker(wanted: dict[str, str], descriptors: list[int]) -> NoReturn:
             os.dup2(one, number)
         close_from(3)
         os.environ["TMPDIR"], tempfile.tempdir = wanted["folder"], None
-        work(int(wanted["memory"]), wanted["knobs"])
+        work(int(wanted["memory"]), wanted["knobs"], inherited)
         code = 0
     finally:
         os._exit(code)

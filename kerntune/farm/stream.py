@@ -25,6 +25,7 @@ from kerntune.farm.frontend import (
     why_in_process,
 )
 from kerntune.farm.hooks import tell, tell_post_compile
+from kerntune.farm.own_fork import may_fork
 from kerntune.farm.process import Died, with_words
 from kerntune.farm.protocol import Done, Failed
 from kerntune.farm.store import Group, Store, done_again, is_stored, made_of
@@ -32,7 +33,8 @@ from kerntune.kernels.source import kernel_file
 from kerntune.kernels.specialize import Specialized
 
 FEW = 2
-"""So few launches wait until Triton's cache can be asked: a front end and a process for nothing cost more."""
+"""So few launches wait until Triton's cache can be asked: a front end and a process for nothing cost more, unless
+processes are forks of this one."""
 
 _IN_PROCESS = threading.Lock()
 """One compilation at a time in this process: Triton 3.6 makes wrong code when threads compile for several targets."""
@@ -88,7 +90,7 @@ class Compilations:
         try:
             requests = self._requests(launches, run)
             new = [r for r in requests if id(r.launch) not in made_before]
-            for _ in self._submit(new, run, patient=not made_before and len(new) <= FEW):
+            for _ in self._submit(new, run, patient=not made_before and len(new) <= FEW and not may_fork()):
                 yield from self._done_so_far(run)
             for _ in self._submit([r for r in requests if id(r.launch) in made_before], run, patient=True):
                 yield from self._done_so_far(run)

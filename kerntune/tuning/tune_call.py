@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Collection, Iterator
+import weakref
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from kerntune import compat
+from kerntune.backend.base import Gpu
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.dispatch import prepare_front
@@ -55,7 +57,7 @@ def tune_call(
             prospects.begin(next(prospects.stages()))
             _prepare_launch(capture, prospects)
             if prospects.to_compile():
-                _prepare_verifying(capture, site)
+                _prepare_verifying(capture, site, lambda: prospects.has_results)
             words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
             return _tuned(capture, prospects, loader, **words)
 
@@ -188,16 +190,26 @@ def _prepare_launch(capture: Capture, prospects: Prospects) -> None:
 SMALL = 1 << 16
 """Bytes that are compared for practice."""
 
+_practised: weakref.WeakKeyDictionary[Gpu, set[str]] = weakref.WeakKeyDictionary()
+"""Of each GPU, the dtypes for which that has been done: what is loaded once stays."""
 
-def _prepare_verifying(capture: Capture, site: Site) -> None:
+
+def _prepare_verifying(capture: Capture, site: Site, busy: Callable[[], bool]) -> None:
     """Have whatever compares what candidates write loaded on the device (torch does so kernel by kernel, 0.1 s in all)
-    while the first candidate is compiled. A help, no need."""
+    while the first candidate is compiled, and no longer: once ``busy``, the rest is left. A help, no need."""
     gpu, tensors = capture.backend.gpu, capture.backend.tensors
     assert gpu is not None
     dtypes = {str(v.dtype).removeprefix("torch.") for v in site.arguments.values() if tensors.is_tensor(v)}
+    done = _practised.setdefault(gpu, set())
+    todo = sorted((dtypes & TOLERANCE.keys()) - done)
+    if not todo:
+        return
     with contextlib.suppress(Exception):
         zeros, others = gpu.allocate(SMALL), gpu.allocate(SMALL)
         gpu.fill(zeros, 0)
         gpu.fill(others, 1)
-        for dtype in sorted(dtypes & TOLERANCE.keys()):
+        for dtype in todo:
+            if busy():
+                return
             gpu.compare(zeros, others, dtype, TOLERANCE[dtype])
+            done.add(dtype)
