@@ -17,8 +17,8 @@ from typing import Union
 
 from kerntune.farm.deadline import Deadline
 from kerntune.farm.expect import Expectation, Shape
+from kerntune.farm.forking import may_fork
 from kerntune.farm.nursery import Nursery
-from kerntune.farm.own_fork import may_fork
 from kerntune.farm.process import Died, Process, Told, says_error
 from kerntune.farm.protocol import Done, Failed, Job
 from kerntune.farm.surroundings import Surroundings, here_and_now

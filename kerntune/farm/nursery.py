@@ -13,8 +13,9 @@ import threading
 import time
 from typing import BinaryIO
 
+from kerntune.farm.forking import may_fork
 from kerntune.farm.nest import STATUS
-from kerntune.farm.own_fork import OwnFork, fork_nest, may_fork
+from kerntune.farm.own_fork import OwnFork, fork_nest
 from kerntune.farm.surroundings import Surroundings
 
 READY_SECONDS, FORKED_SECONDS = 60.0, 2.0
@@ -69,7 +70,7 @@ def read_status(pipe: int, timeout: float | None) -> int | None:
 class Nursery:
     """Starts a nest in the background, and forks of it. Safe for several threads; a forked child must not use it.
 
-    The nest is a fork of this process where that may be (:func:`kerntune.farm.own_fork.may_fork`), else, or if
+    The nest is a fork of this process where that may be (:func:`kerntune.farm.forking.may_fork`), else, or if
     ``own_fork`` is false, a new one."""
 
     def __init__(self, surroundings: Surroundings, own_fork: bool | None = None) -> None:

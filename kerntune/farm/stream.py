@@ -13,6 +13,7 @@ from typing import Any, Union
 
 from kerntune.errors import CompileError, TrialError
 from kerntune.farm.farm import Farm, NotStarted, Outcome
+from kerntune.farm.forking import may_fork
 from kerntune.farm.forks import Crashed, Fronted, fork_count, lower_in_forks
 from kerntune.farm.frontend import (
     Lowered,
@@ -25,7 +26,6 @@ from kerntune.farm.frontend import (
     why_in_process,
 )
 from kerntune.farm.hooks import tell, tell_post_compile
-from kerntune.farm.own_fork import may_fork
 from kerntune.farm.process import Died, with_words
 from kerntune.farm.protocol import Done, Failed
 from kerntune.farm.store import Group, Store, done_again, is_stored, made_of

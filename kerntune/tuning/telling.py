@@ -8,12 +8,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import numpy as np
-
 from kerntune import compat
 from kerntune.capture import Site
 from kerntune.errors import NoGpuError
 from kerntune.result import failures_line
+from kerntune.stats import quantile
 from kerntune.tuning.tuned import Tuned
 
 Timings = dict[Any, list[float]]
@@ -61,7 +60,7 @@ def timings_of(site: Site, tuned: Tuned) -> Timings:
             out[original] = [math.inf] * 3  # a wrong one has been timed, too
         elif i in tuned.times_ns:
             times = tuned.slots_ns.get(i) or (tuned.times_ns[i],)
-            out[original] = [float(ns) / 1e6 for ns in (tuned.times_ns[i], *np.quantile(times, (0.2, 0.8)))]
+            out[original] = [ns / 1e6 for ns in (tuned.times_ns[i], quantile(times, 0.2), quantile(times, 0.8))]
     return out
 
 
