@@ -16,7 +16,8 @@ from benchmarks.suite.phases import Phases
 
 
 def main(job: dict[str, Any]) -> None:
-    """``job``: ``case``, ``engine`` (``triton`` or ``kerntune``), ``phases``."""
+    """``job``: ``case``, ``engine`` (``triton``, ``kerntune``, or the latter with more words: installed with the first
+    step), ``phases``."""
     import torch
 
     torch.zeros(1, device="cuda")
@@ -33,6 +34,11 @@ def main(job: dict[str, Any]) -> None:
     torch.manual_seed(0)
     warm_autograd()
     steps = CASES[job["case"]]()
+    if job["engine"].startswith("kerntune,"):
+        from kerntune.takeover import install
+
+        first, *others = steps
+        steps = [lambda: (install(), first()), *others]
     torch.cuda.synchronize()
     say("ready")
     if sys.stdin.readline():

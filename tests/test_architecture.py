@@ -140,6 +140,7 @@ EXPORTS = {
         "parsed",
         "prepare_driver",
         "prepare_launcher",
+        "prepare_specializing",
         "prints_tuning",
         "profiler_range",
         "run_options",

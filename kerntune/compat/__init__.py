@@ -27,6 +27,7 @@ from kerntune.compat.launcher import (
     missing_driver,
     prepare_driver,
     prepare_launcher,
+    prepare_specializing,
     tensor_exchange,
 )
 from kerntune.compat.parsing import parse_in_turn, parsed
@@ -84,6 +85,7 @@ __all__ = [
     "parsed",
     "prepare_driver",
     "prepare_launcher",
+    "prepare_specializing",
     "prints_tuning",
     "profiler_range",
     "run_options",

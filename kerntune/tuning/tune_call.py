@@ -55,11 +55,11 @@ def tune_call(
             if all_empty(prospects):
                 return unraced(capture, prospects, incumbent, LAUNCHES_NOTHING)
             prospects.begin(next(prospects.stages()))
-            _prepare_launch(capture, prospects)
-            if prospects.to_compile():
-                _prepare_verifying(capture, site, lambda: prospects.has_results)
-            words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
-            return _tuned(capture, prospects, loader, **words)
+            with _launch_prepared(capture, prospects) as prepare:
+                if prospects.to_compile():
+                    _prepare_verifying(capture, site, lambda: prospects.has_results)
+                words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
+                return _tuned(capture, prospects, loader, ahead=prepare, **words)
 
 
 def settle_call(
@@ -175,16 +175,37 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
     raise nothing_left(site, [*refused, *failures])
 
 
-def _prepare_launch(capture: Capture, prospects: Prospects) -> None:
-    """Have built what launches the winner (by Triton, and then by ourselves: 0.6 s of a C compiler each where nobody
-    has built it before) while we race."""
+@contextlib.contextmanager
+def _launch_prepared(capture: Capture, prospects: Prospects) -> Iterator[Callable[[int], None]]:
+    """Have built what launches the winner (by Triton, and then by ourselves: 0.3 to 0.9 s of a C compiler each where
+    nobody has built it before) while we race. Triton's part is there at the end: a launch would not wait for it, but
+    build it once more. What is given takes a candidate that may win, whose tensor descriptors may need another."""
     if capture.backend.name != "cuda" or not prospects.probes:
+        yield lambda index: None
         return
-    launch = next(iter(prospects.probes.values())).specialized
-    work = (launch.jit, launch.signature, launch.constexprs, launch.attrs)
-    threading.Thread(target=compat.prepare_driver, name="kerntune-driver", daemon=True).start()
-    threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher", daemon=True).start()
+    begun: list[threading.Thread] = []
+
+    def begin(name: str, work: Callable[..., object], *given: Any) -> None:
+        begun.append(threading.Thread(target=work, args=given, name=f"kerntune-{name}", daemon=True))
+        begun[-1].start()
+
+    def launcher_of(index: int, compiled: Compiled | None = None) -> None:
+        launch = prospects.probes[index].specialized
+        descriptors = compiled.metadata.get("tensordesc_meta") if compiled is not None else None
+        what = (launch.jit, launch.signature, launch.constexprs, launch.attrs, descriptors)
+        begin("launcher", compat.prepare_launcher, *what)
+
+    def ahead(index: int) -> None:
+        compiled = capture.compiler.compile(prospects.probes[index].specialized)
+        if compiled.metadata.get("tensordesc_meta"):
+            launcher_of(index, compiled)
+
+    begin("driver", compat.prepare_driver)
+    launcher_of(next(iter(prospects.probes)))
     threading.Thread(target=prepare_front, name="kerntune-front", daemon=True).start()
+    yield ahead
+    for thread in begun:
+        thread.join()
 
 
 SMALL = 1 << 16
