@@ -30,6 +30,9 @@ MAX_FORKS = 6
 EACH = 3
 """Requests that a copy is worth: a front end takes 15 to 40 ms."""
 
+FORK_MS, LOWER_MS = 15, 25
+"""What a fork takes this process, and a front end a copy, about."""
+
 SILENCE_SECONDS = 10.0
 """A copy that says nothing for so long hangs (a lock that another thread held when it was forked)."""
 
@@ -81,8 +84,7 @@ def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Re
     alone: list[int] = []
     open_: dict[int, _Copy] = {}
     try:
-        for k in range(forks):
-            indices = list(range(k, len(requests), forks))
+        for indices in shares(len(requests), forks):
             try:
                 copies.append(_fork(requests, indices))
             except OSError:  # no memory or no process left for another copy: this process does its share
@@ -102,6 +104,17 @@ def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Re
     finally:
         for copy in copies:
             _end(copy)
+
+
+def shares(requests: int, forks: int) -> list[list[int]]:
+    """Which requests each copy lowers: each goes to the one that comes to it first, and copies begin one by one."""
+    found: list[list[int]] = [[] for _ in range(forks)]
+    free = [k * FORK_MS for k in range(forks)]
+    for index in range(requests):
+        k = free.index(min(free))
+        found[k].append(index)
+        free[k] += LOWER_MS
+    return found
 
 
 def _heard(requests: Sequence[Request], open_: dict[int, _Copy], ms: int) -> Iterator[tuple[Request, Fronted]]:

@@ -102,7 +102,8 @@ class Nursery:
             return None
         wanted = {"memory": str(memory), "knobs": surroundings.knobs, "folder": folder}
         with self._lock:
-            return self._forked(json.dumps(wanted).encode(), stderr.fileno()) if self._is_ready() else None
+            ready = self._is_ready()
+        return self._forked(json.dumps(wanted).encode(), stderr.fileno()) if ready else None
 
     def _is_ready(self) -> bool:
         if self._ready is None:

@@ -19,6 +19,10 @@ SLOW_SECONDS = 0.1
 """A fork takes 10 to 20 ms with torch and a CUDA context. Where it takes longer, 16 more would, too."""
 
 
+HELPERS = 2
+"""Forks that fork workers as well: one alone would take a quarter of a second for sixteen."""
+
+
 class OwnFork:
     """A forked process, with the part of ``subprocess.Popen`` that a nursery uses."""
 
@@ -35,10 +39,11 @@ class OwnFork:
         return self._reap(0)
 
     def kill(self) -> None:
-        """End it."""
+        """End it, and its helpers with it: they are of its process group, workers are not."""
         if self.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            for end, number in ((os.killpg, self.pid), (os.kill, self.pid)):  # it may not have its group yet
+                with contextlib.suppress(ProcessLookupError):
+                    end(number, signal.SIGKILL)
 
     def _reap(self, options: int) -> int | None:
         if self.returncode is None:
@@ -71,6 +76,6 @@ def _be_nest(descriptor: int) -> NoReturn:
     """In the fork: never returns, and runs nobody's exit handlers."""
     try:
         leave_behind(descriptor)
-        nest.main(PIPE, worker.address_space())
+        nest.main(PIPE, worker.address_space(), HELPERS)
     finally:
         os._exit(1)

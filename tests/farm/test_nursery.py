@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from kerntune.farm.farm import Farm
 from kerntune.farm.frontend import lower, request_of
 from kerntune.farm.nursery import Child, Nursery
-from kerntune.farm.own_fork import OwnFork
+from kerntune.farm.own_fork import HELPERS, OwnFork
 from kerntune.farm.process import Died, Process
 from kerntune.farm.protocol import Done
 from kerntune.farm.surroundings import here_and_now
@@ -145,17 +146,35 @@ def test_an_own_fork_starts_no_interpreter(own):
     one.kill()
 
 
-def test_what_a_process_has_reserved_counts_in_no_limit():
+def test_what_a_process_has_reserved_counts_in_no_limit(tmp_path):
     """A CUDA context reserves more addresses than a worker may have."""
-    with mmap.mmap(-1, 32 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_NORESERVE):
-        nursery = Nursery(HERE(), own_fork=True)
-        one = Process(HERE(), 4 << 30, nursery)
-        assert one.start() == ""
-        answer = one.ask(job(), 60, "").answer
-        assert isinstance(answer, Done)
-        assert answer.address_space < 2 << 30
+    with (tmp_path / "sparse").open("w+b") as file:
+        file.truncate(32 << 30)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
+            nursery = Nursery(HERE(), own_fork=True)
+    one = Process(HERE(), 4 << 30, nursery)
+    assert one.start() == ""
+    answer = one.ask(job(), 60, "").answer
+    assert isinstance(answer, Done)
+    assert answer.address_space < 2 << 30
+    one.kill()
+    nursery.close()
+
+
+def test_helpers_fork_as_well_and_end_with_their_nest(own):
+    several = [Process(HERE(), 0, own) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(Process.start, several)) == [""] * 8
+    parents = {int(Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[1]) for one in several}
+    assert own._popen.pid in parents
+    assert 1 < len(parents) <= 1 + HELPERS
+    assert isinstance(several[-1].ask(job(), 60, "").answer, Done)
+    os.kill(several[0].pid, signal.SIGKILL)
+    assert until(lambda: not several[0].alive), "whoever has forked it tells its end"
+    for one in several:
         one.kill()
-        nursery.close()
+    own.close()
+    assert until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in parents))
 
 
 def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
