@@ -82,16 +82,6 @@ def fla_l2norm() -> Steps:
 
 
 @case
-def fla_chunk_states() -> Steps:
-    """48 configs of a scan over chunks, under heuristics."""
-    from fla.ops.common.chunk_h import chunk_fwd_h
-
-    k, v = normal(4, 2048, 8, 128), normal(4, 2048, 8, 128)
-    g = torch.nn.functional.logsigmoid(normal(4, 2048, 8, dtype=torch.float32))
-    return (lambda: chunk_fwd_h(k, v, g=g, chunk_size=64),)
-
-
-@case
 def fla_gated_scan() -> Steps:
     """24 and 8 configs: two kernels of gated linear attention."""
     from fla.ops.gla.chunk import chunk_gla_fwd_intra_gk
@@ -254,3 +244,13 @@ def split_matmul_hooks() -> Steps:
         config.pre_hook = zero_output
     tuner = triton.autotune(listed, key=list(one.key))(one.kernel)
     return (lambda: tuner[call.grid](*call.arguments),)
+
+
+@case
+def fla_chunk_states() -> Steps:
+    """48 configs of a scan over chunks, under heuristics."""
+    from fla.ops.common.chunk_h import chunk_fwd_h
+
+    k, v = normal(4, 2048, 8, 128), normal(4, 2048, 8, 128)
+    g = torch.nn.functional.logsigmoid(normal(4, 2048, 8, dtype=torch.float32))
+    return (lambda: chunk_fwd_h(k, v, g=g, chunk_size=64),)

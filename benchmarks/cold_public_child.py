@@ -42,19 +42,21 @@ def main(job: dict[str, Any]) -> None:
     torch.cuda.synchronize()
     say("ready")
     if sys.stdin.readline():
-        say("done", **timed(steps, job.get("phases", False)))
+        say("done", **timed(steps, job.get("phases", False), job.get("stacks", False)))
     sys.stdin.readline()
 
 
-def timed(steps: Any, with_phases: bool) -> dict[str, Any]:
+def timed(steps: Any, with_phases: bool, with_stacks: bool) -> dict[str, Any]:
     """Seconds of each step's first call until the device has done it; who won what; where the time went."""
     watch, stacks, seconds = Phases(), Stacks(), []
     if with_phases:
         watch.begin()
+    if with_stacks:
         stacks.start()
     for step in steps:
         seconds.append(_seconds(step))
-    phases = {"phases": watch.tunings(), "stacks": stacks.end()} if with_phases else {}
+    phases = {"phases": watch.tunings()} if with_phases else {}
+    phases |= {"stacks": stacks.end()} if with_stacks else {}
     tuners = found_tuners()
     return {"seconds": round(sum(seconds), 4), "steps": [round(s, 4) for s in seconds], "tuners": tuners, **phases}
 
