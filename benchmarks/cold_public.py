@@ -5,8 +5,9 @@
 Each case (:mod:`benchmarks.cold_public_cases`) in fresh processes with empty caches; imports, CUDA context and inputs
 are outside the time that is taken, and so is ``kerntune.install()``, which begins what any first launch waits for;
 ``two_and_two`` has a row with it. Needs liger-kernel, fla-core and einops beside torch, and one GPU. ``winner_ratio``
-of a kernel: what kerntune's winner took in the stock tuner's own measurements, by the best of these. Rows that
-aren't asked for stay as they are in OUT.json.
+of a kernel: what kerntune's winner took by what the stock tuner's winner took, in the stock tuner's own measurements
+(one ``do_bench`` each: the least of many is short by chance, and some readings are far out) and in kerntune's. Rows
+that aren't asked for stay as they are in OUT.json. ``--again`` only works out cases and summary of the rows there are.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--stacks", action="store_true", help="look where the thread is every 4 ms, which costs a tenth"
     )
+    parser.add_argument("--again", action="store_true", help="run nothing")
     return parser.parse_args()
 
 
@@ -118,7 +120,7 @@ def cases_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _side_by_side(name: str, stock: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     tuned = {tuner["kernel"]: tuner for tuner in ours["tuners"]}
     lists = {one["kernel"]: len(one["timings_ms"]) or one["configs"] for one in stock["tuners"]}
-    ratios = {t["kernel"]: _winner_ratio(t["timings_ms"], tuned.get(t["kernel"])) for t in stock["tuners"]}
+    ratios = {t["kernel"]: _winner_ratios(t, tuned.get(t["kernel"])) for t in stock["tuners"]}
     return {
         "case": name,
         "configs": lists,
@@ -127,15 +129,22 @@ def _side_by_side(name: str, stock: dict[str, Any], ours: dict[str, Any]) -> dic
         "triton_steps_s": stock["steps"],
         "kerntune_steps_s": ours["steps"],
         "times_faster": round(stock["seconds"] / ours["seconds"], 2),
-        "winner_ratio": {kernel: ratio for kernel, ratio in ratios.items() if ratio is not None},
+        "winner_ratio": {kernel: ratio for kernel, ratio in ratios.items() if ratio},
         "late": sum(tuner["late"] for tuner in ours["tuners"]),
     }
 
 
-def _winner_ratio(timings: dict[str, float], ours: dict[str, Any] | None) -> float | None:
-    if ours is None or ours["winner"] not in timings:
-        return None
-    return round(timings[ours["winner"]] / min(timings.values()), 3)
+def _winner_ratios(stock: dict[str, Any], ours: dict[str, Any] | None) -> dict[str, float]:
+    """By whose measurements they are; of an engine that has no time of one of the two winners, none."""
+    if ours is None:
+        return {}
+    both = {"triton": stock["timings_ms"], "kerntune": ours["timings_ms"]}
+    winners = ours["winner"], stock["winner"]
+    return {
+        engine: round(timings[winners[0]] / timings[winners[1]], 3)
+        for engine, timings in both.items()
+        if set(winners) <= timings.keys()
+    }
 
 
 def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
@@ -160,10 +169,10 @@ def summary(cases: list[dict[str, Any]]) -> dict[str, Any]:
             first, second = pair[f"{engine}_steps_s"]
             found[f"{engine}_once_s"] = round(first - second, 3)
             found[f"{engine}_first_two_configs_s"] = first
-    ratios = [r for c in cases for r in c["winner_ratio"].values()]
-    if ratios:
-        found["winner_ratio_mean"] = round(math.exp(sum(map(math.log, ratios)) / len(ratios)), 4)
-        found["winner_ratio_most"] = max(ratios)
+    for engine in ENGINES:
+        ratios = sorted(r[engine] for c in cases for r in c["winner_ratio"].values() if engine in r)
+        if ratios:
+            found[f"winner_ratios_by_{engine}"] = {"median": ratios[len(ratios) // 2], "all": ratios}
     return found
 
 
@@ -171,10 +180,10 @@ def line(case: dict[str, Any]) -> str:
     """A case on one line of the table."""
     lists = "+".join(map(str, case["configs"].values()))
     steps = " + ".join(f"{s:.2f}" for s in case["kerntune_steps_s"])
-    worst = max(case["winner_ratio"].values(), default=float("nan"))
+    ratios = ["/".join(f"{value:.3f}" for value in one.values()) for one in case["winner_ratio"].values()]
     return (
         f"{case['case']:20} {lists:24} {case['triton_s']:7.2f} s {case['kerntune_s']:6.2f} s ({steps})"
-        f" {case['times_faster']:6.2f}x  winner {worst:.3f}  late {case['late']}"
+        f" {case['times_faster']:6.2f}x  winner {' '.join(ratios)}  late {case['late']}"
     )
 
 
@@ -184,6 +193,9 @@ def main() -> int:
     stored = json.loads(options.out.read_text()) if options.out.exists() else {}
     rows: list[dict[str, Any]] = stored.get("rows", [])
     begin = time.perf_counter()
+    if options.again:
+        merge(options.out, cases=cases_of(rows), summary=summary(cases_of(rows)))
+        options.seconds = -1.0
     where = environment()
     for row in in_turn(jobs(options), options):
         rows = [r for r in rows if (r["case"], r["engine"]) != (row["case"], row["engine"])] + [row]
