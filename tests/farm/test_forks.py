@@ -71,6 +71,23 @@ def pids(monkeypatch):
     return made
 
 
+def test_the_first_are_read_while_others_are_forked(pids, monkeypatch):
+    lowered = lower_in_forks(requests(), 3)
+    seen = []
+    fork = os.fork
+
+    def after_the_first_has_answered():
+        if len(pids) == 1:
+            time.sleep(5)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", after_the_first_has_answered)
+    for _ in lowered:
+        seen.append(len(pids))
+    assert seen[0] < 3
+    assert len(seen) == len(requests())
+
+
 def test_copies_are_gone_afterwards(pids):
     list(lower_in_forks(requests(), 3))
     assert len(pids) == 3
