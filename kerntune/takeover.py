@@ -22,6 +22,7 @@ from kerntune.dispatch import LaunchPath, Ran
 from kerntune.dispatch.parts import Needs
 from kerntune.errors import UsageError
 from kerntune.tuning.engine import run_tuned
+from kerntune.tuning.this_process import prepare_launches
 
 MISSING = object()
 """Stands for an attribute that its owner didn't have itself."""
@@ -84,7 +85,9 @@ def install(*, cache_results: bool = True) -> Installed:
     whatever reaches a tuner through ``.fn`` (``@triton.heuristics``, wrappers of libraries). Winners that a tuner has
     already found stay. ``cache_results`` keeps winners of kernels with Triton's decorator on disk.
 
-    Installing twice is installing once, to be undone twice; what the first call asked for holds.
+    Installing twice is installing once, to be undone twice; what the first call asked for holds. What the first launch
+    of any process waits for begins now: Triton imports Gluon (0.1 s), and reads its own files, in a process beside
+    this one (0.4 s; not with ``KERNTUNE_FORKS=0`` or on fewer than four cores).
     """
     global _depth
     with _lock:
@@ -93,6 +96,7 @@ def install(*, cache_results: bool = True) -> Installed:
             for swap in _swaps:
                 swap.apply()
         _depth += 1
+    prepare_launches()
     return Installed()
 
 

@@ -19,6 +19,7 @@ from kerntune.stats import (
     median,
     modes,
     outliers,
+    quantile,
     relative_spread,
     settled,
     signed_rank_cut,
@@ -165,6 +166,11 @@ def test_map_exp_turns_log_ratios_into_changes() -> None:
 @given(samples)
 def test_median_is_numpys(values: list[float]) -> None:
     assert median(values) == pytest.approx(float(np.median(values)))
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=30), st.floats(0, 1))
+def test_quantile_is_numpys(values: list[float], share: float) -> None:
+    assert quantile(values, share) == pytest.approx(float(np.quantile(values, share)), rel=1e-9, abs=1e-6)
 
 
 def test_median_of_nothing_is_no_number() -> None:

@@ -17,7 +17,7 @@ from triton.runtime import autotuner as tritons
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
 import kerntune
-from kerntune import takeover
+from kerntune import compat, takeover
 from kerntune.backend.fake import FakeBackend
 from kerntune.cache import WinnerCache
 from kerntune.errors import UsageError
@@ -223,6 +223,23 @@ def test_installations_nest(backend: FakeBackend) -> None:
     assert takeover.is_installed()
     second.uninstall()
     assert not takeover.is_installed()
+
+
+def test_what_a_first_launch_waits_for_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(compat, "prepare_specializing", lambda: begun.append("gluon"))
+    monkeypatch.setattr(this_process, "prepare_hashes", lambda: begun.append("hash"))
+    for may, expected in ((True, ["gluon", "hash"]), (False, ["gluon"])):
+        monkeypatch.setattr(this_process, "may_fork", lambda may=may: may)
+        with kerntune.install():
+            assert begun == expected
+        begun.clear()
+
+
+def test_gluon_is_there_before_the_first_launch() -> None:
+    script = "import sys, kerntune; kerntune.install(); print('triton.experimental.gluon' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
 
 
 def test_it_is_undone_when_the_body_fails() -> None:

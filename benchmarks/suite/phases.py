@@ -42,7 +42,9 @@ STEPS = (
     ("flush", "kerntune.compile", "Compiler.flush"),
     ("unload", "kerntune.launch", "Loader.close"),
     ("keep winner", "kerntune.tuning.winners", "Winners.keep"),
+    ("call", "kerntune.tuning.engine", "_Call.tune"),
     ("tune", "kerntune.tuning.engine", "tune_call"),
+    ("front", "kerntune.tuning.tune_call", "prepare_front"),
     ("driver", "kerntune.compat", "prepare_driver"),
     ("launcher", "kerntune.compat", "prepare_launcher"),
     ("launch", "kerntune.tuning.engine", "_Call.launch"),
@@ -78,13 +80,20 @@ class Phases:
     def end(self) -> dict[str, Any]:
         """``steps``: of each, milliseconds from the start to its first begin and its last end, those spent in it, how
         often. ``compilations``: begin and end of each."""
+        self._unwatch()
+        return _told(self._found)
+
+    def tunings(self) -> list[dict[str, Any]]:
+        """As :meth:`end`, for each call that tuned by itself; times are from that call's begin."""
+        self._unwatch()
+        calls = sorted(self._found.get("call", ()))
+        bounds = [begin for begin, _ in calls[1:]] + [float("inf")]
+        return [_told(_between(self._found, begin, end)) for (begin, _), end in zip(calls, bounds, strict=True)]
+
+    def _unwatch(self) -> None:
         for owner, last, plain in reversed(self._stack):
             setattr(owner, last, plain)
         self._stack.clear()
-        return {
-            "steps": {name: _figures(spans) for name, spans in self._found.items()},
-            "compilations": [[round(1e3 * v) for v in span] for span in sorted(self._found.get("compile", ()))],
-        }
 
     def _watched(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(plain)
@@ -100,6 +109,21 @@ class Phases:
     def _saw(self, name: str, begin: float, end: float) -> None:
         with self._lock:
             self._found.setdefault(name, []).append((begin, end))
+
+
+def _told(found: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+    return {
+        "steps": {name: _figures(spans) for name, spans in found.items()},
+        "compilations": [[round(1e3 * v) for v in span] for span in sorted(found.get("compile", ()))],
+    }
+
+
+def _between(
+    found: dict[str, list[tuple[float, float]]], begin: float, end: float
+) -> dict[str, list[tuple[float, float]]]:
+    """Spans that begin in a stretch of time, counted from its begin."""
+    inside = {name: [(a - begin, b - begin) for a, b in spans if begin <= a < end] for name, spans in found.items()}
+    return {name: spans for name, spans in inside.items() if spans}
 
 
 def _figures(spans: list[tuple[float, float]]) -> list[float]:

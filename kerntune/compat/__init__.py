@@ -8,10 +8,13 @@ from kerntune.compat.compiler import (
     gpu_target,
     is_compiled_kernel,
     is_gluon,
+    know_triton_key,
     make_backend,
     option_names,
     source_of,
     take_announcements,
+    triton_key,
+    triton_key_is_known,
     without_line_info,
 )
 from kerntune.compat.launcher import (
@@ -24,6 +27,7 @@ from kerntune.compat.launcher import (
     missing_driver,
     prepare_driver,
     prepare_launcher,
+    prepare_specializing,
     tensor_exchange,
 )
 from kerntune.compat.parsing import parse_in_turn, parsed
@@ -78,6 +82,7 @@ __all__ = [
     "interprets",
     "is_compiled_kernel",
     "is_gluon",
+    "know_triton_key",
     "launch_settings",
     "launch_surroundings",
     "make_backend",
@@ -89,6 +94,7 @@ __all__ = [
     "parsed",
     "prepare_driver",
     "prepare_launcher",
+    "prepare_specializing",
     "prints_tuning",
     "profiler_range",
     "prune_configs",
@@ -99,6 +105,8 @@ __all__ = [
     "tensor_exchange",
     "torch_version",
     "triton_config",
+    "triton_key",
+    "triton_key_is_known",
     "triton_series",
     "triton_version",
     "tuning_listener",

@@ -24,6 +24,38 @@ def gpu_target(backend: str, arch: int | str, warp_size: int) -> Any:
     return GPUTarget(backend, arch, warp_size)
 
 
+def triton_key() -> str:
+    """Triton's hash of its own files, which is in the key of every kernel in its cache."""
+    from triton.runtime import cache
+
+    return str(cache.triton_key())
+
+
+def triton_key_is_known() -> bool:
+    """Whether Triton keeps it, and has worked it out."""
+    from triton.runtime import cache
+
+    asked = getattr(cache.triton_key, "cache_info", None)
+    return asked is None or asked().currsize > 0
+
+
+def know_triton_key(key: str | None) -> None:
+    """Have Triton take ``key``, worked out by a fork, for that hash, as its own process pools do. None: nothing."""
+    from triton.runtime import autotuner, cache
+
+    if key is None or triton_key_is_known():
+        return
+
+    @lru_cache
+    def triton_key() -> str:
+        return key
+
+    asked = cache.triton_key
+    for module in (cache, autotuner):
+        if getattr(module, "triton_key", None) is asked:
+            module.triton_key = triton_key
+
+
 SURROUNDING_OPTIONS = ("ptx_options", "enable_fp_fusion")
 """Compile options whose default environment variables set: ``PTXAS_OPTIONS``, ``TRITON_DEFAULT_FP_FUSION``."""
 

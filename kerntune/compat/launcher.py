@@ -21,6 +21,12 @@ def prepare_driver() -> None:
         _ = driver.active
 
 
+def prepare_specializing() -> None:
+    """Have imported what Triton imports when it looks at the first launch's arguments: all of Gluon, 0.1 s."""
+    with contextlib.suppress(Exception):
+        import triton.experimental.gluon.nvidia.hopper  # noqa: F401
+
+
 def missing_driver() -> str:
     """Why Triton has no driver here, in the words of the RuntimeError that a launch raises; empty if there is a GPU,
     also where its driver can't be made (Triton builds it, and there may be no C compiler)."""
@@ -33,21 +39,23 @@ def missing_driver() -> str:
     return ""
 
 
-def prepare_launcher(jit: Any, signature: Any, constexprs: Any, attrs: Any) -> None:
+def prepare_launcher(jit: Any, signature: Any, constexprs: Any, attrs: Any, descriptors: Any = None) -> None:
     """Have the C module built that Triton 3.6 needs for launches of a signature (0.2 s, then it is in Triton's cache).
 
-    Later ones need none. Not for tensor descriptors, whose launcher depends on what the compiler makes of them.
+    Later ones need none. For tensor descriptors it depends on what the compiler makes of them: ``tensordesc_meta`` of a
+    kernel's metadata, without which nothing is built.
     """
     from types import SimpleNamespace
 
     from triton.backends.nvidia import driver
 
-    if not hasattr(driver, "make_launcher") or "tensordesc" in str(signature):
+    if not hasattr(driver, "make_launcher") or ("tensordesc" in str(signature) and not descriptors):
         return
     unused = dict.fromkeys(("global_scratch_size", "global_scratch_align", "profile_scratch_size"), 0)
     unused |= dict.fromkeys(("profile_scratch_align", "launch_cooperative_grid", "launch_pdl"), 0)
     with contextlib.suppress(Exception):
-        driver.CudaLauncher(source_of(jit, signature, constexprs, attrs), SimpleNamespace(**unused))
+        metadata = SimpleNamespace(**unused, tensordesc_meta=descriptors)
+        driver.CudaLauncher(source_of(jit, signature, constexprs, attrs), metadata)
 
 
 def compile_c(text: str, name: str) -> Any:

@@ -17,6 +17,7 @@ from typing import Union
 
 from kerntune.farm.deadline import Deadline
 from kerntune.farm.expect import Expectation, Shape
+from kerntune.farm.forking import may_fork
 from kerntune.farm.nursery import Nursery
 from kerntune.farm.process import Died, Process, Told, says_error
 from kerntune.farm.protocol import Done, Failed, Job
@@ -29,7 +30,8 @@ IDLE_SECONDS = 60.0
 """A worker without work gives its 100 MB back after this long; starting another takes 0.15 to 0.45 s."""
 
 WORTH_A_NEST = 3
-"""So many processes start sooner as forks of one that has imported Triton than each by itself."""
+"""So many processes start sooner as forks of one that has imported Triton than each by itself; one does where this
+process is such a one."""
 
 GIB = 1 << 30
 MIN_MEMORY, MAX_MEMORY = 4 * GIB, 16 * GIB
@@ -105,7 +107,7 @@ class Farm:
         self._own()
         with self._lock:
             missing = min(jobs, self.workers) - len(self._threads)
-            if missing >= WORTH_A_NEST and self._nursery is None and not self._closed:
+            if missing >= (1 if may_fork() else WORTH_A_NEST) and self._nursery is None and not self._closed:
                 with contextlib.suppress(OSError):
                     self._nursery = Nursery(here_and_now())
             while len(self._threads) < min(jobs, self.workers) and not (self._closed or self._unavailable):

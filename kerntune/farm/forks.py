@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import re
 import select
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Union
@@ -22,6 +20,7 @@ from typing import NoReturn, Union
 import msgspec
 
 from kerntune.farm.descriptors import close_from
+from kerntune.farm.forking import PIPE, SWITCH, fork
 from kerntune.farm.frontend import Lowered, Request, lower
 from kerntune.farm.protocol import Job, frame, frames_in
 
@@ -31,18 +30,15 @@ MAX_FORKS = 6
 EACH = 3
 """Requests that a copy is worth: a front end takes 15 to 40 ms."""
 
+FORK_MS, LOWER_MS = 15, 25
+"""What a fork takes this process, and a front end a copy, about."""
+
 SILENCE_SECONDS = 10.0
 """A copy that says nothing for so long hangs (a lock that another thread held when it was forked)."""
-
-SWITCH = "KERNTUNE_FORKS"
-"""Environment variable for processes that can't be forked safely: ``0`` runs the front end in this process."""
 
 FAULTS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 """A front end's own deaths. Any other signal came from outside: Ctrl-C goes to copies as well, and says nothing of what
 they were doing."""
-
-PIPE = 3
-"""The descriptor that a copy writes to; all above are closed, so that it holds nobody's pipe open."""
 
 
 class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,16 +82,18 @@ def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Re
     """Each request once, as it is done; those that no copy has answered come last, as None."""
     copies: list[_Copy] = []
     alone: list[int] = []
+    open_: dict[int, _Copy] = {}
     try:
-        for k in range(forks):
-            indices = list(range(k, len(requests), forks))
+        for indices in shares(len(requests), forks):
             try:
                 copies.append(_fork(requests, indices))
             except OSError:  # no memory or no process left for another copy: this process does its share
                 alone += indices
-        open_ = {copy.pipe: copy for copy in copies}
+            else:
+                open_[copies[-1].pipe] = copies[-1]
+                yield from _heard(requests, open_, 0)  # the first are at it while others are forked
         while open_:
-            yield from _heard(requests, open_)
+            yield from _heard(requests, open_, 1000)
         for copy in copies:
             crashed = _ended(copy)
             for index in copy.indices:
@@ -108,12 +106,23 @@ def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Re
             _end(copy)
 
 
-def _heard(requests: Sequence[Request], open_: dict[int, _Copy]) -> Iterator[tuple[Request, Fronted]]:
-    """What came through the pipes; one that is closed or silent for too long leaves ``open_``."""
+def shares(requests: int, forks: int) -> list[list[int]]:
+    """Which requests each copy lowers: each goes to the one that comes to it first, and copies begin one by one."""
+    found: list[list[int]] = [[] for _ in range(forks)]
+    free = [k * FORK_MS for k in range(forks)]
+    for index in range(requests):
+        k = free.index(min(free))
+        found[k].append(index)
+        free[k] += LOWER_MS
+    return found
+
+
+def _heard(requests: Sequence[Request], open_: dict[int, _Copy], ms: int) -> Iterator[tuple[Request, Fronted]]:
+    """What comes through the pipes within ``ms``; one that is closed or silent for too long leaves ``open_``."""
     poll = select.poll()  # select() refuses descriptors from 1024 on
     for pipe in open_:
         poll.register(pipe, select.POLLIN)
-    for pipe, _ in poll.poll(1000):
+    for pipe, _ in poll.poll(ms):
         copy, data = open_[pipe], os.read(pipe, 1 << 20)
         copy.heard = time.monotonic()
         copy.buffer += data
@@ -160,10 +169,7 @@ def _fork(requests: Sequence[Request], indices: list[int]) -> _Copy:
     read, write = os.pipe()
     _flush()
     try:
-        # 3.12 warns of threads; see the module's docstring. This runs in a thread of its own: catch_warnings() there
-        # would put back filters that the caller's has left meanwhile.
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module=re.escape(__name__))
-        pid = os.fork()
+        pid = fork()
     except OSError:
         os.close(read)
         os.close(write)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import Any
 
 from kerntune import compat
 from kerntune.farm.expect import Shape, elements_in, tile_of
+from kerntune.farm.forking import may_fork, text_of_fork
 from kerntune.farm.protocol import Job
 from kerntune.kernels.specialize import Specialized
 
@@ -79,24 +79,29 @@ _hashing_lock = threading.Lock()
 
 
 def prepare_hashes() -> Future[None]:
-    """Have Triton read its own files, which are in every hash: 0.3 to 0.8 s, once a process, in a thread. Done when
+    """Have Triton read its own files, which are in every hash: 0.3 to 0.5 s, once a process, beside it. Done when
     they are read.
 
-    The thread mostly reads and hashes without Python's lock, so everything else can go on meanwhile.
+    In a fork where that may be: half a gigabyte is read in pieces of one megabyte, each of which waits twice for
+    Python's lock, so that a thread of a process that tunes took 0.5 to 1 s.
     """
-    from triton.runtime.cache import triton_key
-
     global _hashing
     with _hashing_lock:
         if _hashing is None:
             _hashing = Future()
-            threading.Thread(target=_run, args=(triton_key, _hashing), name="kerntune-hash", daemon=True).start()
+            threading.Thread(target=_read_triton, args=(_hashing,), name="kerntune-hash", daemon=True).start()
         return _hashing
 
 
-def _run(work: Callable[[], object], done: Future[None]) -> None:
+HASH_SECONDS = 10.0
+"""A fork that takes longer hangs, and is done without."""
+
+
+def _read_triton(done: Future[None]) -> None:
     try:
-        work()
+        if not compat.triton_key_is_known() and may_fork():
+            compat.know_triton_key(text_of_fork(compat.triton_key, HASH_SECONDS))
+        compat.triton_key()
     finally:  # whoever asks for a hash will see the error
         done.set_result(None)
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import struct
 import tempfile
+from collections.abc import Sequence
 from typing import NoReturn
 
 STATUS = struct.Struct("<i")
@@ -24,17 +25,24 @@ PIPES = 4
 """Descriptors that come with a request: standard input, output and error of the child, and its status pipe."""
 
 
-def main(descriptor: int) -> None:
-    """Serve requests from a socket until it closes."""
+def main(descriptor: int, inherited: int = 0, helpers: int = 0) -> None:
+    """Serve requests from a socket until it closes. ``inherited`` as in :func:`kerntune.farm.worker.main`; so many
+    ``helpers``, forks as well, serve them too, for where a fork takes long."""
     import triton  # noqa: F401 - what children are to have
     from triton.compiler.compiler import make_backend  # noqa: F401
 
     from kerntune.farm import worker  # noqa: F401
 
     gc.freeze()  # what was imported is no garbage: children needn't go through it, and copy its pages
-    asked, wake = socket.socket(fileno=descriptor), _wake_on_ends()
-    children: dict[int, int] = {}
+    asked = socket.socket(fileno=descriptor)
     asked.send(b"ready")
+    _serve(asked, inherited, helpers)
+
+
+def _serve(asked: socket.socket, inherited: int, helpers: int) -> NoReturn:
+    """Fork a worker for each request; after the first, a helper that does the same, if there are to be any."""
+    wake = _wake_on_ends()
+    children: dict[int, int] = {}
     poll = select.poll()
     for one in (asked.fileno(), wake):
         poll.register(one, select.POLLIN)
@@ -44,17 +52,42 @@ def main(descriptor: int) -> None:
             os.read(wake, 4096)
             _tell_ends(children)
         if asked.fileno() in ready:
-            message, descriptors, _, _ = socket.recv_fds(asked, MAX_MESSAGE, PIPES)
+            try:
+                message, descriptors, _, _ = socket.recv_fds(asked, MAX_MESSAGE, PIPES, socket.MSG_DONTWAIT)
+            except BlockingIOError:  # another one has taken it
+                continue
             if not message:
                 os._exit(0)  # children see the end of their own pipes
-            pid = os.fork()
-            if not pid:
-                _be_worker(json.loads(message), descriptors)
-            *standard, status = descriptors
-            for one in standard:
-                os.close(one)
+            pid, status = _fork_worker(message, descriptors, inherited)
             children[pid] = status
             _tell(status, pid)
+            if helpers and _is_helper():
+                _close([wake, *children.values()])
+                _serve(asked, inherited, helpers - 1)
+            helpers = 0
+
+
+def _fork_worker(message: bytes, descriptors: list[int], inherited: int) -> tuple[int, int]:
+    """A worker's process id and its status pipe."""
+    pid = os.fork()
+    if not pid:
+        _be_worker(json.loads(message), descriptors, inherited)
+    *standard, status = descriptors
+    _close(standard)
+    return pid, status
+
+
+def _is_helper() -> bool:
+    """Fork a helper; true in the helper. Where there is no fork to be had, there is none."""
+    try:
+        return not os.fork()
+    except OSError:
+        return False
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for one in descriptors:
+        os.close(one)
 
 
 def _wake_on_ends() -> int:
@@ -69,8 +102,9 @@ def _tell_ends(children: dict[int, int]) -> None:
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = found
-            _tell(children[pid], os.waitstatus_to_exitcode(status))
-            os.close(children.pop(pid))
+            if pid in children:  # else it was a helper
+                _tell(children[pid], os.waitstatus_to_exitcode(status))
+                os.close(children.pop(pid))
 
 
 def _tell(pipe: int, number: int) -> None:
@@ -78,7 +112,7 @@ def _tell(pipe: int, number: int) -> None:
         os.write(pipe, STATUS.pack(number))
 
 
-def _be_worker(wanted: dict[str, str], descriptors: list[int]) -> NoReturn:
+def _be_worker(wanted: dict[str, str], descriptors: list[int], inherited: int) -> NoReturn:
     """In a child: a process group of its own, the given pipes for standard ones, nothing else of its parent's."""
     from kerntune.farm.descriptors import close_from
     from kerntune.farm.worker import main as work
@@ -93,7 +127,7 @@ def _be_worker(wanted: dict[str, str], descriptors: list[int]) -> NoReturn:
             os.dup2(one, number)
         close_from(3)
         os.environ["TMPDIR"], tempfile.tempdir = wanted["folder"], None
-        work(int(wanted["memory"]), wanted["knobs"])
+        work(int(wanted["memory"]), wanted["knobs"], inherited)
         code = 0
     finally:
         os._exit(code)

@@ -13,11 +13,14 @@ import threading
 import time
 from typing import BinaryIO
 
+from kerntune.farm.forking import may_fork
 from kerntune.farm.nest import STATUS
+from kerntune.farm.own_fork import OwnFork, fork_nest
 from kerntune.farm.surroundings import Surroundings
 
-READY_SECONDS = 60.0
-"""A nest is ready after 0.2 to 0.5 s; more than this is a broken installation."""
+READY_SECONDS, FORKED_SECONDS = 60.0, 2.0
+"""A nest is ready after 0.2 to 0.5 s; more than this is a broken installation. One that is a fork of this process is
+ready at once, or waits for a lock that another thread held."""
 
 FORK_SECONDS = 10.0
 
@@ -65,23 +68,33 @@ def read_status(pipe: int, timeout: float | None) -> int | None:
 
 
 class Nursery:
-    """Starts a nest in the background, and forks of it. Safe for several threads; a forked child must not use it."""
+    """Starts a nest in the background, and forks of it. Safe for several threads; a forked child must not use it.
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    The nest is a fork of this process where that may be (:func:`kerntune.farm.forking.may_fork`), else, or if
+    ``own_fork`` is false, a new one."""
+
+    def __init__(self, surroundings: Surroundings, own_fork: bool | None = None) -> None:
         self.surroundings = surroundings
         self._pid, self._lock = os.getpid(), threading.Lock()
+        self._begin(may_fork() if own_fork is None else own_fork)
+
+    def _begin(self, own_fork: bool) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._popen = subprocess.Popen(
-                [sys.executable, "-c", _COMMAND, str(theirs.fileno()), *sys.path],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # if it fails, plain processes are started, and they say why
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-                env={**os.environ, **dict(surroundings.env)},
-            )
+            forked = fork_nest(theirs.fileno()) if own_fork else None
+            self._popen: OwnFork | subprocess.Popen[bytes] = forked or self._new_process(theirs)
         self._ready: bool | None = None
+
+    def _new_process(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-c", _COMMAND, str(theirs.fileno()), *sys.path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # if it fails, plain processes are started, and they say why
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+            env={**os.environ, **dict(self.surroundings.env)},
+        )
 
     def fork(self, surroundings: Surroundings, memory: int, folder: str, stderr: BinaryIO) -> Child | None:
         """A worker process; None if there is none to be had, and a plain one has to be started."""
@@ -89,16 +102,24 @@ class Nursery:
             return None
         wanted = {"memory": str(memory), "knobs": surroundings.knobs, "folder": folder}
         with self._lock:
-            return self._forked(json.dumps(wanted).encode(), stderr.fileno()) if self._is_ready() else None
+            ready = self._is_ready()
+        return self._forked(json.dumps(wanted).encode(), stderr.fileno()) if ready else None
 
     def _is_ready(self) -> bool:
         if self._ready is None:
-            self._ours.settimeout(READY_SECONDS)
-            try:
-                self._ready = self._ours.recv(16) == b"ready"
-            except OSError:
-                self._ready = False
+            self._ready = self._says_ready()
+            if not self._ready and isinstance(self._popen, OwnFork):
+                self.close()
+                self._begin(own_fork=False)
+                self._ready = self._says_ready()
         return self._ready
+
+    def _says_ready(self) -> bool:
+        self._ours.settimeout(FORKED_SECONDS if isinstance(self._popen, OwnFork) else READY_SECONDS)
+        try:
+            return self._ours.recv(16) == b"ready"
+        except OSError:
+            return False
 
     def _forked(self, wanted: bytes, stderr: int) -> Child | None:
         in_read, in_write = os.pipe()

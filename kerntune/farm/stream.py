@@ -17,6 +17,7 @@ from kerntune.codec import encodable
 from kerntune.errors import CompileError, EnvironmentFault, TrialError
 from kerntune.farm.farm import Farm, NotStarted, Outcome
 from kerntune.farm.fault import is_fault, remedy
+from kerntune.farm.forking import may_fork
 from kerntune.farm.forks import Crashed, Fronted, fork_count, lower_in_forks
 from kerntune.farm.frontend import (
     Lowered,
@@ -36,7 +37,8 @@ from kerntune.kernels.source import kernel_file
 from kerntune.kernels.specialize import Specialized
 
 FEW = 2
-"""So few launches wait until Triton's cache can be asked: a front end and a process for nothing cost more."""
+"""So few launches wait until Triton's cache can be asked: a front end and a process for nothing cost more, unless
+processes are forks of this one."""
 
 _IN_PROCESS = threading.Lock()
 """One compilation at a time in this process: Triton 3.6 makes wrong code when threads compile for several targets."""
@@ -98,7 +100,7 @@ class Compilations:
         try:
             requests = self._requests(launches, run)
             new = [r for r in requests if id(r.launch) not in made_before]
-            for _ in self._submit(new, run, patient=not made_before and len(new) <= FEW):
+            for _ in self._submit(new, run, patient=not made_before and len(new) <= FEW and not may_fork()):
                 yield from self._done_so_far(run)
             for _ in self._submit([r for r in requests if id(r.launch) in made_before], run, patient=True):
                 yield from self._done_so_far(run)

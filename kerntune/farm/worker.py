@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
+
 from kerntune.device import Target
 from kerntune.farm.facts import facts_of
 from kerntune.farm.protocol import Answer, Done, Failed, Hello, Job, frame, read_job
@@ -31,10 +33,11 @@ LONE_CHECK_MS = 2000
 """How often a busy worker looks whether the process that asked is still there."""
 
 
-def main(memory_limit: int, knobs: str) -> None:
-    """Serve jobs from standard input until it closes. ``knobs`` is JSON: ``[[group, name, value], ...]``."""
+def main(memory_limit: int, knobs: str, inherited: int = 0) -> None:
+    """Serve jobs from standard input until it closes. ``knobs`` is JSON: ``[[group, name, value], ...]``. ``inherited``
+    bytes of address space, of the process that was forked, don't count."""
     inbox, outbox = _take_pipes()
-    _limit(memory_limit)
+    _limit(memory_limit + inherited if memory_limit else 0)
     threading.Thread(target=_end_with_parent, args=(inbox.fileno(),), daemon=True).start()
     import triton
 
@@ -43,6 +46,8 @@ def main(memory_limit: int, knobs: str) -> None:
     outbox.flush()
     while (job := read_job(inbox)) is not None:
         answer = answer_to(job)
+        if isinstance(answer, Done):
+            answer = msgspec.structs.replace(answer, address_space=answer.address_space - inherited)
         sys.stdout.flush()
         sys.stderr.flush()
         outbox.write(frame(answer))
@@ -118,7 +123,7 @@ def _compile(job: Job) -> Answer:
         made[name] = module if isinstance(module, bytes) else str(module).encode()
     del context  # lives as long as the modules do
     facts = facts_of(_target(job), {"ttir": job.ir.encode(), **made}) if job.ext == "ttir" or "ttir" in made else None
-    return Done(made, json.dumps(metadata, default=vars).encode(), times, _address_space(), facts)
+    return Done(made, json.dumps(metadata, default=vars).encode(), times, address_space(), facts)
 
 
 def _target(job: Job) -> Target:
@@ -151,6 +156,7 @@ def _parse(job: Job, backend: Any) -> tuple[Any, Any]:
     return module, context
 
 
-def _address_space() -> int:
+def address_space() -> int:
+    """Bytes of this process's."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()

@@ -73,10 +73,12 @@ class GraphSlot:
         return lambda: piece.ns() / self.protocol.runs_per_slot
 
 
-def unrolled_runs(replicas: int, launches: int, estimate_ns: float, most: float = math.inf) -> int:
+def unrolled_runs(
+    replicas: int, launches: int, estimate_ns: float, most: float = math.inf, target_ns: float = TARGET_NS
+) -> int:
     """How many executions go into one graph: a multiple of ``replicas``, so that all copies weigh the same; no more
-    than ``most``, but once per copy in any case."""
-    wanted = min(TARGET_LAUNCHES / max(launches, 1), TARGET_NS / max(estimate_ns, 1.0))
+    than ``most``, and no more than last ``target_ns``, but once per copy in any case."""
+    wanted = min(TARGET_LAUNCHES / max(launches, 1), target_ns / max(estimate_ns, 1.0))
     return max(1, min(round(wanted / replicas), int(min(most, wanted + replicas) // replicas))) * replicas
 
 

@@ -6,7 +6,7 @@ from kerntune.errors import BackendError, MeasurementError, UsageError
 from kerntune.launch import Program
 from kerntune.measure.base import Sample, Slot
 from kerntune.measure.events import EventSlot
-from kerntune.measure.graphs import GraphSlot, most_in_place, unrolled_runs
+from kerntune.measure.graphs import TARGET_NS, GraphSlot, most_in_place, unrolled_runs
 from kerntune.measure.profiler import ProfilerSlot
 from kerntune.measure.stopping import enough, quickly_enough, quickly_warm, warm
 from kerntune.policy import TIMERS
@@ -32,9 +32,10 @@ def estimate_ns(program: Program) -> float:
     return slot.enqueue()()
 
 
-def slot_for(program: Program, estimate: float, timer: str = AUTO) -> Slot:
+def slot_for(program: Program, estimate: float, timer: str = AUTO, graph_ns: float = TARGET_NS) -> Slot:
     """A slot by the given timer; by itself, a graph of rotated copies for what is short and may be rotated, else event
-    pairs. What was chosen is in its protocol. :class:`MeasurementError` if that timer can't time this recording."""
+    pairs. A graph needn't last longer than ``graph_ns``. What was chosen is in its protocol. :class:`MeasurementError`
+    if that timer can't time this recording."""
     check_timer(timer)
     if timer == PROFILER:
         return ProfilerSlot(program)
@@ -43,7 +44,7 @@ def slot_for(program: Program, estimate: float, timer: str = AUTO) -> Slot:
         raise MeasurementError("timer 'graph' needs copies of the call's memory, which has no room or hides addresses")
     if timer == EVENTS or (timer == AUTO and (estimate >= GRAPH_BELOW_NS or replicas < 2)):
         return EventSlot(program, event_runs(estimate))
-    runs = unrolled_runs(replicas, len(program.recording.launches), estimate, most_in_place(program))
+    runs = unrolled_runs(replicas, len(program.recording.launches), estimate, most_in_place(program), graph_ns)
     try:
         return GraphSlot(program, replicas, runs)
     except (BackendError, MeasurementError):

@@ -175,6 +175,11 @@ class Prospects:
     def _named(self, coming: Pulled[Any]) -> Iterator[Result]:
         return ((self._by_launch[id(launch)][0], found) for launch, found in coming)
 
+    @property
+    def has_results(self) -> bool:
+        """Whether one of what was :meth:`begun <begin>` is compiled, and nobody has taken it."""
+        return self._begun is not None and self._begun[1].wait(0)
+
     def ready(self) -> bool:
         """Whether the next result of the :meth:`compiled` under way, or its end, comes without waiting."""
         return self._coming is not None and self._coming.wait(0)

@@ -13,7 +13,7 @@ from kerntune.launch import Program
 from kerntune.measure.base import Slot
 from kerntune.measure.between import between_events
 from kerntune.measure.events import EventSlot
-from kerntune.measure.graphs import GraphSlot
+from kerntune.measure.graphs import GraphSlot, unrolled_runs
 from kerntune.measure.timing import same_kind, slot_for
 from kerntune.recording import Recording
 from kerntune.stats import median
@@ -37,9 +37,13 @@ LONG_NS = 2e6
 WARM_NS, WARM_BATCHES = 20e6, 40
 """The first candidate runs for about 20 ms before any is looked at: an idle device's clocks need that to rise."""
 
-SMALL_GRAPH, MANY, SHORT_NS = 16, 6, 40e3
+GRAPH_NS = 0.7e6
+"""A graph of a race lasts about this long: its finals take up to 12 rounds, so a slot needn't be as precise as a
+sample's, which lasts three times as long. With those, 25 configs of 30 us took 0.5 s to race (H200)."""
+
+SMALL_GRAPH, MANY, SHORT_NS, LARGE_GRAPH = 16, 6, 40e3, 50
 """A whole graph of 200 launches takes 10 ms to build, more than it ever runs for kernels shorter than 40 us. Where more
-than six such are hopeful, one of 16 launches says first who is worth it."""
+than six such are hopeful, and a whole one has more than 50 launches, one of 16 says first who is worth it."""
 
 DROP_SMALL, DROP_CACHED = 1.15, 1.3
 """After the small graph, as after a round of whole ones: the best was never read more than 2 % too long (201 readings
@@ -207,9 +211,10 @@ def _among(trial: Trial, trials: Sequence[Trial]) -> bool:
 def _by_small_graphs(trials: Sequence[Trial]) -> list[Trial]:
     """The trials, or where graphs of them are many and costly, those that small graphs don't rule out."""
     fastest = min((t.estimate for t in trials), default=0.0)
-    worth_it = len(trials) > MANY and fastest < SHORT_NS
-    copies = trials[0].program.memory.rotation(trials[0].recording) if worth_it else 1
-    if copies < 2:
+    if len(trials) <= MANY or fastest >= SHORT_NS:
+        return list(trials)
+    copies = trials[0].program.memory.rotation(trials[0].recording)
+    if copies < 2 or unrolled_runs(copies, 1, fastest, target_ns=GRAPH_NS) <= LARGE_GRAPH:
         return list(trials)
     few = min(copies, SMALL_GRAPH)
     drop = DROP_SMALL if few == copies else DROP_CACHED
@@ -284,7 +289,7 @@ def _prepare(trials: Sequence[Trial]) -> None:
 
 
 def _slot(program: Program, fastest: float) -> Slot:
-    slot = slot_for(program, fastest)
+    slot = slot_for(program, fastest, graph_ns=GRAPH_NS)
     if slot.protocol.timer != "events":
         return slot
     return EventSlot(program, int(min(MOST_RUNS, max(2, SLOT_NS / max(fastest, 1.0)))))

@@ -8,13 +8,12 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
 from kerntune import compat
 from kerntune.capture import Capture, Site
 from kerntune.errors import NoGpuError, TrialError
 from kerntune.result import FailedTrial, failures_line
 from kerntune.static.limits import Violation
+from kerntune.stats import quantile
 from kerntune.tuning.tuned import Tuned
 
 Timings = dict[Any, list[float]]
@@ -62,7 +61,7 @@ def timings_of(site: Site, tuned: Tuned) -> Timings:
             out[original] = [math.inf] * 3  # a wrong one has been timed, too
         elif i in tuned.times_ns:
             times = tuned.slots_ns.get(i) or (tuned.times_ns[i],)
-            out[original] = [float(ns) / 1e6 for ns in (tuned.times_ns[i], *np.quantile(times, (0.2, 0.8)))]
+            out[original] = [ns / 1e6 for ns in (tuned.times_ns[i], quantile(times, 0.2), quantile(times, 0.8))]
     return out
 
 

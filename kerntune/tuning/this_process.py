@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 
+from kerntune import compat
 from kerntune.backend.base import Backend
 from kerntune.backend.probe import has_cuda
 from kerntune.compile import Compiler
 from kerntune.errors import BackendError, UsageError
+from kerntune.farm.forking import may_fork
+from kerntune.farm.frontend import prepare_hashes
 from kerntune.policy import TuneMode
 
 COMPILER = Compiler()
@@ -36,3 +39,10 @@ def tune_mode() -> TuneMode:
         return TuneMode(text)
     except ValueError:
         raise UsageError(f"KERNTUNE_TUNE is {text!r}; it can be auto, frozen or force") from None
+
+
+def prepare_launches() -> None:
+    """Begin what the first launch of this process waits for, whatever it launches."""
+    compat.prepare_specializing()
+    if may_fork():
+        prepare_hashes()

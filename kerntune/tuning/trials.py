@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -64,7 +66,7 @@ class Trials:
     def at(self, site: Site) -> SiteTrials:
         """The trials of one site, under today's environment."""
         force = self._winners.mode is TuneMode.FORCE
-        return SiteTrials(self._cache, site, self.key(site), self._winners.environment(), blind=force)
+        return SiteTrials(self._cache, site, self.key(site), _aside(self._winners.environment), blind=force)
 
     def any(self, site: Site) -> bool:
         """Whether earlier runs have left anything for a site, under whatever environment."""
@@ -77,14 +79,29 @@ class Trials:
         return TrialKey(winner.kernel, winner.source, winner.target, winner.device, winner.triton, arguments, PROTOCOL)
 
 
+def _aside(ask: Callable[[], Environment]) -> Callable[[], Environment]:
+    """``ask()`` from now on, in a thread: NVML takes 15 to 40 ms to answer. What is given waits for that."""
+    found: Future[Environment] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(ask())
+        except BaseException as exc:
+            found.set_exception(exc)
+
+    threading.Thread(target=run, name="kerntune-environment", daemon=True).start()
+    return found.result
+
+
 @dataclass(frozen=True)
 class SiteTrials:
-    """The trials of one site. ``blind`` ones are only written."""
+    """The trials of one site. ``blind`` ones are only written. ``today`` gives the environment that they were asked
+    for under."""
 
     cache: TrialCache
     site: Site
     key: TrialKey
-    environment: Environment
+    today: Callable[[], Environment]
     blind: bool = False
 
     def known(self, probes: Mapping[int, Probe]) -> Known:
@@ -92,6 +109,8 @@ class SiteTrials:
         if self.blind:
             return NOTHING
         stored, unlike = self._earlier, self.site.ambiguous()
+        if not stored:
+            return NOTHING
         probes = {i: probe for i, probe in probes.items() if i not in unlike}
         failures = [t for t in stored if t.failure and _alike(t.environment, self.environment, FAILURE_FIELDS)]
         ran = [t for t in stored if not t.failure and _alike(t.environment, self.environment, TIME_FIELDS)]
@@ -100,6 +119,11 @@ class SiteTrials:
             failed=_by_index(self.site, probes, failures),
             bad={(t.code, t.grid): t.failure for t in failures if t.code},
         )
+
+    @property
+    def environment(self) -> Environment:
+        """Today's."""
+        return self.today()
 
     @cached_property
     def _earlier(self) -> list[StoredTrial]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Collection, Iterator
+import weakref
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from kerntune import compat
+from kerntune.backend.base import Gpu
 from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.dispatch import prepare_front
@@ -54,11 +56,11 @@ def tune_call(
             if all_empty(prospects):
                 return unraced(capture, prospects, incumbent, LAUNCHES_NOTHING)
             prospects.begin(next(prospects.stages()))
-            _prepare_launch(capture, prospects)
-            if prospects.to_compile():
-                _prepare_verifying(capture, site)
-            words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
-            return _tuned(capture, prospects, loader, **words)
+            with _launch_prepared(capture, prospects) as prepare:
+                if prospects.to_compile():
+                    _prepare_verifying(capture, site, lambda: prospects.has_results)
+                words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
+                return _tuned(capture, prospects, loader, ahead=prepare, **words)
 
 
 def settle_call(
@@ -174,38 +176,73 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
     raise nothing_left(site, [*refused, *failures])
 
 
-def _prepare_launch(capture: Capture, prospects: Prospects) -> None:
-    """Have built what launches the winner (by Triton, and then by ourselves: 0.6 s of a C compiler each where nobody
-    has built it before) while we race."""
-    if capture.backend.name == "cuda" and prospects.probes:
-        build_beside(next(iter(prospects.probes.values())).specialized)
+@contextlib.contextmanager
+def _launch_prepared(capture: Capture, prospects: Prospects) -> Iterator[Callable[[int], None]]:
+    """Have built what launches the winner while we race. Triton's part is there at the end: a launch would not wait for
+    it, but build it once more. What is given takes a candidate that may win, whose tensor descriptors may need another
+    launcher."""
+    if capture.backend.name != "cuda" or not prospects.probes:
+        yield lambda index: None
+        return
+    begun = build_beside(next(iter(prospects.probes.values())).specialized)
+
+    def ahead(index: int) -> None:
+        launch = prospects.probes[index].specialized
+        descriptors = capture.compiler.compile(launch).metadata.get("tensordesc_meta")
+        if descriptors:
+            begun.append(_launcher_beside(launch, descriptors))
+
+    yield ahead
+    for thread in begun:
+        thread.join()
 
 
-def build_beside(launch: Specialized) -> None:
-    """Have a C compiler build what launches like this one need, in threads of their own.
+def build_beside(launch: Specialized) -> list[threading.Thread]:
+    """Have a C compiler build what launches like this one need, in threads of their own: 0.3 to 0.9 s each where nobody
+    has built it before. Those of Triton's part, for which a launch would not wait.
 
-    A program that ends meanwhile waits for them: Python would remove the folder that the compiler writes to, and the
+    A program that ends meanwhile waits for all: Python would remove the folder that the compiler writes to, and the
     linker would complain on the program's stderr. So they are no daemons. What is built serves the next process.
     """
-    work = (launch.jit, launch.signature, launch.constexprs, launch.attrs)
-    threading.Thread(target=compat.prepare_driver, name="kerntune-driver").start()
-    threading.Thread(target=compat.prepare_launcher, args=work, name="kerntune-launcher").start()
-    threading.Thread(target=prepare_front, name="kerntune-front").start()
+    _beside("front", prepare_front)
+    return [_beside("driver", compat.prepare_driver), _launcher_beside(launch, None)]
+
+
+def _launcher_beside(launch: Specialized, descriptors: Any) -> threading.Thread:
+    work = (launch.jit, launch.signature, launch.constexprs, launch.attrs, descriptors)
+    return _beside("launcher", lambda: compat.prepare_launcher(*work))
+
+
+def _beside(name: str, work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work, name=f"kerntune-{name}")
+    thread.start()
+    return thread
 
 
 SMALL = 1 << 16
 """Bytes that are compared for practice."""
 
+_practised: weakref.WeakKeyDictionary[Gpu, set[str]] = weakref.WeakKeyDictionary()
+"""Of each GPU, the dtypes for which that has been done: what is loaded once stays."""
 
-def _prepare_verifying(capture: Capture, site: Site) -> None:
+
+def _prepare_verifying(capture: Capture, site: Site, busy: Callable[[], bool]) -> None:
     """Have whatever compares what candidates write loaded on the device (torch does so kernel by kernel, 0.1 s in all)
-    while the first candidate is compiled. A help, no need."""
+    while the first candidate is compiled, and no longer: once ``busy``, the rest is left. A help, no need."""
     gpu, tensors = capture.backend.gpu, capture.backend.tensors
     assert gpu is not None
     dtypes = {str(v.dtype).removeprefix("torch.") for v in site.arguments.values() if tensors.is_tensor(v)}
+    done = _practised.setdefault(gpu, set())
+    todo = sorted((dtypes & TOLERANCE.keys()) - done)
+    if not todo:
+        return
     with contextlib.suppress(Exception):
         zeros, others = gpu.allocate(SMALL), gpu.allocate(SMALL)
         gpu.fill(zeros, 0)
         gpu.fill(others, 1)
-        for dtype in sorted(dtypes & TOLERANCE.keys()):
-            gpu.compare(zeros, others, dtype, TOLERANCE[dtype])
+        for dtype in todo:
+            for other in (zeros, others):  # what agrees needs fewer kinds of torch's operations
+                if busy():
+                    return
+                gpu.compare(zeros, other, dtype, TOLERANCE[dtype])
+            done.add(dtype)

@@ -49,6 +49,7 @@ def tune(
     refuted: Mapping[int, str] = MappingProxyType({}),
     static_prune: StaticPrune | None = None,
     progress: Callable[[str], None] = lambda text: None,
+    ahead: Callable[[int], None] = lambda index: None,
 ) -> Tuned:
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
 
@@ -62,7 +63,8 @@ def tune(
     ``static_prune`` says who is left out unrun (:mod:`kerntune.static.prune`), unless nobody else can be used. A site
     with a search of its own (:attr:`kerntune.capture.Site.search`) is searched first: every one of the list is waited
     for then, nobody is left out unrun, and candidates that the search comes by are raced with the others.
-    Raises :class:`TuningError`, listing every reason, if none is left.
+    ``ahead`` is told who is ahead when the finals begin. Raises :class:`TuningError`, listing every reason, if none is
+    left.
     """
     site = capture.launches[index].site
     assert site is not None
@@ -77,7 +79,7 @@ def tune(
     prune = static_prune_of(static_prune) if site.search is None else StaticPrune()
     outlook = Outlook(prospects, loader.gpu.spec, prune, incumbent)
     patience = patience if site.search is None else None
-    with contextlib.closing(_Tuning(entrants, outlook, check, patience, proven, trusted, progress)) as it:
+    with contextlib.closing(_Tuning(entrants, outlook, check, patience, proven, trusted, progress, ahead)) as it:
         entrants.take_over(refuted)
         for candidates in it.stages():
             winner = it.best_of(candidates)
@@ -97,6 +99,7 @@ class _Tuning:
     proven: bool
     trusted: bool
     progress: Callable[[str], None]
+    ahead: Callable[[int], None] = lambda index: None
     jury: Jury | None = None
     """Says who is wrong; None until somebody is suspected."""
 
@@ -215,6 +218,7 @@ class _Tuning:
         if mode is Verify.ALL and self._drop_wrong(alive, list(alive)):
             return None
         finalists = self.heats.finalists_of(alive)
+        self.ahead(min(finalists, key=lambda trial: trial.time_ns).index)
         if mode is Verify.FINALISTS and self._drop_wrong(alive, finalists):
             return None
         best = decided(finalists, self.entrants.incumbent)[0]

@@ -19,7 +19,7 @@ import pytest
 from kerntune.compile import Compiled, Compiler
 from kerntune.errors import CompileError
 from kerntune.farm import forks, stream
-from kerntune.farm.forks import Crashed, fork_count, lower_in_forks
+from kerntune.farm.forks import FORK_MS, LOWER_MS, Crashed, fork_count, lower_in_forks, shares
 from kerntune.farm.frontend import Lowered, lower, request_of
 from kerntune.farm.protocol import frame
 
@@ -69,6 +69,23 @@ def pids(monkeypatch):
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: made.append(pid) or pid if (pid := fork()) else 0)
     return made
+
+
+def test_the_first_are_read_while_others_are_forked(pids, monkeypatch):
+    lowered = lower_in_forks(requests(), 3)
+    seen = []
+    fork = os.fork
+
+    def after_the_first_has_answered():
+        if len(pids) == 1:
+            time.sleep(5)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", after_the_first_has_answered)
+    for _ in lowered:
+        seen.append(len(pids))
+    assert seen[0] < 3
+    assert len(seen) == len(requests())
 
 
 def test_copies_are_gone_afterwards(pids):
@@ -222,3 +239,13 @@ def test_filters_of_another_thread_stay_its_own(monkeypatch):
     go.set()
     thread.join()
     assert list(warnings.filters) == before
+
+
+@pytest.mark.parametrize(("requests", "forks"), [(6, 2), (18, 6), (48, 6), (7, 2)])
+def test_copies_that_begin_earlier_lower_more(requests: int, forks: int) -> None:
+    found = shares(requests, forks)
+    assert sorted(index for one in found for index in one) == list(range(requests))
+    assert all(one == sorted(one) and one for one in found), "longest first"
+    assert [len(one) for one in found] == sorted((len(one) for one in found), reverse=True)
+    ends = [k * FORK_MS + len(one) * LOWER_MS for k, one in enumerate(found)]
+    assert max(ends) - min(ends) <= LOWER_MS

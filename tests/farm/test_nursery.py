@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from kerntune.farm.farm import Farm
 from kerntune.farm.frontend import lower, request_of
 from kerntune.farm.nursery import Child, Nursery
+from kerntune.farm.own_fork import HELPERS, OwnFork
 from kerntune.farm.process import Died, Process
 from kerntune.farm.protocol import Done
 from kerntune.farm.surroundings import here_and_now
@@ -26,11 +29,12 @@ from .kernels import CUDA90, FLOATS
 HERE = here_and_now
 
 
-@pytest.fixture
-def nursery():
-    one = Nursery(HERE())
+@pytest.fixture(params=[False, True], ids=["new process", "own fork"])
+def nursery(request):
+    one = Nursery(HERE(), own_fork=request.param)
     yield one
     one.close()
+    assert one._popen.returncode is not None
 
 
 @pytest.fixture
@@ -125,10 +129,87 @@ def test_other_surroundings_need_another_process(nursery):
         assert nursery.fork(other, 0, tempfile.gettempdir(), output) is None
 
 
+@pytest.fixture
+def own():
+    one = Nursery(HERE(), own_fork=True)
+    yield one
+    one.close()
+
+
+def test_an_own_fork_starts_no_interpreter(own):
+    one = Process(HERE(), 0, own)
+    assert one.start() == ""
+    assert isinstance(own._popen, OwnFork)
+    nest = Path(f"/proc/{own._popen.pid}/cmdline").read_bytes()
+    assert nest == Path("/proc/self/cmdline").read_bytes()
+    assert own._popen.pid != os.getpid()
+    one.kill()
+
+
+def test_what_a_process_has_reserved_counts_in_no_limit(tmp_path):
+    """A CUDA context reserves more addresses than a worker may have."""
+    with (tmp_path / "sparse").open("w+b") as file:
+        file.truncate(32 << 30)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
+            nursery = Nursery(HERE(), own_fork=True)
+    one = Process(HERE(), 4 << 30, nursery)
+    assert one.start() == ""
+    answer = one.ask(job(), 60, "").answer
+    assert isinstance(answer, Done)
+    assert answer.address_space < 2 << 30
+    one.kill()
+    nursery.close()
+
+
+def test_helpers_fork_as_well_and_end_with_their_nest(own):
+    several = [Process(HERE(), 0, own) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(Process.start, several)) == [""] * 8
+    parents = {int(Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[1]) for one in several}
+    assert own._popen.pid in parents
+    assert 1 < len(parents) <= 1 + HELPERS
+    assert isinstance(several[-1].ask(job(), 60, "").answer, Done)
+    os.kill(several[0].pid, signal.SIGKILL)
+    assert until(lambda: not several[0].alive), "whoever has forked it tells its end"
+    for one in several:
+        one.kill()
+    own.close()
+    assert until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in parents))
+
+
+def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
+    monkeypatch.setattr("kerntune.farm.nest.main", lambda *given: time.sleep(60))
+    monkeypatch.setattr("kerntune.farm.nursery.FORKED_SECONDS", 0.2)
+    nursery = Nursery(HERE(), own_fork=True)
+    hanging = nursery._popen
+    one = Process(HERE(), 0, nursery)
+    assert one.start() == ""
+    assert isinstance(nursery._popen, subprocess.Popen)
+    assert hanging.returncode is not None
+    one.kill()
+    nursery.close()
+
+
+def test_a_fork_that_takes_long_is_none(monkeypatch):
+    monkeypatch.setattr("kerntune.farm.own_fork.SLOW_SECONDS", 0.0)
+    nursery = Nursery(HERE(), own_fork=True)
+    assert isinstance(nursery._popen, subprocess.Popen)
+    nursery.close()
+
+
+def test_a_farm_forks_its_own_process_where_that_may_be(farm, monkeypatch):
+    monkeypatch.setattr("kerntune.farm.farm.may_fork", lambda: True)
+    monkeypatch.setattr("kerntune.farm.nursery.may_fork", lambda: True)
+    one = farm(workers=1)
+    one.warm(1)
+    assert until(lambda: len(one.pids) == 1)
+    assert isinstance(one._nursery._popen, OwnFork)
+
+
 def test_without_a_nest_plain_processes_are_started(monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [str(tmp_path)])
-        barren = Nursery(HERE())
+        barren = Nursery(HERE(), own_fork=False)
     one = Process(HERE(), 0, barren)
     assert one.start() == ""
     assert isinstance(one._popen, subprocess.Popen)

@@ -183,8 +183,10 @@ def hashing(monkeypatch):
         done.set_result(None)
 
 
-def test_results_do_not_wait_for_tritons_hash(farm, hashing):
-    launches = [kernels.add_launch(block=64 << i) for i in range(5)]
+@pytest.mark.parametrize(("count", "forks"), [(5, False), (5, True), (2, True)])
+def test_results_do_not_wait_for_tritons_hash(farm, hashing, monkeypatch, count, forks):
+    monkeypatch.setattr(stream, "may_fork", lambda: forks)
+    launches = [kernels.add_launch(block=64 << i) for i in range(count)]
     compiler = Compiler(farm())
     aside = compiler.compile_aside(launches)
     found = [next(aside) for _ in launches]

@@ -161,15 +161,23 @@ def test_the_same_kind_has_the_same_protocol(backend: FakeBackend) -> None:
         assert again.protocol == first.protocol
 
 
-@given(st.integers(1, 256), st.integers(1, 50), st.floats(0, 1e7), st.one_of(st.just(math.inf), st.floats(0.01, 1000)))
-def test_unrolled_runs_are_whole_rounds(replicas: int, launches: int, estimate: float, most: float) -> None:
-    runs = unrolled_runs(replicas, launches, estimate, most)
+@given(
+    st.integers(1, 256),
+    st.integers(1, 50),
+    st.floats(0, 1e7),
+    st.one_of(st.just(math.inf), st.floats(0.01, 1000)),
+    st.sampled_from([TARGET_NS, 7e5, 1e4]),
+)
+def test_unrolled_runs_are_whole_rounds(
+    replicas: int, launches: int, estimate: float, most: float, target_ns: float
+) -> None:
+    runs = unrolled_runs(replicas, launches, estimate, most, target_ns)
     assert runs >= replicas
     assert runs % replicas == 0
     if runs > replicas:
         assert runs <= most
         assert runs * launches <= 1.5 * TARGET_LAUNCHES
-        assert runs * max(estimate, 1.0) <= 1.5 * TARGET_NS
+        assert runs * max(estimate, 1.0) <= 1.5 * target_ns
 
 
 @pytest.mark.parametrize(("free", "most"), [(1 << 40, IN_PLACE_BYTES / (4 * N)), (1 << 20, (1 << 18) / (4 * N))])

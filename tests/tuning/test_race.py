@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from kerntune.backend.fake import FakeBackend, Script
 from kerntune.measure.base import TimingProtocol
+from kerntune.measure.timing import slot_for
+from kerntune.memory import Memory
 from kerntune.tuning.race import (
     DROP_FIRST,
     LOOKS,
@@ -280,6 +282,18 @@ def test_screening_drops_what_is_behind(backend: FakeBackend) -> None:
     assert [t.index for t in screened(trials)] == [0, 1]
     assert [len(t.times) for t in trials] == [3, 3, 3, 1]
     assert len({t.slot.protocol for t in trials if t.slot}) == 1, "one kind of slot for all"
+
+
+def test_slots_of_a_race_are_shorter_than_a_samples(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finals have up to 12 rounds, a sample's slots are looked at one by one."""
+    monkeypatch.setattr(Memory, "rotation", lambda memory, recording: 2)
+    trials = hopefuls(backend)
+    for one in trials:
+        one.estimate = 30_000.0
+    screened(trials)
+    protocols = {one.slot.protocol for one in trials if one.slot is not None}
+    assert protocols == {TimingProtocol("graph", 24, 2)}, "0.7 ms"
+    assert slot_for(trials[0].program, 30_000.0).protocol == TimingProtocol("graph", 66, 2)
 
 
 def test_many_short_ones_are_screened_by_small_graphs_first(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,43 @@ def test_slower_known_candidates_are_the_next_best_when_the_fast_turn_out_wrong(
     again = Run(backend, folder, *wrong, *(RULES[0], *RULES[3:]))
     assert again.winner == 256
     assert {f.config.kwargs["BLOCK"] for f in again.found.failures} == {64, 128}
+
+
+def site_of(backend: FakeBackend) -> Site:
+    x = torch.empty(N, device="cuda")
+    tuner = triton.autotune([triton.Config({"BLOCK": b}) for b in BLOCKS], key=["n"])(scale_kernel)
+    return Capture(backend, COMPILER).site_of(tuner, (x, x, N, 2.0), {"grid": by_block, "warmup": False})
+
+
+def test_looking_a_site_up_does_not_wait_for_nvml(
+    backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, asked = threading.Event(), threading.Event()
+    environment = backend.gpu.environment
+
+    def slowly() -> Any:
+        asked.set()
+        assert answer.wait(20)
+        return environment()
+
+    monkeypatch.setattr(backend.gpu, "environment", slowly)
+    trials = Trials(Winners(WinnerCache(folder), TuneMode.AUTO, backend.gpu))
+    site = site_of(backend)
+    found = trials.at(site)
+    assert asked.wait(20), "asked from the beginning: later the device is throttled"
+    assert not found.known({}).ran
+    answer.set()
+    assert found.environment == environment()
+
+
+def test_what_nvml_raises_is_raised(backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> Any:
+        raise OSError("no NVML")
+
+    monkeypatch.setattr(backend.gpu, "environment", fails)
+    found = Trials(Winners(WinnerCache(folder), TuneMode.AUTO, backend.gpu)).at(site_of(backend))
+    with pytest.raises(OSError, match="no NVML"):
+        _ = found.environment
 
 
 def test_another_driver_is_another_time(backend: FakeBackend, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
 from collections.abc import Callable
@@ -300,9 +301,68 @@ def test_what_launches_need_is_built_meanwhile(backend: FakeBackend, monkeypatch
     for thread in threading.enumerate():
         if thread.name in ("kerntune-driver", "kerntune-launcher", "kerntune-front"):
             thread.join()
-    driver, front, (jit, signature, constexprs, _) = sorted(built, key=len)
+    driver, front, (jit, signature, constexprs, _, descriptors) = sorted(built, key=len)
     assert (driver, front) == ((), ("front",))
     assert (jit, list(signature), constexprs[4,]) == (scale_kernel, ["x_ptr", "y_ptr", "n", "factor", "BLOCK"], 32)
+    assert descriptors is None
+
+
+def test_what_triton_builds_is_waited_for(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch would build it a second time, beside the thread that is at it."""
+    go_on, built = threading.Event(), []
+
+    def slowly(*given: Any) -> None:
+        go_on.wait(20)
+        built.append(given)
+
+    monkeypatch.setattr(compat, "prepare_driver", slowly)
+    monkeypatch.setattr(compat, "prepare_launcher", slowly)
+    monkeypatch.setattr(module, "prepare_front", lambda: None)
+    monkeypatch.setattr(backend, "name", "cuda")
+    capture, site, _ = scaled(backend)
+    tuning = module.tune
+    monkeypatch.setattr(module, "tune", lambda *a, **k: (tuning(*a, **k), threading.Timer(0.2, go_on.set).start())[0])
+    tune_call(capture, site)
+    assert len(built) == 2
+
+
+def test_descriptors_of_who_is_ahead_are_built_for(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Any] = []
+    monkeypatch.setattr(compat, "prepare_driver", lambda: None)
+    monkeypatch.setattr(compat, "prepare_launcher", lambda *given: built.append((given[2][4,], given[4])))
+    monkeypatch.setattr(module, "prepare_front", lambda: None)
+    monkeypatch.setattr(backend, "name", "cuda")
+    capture, site, _ = scaled(backend)
+    compile_one = capture.compiler.compile
+
+    def with_descriptors(launch: Any) -> Any:
+        compiled = compile_one(launch)
+        return dataclasses.replace(compiled, metadata={**compiled.metadata, "tensordesc_meta": ["meta"]})
+
+    monkeypatch.setattr(capture.compiler, "compile", with_descriptors)
+    assert blocks_of(site, [tune_call(capture, site).winner]) == {64}
+    assert built[0] == (32, None), "of the first, before anything is compiled"
+    assert built[1:] == [(64, ["meta"])]
+
+
+def test_comparing_is_practised_once_a_dtype(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    compare = backend.gpu.compare
+    monkeypatch.setattr(backend.gpu, "compare", lambda a, b, d, t: (compared.append(d), compare(a, b, d, t))[1])
+    capture, site, _ = scaled(backend)
+    for _ in range(2):
+        module._prepare_verifying(capture, site, lambda: False)
+    assert compared == ["float32", "float32"], "bytes that agree, and such that don't"
+
+
+def test_comparing_is_practised_only_until_there_is_work(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(backend.gpu, "compare", lambda *given: compared.append(given[2]))
+    capture, site, _ = scaled(backend)
+    module._prepare_verifying(capture, site, lambda: bool(compared))
+    assert compared == ["float32"]
+    module._prepare_verifying(capture, site, lambda: False)
+    assert len(compared) == 3, "what was left is done another time"
 
 
 def test_threads_take_quick_turns_only_meanwhile(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
