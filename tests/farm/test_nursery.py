@@ -171,6 +171,10 @@ def test_helpers_fork_as_well_and_end_with_their_nest(own):
     assert isinstance(several[-1].ask(job(), 60, "").answer, Done)
     os.kill(several[0].pid, signal.SIGKILL)
     assert until(lambda: not several[0].alive), "whoever has forked it tells its end"
+    os.kill(max(parents - {own._popen.pid}), signal.SIGKILL)
+    several += [Process(HERE(), 0, own) for _ in range(3)]
+    assert [one.start() for one in several[-3:]] == [""] * 3, "the others go on"
+    assert own._popen.poll() is None
     for one in several:
         one.kill()
     own.close()
