@@ -15,6 +15,7 @@ from kerntune.capture import Capture, Site
 from kerntune.compile import Compiled
 from kerntune.dispatch import prepare_front
 from kerntune.errors import CaptureError, MeasurementError, TuningError
+from kerntune.kernels.specialize import Specialized
 from kerntune.launch import Loader
 from kerntune.policy import StaticPrune
 from kerntune.recorder import Recorded, record
@@ -183,29 +184,37 @@ def _launch_prepared(capture: Capture, prospects: Prospects) -> Iterator[Callabl
     if capture.backend.name != "cuda" or not prospects.probes:
         yield lambda index: None
         return
-    begun: list[threading.Thread] = []
-
-    def begin(name: str, work: Callable[..., object], *given: Any) -> None:
-        begun.append(threading.Thread(target=work, args=given, name=f"kerntune-{name}", daemon=True))
-        begun[-1].start()
-
-    def launcher_of(index: int, compiled: Compiled | None = None) -> None:
-        launch = prospects.probes[index].specialized
-        descriptors = compiled.metadata.get("tensordesc_meta") if compiled is not None else None
-        what = (launch.jit, launch.signature, launch.constexprs, launch.attrs, descriptors)
-        begin("launcher", compat.prepare_launcher, *what)
+    begun = build_beside(next(iter(prospects.probes.values())).specialized)
 
     def ahead(index: int) -> None:
-        compiled = capture.compiler.compile(prospects.probes[index].specialized)
-        if compiled.metadata.get("tensordesc_meta"):
-            launcher_of(index, compiled)
+        launch = prospects.probes[index].specialized
+        descriptors = capture.compiler.compile(launch).metadata.get("tensordesc_meta")
+        if descriptors:
+            begun.append(_begin("launcher", compat.prepare_launcher, *_work(launch), descriptors))
 
-    begin("driver", compat.prepare_driver)
-    launcher_of(next(iter(prospects.probes)))
-    threading.Thread(target=prepare_front, name="kerntune-front", daemon=True).start()
     yield ahead
     for thread in begun:
         thread.join()
+
+
+def build_beside(launch: Specialized) -> list[threading.Thread]:
+    """Have a C compiler build what launches like this one need, in threads of their own: those that Triton needs.
+
+    A program that ends meanwhile waits for them: Python would remove the folder that the compiler writes to, and the
+    linker would complain on the program's stderr. So they are no daemons. What is built serves the next process.
+    """
+    _begin("front", prepare_front)
+    return [_begin("driver", compat.prepare_driver), _begin("launcher", compat.prepare_launcher, *_work(launch))]
+
+
+def _work(launch: Specialized) -> tuple[Any, ...]:
+    return launch.jit, launch.signature, launch.constexprs, launch.attrs
+
+
+def _begin(name: str, work: Callable[..., object], *given: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, args=given, name=f"kerntune-{name}")
+    thread.start()
+    return thread
 
 
 SMALL = 1 << 16
