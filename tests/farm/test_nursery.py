@@ -221,7 +221,12 @@ def test_without_a_nest_plain_processes_are_started(monkeypatch, tmp_path):
     barren.close()
 
 
-def test_a_farm_that_is_warmed_forks(farm):
+@pytest.fixture
+def no_own_forks(monkeypatch):
+    monkeypatch.setenv("KERNTUNE_FORKS", "0")
+
+
+def test_a_farm_that_is_warmed_forks(farm, no_own_forks):
     one = farm(workers=4)
     one.warm(8)
     assert until(lambda: len(one.pids) == 4)
@@ -233,7 +238,7 @@ def test_a_farm_that_is_warmed_forks(farm):
     assert not os.path.exists(f"/proc/{nest}")
 
 
-def test_a_farm_that_has_little_to_do_does_not(farm):
+def test_a_farm_that_has_little_to_do_does_not(farm, no_own_forks):
     one = farm(workers=4)
     one.warm(2)
     assert until(lambda: len(one.pids) == 2)
