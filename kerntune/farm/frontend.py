@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -92,6 +93,17 @@ def prepare_hashes() -> Future[None]:
             threading.Thread(target=_read_triton, args=(_hashing,), name="kerntune-hash", daemon=True).start()
         return _hashing
 
+
+def _forget_hashing() -> None:
+    """In a fork of whatever kind: the thread that reads is the parent's."""
+    global _hashing, _hashing_lock
+    _hashing_lock = threading.Lock()
+    if _hashing is not None and not _hashing.done():
+        _hashing = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_hashing)
 
 HASH_SECONDS = 10.0
 """A fork that takes longer hangs, and is done without."""

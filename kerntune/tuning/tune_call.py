@@ -178,9 +178,9 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
 
 @contextlib.contextmanager
 def _launch_prepared(capture: Capture, prospects: Prospects) -> Iterator[Callable[[int], None]]:
-    """Have built what launches the winner while we race. Triton's part is there at the end: a launch would not wait for
-    it, but build it once more. What is given takes a candidate that may win, whose tensor descriptors may need another
-    launcher."""
+    """Have built what launches the winner (by Triton, and then by ourselves: 0.3 to 0.9 s of a C compiler each where
+    nobody has built it before) while we race. Triton's part is there at the end: a launch would not wait for it, but
+    build it once more. What is given takes a candidate that may win, whose tensor descriptors may need another."""
     if capture.backend.name != "cuda" or not prospects.probes:
         yield lambda index: None
         return
@@ -190,7 +190,7 @@ def _launch_prepared(capture: Capture, prospects: Prospects) -> Iterator[Callabl
         launch = prospects.probes[index].specialized
         descriptors = capture.compiler.compile(launch).metadata.get("tensordesc_meta")
         if descriptors:
-            begun.append(_launcher_beside(launch, descriptors))
+            begun.append(_begin("launcher", compat.prepare_launcher, *_work(launch), descriptors))
 
     yield ahead
     for thread in begun:
@@ -198,23 +198,21 @@ def _launch_prepared(capture: Capture, prospects: Prospects) -> Iterator[Callabl
 
 
 def build_beside(launch: Specialized) -> list[threading.Thread]:
-    """Have a C compiler build what launches like this one need, in threads of their own: 0.3 to 0.9 s each where nobody
-    has built it before. Those of Triton's part, for which a launch would not wait.
+    """Have a C compiler build what launches like this one need, in threads of their own: those that Triton needs.
 
-    A program that ends meanwhile waits for all: Python would remove the folder that the compiler writes to, and the
+    A program that ends meanwhile waits for them: Python would remove the folder that the compiler writes to, and the
     linker would complain on the program's stderr. So they are no daemons. What is built serves the next process.
     """
-    _beside("front", prepare_front)
-    return [_beside("driver", compat.prepare_driver), _launcher_beside(launch, None)]
+    _begin("front", prepare_front)
+    return [_begin("driver", compat.prepare_driver), _begin("launcher", compat.prepare_launcher, *_work(launch))]
 
 
-def _launcher_beside(launch: Specialized, descriptors: Any) -> threading.Thread:
-    work = (launch.jit, launch.signature, launch.constexprs, launch.attrs, descriptors)
-    return _beside("launcher", lambda: compat.prepare_launcher(*work))
+def _work(launch: Specialized) -> tuple[Any, ...]:
+    return launch.jit, launch.signature, launch.constexprs, launch.attrs
 
 
-def _beside(name: str, work: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=work, name=f"kerntune-{name}")
+def _begin(name: str, work: Callable[..., object], *given: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, args=given, name=f"kerntune-{name}")
     thread.start()
     return thread
 

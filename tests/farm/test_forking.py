@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -122,6 +124,25 @@ def test_a_fork_reads_tritons_files(unread: list[int]) -> None:
     assert cache.triton_key() == autotuner.triton_key() == "of its files"
     assert unread == [], "this process has read none"
     assert compat.triton_key_is_known()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
+def test_a_users_fork_reads_them_itself(unread: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was forked while its parent read: the thread that would tell is not its own."""
+    go_on = threading.Event()
+    monkeypatch.setattr(frontend, "text_of_fork", lambda work, seconds: go_on.wait(20) and None)
+    reading = frontend.prepare_hashes()
+    child = os.fork()
+    if not child:
+        go_on.set()
+        with contextlib.suppress(BaseException):
+            frontend.prepare_hashes().result(10)
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not reading.done()
+    go_on.set()
+    reading.result(20)
 
 
 def test_this_process_reads_them_where_no_fork_does(unread: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,10 @@ def test_helpers_fork_as_well_and_end_with_their_nest(own):
     assert isinstance(several[-1].ask(job(), 60, "").answer, Done)
     os.kill(several[0].pid, signal.SIGKILL)
     assert until(lambda: not several[0].alive), "whoever has forked it tells its end"
+    os.kill(max(parents - {own._popen.pid}), signal.SIGKILL)
+    several += [Process(HERE(), 0, own) for _ in range(3)]
+    assert [one.start() for one in several[-3:]] == [""] * 3, "the others go on"
+    assert own._popen.poll() is None
     for one in several:
         one.kill()
     own.close()
@@ -217,7 +221,12 @@ def test_without_a_nest_plain_processes_are_started(monkeypatch, tmp_path):
     barren.close()
 
 
-def test_a_farm_that_is_warmed_forks(farm):
+@pytest.fixture
+def no_own_forks(monkeypatch):
+    monkeypatch.setenv("KERNTUNE_FORKS", "0")
+
+
+def test_a_farm_that_is_warmed_forks(farm, no_own_forks):
     one = farm(workers=4)
     one.warm(8)
     assert until(lambda: len(one.pids) == 4)
@@ -229,7 +238,7 @@ def test_a_farm_that_is_warmed_forks(farm):
     assert not os.path.exists(f"/proc/{nest}")
 
 
-def test_a_farm_that_has_little_to_do_does_not(farm):
+def test_a_farm_that_has_little_to_do_does_not(farm, no_own_forks):
     one = farm(workers=4)
     one.warm(2)
     assert until(lambda: len(one.pids) == 2)

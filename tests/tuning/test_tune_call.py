@@ -301,10 +301,9 @@ def test_what_launches_need_is_built_meanwhile(backend: FakeBackend, monkeypatch
     for thread in threading.enumerate():
         if thread.name in ("kerntune-driver", "kerntune-launcher", "kerntune-front"):
             thread.join()
-    driver, front, (jit, signature, constexprs, _, descriptors) = sorted(built, key=len)
+    driver, front, (jit, signature, constexprs, _) = sorted(built, key=len)
     assert (driver, front) == ((), ("front",))
     assert (jit, list(signature), constexprs[4,]) == (scale_kernel, ["x_ptr", "y_ptr", "n", "factor", "BLOCK"], 32)
-    assert descriptors is None
 
 
 def test_what_triton_builds_is_waited_for(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +328,7 @@ def test_what_triton_builds_is_waited_for(backend: FakeBackend, monkeypatch: pyt
 def test_descriptors_of_who_is_ahead_are_built_for(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[Any] = []
     monkeypatch.setattr(compat, "prepare_driver", lambda: None)
-    monkeypatch.setattr(compat, "prepare_launcher", lambda *given: built.append((given[2][4,], given[4])))
+    monkeypatch.setattr(compat, "prepare_launcher", lambda *given: built.append((given[2][4,], *given[4:])))
     monkeypatch.setattr(module, "prepare_front", lambda: None)
     monkeypatch.setattr(backend, "name", "cuda")
     capture, site, _ = scaled(backend)
@@ -341,7 +340,7 @@ def test_descriptors_of_who_is_ahead_are_built_for(backend: FakeBackend, monkeyp
 
     monkeypatch.setattr(capture.compiler, "compile", with_descriptors)
     assert blocks_of(site, [tune_call(capture, site).winner]) == {64}
-    assert built[0] == (32, None), "of the first, before anything is compiled"
+    assert built[0] == (32,), "of the first, before anything is compiled"
     assert built[1:] == [(64, ["meta"])]
 
 
