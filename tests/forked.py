@@ -173,6 +173,8 @@ def become(asked: dict[str, Any], files: list[int]) -> int:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
+    sys.stdout = open(1, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, encoding=sys.stderr.encoding, errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.executable = os.environ.get(PYTHON, sys.executable)
     try:
         _run(asked["arguments"])

@@ -12,11 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from kerntune import compat, gitref
 from kerntune.baseline import BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.binary.elf import Elf
 from kerntune.binary.identity import strip_debug
 from kerntune.binary.stages import STAGES, first_difference, strip_locations
+from kerntune.codec import to_json, write_atomic
 from kerntune.commands.output import FINDINGS, OK, fail_with, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.side_by_side import side_by_side, unified
@@ -120,13 +123,22 @@ def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: st
 
 
 def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> list[Baseline]:
-    """Put the case's baselines where the test is recorded: of several configs, theirs is the one that is compiled."""
-    found = [e for e in load_folder(folder) if e.baseline is not None and e.baseline.case == case]
-    for entry in found:
-        path = into / entry.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(folder / entry.path, path)
-    return [e.baseline for e in found if e.baseline is not None and target_of(e.baseline) == target]
+    """Put the case's baselines where the test is recorded: of several configs, theirs is the one that is compiled.
+
+    Static ones without their code: a baseline that says the same is not written again, and then nobody could tell
+    whether the test has recorded anything.
+    """
+    found = [(e.path, e.baseline) for e in load_folder(folder) if e.baseline is not None and e.baseline.case == case]
+    copies = [(path, _without_code(baseline)) for path, baseline in found]
+    for path, baseline in copies:
+        write_atomic(into / path, to_json(baseline))
+    return [baseline for _, baseline in copies if target_of(baseline) == target]
+
+
+def _without_code(baseline: Baseline) -> Baseline:
+    if isinstance(baseline, TimeBaseline):
+        return baseline
+    return replace(baseline, launches=tuple(replace(x, code="") for x in baseline.launches))
 
 
 def _of_revision(root: Path) -> dict[str, str]:

@@ -314,7 +314,7 @@ def _wait(run: _Run) -> None:
 
 def is_passing(error: TrialError) -> bool:
     """Whether the same compilation may well succeed another time: no other process is told."""
-    return isinstance(error, EnvironmentFault)
+    return isinstance(error, EnvironmentFault) or (error.__cause__ is not None and is_fault(error.__cause__))
 
 
 def refusal(launch: Specialized, why: Exception | str, fault: bool = False) -> CompileError:

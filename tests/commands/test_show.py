@@ -114,7 +114,7 @@ def test_a_folder_in_the_way_of_a_file_is_no_traceback(kerntune, tmp_path):
     (path.parent / "odd.json").mkdir()
     ran = kerntune("baselines", "show")
     assert ran.code == 1
-    assert "odd.json: can't be read (Is a directory)" in ran.err
+    assert "odd.json: can't be read: it is a folder, not a regular file; move it away" in ran.err
 
 
 def test_a_folder_whose_own_path_says_time_is_read_as_it_is(kerntune, tmp_path):

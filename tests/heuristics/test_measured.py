@@ -160,7 +160,8 @@ def test_reduction_tiles_keep_their_rules(hints: KernelHints, device: DeviceSpec
 def test_outer_tiles_are_as_wide_as_a_warp_where_no_sm_would_idle(x: int, r: int, device: DeviceSpec) -> None:
     hints = KernelHints(sizes={"x": 1 << x, "r0": 1 << r}, reduction=ReductionHint.OUTER)
     assert {tile.x for tile in reduction_tiles(hints, device)} == {device.warp_size}
-    few = KernelHints(sizes={"x": 512, "r0": 1 << r}, reduction=ReductionHint.OUTER)
+    rows = LEAST_OUTPUTS << (device.sm_count.bit_length() - 1)  # wider tiles leave half of the SMs without a block
+    few = KernelHints(sizes={"x": rows, "r0": 1 << r}, reduction=ReductionHint.OUTER)
     assert {tile.x for tile in reduction_tiles(few, device)} == {LEAST_OUTPUTS}
 
 

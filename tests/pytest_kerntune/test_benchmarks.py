@@ -42,6 +42,12 @@ KERNELS = [
 HOST = ["test_it.py::TestBoth::test_both", "test_it.py::test_host"]
 
 
+@pytest.fixture(autouse=True)
+def outside_of_xdist(monkeypatch) -> None:
+    """pytest-benchmark measures nothing in a process that says it is xdist's worker, which ours may be."""
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+
+
 @pytest.fixture
 def folder(project) -> Path:
     """The storage, in a folder whose conftest is nobody's."""
