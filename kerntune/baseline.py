@@ -328,6 +328,18 @@ class BaselineStore:
         """Paths of static baselines."""
         return sorted(self.folder.glob(f"{target_slug}/triton-{triton}/static/**/*.json"))
 
+    def known_arguments(self, target: Target, case: CaseId) -> set[tuple[Argument, ...]]:
+        """The arguments of a case's baselines on a target, of any device and Triton series that can be read."""
+        file = Path(case_file(case, ""))
+        name = f"{file.stem[:-DIGEST]}{'?' * DIGEST}.json"
+        found: set[tuple[Argument, ...]] = set()
+        for path in self.folder.glob(f"{target.slug}/*/*/{file.parent / name}"):
+            read = self.read_time if path.relative_to(self.folder).parts[2] == "time" else self.read_static
+            with contextlib.suppress(StoreError):
+                baseline = read(path)
+                found |= {baseline.arguments} if baseline is not None and baseline.case == case else set()
+        return found
+
     def remove(self, path: Path) -> None:
         """Remove one baseline; its artifacts go with :meth:`sweep`."""
         try:
@@ -386,11 +398,15 @@ MAX_NAME = 120
 """Longest readable part of a file name; most file systems end at 255 bytes."""
 
 
+DIGEST = 8
+"""Hex digits at the end of a file name."""
+
+
 def case_file(case: CaseId, fingerprint: str) -> str:
     """A relative path: the test file's folders, then a sanitised name and a short hash of id and fingerprint."""
     file, _, rest = case.nodeid.partition("::")
     readable = re.sub(r"[^A-Za-z0-9._=-]+", "-", f"{rest}-{case.call}" if case.call else rest).strip("-.")[:MAX_NAME]
-    digest = hashlib.sha256(f"{case.nodeid}\0{case.call}\0{fingerprint}".encode()).hexdigest()[:8]
+    digest = hashlib.sha256(f"{case.nodeid}\0{case.call}\0{fingerprint}".encode()).hexdigest()[:DIGEST]
     folders = [re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in file.split("/") if part not in ("", ".", "..")]
     return "/".join([*folders, f"{readable}-{digest}.json"])
 

@@ -14,7 +14,6 @@ from kerntune.baseline import (
     TimeBaseline,
     case_file,
     fingerprint_of,
-    inputs_of,
     now,
 )
 from kerntune.capture import Capture
@@ -22,6 +21,7 @@ from kerntune.check.call import Call, Pending
 from kerntune.check.causes import attribution, code_cause, config_causes, moved_settings
 from kerntune.check.configs import config_findings, config_reports
 from kerntune.check.damage import Damage
+from kerntune.check.inputs import case_inputs
 from kerntune.check.renamed import Renames
 from kerntune.check.results import launch_reports, readable, should_write
 from kerntune.config import Config
@@ -102,7 +102,7 @@ def check_static(
     """One target's verdict on a call, and the baseline that may be written."""
     recorded = record(capture, target)
     spec, rules = typical_device(target), call.policy.static
-    arguments = arguments or inputs_of(recorded.recording)
+    arguments = arguments or case_inputs(store, target, call.case, recorded.recording)
     fingerprint = fingerprint_of(arguments)
     series = compat.triton_series()
     own_path = store.static_path(target, series, call.case, fingerprint)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kerntune.backend.base import Backend
-from kerntune.baseline import Argument, BaselineStore, TimeBaseline, fingerprint_of, inputs_of
+from kerntune.baseline import Argument, BaselineStore, TimeBaseline, fingerprint_of
 from kerntune.capture import Capture
 from kerntune.check.call import Call, Checked, Pending, Settings
 from kerntune.check.comparison import Comparer, Comparison
+from kerntune.check.inputs import case_inputs
 from kerntune.check.judgement import Judgement, judged
 from kerntune.check.keep import Keeper
 from kerntune.check.metrics import exceeded
@@ -73,7 +74,7 @@ class TimedCheck:
         self.alone: tuple[float, ...] = ()
         self.renames, self.renamed = renames or Renames(()), Renamed()
         self.recorded = record(capture, backend.targets[0])
-        arguments = arguments or inputs_of(self.recorded.recording)
+        arguments = arguments or case_inputs(self.yard, self.gpu.spec.target, call.case, self.recorded.recording)
         self.fingerprint = fingerprint_of(arguments)
         replayer = Replayer(backend, pairs, self.loader, self.recorded, call.policy.timer)
         self.tuning = Tuning(capture, self.recorded, self.loader, winners, call.policy, progress)

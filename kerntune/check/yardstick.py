@@ -6,7 +6,7 @@ from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 
-from kerntune.baseline import BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.baseline import Argument, BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.device import DeviceSpec, Target
 from kerntune.result import CaseId
 
@@ -36,6 +36,10 @@ class Yardstick(BaselineStore):
     def static(self, target: Target, triton: str, case: CaseId, fingerprint: str) -> StaticBaseline | None:
         found = super().static(target, triton, case, fingerprint)
         return self._own.static(target, triton, case, fingerprint) if found is None and self._own else found
+
+    def known_arguments(self, target: Target, case: CaseId) -> set[tuple[Argument, ...]]:
+        found = super().known_arguments(target, case)
+        return self._own.known_arguments(target, case) if not found and self._own else found
 
     def readable(self, target: Target) -> Mapping[str, bytes]:
         if self._own is None:

@@ -282,3 +282,22 @@ def test_a_limit_is_seconds(run: Run, limit: str) -> None:
     result = run("def test_it(): pass", "--kerntune-interpret", f"--kerntune-interpret-limit={limit}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*--kerntune-interpret-limit is '{limit}'; give seconds, 0 for no limit"])
+
+
+ON_THE_CPU = """
+def test_cpu(autotune):
+    x = torch.randn(4, 100, device=autotune.device)
+    autotune(scale, x, reference=lambda: torch.from_numpy(x.cpu().numpy() * 2), name="tensor")
+    autotune(scale, x, reference=lambda: x.cpu().numpy() * 2, name="array")
+
+def test_wrong(autotune):
+    x = torch.randn(4, 100, device=autotune.device)
+    autotune(scale, x, reference=lambda: x.cpu().numpy() * 3)
+"""
+
+
+def test_references_may_be_computed_on_the_cpu(run: Run) -> None:
+    """By numpy, say: values are what is compared, wherever they lie."""
+    result = run(KERNELS + ON_THE_CPU, "--kerntune-interpret")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*test_wrong: the result disagrees with its reference. Tensor-likes are not close!*"])
