@@ -1032,3 +1032,23 @@ def test_a_case_is_gated_for_each_target(project: Project, target: str) -> None:
     first, second = found.launches
     assert first.metrics.occupancy
     assert second.metrics.instructions.get("tensor_core")
+
+
+def test_findings_of_several_launches_come_worst_first(project: Project) -> None:
+    def twice(x: torch.Tensor) -> None:
+        scaled(x)
+        reduced(x)
+
+    record(project, twice)
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    changes = [{"registers": 1}, {"occupancy": 1.5}]
+    first, second = (
+        msgspec.structs.replace(x, code="other", metrics=msgspec.structs.replace(x.metrics, **c))
+        for x, c in zip(found.launches, changes, strict=True)
+    )
+    path.write_bytes(to_json(msgspec.structs.replace(found, launches=(first, second))))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(twice, x_of()).results
+    assert [text.partition(":")[0] for text in result.findings] == ["reduce_kernel", "scale_kernel"], result.findings
