@@ -144,7 +144,8 @@ def check_static(
         baseline_path=store.shown(own_path),
         recorded=renamed.taken,
     )
-    return result, Pending(today, {} if broken else recorded.artifacts, write)
+    fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
+    return result, Pending(today, {} if broken else recorded.artifacts, write, anew=fewer)
 
 
 def _known(store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str, update: Update) -> Known:

@@ -277,6 +277,30 @@ def test_fewer_launches_than_on_a_device_are_incomplete(project: Project) -> Non
         assert run.judge(scaled, x_of()).verdict is Verdict.PASS
 
 
+def test_fewer_launches_are_accepted_where_the_static_baseline_says_the_same_already(project: Project) -> None:
+    """A function that can't go on without a GPU launches less here than on a device that it is timed on later."""
+    record(project)
+    (path,) = project.files()
+    path.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "1999', path.read_text()))
+    with project.run(Rule(time_ns=20_000.0)) as timed:
+        assert timed.judge(lambda x: (scaled(x), scaled(x)), x_of()).recorded
+    (time,) = set(project.files()) - {path}
+    time.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "2000', time.read_text()))
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert run.judge(scaled, x_of()).recorded
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.PASS
+
+
+def test_what_is_recorded_anew_without_a_change_is_not_called_recorded(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert not run.judge(scaled, x_of()).recorded
+        assert run.judge(scaled, x_of(), 128).recorded
+
+
 def test_fewer_launches_than_under_another_triton_are_incomplete(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
