@@ -28,6 +28,7 @@ from kerntune.errors import UsageError
 from kerntune.farm.facts import ASSEMBLY
 from kerntune.farm.farm import Farm
 from kerntune.recompile import stages_from
+from kerntune.report import read_run
 from kerntune.result import CaseId
 from kerntune.static.disassembly import code_lines
 from kerntune.static.launches import LaunchStatic, paired
@@ -108,25 +109,35 @@ def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: st
             tree = stack.enter_context(gitref.worktree(revision, root))
             root = tree / root.resolve().relative_to(top)
         before = _copied(folder, into, case, target)
-        env = _of_revision(root) if revision else None
-        failures = record(sys.executable, [case.nodeid], str(target), into, name, cwd=root, env=env)
+        env, log = _of_revision(root) if revision else None, Path(scratch) / "run.json"
+        words = [case.nodeid, f"--kerntune-json={log}"]
+        failures = record(sys.executable, words, str(target), into, name, cwd=root, env=env)
+        ran = _ran(log, case)
         found = [e.baseline for e in load_folder(into) if isinstance(e.baseline, StaticBaseline)]
-        fresh = [b for b in found if b.case == case and b.target == target and b not in before]
+        fresh = [b for b in found if b.case == case and b.target == target and b.fingerprint in ran]
         if not fresh:
             why = f": {failures[0]}" if failures else "; is it there, and does it launch Triton kernels?"
             raise UsageError(f"{name}: {case} has recorded nothing for {target}{why}")
-        best = max(fresh, key=lambda b: b.fingerprint in {x.fingerprint for x in before})
+        best = max(fresh, key=lambda b: b.fingerprint in before)
         yield Side(name, best, BaselineStore(into).artifacts(target))
 
 
-def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> list[Baseline]:
-    """Put the case's baselines where the test is recorded: of several configs, theirs is the one that is compiled."""
+def _ran(log: Path, case: CaseId) -> set[str]:
+    """The fingerprints of the case that a run has recorded, or found to be recorded as they are: of a test that failed
+    none is."""
+    run = read_run(log)
+    return {r.fingerprint for r in run.results if r.case == case and case.nodeid not in run.failed}
+
+
+def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:
+    """Put the case's baselines where the test is recorded: of several configs, theirs is the one that is compiled.
+    Their fingerprints on the target."""
     found = [e for e in load_folder(folder) if e.baseline is not None and e.baseline.case == case]
     for entry in found:
         path = into / entry.path
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / entry.path, path)
-    return [e.baseline for e in found if e.baseline is not None and target_of(e.baseline) == target]
+    return {e.baseline.fingerprint for e in found if e.baseline is not None and target_of(e.baseline) == target}
 
 
 def _of_revision(root: Path) -> dict[str, str]:
