@@ -11,8 +11,8 @@ def compare_reference(actual: Any, expected: Any, *, rtol: float | None, atol: f
     """:class:`ReferenceMismatch` with where and by how much, unless ``actual`` is ``expected`` within tolerance.
 
     Tensors, or nested tuples, lists and dicts of them; for a tensor a numpy array of its shape will do, in any floating
-    type if the tensor's is one. ``rtol`` and ``atol`` are those of ``torch.testing.assert_close``, both or neither given,
-    with its defaults by dtype.
+    type if the tensor's is one. ``rtol`` and ``atol`` are those of ``torch.testing.assert_close``, both or neither
+    given, with its defaults by dtype.
     """
     import torch
 
