@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from kerntune.farm.farm import Farm
 from kerntune.recompile import stages_from
 from kerntune.report import read_run
 from kerntune.result import CaseId
+from kerntune.scratch import scratch_folder
 from kerntune.static.disassembly import code_lines
 from kerntune.static.launches import LaunchStatic, paired
 
@@ -102,14 +102,14 @@ def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target)
 @contextlib.contextmanager
 def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: str = "") -> Iterator[Side]:
     """The code of this working tree, or of a git revision, compiled today by running the case's test without a GPU."""
-    with tempfile.TemporaryDirectory(prefix="kerntune-diff-") as scratch, contextlib.ExitStack() as stack:
-        into, root = Path(scratch) / "baselines", Path.cwd()
+    with scratch_folder("diff") as scratch, contextlib.ExitStack() as stack:
+        into, root = scratch / "baselines", Path.cwd()
         if revision:
             top = gitref.top_of(root)
             tree = stack.enter_context(gitref.worktree(revision, root))
             root = tree / root.resolve().relative_to(top)
         before = _copied(folder, into, case, target)
-        env, log = _of_revision(root) if revision else None, Path(scratch) / "run.json"
+        env, log = _of_revision(root) if revision else None, scratch / "run.json"
         words = [case.nodeid, f"--kerntune-json={log}"]
         failures = record(sys.executable, words, str(target), into, name, cwd=root, env=env)
         ran = _ran(log, case)
