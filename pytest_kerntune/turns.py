@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed, wait
 from types import FrameType
 
 from kerntune.errors import UsageError
@@ -45,13 +45,22 @@ def _waits_for_me(frame: FrameType | None) -> bool:
     """Whether a thread that is in ``frame`` joins the calling one, or waits for the result that this is to give."""
     mine = {id(threading.current_thread()), *map(id, _promised())}
     while frame is not None:
-        if frame.f_code in _WAITING and id(frame.f_locals.get("self")) in mine:
-            return True
+        if frame.f_code in _WAITING:
+            found = frame.f_locals
+            if not mine.isdisjoint(map(id, (found.get("self"), *found.get("fs", ())))):
+                return True
         frame = frame.f_back
     return False
 
 
-_WAITING = (threading.Thread.join.__code__, Future.result.__code__, Future.exception.__code__)
+_WAITING = (
+    threading.Thread.join.__code__,
+    Future.result.__code__,
+    Future.exception.__code__,
+    wait.__code__,
+    as_completed.__code__,
+)
+"""What waits for ``self``, or for one of its futures ``fs``."""
 
 
 def _promised() -> Iterator[Future[object]]:

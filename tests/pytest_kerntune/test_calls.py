@@ -60,7 +60,7 @@ def test_calls_from_several_threads_wait_for_each_other(project):
 
 INSIDE = """
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 
 def test_a(autotune):
     def inner():
@@ -81,6 +81,8 @@ def test_b(autotune):
     [
         "pool.submit(inner).result()",
         "list(pool.map(lambda i: inner(), range(2)))",
+        "wait([pool.submit(inner)])",
+        "list(as_completed([pool.submit(inner)]))",
         "thread = threading.Thread(target=inner); thread.start(); thread.join()",
     ],
 )
