@@ -293,19 +293,21 @@ class BaselineStore:
             return None
         return self._noted(codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=str(path), error=BaselineError))
 
-    def put_static(self, baseline: StaticBaseline, artifacts: Mapping[str, bytes]) -> Path:
+    def put_static(self, baseline: StaticBaseline, artifacts: Mapping[str, bytes], *, anew: bool = False) -> Path:
         """Write a case's static baseline and the TTIR of its launches. One that says the same already, recorded at
-        another time, is left alone: a refresh that changes nothing leaves nothing to commit."""
+        another time, is left alone unless ``anew``: a refresh that changes nothing leaves nothing to commit."""
         store = self.artifacts(baseline.target)
         for launch in baseline.launches:
             store.put(launch.ttir_sha256, artifacts[launch.ttir_sha256])
         path = self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
-        if self._says_the_same(path, baseline):
+        if not anew and self.says(baseline):
             return path
         codec.write_atomic(path, codec.to_json(baseline), error=BaselineError)
         return path
 
-    def _says_the_same(self, path: Path, baseline: StaticBaseline) -> bool:
+    def says(self, baseline: StaticBaseline) -> bool:
+        """Whether the stored baseline of this case says the same, recorded at another time."""
+        path = self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
         try:
             found = self.read_static(path)
         except BaselineError:

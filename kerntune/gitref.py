@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kerntune.errors import UsageError
-from kerntune.scratch import PREFIX, Scratch
+from kerntune.scratch import PREFIX, Scratch, scratch_folder
 
 
 def top_of(place: Path) -> Path:
@@ -41,8 +40,8 @@ def extract(revision: str, folder: Path, into: Path) -> Path:
     top = top_of(folder.resolve())
     inside = folder.resolve().relative_to(top).as_posix()
     commit = commit_of(top, revision)
-    with tempfile.TemporaryDirectory() as scratch:
-        env = {**os.environ, "GIT_INDEX_FILE": str(Path(scratch) / "index")}
+    with scratch_folder("index") as scratch:
+        env = {**os.environ, "GIT_INDEX_FILE": str(scratch / "index")}
         _must(top, env, "read-tree", commit)
         names = _must(top, env, "ls-files", "-z", "--", inside)
         _must(top, env, "checkout-index", "-q", "-z", "--stdin", f"--prefix={into.resolve()}/", given=names)

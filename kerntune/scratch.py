@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "kerntune-"
@@ -32,6 +33,16 @@ class Scratch:
         shutil.rmtree(self.folder, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+@contextlib.contextmanager
+def scratch_folder(kind: str) -> Iterator[Path]:
+    """A new folder for as long as the context is open."""
+    scratch = Scratch(kind)
+    try:
+        yield scratch.folder
+    finally:
+        scratch.remove()
 
 
 def sweep(place: Path) -> list[Path]:

@@ -48,7 +48,7 @@ def _settle(item: pytest.Item, nodeid: str, record: Record, accepts: bool) -> No
     """What the results so far that have not done it yet do to the test; its baselines are written if none fails it."""
     results, record.concluded = record.results[record.concluded :], len(record.results)
     item.user_properties.extend(properties(results))
-    failing = [r.message for r in _with(results, Outcome.FAIL)]
+    failing = [*record.lost, *(r.message for r in _with(results, Outcome.FAIL))]
     failing += [text for r in results if (text := warning_of(r, accepts)) and not _warned(item, text)]
     if not failing:
         failing += _commit(nodeid, record)

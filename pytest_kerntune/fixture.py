@@ -15,6 +15,7 @@ from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.benchmark_fixture import refuse_inside
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.stash import nodeid_of
+from pytest_kerntune.turns import Turns
 from pytest_kerntune.values import SCOPES, parse_choice, parse_name
 
 if TYPE_CHECKING:
@@ -102,7 +103,11 @@ class Autotune:
             raise exc.with_traceback(_from_user_code(exc.__traceback__))  # noqa: B904 - the same error
         else:
             return value
+        self._note_failed(reason)
         pytest.fail(reason, pytrace=False)
+
+    def _note_failed(self, reason: str) -> None:
+        """Hear of a call that fails its test."""
 
     def _run(self, request: Request) -> Any:
         raise NotImplementedError
@@ -218,6 +223,9 @@ class Record:
     failed: bool = False
     """Whether one of these failed the test: then nothing is written."""
 
+    lost: list[str] = field(default_factory=list)
+    """Why calls in other threads failed: what is raised there doesn't fail the test by itself."""
+
     committed: int = 0
 
     def commit(self) -> None:
@@ -228,9 +236,8 @@ class Record:
         self.results = [written.get(id(r), r) for r in self.results]
 
 
-_TURNS = threading.RLock()
-"""Calls from several threads are checked one after the other: a capture hears of the whole process's launches, and no
-two are to be timed at once. A call inside of a call, from the same thread, goes on to the error that names it."""
+_TURNS = Turns()
+"""Those of this process."""
 
 
 class GatedAutotune(Autotune):
@@ -252,6 +259,7 @@ class GatedAutotune(Autotune):
         self._scope = scope
         self._record = record
         self._progress = progress
+        self._thread = threading.get_ident()
 
     @property
     def device(self) -> str:
@@ -260,7 +268,7 @@ class GatedAutotune(Autotune):
     def _run(self, request: Request) -> Any:
         __tracebackhide__ = True
         refuse_inside()
-        with _TURNS:
+        with _TURNS.turn():
             return self._checked(request)
 
     def _checked(self, request: Request) -> Any:
@@ -273,6 +281,10 @@ class GatedAutotune(Autotune):
         if checked.ended is not None:
             raise checked.ended
         return checked.value
+
+    def _note_failed(self, reason: str) -> None:
+        if threading.get_ident() != self._thread:
+            self._record.lost.append(reason)
 
     def _ends(self, error: KerntuneError) -> bool:
         return self._session.static_end(error) is not None

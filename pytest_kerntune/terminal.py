@@ -112,6 +112,8 @@ def offers(results: Sequence[CaseResult], stale: Sequence[CaseResult], config: p
         lines.append(
             f"{counted(recorded, 'baseline')} recorded; commit the folder, so that later runs are held against it"
         )
+    elif results and config.getoption("kerntune_update"):
+        lines.append("no baseline has changed")
     if improved:
         lines.append(f"{counted(improved, 'case')} improved; to hold the gain: {_again(config, 'improved')}")
     if new:

@@ -190,3 +190,25 @@ def test_a_table_is_printed_whatever_the_encoding(tmp_path, encoding):
     )  # fmt: skip
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert ("12.4 \\xb5s" if encoding == "ascii" else "12.4 µs") in ran.stdout.decode(encoding)
+
+
+def test_output_that_has_become_a_pipe_is_no_error(tmp_path):
+    program = (
+        "import os, sys\n"
+        "pipe = os.pipe()\n"
+        "os.dup2(pipe[1], 1)\n"
+        "from kerntune.cli import main\n"
+        "sys.exit(main(['baselines', 'show', '--baselines=.']))\n"
+    )
+    with (tmp_path / "out.txt").open("w") as out:
+        out.write("before")
+        out.flush()
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            check=False,
+        )
+    assert b"Illegal seek" not in ran.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kerntune import scratch
-from kerntune.scratch import LOCK, Scratch, sweep
+from kerntune.scratch import LOCK, Scratch, scratch_folder, sweep
 
 SOURCE = Path(__file__).parents[1]
 
@@ -46,6 +46,12 @@ def test_it_is_there_until_it_is_removed(place: Path) -> None:
     assert sweep(place) == []
     one.remove()
     one.remove()
+    assert list(place.iterdir()) == []
+
+
+def test_it_is_there_for_as_long_as_a_context_is_open(place: Path) -> None:
+    with scratch_folder("test") as folder:
+        assert (folder.parent, folder.name.startswith("kerntune-test-")) == (place, True)
     assert list(place.iterdir()) == []
 
 

@@ -74,12 +74,15 @@ class Pending:
     baseline: TimeBaseline | StaticBaseline
     artifacts: Mapping[str, bytes]
     write: bool
+    anew: bool = False
+    """Whether it is written also where what is stored says the same: when it was recorded decides what it accepts."""
 
-    def commit(self, store: BaselineStore) -> Path:
-        """Write it, atomically."""
+    def commit(self, store: BaselineStore) -> tuple[Path, bool]:
+        """Write it, atomically. Where it is, and whether that changed anything."""
         if isinstance(self.baseline, TimeBaseline):
-            return store.put_time(self.baseline, self.artifacts)
-        return store.put_static(self.baseline, self.artifacts)
+            return store.put_time(self.baseline, self.artifacts), True
+        same = not self.anew and store.says(self.baseline)
+        return store.put_static(self.baseline, self.artifacts, anew=self.anew), not same
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,8 @@ class Checked:
         out = []
         for result, pending in zip(self.results, self.pending or [None] * len(self.results), strict=True):
             if pending is not None and pending.write and self.store is not None:
-                path = pending.commit(self.store)
-                result = msgspec.structs.replace(result, recorded=True, baseline_path=self.store.shown(path))
+                path, changed = pending.commit(self.store)
+                recorded = result.recorded or changed
+                result = msgspec.structs.replace(result, recorded=recorded, baseline_path=self.store.shown(path))
             out.append(result)
         return tuple(out)

@@ -13,6 +13,7 @@ from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.kernels.specialize import Specialized
 from kerntune.policy import StaticPolicy
 from kerntune.result import ConfigReport
+from kerntune.static.finding import Said
 from kerntune.static.launches import binary_input
 from kerntune.static.metrics import StaticMetrics, metrics_of
 
@@ -42,12 +43,13 @@ def config_reports(capture: Capture, spec: DeviceSpec) -> tuple[ConfigReport, ..
 
 def config_findings(
     reports: tuple[ConfigReport, ...], judged: set[tuple[str, Config | None]], rules: StaticPolicy
-) -> Iterator[tuple[str, str]]:
-    """``(severity, sentence)`` of each candidate that has a problem, but for those that are judged by themselves."""
+) -> Iterator[Said]:
+    """What is said of each candidate that has a problem, but for those that are judged by themselves."""
     for report in reports:
-        severity = rules.rule("config_limits" if report.broken else "config_spills").severity
+        rule = "config_limits" if report.broken else "config_spills"
+        severity = rules.rule(rule).severity
         if report.problem and severity != "off" and (report.kernel, report.config) not in judged:
-            yield severity, f"{report.kernel} with {report.config}: {report.problem}"
+            yield Said(severity, rule, f"{report.kernel} with {report.config}: {report.problem}")
 
 
 def _candidates(capture: Capture, spec: DeviceSpec) -> Iterator[Candidate]:

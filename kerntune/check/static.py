@@ -32,6 +32,7 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.policy import ACCEPTING, Outcome, StaticPolicy, Update, Verdict
 from kerntune.recorder import Recorded, record
 from kerntune.result import CaseResult, ConfigReport
+from kerntune.static.finding import Said, worst_first
 from kerntune.static.launch_rules import LaunchFindings, compare_launches, count_findings
 from kerntune.static.launches import LaunchStatic, launch_statics, paired
 from kerntune.static.metrics import StaticMetrics
@@ -143,7 +144,8 @@ def check_static(
         baseline_path=store.shown(own_path),
         recorded=renamed.taken,
     )
-    return result, Pending(today, {} if broken else recorded.artifacts, write)
+    fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
+    return result, Pending(today, {} if broken else recorded.artifacts, write, anew=fewer)
 
 
 def _known(store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str, update: Update) -> Known:
@@ -212,16 +214,17 @@ def _found(
     rules: StaticPolicy,
 ) -> Found:
     judged = {(x.kernel, x.config) for x in launches}
-    said = [("fail", text) for text in broken]
-    said += [(rules.rule("limits").severity, text) for text in _over_limits(launches, target)]
+    said = [Said("fail", "limits", text) for text in broken]
+    said += _over_limits(launches, target, rules)
     said += [x for pair in compare_launches(known.launches, launches, rules) for x in _findings(pair)]
-    said += [(f.severity, f.text) for f in count_findings(known.launches, launches, rules)]
-    said += _since_anchor(known, launches, rules, {text for _, text in said})
+    said += [Said(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
+    said += _since_anchor(known, launches, rules, {x.text for x in said})
     said += config_findings(configs, judged, rules)
+    said = worst_first(said)
     return Found(
-        tuple(text for severity, text in said if severity == "fail"),
-        tuple(text for severity, text in said if severity == "warn"),
-        tuple(text for severity, text in said if severity == "info"),
+        tuple(x.text for x in said if x.severity == "fail"),
+        tuple(x.text for x in said if x.severity == "warn"),
+        tuple(x.text for x in said if x.severity == "info"),
     )
 
 
@@ -235,26 +238,31 @@ def _reference(
 
 def _since_anchor(
     known: Known, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[Said]:
     """What got worse since the anchor, and isn't said of the baseline already."""
     if known.anchor is None:
         return
     for pair in compare_launches(known.anchor.launches, launches, rules):
-        for severity, text in _findings(pair):
-            if severity in ("fail", "warn") and text not in said:
-                yield severity, f"{text}, since the anchor of {known.anchor.recorded.partition('T')[0]}"
+        for found in _findings(pair):
+            if found.severity in ("fail", "warn") and found.text not in said:
+                text = f"{found.text}, since the anchor of {known.anchor.recorded.partition('T')[0]}"
+                yield found._replace(text=text)
 
 
-def _over_limits(launches: tuple[LaunchStatic, ...], target: Target) -> list[str]:
-    return [f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit]
+def _over_limits(launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy) -> list[Said]:
+    severity = rules.rule("limits").severity
+    if severity == "off":
+        return []
+    texts = (f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit)
+    return [Said(severity, "limits", text) for text in texts]
 
 
-def _findings(pair: LaunchFindings) -> Iterator[tuple[str, str]]:
+def _findings(pair: LaunchFindings) -> Iterator[Said]:
     """What the rules say of a launch; what it breaks by itself is said already."""
     over = {v.resource for v in pair.after.metrics.over_limit}
     for finding in pair.findings:
         if finding.rule != "limits" or finding.metric not in over:
-            yield finding.severity, f"{pair.after.kernel}: {finding.text}"
+            yield Said(finding.severity, finding.rule, f"{pair.after.kernel}: {finding.text}")
 
 
 def _verdict(known: Known, launched: int, found: Found, other_settings: bool, call: Call) -> Verdict:

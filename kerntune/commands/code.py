@@ -7,19 +7,15 @@ import contextlib
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from msgspec.structs import replace
 
 from kerntune import compat, gitref
 from kerntune.baseline import BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.binary.elf import Elf
 from kerntune.binary.identity import strip_debug
 from kerntune.binary.stages import STAGES, first_difference, strip_locations
-from kerntune.codec import to_json, write_atomic
 from kerntune.commands.output import FINDINGS, OK, fail_with, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.side_by_side import side_by_side, unified
@@ -31,7 +27,9 @@ from kerntune.errors import UsageError
 from kerntune.farm.facts import ASSEMBLY
 from kerntune.farm.farm import Farm
 from kerntune.recompile import stages_from
+from kerntune.report import read_run
 from kerntune.result import CaseId
+from kerntune.scratch import scratch_folder
 from kerntune.static.disassembly import code_lines
 from kerntune.static.launches import LaunchStatic, paired
 
@@ -104,41 +102,42 @@ def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target)
 @contextlib.contextmanager
 def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: str = "") -> Iterator[Side]:
     """The code of this working tree, or of a git revision, compiled today by running the case's test without a GPU."""
-    with tempfile.TemporaryDirectory(prefix="kerntune-diff-") as scratch, contextlib.ExitStack() as stack:
-        into, root = Path(scratch) / "baselines", Path.cwd()
+    with scratch_folder("diff") as scratch, contextlib.ExitStack() as stack:
+        into, root = scratch / "baselines", Path.cwd()
         if revision:
             top = gitref.top_of(root)
             tree = stack.enter_context(gitref.worktree(revision, root))
             root = tree / root.resolve().relative_to(top)
         before = _copied(folder, into, case, target)
-        env = _of_revision(root) if revision else None
-        failures = record(sys.executable, [case.nodeid], str(target), into, name, cwd=root, env=env)
+        env, log = _of_revision(root) if revision else None, scratch / "run.json"
+        words = [case.nodeid, f"--kerntune-json={log}"]
+        failures = record(sys.executable, words, str(target), into, name, cwd=root, env=env)
+        ran = _ran(log, case)
         found = [e.baseline for e in load_folder(into) if isinstance(e.baseline, StaticBaseline)]
-        fresh = [b for b in found if b.case == case and b.target == target and b not in before]
+        fresh = [b for b in found if b.case == case and b.target == target and b.fingerprint in ran]
         if not fresh:
             why = f": {failures[0]}" if failures else "; is it there, and does it launch Triton kernels?"
             raise UsageError(f"{name}: {case} has recorded nothing for {target}{why}")
-        best = max(fresh, key=lambda b: b.fingerprint in {x.fingerprint for x in before})
+        best = max(fresh, key=lambda b: b.fingerprint in before)
         yield Side(name, best, BaselineStore(into).artifacts(target))
 
 
-def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> list[Baseline]:
+def _ran(log: Path, case: CaseId) -> set[str]:
+    """The fingerprints of the case that a run has recorded, or found to be recorded as they are: of a test that failed
+    none is."""
+    run = read_run(log)
+    return {r.fingerprint for r in run.results if r.case == case and case.nodeid not in run.failed}
+
+
+def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:
     """Put the case's baselines where the test is recorded: of several configs, theirs is the one that is compiled.
-
-    Static ones without their code: a baseline that says the same is not written again, and then nobody could tell
-    whether the test has recorded anything.
-    """
-    found = [(e.path, e.baseline) for e in load_folder(folder) if e.baseline is not None and e.baseline.case == case]
-    copies = [(path, _without_code(baseline)) for path, baseline in found]
-    for path, baseline in copies:
-        write_atomic(into / path, to_json(baseline))
-    return [baseline for _, baseline in copies if target_of(baseline) == target]
-
-
-def _without_code(baseline: Baseline) -> Baseline:
-    if isinstance(baseline, TimeBaseline):
-        return baseline
-    return replace(baseline, launches=tuple(replace(x, code="") for x in baseline.launches))
+    Their fingerprints on the target."""
+    found = [e for e in load_folder(folder) if e.baseline is not None and e.baseline.case == case]
+    for entry in found:
+        path = into / entry.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / entry.path, path)
+    return {e.baseline.fingerprint for e in found if e.baseline is not None and target_of(e.baseline) == target}
 
 
 def _of_revision(root: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,8 @@ def speak_anything() -> None:
     traceback where a log is ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            with contextlib.suppress(OSError):  # what it writes to was a file and is a pipe now
+                stream.reconfigure(errors="backslashreplace")
 
 
 def say(text: str, end: str = "\n") -> None:

@@ -30,8 +30,6 @@ SHOWN: dict[str, Callable[[StaticMetrics], float | None]] = {
 }
 """Figures that stand side by side, by the name that people see."""
 
-SEVERITIES = ("fail", "warn", "info")
-
 Key = tuple[str, str, str]
 """Case, target and fingerprint: the Triton series may be another on each side."""
 

@@ -17,7 +17,6 @@ from kerntune.commands.diff import load
 from kerntune.commands.output import FINDINGS, OK, fail_with, say
 from kerntune.commands.project import baseline_folder
 from kerntune.commands.static_compare import (
-    SEVERITIES,
     LaunchChange,
     StaticChange,
     StaticDifference,
@@ -27,7 +26,7 @@ from kerntune.commands.static_record import record_both
 from kerntune.commands.stored import Entry, Pattern, load_folder
 from kerntune.errors import UsageError
 from kerntune.figures import NO_FIGURE
-from kerntune.static.finding import Finding
+from kerntune.static.finding import SEVERITIES, Finding
 
 HEADERS = ("case", "kernel", "before", "after", "what the rules say", "because of")
 WIDTHS = (34, 24, 28, 28, 44, 36)

@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from kerntune.baseline import BaselineStore
 from kerntune.commands.stored import Entry, load_folder
 from kerntune.errors import UsageError
+from kerntune.scratch import scratch_folder
 
 RAN = (0, 1)
 """pytest's exit codes of a run that ran: all tests passed, or some failed."""
@@ -40,9 +40,9 @@ def record_both(
     names = [f"Triton {triton_of(p)}" for p in both]
     entries, failures = [], []
     for python, name in zip(both, names, strict=True):
-        with tempfile.TemporaryDirectory(prefix="kerntune-static-") as scratch:
-            failures += record(python, tests, chosen, Path(scratch) / "baselines", name)
-            entries.append(load_folder(Path(scratch) / "baselines"))
+        with scratch_folder("static") as scratch:
+            failures += record(python, tests, chosen, scratch / "baselines", name)
+            entries.append(load_folder(scratch / "baselines"))
     return entries[0], entries[1], (names[0], names[1]), failures
 
 

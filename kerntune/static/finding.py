@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
+
+from kerntune.policy import STATIC_RULES
 
 Severity = Literal["fail", "warn", "info"]
 
@@ -33,6 +36,28 @@ class Draft(msgspec.Struct, frozen=True):
     rule: str
     whatever_the_config: bool = False
     """Whether it counts in full between two configs too."""
+
+
+SEVERITIES = ("fail", "warn", "info")
+"""The loudest first."""
+
+_RANK = {name: rank for rank, name in enumerate(STATIC_RULES)}
+
+
+class Said(NamedTuple):
+    """A sentence about a case, with the kernel's name, and the rule that it comes of."""
+
+    severity: Severity
+    rule: str
+    text: str
+
+
+Ranked = TypeVar("Ranked", Finding, Said)
+
+
+def worst_first(findings: Iterable[Ranked]) -> list[Ranked]:
+    """By severity, then by rule in the order of :data:`kerntune.policy.STATIC_RULES`; of one rule in their order."""
+    return sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), _RANK.get(f.rule, len(_RANK))))
 
 
 def change(old: float, new: float) -> str:

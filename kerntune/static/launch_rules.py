@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from kerntune.policy import StaticPolicy
-from kerntune.static.finding import Draft, Finding, change, number
+from kerntune.static.finding import Draft, Finding, change, number, worst_first
 from kerntune.static.launches import LaunchStatic, paired
 from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
 
@@ -44,7 +44,7 @@ def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy) ->
     if before.code == after.code:
         return grid
     code = compare_static(before.metrics, after.metrics, rules=rules, other_config=bool(changed))
-    return sorted([*code, *grid], key=lambda f: ("fail", "warn", "info").index(f.severity))
+    return worst_first([*code, *grid])
 
 
 def _counts(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], threshold: float) -> Iterator[Draft]:

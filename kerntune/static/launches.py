@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -116,15 +117,34 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
 def paired(
     before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]
 ) -> list[tuple[LaunchStatic | None, LaunchStatic | None]]:
-    """Launches of two sides that belong together: the n-th of a kernel with the n-th of that name, in the order of
-    ``after``; those left over, renamed kernels among them, in their order; then those that only ``before`` has."""
-    rest = list(before)
-    found: list[LaunchStatic | None] = []
-    for launch in after:
-        same = next((b for b in rest if b.kernel == launch.kernel), None)
-        found.append(same)
-        rest = [b for b in rest if b is not same]
-    for i, same in enumerate(found):
-        if same is None and rest:
-            found[i] = rest.pop(0)
-    return [*zip(found, after, strict=True), *((b, None) for b in rest)]
+    """Launches of two sides that belong together, in the order of ``after``; then those that only ``before`` has.
+
+    Of one kernel those with the same code belong together, then those compiled for the same, with the same grid where
+    there is one, then the n-th with the n-th; so a launch that is added in between shifts none. What is left over,
+    renamed kernels among it, goes together in its order.
+    """
+    found: dict[int, LaunchStatic] = {}
+    rest = dict(enumerate(before))
+    for common in _IN_COMMON:
+        waiting: defaultdict[object, deque[int]] = defaultdict(deque)
+        for j, old in rest.items():
+            waiting[common(old)].append(j)
+        for i, new in enumerate(after):
+            if i not in found and waiting[common(new)]:
+                found[i] = rest.pop(waiting[common(new)].popleft())
+    return [*((found.get(i), new) for i, new in enumerate(after)), *((old, None) for old in rest.values())]
+
+
+def _compiled_for(launch: LaunchStatic) -> object:
+    return tuple(sorted(launch.compiled_for.items()))
+
+
+_IN_COMMON: tuple[Callable[[LaunchStatic], object], ...] = (
+    lambda x: (x.kernel, x.code, x.grid),
+    lambda x: (x.kernel, x.code),
+    lambda x: (x.kernel, _compiled_for(x), x.grid),
+    lambda x: (x.kernel, _compiled_for(x)),
+    lambda x: x.kernel,
+    lambda x: None,
+)
+"""What launches that belong together have in common, the most telling first."""

@@ -14,7 +14,7 @@ import msgspec
 
 from kerntune.policy import StaticPolicy
 from kerntune.static.access import DIRECTIONS, moved_bytes, narrowed
-from kerntune.static.finding import Draft, Finding, Severity, change, percent
+from kerntune.static.finding import Draft, Finding, Severity, change, percent, worst_first
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.work import heavier
 
@@ -54,7 +54,7 @@ def compare_static(
 def judged(drafts: Iterable[Draft], rules: StaticPolicy, *, other_config: bool = False) -> list[Finding]:
     """Findings as loud as their rules say, the loudest first; none of a rule that is off."""
     found = [_judged(draft, rules, other_config) for draft in drafts if rules.rule(draft.rule).severity != "off"]
-    return sorted(found, key=lambda finding: ("fail", "warn", "info").index(finding.severity))
+    return worst_first(found)
 
 
 def _judged(found: Draft, rules: StaticPolicy, other_config: bool) -> Finding:

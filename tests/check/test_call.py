@@ -48,13 +48,13 @@ def test_values_are_frozen(value: Call | Settings | Checked) -> None:
 
 
 def test_pending_time_baseline_is_written_with_its_artifacts(store: BaselineStore) -> None:
-    path = Pending(time_baseline(), artifacts_of(), True).commit(store)
+    path, _ = Pending(time_baseline(), artifacts_of(), True).commit(store)
     assert store.read_time(path) == time_baseline()
     assert dict(store.artifacts(H100.target)) == artifacts_of()
 
 
 def test_pending_static_baseline_is_written_with_its_ttir(store: BaselineStore) -> None:
-    path = Pending(static_baseline(), artifacts_of(), True).commit(store)
+    path, _ = Pending(static_baseline(), artifacts_of(), True).commit(store)
     assert store.read_static(path) == static_baseline()
     assert set(store.artifacts(H100.target)) == {static_baseline().launches[0].ttir_sha256}
 

@@ -277,6 +277,30 @@ def test_fewer_launches_than_on_a_device_are_incomplete(project: Project) -> Non
         assert run.judge(scaled, x_of()).verdict is Verdict.PASS
 
 
+def test_fewer_launches_are_accepted_where_the_static_baseline_says_the_same_already(project: Project) -> None:
+    """A function that can't go on without a GPU launches less here than on a device that it is timed on later."""
+    record(project)
+    (path,) = project.files()
+    path.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "1999', path.read_text()))
+    with project.run(Rule(time_ns=20_000.0)) as timed:
+        assert timed.judge(lambda x: (scaled(x), scaled(x)), x_of()).recorded
+    (time,) = set(project.files()) - {path}
+    time.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "2000', time.read_text()))
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert run.judge(scaled, x_of()).recorded
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.PASS
+
+
+def test_what_is_recorded_anew_without_a_change_is_not_called_recorded(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert not run.judge(scaled, x_of()).recorded
+        assert run.judge(scaled, x_of(), 128).recorded
+
+
 def test_fewer_launches_than_under_another_triton_are_incomplete(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1032,3 +1056,23 @@ def test_a_case_is_gated_for_each_target(project: Project, target: str) -> None:
     first, second = found.launches
     assert first.metrics.occupancy
     assert second.metrics.instructions.get("tensor_core")
+
+
+def test_findings_of_several_launches_come_worst_first(project: Project) -> None:
+    def twice(x: torch.Tensor) -> None:
+        scaled(x)
+        reduced(x)
+
+    record(project, twice)
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    changes = [{"registers": 1}, {"occupancy": 1.5}]
+    first, second = (
+        msgspec.structs.replace(x, code="other", metrics=msgspec.structs.replace(x.metrics, **c))
+        for x, c in zip(found.launches, changes, strict=True)
+    )
+    path.write_bytes(to_json(msgspec.structs.replace(found, launches=(first, second))))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(twice, x_of()).results
+    assert [text.partition(":")[0] for text in result.findings] == ["reduce_kernel", "scale_kernel"], result.findings

@@ -56,3 +56,52 @@ def test_calls_from_several_threads_wait_for_each_other(project):
     result.assert_outcomes(passed=2)
     cases = {r["case"]["call"] for r in project.json()["results"]}
     assert cases == {*(f"c{i}" for i in range(8)), *map(str, range(8))}
+
+
+INSIDE = """
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+
+def test_a(autotune):
+    def inner():
+        autotune(kernel(), name="inner")
+    def outer():
+        {wait}
+    outer.script = kernel().script
+    with ThreadPoolExecutor(1) as pool:
+        autotune(outer, name="outer")
+
+def test_b(autotune):
+    autotune(kernel())
+"""
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "pool.submit(inner).result()",
+        "list(pool.map(lambda i: inner(), range(2)))",
+        "wait([pool.submit(inner)])",
+        "list(as_completed([pool.submit(inner)]))",
+        "thread = threading.Thread(target=inner); thread.start(); thread.join()",
+    ],
+)
+def test_a_call_in_a_thread_that_another_call_waits_for_is_an_error(project, wait):
+    project.file(INSIDE.format(wait=wait))
+    result = project.run()
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*autotune(...) was called in a thread that the function of another*waits for*"])
+
+
+def test_a_call_that_fails_in_a_thread_fails_its_test(project):
+    project.file(
+        "import threading\n"
+        "def test_a(autotune):\n"
+        "    thread = threading.Thread(target=lambda: autotune(None))\n"
+        "    thread.start(); thread.join()\n"
+        "    autotune(kernel())\n"
+    )
+    result = project.run()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*autotune takes a function that launches kernels, not None*"])
+    assert "commit" not in project.log

@@ -38,6 +38,12 @@ def test_kept(autotune):
     )
 
 
+def test_an_update_that_changes_nothing_says_so(project):
+    project.file("def test_a(autotune):\n    autotune(kernel())\n")
+    project.run("--kerntune-update").stdout.fnmatch_lines(["no baseline has changed"])
+    project.run().stdout.no_fnmatch_line("no baseline has changed")
+
+
 def test_no_baseline_is_offered_of_a_test_that_fails(project):
     """With it the same command would say the same again."""
     project.file(

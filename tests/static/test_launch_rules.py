@@ -9,7 +9,7 @@ from kerntune.config import Config
 from kerntune.policy import StaticPolicy, StaticRule
 from kerntune.static.finding import Finding
 from kerntune.static.launch_rules import compare_launches, count_findings
-from kerntune.static.launches import LaunchStatic
+from kerntune.static.launches import LaunchStatic, paired
 from kerntune.static.metrics import StaticMetrics
 
 FIGURES = StaticMetrics(32, 0, 0, 0, 0, 4096, 128, {"total": 100, "global_load_128": 4}, 1.0, "threads")
@@ -115,3 +115,25 @@ def test_a_baseline_that_does_not_say_what_it_was_compiled_for() -> None:
     assert tuned.setting_changes(msgspec.structs.replace(launch(BLOCK="128"), config=Config({"BLOCK": 128}))) == {
         "BLOCK": ("64", "128")
     }
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param([launch(grid=4, code="c"), launch(grid=8, BLOCK="64"), launch(grid=96)], id="the same code"),
+        pytest.param([launch(grid=4, code="c"), launch(grid=8, code="d", BLOCK="64"), launch(grid=96, code="e")],
+                     id="compiled for the same"),
+        pytest.param([launch(grid=96), launch(grid=8), launch(grid=8, BLOCK="64")], id="another grid"),
+        pytest.param([launch(grid=96), launch(grid=8, code="d", BLOCK="64")], id="in another order"),
+    ],
+)  # fmt: skip
+def test_a_launch_that_is_added_shifts_no_others(after: list[LaunchStatic]) -> None:
+    before = [launch(grid=8, code="b", BLOCK="64"), launch(grid=96)]
+    pairs = compare_launches(before, after)
+    assert {(p.before.grid, p.after.grid) for p in pairs} == {((8, 1, 1),) * 2, ((96, 1, 1),) * 2}
+
+
+def test_renamed_kernels_go_together_and_none_is_lost() -> None:
+    before = [launch("old"), launch("kept"), launch("gone", code="g")]
+    pairs = paired(before, [launch("kept"), launch("new")])
+    assert [(a and a.kernel, b and b.kernel) for a, b in pairs] == [("kept", "kept"), ("old", "new"), ("gone", None)]
