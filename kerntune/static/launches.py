@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -113,13 +114,25 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
     )
 
 
-def paired(
-    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]
-) -> list[tuple[LaunchStatic | None, LaunchStatic | None]]:
+class _Launch(Protocol):
+    """What a launch is told by, as compiled or as recorded."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def config(self) -> Config | None: ...
+
+
+AnyLaunch = TypeVar("AnyLaunch", bound=_Launch)
+
+
+def paired(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tuple[AnyLaunch | None, AnyLaunch | None]]:
     """Launches of two sides that belong together: the n-th of a kernel with the n-th of that name, in the order of
     ``after``; those left over, renamed kernels among them, in their order; then those that only ``before`` has."""
     rest = list(before)
-    found: list[LaunchStatic | None] = []
+    found: list[AnyLaunch | None] = []
     for launch in after:
         same = next((b for b in rest if b.kernel == launch.kernel), None)
         found.append(same)
