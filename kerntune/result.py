@@ -99,7 +99,7 @@ class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     within: str = ""
 
 
-class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A change, taken apart. Each share is measured between two neighbours of this chain:
 
     the stored time - ``environment`` - the baseline's binary today - ``compiler`` - its TTIR compiled today -
