@@ -78,7 +78,7 @@ def asked(found: dict[str, Any]) -> list[str]:
     mine = [r["processes"] for r in found["together"] if r["rule"] == "kerntune"]
     text = (
         f"A decision of kerntune took {min(mine):g} to {max(mine):g} processes on average, each of which timed both "
-        "sides in turn. The others' rules had one process a side, and in the rows that say so as many a side as a first "
+        "sides in turn. The others' rules had one process a side, and in the rows that say so as many as a first "
         "look of kerntune's takes, their launches pooled. `do_bench` of both sides in turn in one process was not "
         "recorded: how much of the difference is due to taking turns alone is not measured."
     )
