@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint triton-matrix clean
+.PHONY: demo test lint triton-matrix python-matrix clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -29,6 +29,27 @@ triton-%: $(STAMP)
 	test -d $(VENV)/triton-$* || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--target $(VENV)/triton-$* "triton==$*.*"
 	PYTHONPATH=$(VENV)/triton-$* $(BIN)/python -m pytest -q -n auto --dist worksteal $(MATRIX_TESTS)
+
+# Other Pythons, the newest Triton that each has, and torch's CPU build if there is one for it: else what needs it is left out.
+PYTHONS := 3.10 3.12
+PYTHON_TESTS := tests/test_hints.py tests/test_config.py tests/test_codec.py tests/test_judge.py tests/test_stats.py \
+	tests/test_baseline.py tests/test_errors.py tests/heuristics tests/grids tests/kernels/test_texts.py tests/kernels/test_writes.py
+PYTHON_TORCH_TESTS := tests/kernels tests/test_capture.py tests/pytest_kerntune
+TORCH_CPU := https://download.pytorch.org/whl/cpu
+DEV_TOOLS := hypothesis pytest-xdist
+
+python-matrix: $(PYTHONS:%=python-%)
+
+python-%:
+	test -d $(VENV)/python-$* || python$* -m venv $(VENV)/python-$*
+	$(VENV)/python-$*/bin/python -m pip install --quiet --disable-pip-version-check --retries 0 \
+		--extra-index-url $(TORCH_CPU) "$$(grep ^torch== constraints.txt)+cpu" \
+		|| echo "no CPU build of torch for Python $*: $(PYTHON_TORCH_TESTS) are left out"
+	$(VENV)/python-$*/bin/python -m pip install --quiet --disable-pip-version-check $(DEV_TOOLS) \
+		$$(sed -n '/^dependencies/,/^]/s/^ *"\(.*\)",/\1/p' pyproject.toml | grep -v '^torch')
+	$(VENV)/python-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(VENV)/python-$*/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS) \
+		$$($(VENV)/python-$*/bin/python -c "import torch" 2>/dev/null && echo $(PYTHON_TORCH_TESTS))
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
