@@ -15,7 +15,9 @@ from fake_runs import N, by_block
 
 from check.project import Project
 from kerntune.backend.fake import Rule
+from kerntune.check.words import NAMES, shares_text
 from kerntune.policy import Update, Verdict
+from kerntune.result import Attribution, Share
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -102,3 +104,14 @@ def test_documented_messages_can_be_printed(project: Project) -> None:
 def test_another_level_is_no_quotation(level: str) -> None:
     told = f"REGRESSED t.py::test_a: 128 µs -> 141 µs (+9.9 %, {level} CI +9.7..+10.1), code changed"
     assert shape(told) != shape(told.replace(level, "99 %"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_documented_shares_can_be_printed(document: Path) -> None:
+    """Their names, their order and their form."""
+    for line in re.findall(r"`(attributed: [^`…]*)`", document.read_text()):
+        fields = dict.fromkeys(NAMES, Share(0.0))
+        for cause, change in re.findall(r"([a-z ]+) ([+-][\d.]+) %", line.removeprefix("attributed: ")):
+            field = next((f for f, name in NAMES.items() if name == cause.strip()), "launch")
+            fields[field] = Share(float(change) / 100, cause=cause.strip() if field == "launch" else "")
+        assert shares_text(Attribution(**fields)) == line
