@@ -18,10 +18,7 @@ Measure = Callable[[Recording, Recording], float]
 """The change from one recording to another; KerntuneError where one can't be run."""
 
 SAME = {
-    "compiler": Share(0.0, "the same Triton and assembler"),
-    "code": Share(0.0, "source unchanged"),
-    "launch": Share(0.0, "the same launches, grids, arguments and launch options"),
-    "config": Share(0.0, "config unchanged"),
+    name: Share(0.0, f"nothing that runs differs by the {name}") for name in ("compiler", "code", "launch", "config")
 }
 """Shares of causes that aren't there, by the field of :class:`kerntune.result.Attribution`."""
 
