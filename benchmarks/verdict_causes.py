@@ -29,7 +29,7 @@ from planted import ROOT, _environment
 from plugin_options import plugin_options
 from verdict_plants import PLANTS, Plant
 
-CAUSES = ("environment", "compiler", "code", "config")
+CAUSES = ("environment", "compiler", "code", "launch", "config")
 
 BUSY = """
 import torch
@@ -82,9 +82,9 @@ def found(plant: Plant, result: Mapping[str, Any] | None) -> Found:
         return Found(plant.name, plant.cause, "", None, dict.fromkeys(CAUSES), "", False, "no result")
     name = named(result)
     change = (result.get("change") or {}).get("point")
+    right = name == (plant.share or plant.cause)
     return Found(
-        plant.name, plant.cause, result["verdict"], change, shares_of(result), name, name == plant.cause,
-        result["message"],
+        plant.name, plant.cause, result["verdict"], change, shares_of(result), name, right, result["message"]
     )  # fmt: skip
 
 

@@ -73,6 +73,18 @@ def _cell(r: dict[str, Any] | None) -> str:
     return f"{hits:,} of {r['decisions']:,} ({percent(r['share'])}, {word} {percent(r['bound'], 2)})"
 
 
+def asked(found: dict[str, Any]) -> list[str]:
+    """How many processes the rules had, and which control is missing."""
+    mine = [r["processes"] for r in found["together"] if r["rule"] == "kerntune"]
+    text = (
+        f"A decision of kerntune took {min(mine):g} to {max(mine):g} processes on average, each of which timed both "
+        "sides in turn. The others' rules had one process a side, and in the rows that say so as many as a first "
+        "look of kerntune's takes, their launches pooled. `do_bench` of both sides in turn in one process was not "
+        "recorded: how much of the difference is due to taking turns alone is not measured."
+    )
+    return [text]
+
+
 def causes(found: dict[str, Any]) -> list[str]:
     """How many causes were named right."""
     counts = found["summary"]
@@ -98,6 +110,8 @@ def measured(tables: dict[str, Any], named: dict[str, Any] | None) -> str:
         "those. In brackets the share and its 95 % bound, as if the draws were independent:",
         "",
         *decisions(tables),
+        "",
+        *asked(tables),
     ]
     if named is not None:
         lines += [

@@ -141,7 +141,9 @@ def test_it(autotune):
 
 @dataclass(frozen=True)
 class Plant:
-    """One case: its test file as it is recorded, and what makes it slower. ``cause`` is the share that must be named.
+    """One case: its test file as it is recorded, and what makes it slower.
+
+    ``cause`` is its kind; ``share`` is what must be named where that isn't called the same.
 
     ``first`` are edits that the recorded file has too; ``edits`` those of the file that is then judged, under the
     environment variables ``flags``. ``busy`` tells that another process works on the GPU meanwhile.
@@ -154,6 +156,7 @@ class Plant:
     first: Sequence[tuple[str, str]] = ()
     flags: Mapping[str, str] = field(default_factory=dict)
     busy: bool = False
+    share: str = ""
 
     @property
     def file(self) -> str:
@@ -174,6 +177,11 @@ def _code(name: str, template: str, *edits: tuple[str, str]) -> Plant:
     return Plant(f"code_{name}", "code", template, edits)
 
 
+def _call(name: str, template: str, *edits: tuple[str, str]) -> Plant:
+    """The kernel's text stays, its launch is edited: options, constants, grid."""
+    return Plant(f"code_{name}", "code", template, edits, share="launch")
+
+
 CHAIN = (
     "    program = tl.program_id(0)\n",
     "    state = tl.program_id(0) * 2\n"
@@ -184,13 +192,13 @@ CHAIN = (
 """Work that depends on itself; an even number stays even, so nothing is ever added."""
 
 CODE = (
-    _code("softmax_more_rows", SOFTMAX, ("[(rows,)]", "[(rows + rows // 8,)]")),
+    _call("softmax_more_rows", SOFTMAX, ("[(rows,)]", "[(rows + rows // 8,)]")),
     _code("softmax_reads_another_row", SOFTMAX, (
         "    exponentials",
         "    x += 0.0 * tl.load(x_ptr + (rows - 1 - row) * cols + columns, mask=inside, other=0.0)\n    exponentials",
     )),
-    _code("softmax_too_many_warps", SOFTMAX, ("num_warps=4", "num_warps=32")),
-    _code("gelu_small_blocks", POINTWISE, ("BLOCK=1024", "BLOCK=32")),
+    _call("softmax_too_many_warps", SOFTMAX, ("num_warps=4", "num_warps=32")),
+    _call("gelu_small_blocks", POINTWISE, ("BLOCK=1024", "BLOCK=32")),
     _code("gelu_reads_twice", POINTWISE, (
         "    out = 0.5", "    x += tl.load(x_ptr + n - 1 - offsets, mask=inside).to(tl.float32)\n    out = 0.5",
     )),
@@ -201,12 +209,12 @@ CODE = (
     _code("gelu_computes_more", POINTWISE, (
         "    tl.store", "    for _ in range(32):\n        out = tl.exp(-out * out)\n    tl.store",
     )),
-    _code("sum_small_steps", ROW_SUM, ("STEP=1024", "STEP=64")),
+    _call("sum_small_steps", ROW_SUM, ("STEP=1024", "STEP=64")),
     _code("sum_two_passes", ROW_SUM, ("range(0, cols, STEP)", "range(0, 2 * cols, STEP)"), (
         "col = start + tl.arange(0, STEP)", "col = start % cols + tl.arange(0, STEP)",
     )),
-    _code("matmul_no_pipeline", MATMUL, ("num_stages=3", "num_stages=1")),
-    _code("matmul_short_steps", MATMUL, ("BLOCK_K=64", "BLOCK_K=16")),
+    _call("matmul_no_pipeline", MATMUL, ("num_stages=3", "num_stages=1")),
+    _call("matmul_short_steps", MATMUL, ("BLOCK_K=64", "BLOCK_K=16")),
     _code("matmul_twice", MATMUL, (
         "        a_ptrs +=", "        total = tl.dot(tl.load(a_ptrs), tl.load(b_ptrs), total)\n        a_ptrs +=",
     )),

@@ -166,18 +166,31 @@ def drawn(rng: np.random.Generator, rows: Sequence[dict[str, Any]], count: int) 
     return [rows[i] for i in rng.choice(len(rows), count, replace=False)]
 
 
-def others(rng: np.random.Generator, case: dict[str, Any], variant: str, decisions: int) -> dict[str, Counter[str]]:
-    """Verdicts of the others' rules: one process's launches, as stored, against another's of the same session."""
-    same, rows = of_side("a", case["variants"]["same"]), by_session(of_side("b", case["variants"][variant]))
-    same = [r for r in same if session(r) in rows]
-    found = {rule.name: Counter[str]() for rule in RULES}
-    for _ in range(decisions):
-        stored = same[rng.choice(len(same))]
-        then = rows[session(stored)]
-        today = then[rng.choice(len(then))]
+def others(
+    rng: np.random.Generator, case: dict[str, Any], variant: str, decisions: int, processes: int = 1
+) -> dict[str, Counter[str]]:
+    """Verdicts of the others' rules: the launches of so many processes, as stored, against as many others' of the same
+    session. Nothing where no session has that many."""
+    stored, today = (by_session(of_side(side, case["variants"][v])) for side, v in (("a", "same"), ("b", variant)))
+    known = [s for s in stored if min(len(stored[s]), len(today.get(s, ()))) >= processes]
+    found = {rule.name: Counter[str]() for rule in RULES} if known else {}
+    weights = np.array([len(stored[s]) for s in known], dtype=float)
+    for _ in range(decisions if known else 0):
+        which = known[rng.choice(len(known), p=weights / weights.sum())]
+        sides = pooled(drawn(rng, stored[which], processes)), pooled(drawn(rng, today[which], processes))
         for rule in RULES:
-            found[rule.name][rule.of(stored, today)] += 1
+            found[rule.name][rule.of(*sides)] += 1
     return found
+
+
+def pooled(rows: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+    """The plain launches of several processes, as one list for each timer."""
+    names = [n for n in rows[0] if n.endswith(("_event", "_host"))]
+    return {name: [t for r in rows for t in r[name]] for name in names}
+
+
+AS_MANY = PROCESSES
+"""Processes of each side that the others' rules get beside one: as many as a first look of kerntune's takes."""
 
 
 def session(row: dict[str, Any]) -> int:
@@ -247,7 +260,10 @@ def decisions_of(
         for variant in dict.fromkeys(v for v, _ in asked):
             true = case["planted"][variant]["true"] if variant in case["planted"] else 0.0
             for rule, verdicts in others(rng, case, variant, count).items():
-                rows.append(row(rule, name, variant, None, true, verdicts))
+                rows.append(row(rule, name, variant, None, true, verdicts, 1))
+            again = np.random.default_rng([seed, index, AS_MANY, len(rows)])
+            for rule, verdicts in others(again, case, variant, count, AS_MANY).items():
+                rows.append(row(f"{rule}, {AS_MANY} processes a side", name, variant, None, true, verdicts, AS_MANY))
     return rows
 
 

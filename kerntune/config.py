@@ -138,6 +138,16 @@ def changed_settings(before: Mapping[str, object], after: Mapping[str, object]) 
     return {n: (old, new) for n, (old, new) in texts.items() if old != new and _counts(old, new)}
 
 
+def split_settings(
+    changed: Mapping[str, tuple[str, str]], before: Config | None, after: Config | None
+) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
+    """Of changed settings those that a config has, on either side, and those that the launch was given by hand (options
+    first, then constants)."""
+    tuned = {name for config in (before, after) if config for name in config.all_kwargs()}
+    given = sorted((n for n in changed if n not in tuned), key=lambda n: n not in COMPILE_OPTIONS)
+    return {n: v for n, v in changed.items() if n in tuned}, {n: changed[n] for n in given}
+
+
 def settings_text(changed: Mapping[str, tuple[str, str]]) -> str:
     """``BK 32 -> 64, num_warps 4 -> 8``."""
     return ", ".join(f"{name} {old or 'unset'} -> {new or 'unset'}" for name, (old, new) in changed.items())

@@ -22,6 +22,10 @@ of 24 blocks gave no false alarm in 20,000 simulated decisions (``benchmarks/res
 MORE_PROCESSES = 5
 """Further ones if the first leave the verdict open: one escalation, in which 1.5 % are told from 1 %."""
 
+SHOWN_LEVEL = 0.99
+"""Level of the interval that people are shown: the same in every run. A verdict has the run's own level, which grows
+with the number of cases; the interval at 99 % lies inside of that one, so it never speaks against a verdict."""
+
 LOOKS = 2
 """How often a verdict may fall: after the first processes and after all. Each look spends half of the error allowed."""
 
@@ -62,12 +66,13 @@ class Work:
 class Replay:
     """Median times of both sides in ns, a process each, and the change from ``a`` to ``b`` (0.12: 12 % slower).
 
-    :func:`combine` says what the change's interval holds.
+    :func:`combine` says what the change's interval holds. ``shown`` is the same change at :data:`SHOWN_LEVEL`.
     """
 
     a_ns: tuple[float, ...]
     b_ns: tuple[float, ...]
     change: Estimate
+    shown: Estimate
 
 
 def compare(pairs: Pairs, work: Work, level: float, bias: float, settled: Callable[[Estimate, float], bool]) -> Replay:
@@ -119,6 +124,12 @@ def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BI
     a standard error nearer, lies on the border's other side.
     """
     each = [log_ratios(r) for r in replies]
+    change, shown = (pooled(each, one, bias) for one in (level, SHOWN_LEVEL))
+    return Replay(tuple(median(r.a_ns) for r in replies), tuple(median(r.b_ns) for r in replies), change, shown)
+
+
+def pooled(each: Sequence[Sequence[float]], level: float, bias: float) -> Estimate:
+    """The relative change of all processes' log-ratios, ``each``, as :func:`combine` says."""
     inner = 1 - (1 - level) / LOOKS
     counts = [len(x) for x in each]
     processes = sum(counts) ** 2 / sum(n * n for n in counts)
@@ -126,10 +137,9 @@ def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BI
     own = [hodges_lehmann(x, ONE_SIGMA) for x in each]
     seen = between(own)
     margin = quantile * max(bias, seen) / processes**0.5
-    pooled = widened(hodges_lehmann([x for xs in each for x in xs], inner), margin)
-    low, high = min(pooled.low, *(e.high for e in own)), max(pooled.high, *(e.low for e in own))
-    change = Estimate(pooled.point, low, high, level).map_exp()
-    return Replay(tuple(median(r.a_ns) for r in replies), tuple(median(r.b_ns) for r in replies), change)
+    all_blocks = widened(hodges_lehmann([x for xs in each for x in xs], inner), margin)
+    low, high = min(all_blocks.low, *(e.high for e in own)), max(all_blocks.high, *(e.low for e in own))
+    return Estimate(all_blocks.point, low, high, level).map_exp()
 
 
 def between(own: Sequence[Estimate], centre: float | None = None) -> float:

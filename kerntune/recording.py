@@ -8,7 +8,7 @@ It holds no Python, no pointers and no user code.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Union
+from typing import Any, Literal, NamedTuple, Union
 
 import msgspec
 
@@ -201,27 +201,12 @@ def same_work(a: Recording, b: Recording) -> bool:
     The same code has the same identity and the same machine code: settings that only the assembler sees
     (``DISABLE_PTXAS_OPT``) are in no option.
     """
-    return [_work(a, x) for x in a.launches] == [_work(b, x) for x in b.launches]
+    return [work_of(a, x) for x in a.launches] == [work_of(b, x) for x in b.launches]
 
 
 def same_arguments(a: Recording, b: Recording) -> bool:
     """Whether both launch as many kernels with equal arguments, whatever these do with them."""
-    return [_work(a, x)[-1] for x in a.launches] == [_work(b, x)[-1] for x in b.launches]
-
-
-def differences(a: Recording, b: Recording) -> list[str]:
-    """What :func:`same_work` would object to, from ``a`` to ``b``, a line each."""
-    if len(a.launches) != len(b.launches):
-        return [f"launches: {len(a.launches)} -> {len(b.launches)}"]
-    out = []
-    for i, (x, y) in enumerate(zip(a.launches, b.launches, strict=True)):
-        for what, before, after in zip(_WORK, _work(a, x), _work(b, y), strict=True):
-            if before != after:
-                out.append(f"launch {i} ({y.kernel}): {what} changed")
-    return out
-
-
-_WORK = ("code", "shared memory and launch flags", "grid", "arguments")
+    return [work_of(a, x).arguments for x in a.launches] == [work_of(b, x).arguments for x in b.launches]
 
 
 LOWEST_ADDRESS = 1 << 32
@@ -239,20 +224,30 @@ def _is_address(param: Param) -> bool:
     return isinstance(param.value, int) and param.value >= LOWEST_ADDRESS
 
 
-def _work(recording: Recording, launch: Launch) -> tuple[object, ...]:
+class Work(NamedTuple):
+    """What a launch does, as far as it decides about time: two launches of equal work are as fast.
+
+    ``code`` is the code's identity and the machine code's, ``flags`` what it is launched with beside them; an argument
+    has its type, its value, its tensor map and its :class:`View`.
+    """
+
+    code: tuple[str, str]
+    flags: tuple[object, ...]
+    grid: tuple[int, int, int]
+    arguments: tuple[tuple[object, object, TensorMap | None, View | None], ...]
+
+
+def work_of(recording: Recording, launch: Launch) -> Work:
+    """The work of one of a recording's launches."""
     binary = recording.binary_of(launch)
     flags = (binary.num_warps, binary.num_ctas, binary.shared, binary.cooperative, binary.pdl)
-    params = [
+    arguments = tuple(
         (
             p.type,
             None if recording.hidden_pointers and _is_address(p) else p.value,
             p.tensor_map,
-            None if p.view is None else _layout(recording.views[p.view]),
+            None if p.view is None else recording.views[p.view],
         )
         for p in launch.params
-    ]
-    return (binary.code, binary.text), flags, launch.grid, params
-
-
-def _layout(view: View) -> tuple[object, ...]:
-    return view.storage, view.offset_bytes, view.dtype, view.shape, view.strides
+    )
+    return Work((binary.code, binary.text), flags, launch.grid, arguments)

@@ -14,7 +14,7 @@ from tabulate import tabulate
 from kerntune.codec import from_json, to_json, write_atomic
 from kerntune.figures import NO_FIGURE, bounded, format_rate, format_share, format_time
 from kerntune.policy import Verdict
-from kerntune.result import CaseResult, LaunchReport
+from kerntune.result import CaseResult, LaunchReport, Since
 from kerntune.stats import Estimate
 
 SCHEMA = "kerntune.run/1"
@@ -72,9 +72,14 @@ def storable(result: CaseResult) -> CaseResult:
         baseline_ns=_known(result.baseline_ns),
         current_ns=_known(result.current_ns),
         change=_finite(result.change),
-        since=result.since and msgspec.structs.replace(result.since, change=_finite(result.since.change)),
+        shown=_finite(result.shown),
+        since=result.since and _storable_since(result.since),
         times_ns=tuple(t for t in result.times_ns if math.isfinite(t)),
     )
+
+
+def _storable_since(since: Since) -> Since:
+    return msgspec.structs.replace(since, change=_finite(since.change), shown=_finite(since.shown))
 
 
 def counts(results: Iterable[CaseResult]) -> dict[Verdict, int]:
@@ -169,11 +174,11 @@ def _row(result: CaseResult, several_targets: bool) -> tuple[str, ...]:
 
 def _change(result: CaseResult) -> str:
     """The change of the time, or what else decided: a rule or metric, the anchor."""
-    lines = [format_change(result.change)] if result.change is not None else []
+    lines = [format_change(result.shown or result.change)] if result.change is not None else []
     lines += _findings(result) or result.remarks[:1]
     since = result.since
     if since is not None and since.change is not None and since.verdict is result.verdict is not Verdict.PASS:
-        lines.append(f"{format_change(since.change)} since {since.date}")
+        lines.append(f"{format_change(since.shown or since.change)} since {since.date}")
     return "\n".join(lines) or NO_FIGURE
 
 

@@ -87,23 +87,33 @@ class TrialReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one cause did to a case's time: 0.03 is 3 % slower, None where it could not be measured. ``why`` says what
-    differs, or what stood in the way."""
+    differs, or what stood in the way.
+
+    ``cause`` names it nearer than its field in :class:`Attribution` does ("launch options", "grid"). ``within`` is the
+    field whose share holds this cause, too: what both did together was timed, and can't be told apart.
+    """
 
     change: float | None = None
     why: str = ""
+    cause: str = ""
+    within: str = ""
 
 
-class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A change, taken apart. Each share is measured between two neighbours of this chain:
 
     the stored time - ``environment`` - the baseline's binary today - ``compiler`` - its TTIR compiled today -
-    ``code`` - today's source with the baseline's config - ``config`` - today's source with today's config.
+    ``code``, ``launch`` - today's source and call with the baseline's config - ``config`` - today's config.
+
+    ``launch`` is what the call says of its launches: options and constants written there, grid, arguments, which
+    kernels and in which order. Where kernels' text changed as well, both have one share.
     """
 
     environment: Share
     compiler: Share
     code: Share
     config: Share
+    launch: Share = Share(0.0)
 
 
 class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -115,6 +125,8 @@ class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     tolerance: float
     change: Estimate | None = None
     rung: str = ""
+    shown: Estimate | None = None
+    """The change with a 99 % interval, where it was replayed today."""
 
     @property
     def date(self) -> str:
@@ -149,7 +161,11 @@ class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %)."""
+    """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %).
+
+    ``change`` has the interval that decided, at the level that the whole run left for it; ``shown`` is the same change
+    with a 99 % interval, as messages and tables show it.
+    """
 
     case: CaseId
     fingerprint: str
@@ -204,6 +220,8 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     modes: Modes | None = None
     """The two groups that ``times_ns`` fall into, if they do."""
+
+    shown: Estimate | None = None
 
     @property
     def bytes_per_second(self) -> float | None:

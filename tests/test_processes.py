@@ -19,6 +19,7 @@ from kerntune.processes import (
     MORE_PROCESSES,
     ONE_SIGMA,
     PROCESSES,
+    SHOWN_LEVEL,
     Work,
     between,
     combine,
@@ -94,6 +95,26 @@ def test_more_bias_never_narrows(one: float, more: float, seed: int) -> None:
     small, large = (combine(replies, 0.99, bias).change for bias in (one, one + more))
     assert large.low <= small.low + 1e-12
     assert small.high <= large.high + 1e-12
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(-0.05, 0.05), st.floats(0.99, 0.999999), st.integers(0, 1000))
+def test_what_is_shown_lies_inside_of_what_decides(change: float, level: float, seed: int) -> None:
+    """So it can't contradict a verdict, and every run shows the same level."""
+    found = combine([reply(change, seed=seed + i) for i in range(3)], level)
+    assert found.shown.level == SHOWN_LEVEL
+    assert found.shown.point == found.change.point
+    assert found.change.low - 1e-12 <= found.shown.low <= found.shown.high <= found.change.high + 1e-12
+
+
+def test_what_is_shown_holds_the_truth_as_often_as_it_says() -> None:
+    """Each process adds an error of its own, as large as the case's bias says."""
+    random, held = np.random.default_rng(1), 0
+    for draw in range(200):
+        own_errors = random.normal(0, 0.001, 3)
+        replies = [reply(0.03 + float(e), noise=0.002, seed=10 * draw + i) for i, e in enumerate(own_errors)]
+        held += (shown := combine(replies, 0.9999, bias=0.001).shown).low <= 0.03 <= shown.high
+    assert held >= 0.99 * 200
 
 
 def test_swapping_the_sides_mirrors_the_interval() -> None:

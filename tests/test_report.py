@@ -56,6 +56,20 @@ def test_format_change_leaves_an_unbounded_interval_out(end):
     assert format_change(Estimate(0.1, -end, end, 0.999)) == "+10.0 %"
 
 
+def test_the_table_shows_the_interval_at_99_percent():
+    decides, shown = Estimate(0.121, 0.116, 0.125, 0.99998), Estimate(0.121, 0.118, 0.124, 0.99)
+    assert "(+11.8..+12.4)" in table([result(change=decides, shown=shown)])
+    since = msgspec.structs.replace(CREPT, shown=Estimate(0.061, 0.060, 0.062, 0.99))
+    assert "(+6.0..+6.2) since" in table([result(verdict=Verdict.REGRESSED, since=since)])
+
+
+def test_what_is_shown_is_stored_too():
+    open_end = Estimate(0.1, -math.inf, math.inf, 0.99)
+    kept = storable(result(shown=open_end, since=msgspec.structs.replace(CREPT, shown=open_end)))
+    assert kept.shown == kept.since.shown == Estimate(0.1, -sys.float_info.max, sys.float_info.max, 0.99)
+    assert storable(result(shown=Estimate(math.nan, -1.0, 1.0, 0.99))).shown is None
+
+
 def test_format_static_takes_the_largest_of_each():
     assert format_static([ADD, SPILLING]) == "255 regs, 48 B spilled, 2048 B shared"
     assert format_static([ADD]) == "32 regs, 2048 B shared"

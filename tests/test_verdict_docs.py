@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def docs(monkeypatch: pytest.MonkeyPatch) -> Any:
 def row(rule: str, variant: str, tolerance: float | None, slower: int, total: int) -> dict[str, Any]:
     return {
         "rule": rule, "variant": variant, "tolerance": tolerance, "slower": slower, "faster": 1, "decisions": total,
-        "share": slower / total, "bound": 0.5,
+        "share": slower / total, "bound": 0.5, "processes": 3.0,
     }  # fmt: skip
 
 
@@ -55,6 +56,12 @@ def test_tables_stand_between_the_marks(docs: Any) -> None:
     assert "| kerntune at 2% | 1 of 500 (0 %, at most 50 %) |  | 499 of 500 (99.8 %, at least 50 %) |" in text
     assert text.index("kerntune at") < text.index("a rank test")
     assert "| all | 13 | 12 |" in text
+
+
+def test_the_document_has_what_the_results_say(docs: Any) -> None:
+    found = [json.loads((BENCHMARKS / "results" / f"verdict_{n}.json").read_text()) for n in ("tables", "causes")]
+    text = docs.DOCUMENT.read_text()
+    assert docs.written(text, docs.measured(*found)) == text, "run benchmarks/verdict_docs.py"
 
 
 def test_without_marks_nothing_is_written(docs: Any) -> None:

@@ -65,6 +65,25 @@ def test_stored_times_are_held_against_those_of_the_same_session(tables: Any) ->
     assert found["pytest-benchmark, mean:5%"]["slower"] < 10, "by the processes' own 2 %, not by 20"
 
 
+def test_others_get_as_many_processes_as_a_first_look(tables: Any) -> None:
+    """What processes have of their own is less in the mean of several, so their false alarms get fewer."""
+    case = recorded()["cases"]["one"]
+    lone, several = (tables.others(np.random.default_rng(1), case, "twin", 400, k) for k in (1, tables.AS_MANY))
+    assert tables.AS_MANY == tables.PROCESSES
+    wrong = [400 - found["do_bench median, 2%"]["same"] for found in (lone, several)]
+    assert wrong[1] < wrong[0]
+    assert tables.others(np.random.default_rng(1), case, "twin", 5, 7) == {}, "six of a side were recorded"
+    rows = tables.decisions_of(recorded(), 5, 1, 3, say=lambda text: None)
+    named = [r for r in rows if r.rule == "do_bench median, 2%, 3 processes a side"]
+    assert {r.variant for r in named} == {"twin", "slow_3", "slow_1_5"}
+    assert {r.processes for r in named} == {3}
+
+
+def test_pooled_processes_are_one_list_a_timer(tables: Any) -> None:
+    rows = [{"a": [0.0], "a_event": [1.0, 2.0], "a_host": [3.0]}, {"a": [0.0], "a_event": [4.0], "a_host": [5.0]}]
+    assert tables.pooled(rows) == {"a_event": [1.0, 2.0, 4.0], "a_host": [3.0, 5.0]}
+
+
 def test_processes_that_contradict_leave_it_open(tables: Any) -> None:
     rows = tables.decisions_of(recorded(bias=0.02), 20, 1, 3, say=lambda text: None)
     twin = next(r for r in rows if r.rule == "kerntune" and (r.variant, r.tolerance) == ("twin", 0.02))

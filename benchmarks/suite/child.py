@@ -116,31 +116,41 @@ def timed(tuner: Any, call: Any, configs: list[Any], phases: bool = False) -> di
 
 SETTLE_SECONDS, EVERY_SECONDS = 60.0, 0.01
 
+PLAIN_CALLS = 9
+"""Calls after all has been tried, whose median a plain one takes."""
+
 
 def settled(tuner: Any, call: Any, begin: float) -> dict[str, Any]:
     """Call on as a program would, until every config has been tried: how many were ``late``, seconds since the first
-    call began (``all_tried``), what the call took that tried them and what a plain one takes (milliseconds), and the
-    winner after that."""
-    import torch
-
+    call began (``all_tried``), what the longest of these calls took, which is one that tried some, and what a plain one
+    takes (milliseconds), and the winner after that."""
     from benchmarks.suite.case import config_text
 
     late, calls = _left(tuner), [0.0]
     while tuner.untried and time.perf_counter() - begin < SETTLE_SECONDS:
-        time.sleep(EVERY_SECONDS)
-        start = time.perf_counter()
-        tuner[call.grid](*call.arguments)
-        torch.cuda.synchronize()
-        calls.append(time.perf_counter() - start)
+        calls.append(_one_more(tuner, call))
+    left, all_tried = _left(tuner), time.perf_counter() - begin
+    plain = sorted(_one_more(tuner, call) for _ in range(PLAIN_CALLS)) if not left else []
     return {
         "late": late,
-        "left": _left(tuner),
-        "all_tried": round(time.perf_counter() - begin, 4),
-        "settling_ms": round(1e3 * calls[-1], 2),
-        "plain_ms": round(1e3 * sorted(calls)[len(calls) // 2], 3),
+        "left": left,
+        "all_tried": round(all_tried, 4),
+        "settling_ms": round(1e3 * max(calls), 2),
+        "plain_ms": round(1e3 * plain[len(plain) // 2], 3) if plain else None,
         "final_winner": config_text(tuner.best_config),
         "finally_timed": _timed(tuner),
     }
+
+
+def _one_more(tuner: Any, call: Any) -> float:
+    """A call's seconds, until its launch is done, a moment after the last one."""
+    import torch
+
+    time.sleep(EVERY_SECONDS)
+    start = time.perf_counter()
+    tuner[call.grid](*call.arguments)
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
 
 
 def _left(tuner: Any) -> int:

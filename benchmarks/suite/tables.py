@@ -160,16 +160,27 @@ def _late_figures(cold: Sequence[Row]) -> list[tuple[str, Any, str]]:
     ]
 
 
+def added_seconds(rows: Iterable[Row]) -> dict[tuple[str, str], float]:
+    """Of each tuner and step, the seconds of a call whose list got one config more."""
+    return {(r["engine"], r["step"]): r["seconds"] for r in rows if "error" not in r}
+
+
 def _added_figures(rows: Iterable[Row]) -> list[tuple[str, Any, str]]:
-    seconds = {(r["engine"], r["step"]): r["seconds"] for r in rows if "error" not in r}
-    cold, peer, found = seconds.get(("kerntune", "cold")), seconds.get(("triton", "cold")), []
+    """Each step is held against one's own cold run, and against the other tuner's same step: it has caches, too."""
+    seconds, found = added_seconds(rows), []
     for step in ("new process", "same process"):
-        took = seconds.get(("kerntune", step))
+        took, cold, peer = (seconds.get(x) for x in (("kerntune", step), ("kerntune", "cold"), ("triton", step)))
         if took and cold:
             text = f"{took:.3f} s, 1/{cold / took:.1f} of kerntune's cold run"
-            text += f", 1/{peer / took:.1f} of triton's" if peer else ""
+            text += f", 1/{peer / took:.1f} of triton's {step}" if peer else ""
             found.append((f"one config added, {step}", text, "<= 1/20"))
     return found
+
+
+def not_run(results: Iterable[Row], kernels: Iterable[str]) -> list[str]:
+    """Kernels of the suite that no result has a cold run of."""
+    ran = {row["case"].partition("[")[0] for result in results for row in result.get("cold", ())}
+    return [kernel for kernel in kernels if kernel not in ran]
 
 
 def _memory_figures(result: Row) -> list[tuple[str, Any, str]]:

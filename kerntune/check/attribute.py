@@ -1,124 +1,155 @@
-"""Takes a change apart: environment, compiler, code and choice of config, each with its share where it can be timed."""
+"""Takes a change apart: environment, compiler, code, launch and choice of config, each with its share of the time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, dataclass, field, replace
 
 import msgspec
 
-from kerntune import compat
 from kerntune.capture import Candidate, Capture
+from kerntune.check.changes import Changes, changes_between
 from kerntune.errors import KerntuneError, ReplayError
 from kerntune.recorder import Recorded, keep, make_launch
-from kerntune.recording import Binary, Launch, Recording, same_work
+from kerntune.recording import Launch, Recording, same_work
 from kerntune.result import Attribution, Share
 
 Measure = Callable[[Recording, Recording], float]
 """The change from one recording to another; KerntuneError where one can't be run."""
 
+SAME = {
+    name: Share(0.0, f"nothing that runs differs by the {name}") for name in ("compiler", "code", "launch", "config")
+}
+"""Shares of causes that aren't there, by the field of :class:`kerntune.result.Attribution`."""
+
 
 @dataclass(frozen=True)
 class Step:
-    """One cause with the two recordings that it lies between."""
+    """Two recordings, and what differs between them: by the attribution's field, without changes yet."""
 
     before: Recording
     after: Recording
-    why: str = ""
+    blamed: Mapping[str, Share] = field(default_factory=dict)
 
     @property
     def nothing(self) -> bool:
         """Whether both do the same work: then the share is zero, and nobody needs to time it."""
         return self.before is self.after or same_work(self.before, self.after)
 
+    def shares(self, change: float | None, why_not: str = "") -> dict[str, Share]:
+        """The first to blame has the whole change; the others are within it, for they can't be timed apart."""
+        first, *others = self.blamed
+        found = {first: msgspec.structs.replace(self.blamed[first], change=change)}
+        if why_not:
+            found[first] = msgspec.structs.replace(found[first], why=why_not)
+        return found | {name: msgspec.structs.replace(self.blamed[name], within=first) for name in others}
 
-def attribute(steps: Sequence[Step | Share], total: float | None, environment: Share, measure: Measure) -> Attribution:
-    """Shares of compiler, code and config (``steps``, in this order), of which some may be known already.
+
+@dataclass(frozen=True)
+class Chain:
+    """The steps from the baseline's recording to today's, and the causes that no step is for."""
+
+    steps: tuple[Step, ...]
+    known: Mapping[str, Share] = field(default_factory=dict)
+
+
+def attribute(chain: Chain, total: float | None, environment: Share, measure: Measure) -> Attribution:
+    """The shares of compiler, code, launch and config.
 
     Where one step alone is left, it is the whole of ``total`` (the change from the first recording to the last); of
     several, the last takes what the measured ones leave. So at most two pairs are timed.
     """
-    shares: list[Share | None] = [_known(s) for s in steps]
-    left = [i for i, s in enumerate(shares) if s is None]
-    whole = total is not None and not any(s is not None and s.change is None for s in shares)
-    rest = 1 + total if total is not None else 1.0
-    for position, i in enumerate(left):
-        step = steps[i]
-        assert isinstance(step, Step)
-        if whole and position == len(left) - 1:
-            shares[i] = Share(rest - 1, step.why)
+    left = [step for step in chain.steps if not step.nothing]
+    whole = total is not None and all(s.change is not None for s in chain.known.values())
+    rest, found = 1 + (total or 0.0), dict(chain.known)
+    for step in left:
+        if whole and step is left[-1]:
+            found |= step.shares(rest - 1)
             continue
-        shares[i] = share = _measured(step, measure)
-        whole = whole and share.change is not None
-        rest /= 1 + (share.change or 0.0)
-    compiler, code, config = (s or Share() for s in shares)
-    return Attribution(environment, compiler, code, config)
+        shares, change = _measured(step, measure)
+        found |= shares
+        whole = whole and change is not None
+        rest /= 1 + (change or 0.0)
+    return Attribution(environment, **{name: found.get(name, same) for name, same in SAME.items()})
 
 
-def _known(step: Step | Share) -> Share | None:
-    if isinstance(step, Share):
-        return step
-    return Share(0.0, step.why) if step.nothing else None
-
-
-def _measured(step: Step, measure: Measure) -> Share:
+def _measured(step: Step, measure: Measure) -> tuple[dict[str, Share], float | None]:
     try:
-        return Share(measure(step.before, step.after), step.why)
+        change = measure(step.before, step.after)
     except KerntuneError as exc:
-        return Share(None, f"not measured: {exc}")
+        return step.shares(None, f"not measured: {exc}"), None
+    return step.shares(change), change
 
 
 def steps_between(
     before: Recording, again: Callable[[], Recording], now: Recording, then: Callable[[], Recording]
-) -> list[Step | Share]:
-    """The steps from the baseline's recording to today's.
+) -> Chain:
+    """The steps from the baseline's recording to today's, each named after what differs between its two ends.
 
     ``again`` gives the baseline compiled from its TTIR today, ``then`` today's source with the baseline's configs;
-    both raise where that can't be had, and the step is then part of the next one.
+    both raise where that can't be had, and what they would have told apart is then part of the next step.
     """
-    compiler, middle = _compiler(before, again, now)
-    source = "source changed" if _sources(before) != _sources(now) else "source unchanged"
+    known: dict[str, Share] = {}
+    changed = changes_between(before, now)
     try:
-        chosen = now if _configs(before) == _configs(now) else then()
-    except Exception as exc:  # the user's own hooks run in it, and the verdict stands without it
-        return [compiler, Step(middle, now, f"{source}; together with the choice of config"), Share(None, str(exc))]
-    config = "config unchanged" if chosen is now else "another config won"
-    return [compiler, Step(middle, chosen, source), Step(chosen, now, config)]
-
-
-def _compiler(before: Recording, again: Callable[[], Recording], now: Recording) -> tuple[Step | Share, Recording]:
-    """The compiler's step, and where the next one begins."""
-    then, today = _compilers(before), _compilers(now)
-    if then == today and _sources(before) != _sources(now):
-        return Share(0.0, "the same Triton and assembler"), before
-    why = "the same Triton and assembler" if then == today else f"{'; '.join(then)} -> {'; '.join(today)}"
-    try:
-        middle = again()
+        middle = before if changed.source and not changed.compiler and not changed.settings else again()
     except KerntuneError as exc:
-        return Share(None, f"not measured: {exc}"), before
-    step = Step(before, middle, why)
-    return (step if then != today or step.nothing else replace(step, why=f"{why}, {OTHER_SETTINGS}")), middle
+        middle = before
+        known["compiler"] = Share(None, f"not measured: {exc}")
+    try:
+        chosen = then() if changed.config else now
+    except Exception as exc:  # the user's own hooks run in it, and the verdict stands without it
+        chosen = now
+        known["config"] = Share(None, str(exc))
+    config = {"config": Share(why="; ".join(changed.config))}
+    steps = (_compiler_step(before, middle), _step(middle, chosen, changed), Step(chosen, now, config))
+    blamed = {name for step in steps if not step.nothing for name in step.blamed}
+    return Chain(steps, {name: share for name, share in known.items() if name not in blamed})
 
 
-OTHER_SETTINGS = "other machine code of the same TTIR: other settings of the compiler in the environment"
+def _compiler_step(before: Recording, middle: Recording) -> Step:
+    """The same TTIR on both sides: whatever differs, the compiler or what it was told is to blame."""
+    found = changes_between(before, middle)
+    blamed = dict(_blamed_compiler(found)) or {"compiler": Share(why=OTHER_SETTINGS, cause=SETTINGS_CAUSE)}
+    return Step(before, middle, blamed)
 
 
-def _compilers(recording: Recording) -> list[str]:
-    return sorted({f"Triton {b.triton}, assembler {b.assembler}{_flags(b)}" for b in recording.binaries})
+def _step(before: Recording, after: Recording, changed: Changes) -> Step:
+    """``changed`` is what differs from the baseline to today: what only a recompilation makes differ isn't to blame."""
+    found = changes_between(before, after)
+    found = Changes(*(now if ever else () for now, ever in zip(astuple(found), astuple(changed), strict=True)))
+    blamed = dict([*_blamed_call(found), *_blamed_compiler(found)])
+    return Step(before, after, blamed or {"code": Share(why=UNKNOWN, cause="unknown cause")})
 
 
-def _flags(binary: Binary) -> str:
-    """What the environment may have told the compiler, where it isn't what Triton does by itself."""
-    said = {n: binary.options.get(n) for n in compat.SURROUNDING_OPTIONS}
-    return "".join(f", {n}={v}" for n, v in said.items() if v not in (None, True))
+def _blamed_call(found: Changes) -> Iterator[tuple[str, Share]]:
+    """What of the call can be to blame, by the attribution's field."""
+    if found.source:
+        yield "code", Share(why="source changed")
+    kinds = {
+        "launch options": found.options,
+        "launches": found.launches,
+        "grid": found.grid,
+        "arguments": found.arguments,
+    }
+    lines = [line for kind in kinds.values() for line in kind]
+    if lines:
+        yield "launch", Share(why="; ".join(lines), cause=" and ".join(name for name, kind in kinds.items() if kind))
+    if found.config:
+        yield "config", Share(why="; ".join(found.config))
 
 
-def _sources(recording: Recording) -> list[str]:
-    return [x.source for x in recording.launches]
+def _blamed_compiler(found: Changes) -> Iterator[tuple[str, Share]]:
+    if found.compiler:
+        both = "compiler and its settings" if found.settings else ""
+        yield "compiler", Share(why="; ".join((*found.compiler, *found.settings)), cause=both)
+    elif found.settings:
+        yield "compiler", Share(why="; ".join(found.settings), cause=SETTINGS_CAUSE)
 
 
-def _configs(recording: Recording) -> list[str]:
-    return [str(x.config) for x in recording.launches]
+SETTINGS_CAUSE = "compiler settings"
+OTHER_SETTINGS = "other machine code of the same TTIR: settings of the compiler that nobody recorded"
+UNKNOWN = "other work, though source, tuned options, constants, grid, arguments and compiler are the same"
 
 
 def at_configs(capture: Capture, recorded: Recorded, before: Recording) -> Recording:

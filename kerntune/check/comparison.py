@@ -44,6 +44,11 @@ class Comparison:
         """The replay's estimate, if there was one, today or when the baseline was recorded."""
         return self.evidence.replay
 
+    @property
+    def shown(self) -> Estimate | None:
+        """The change with the interval that people are shown; None where nothing was replayed today."""
+        return self.standing.replay.shown if self.standing.replay is not None else None
+
     def remembered(self, anchor: TimeBaseline, policy: Policy) -> Comparison | None:
         """The comparison with ``anchor`` from when the baseline was recorded, if both are still the same work.
 
@@ -141,7 +146,7 @@ class Comparer:
         before, now = standing.before, self.recorded.recording
         if standing.rung == IDENTITY:
             same = Share(0.0, "the same machine code")
-            return Attribution(environment, same, same, same)
+            return Attribution(environment, same, same, same, same)
         self.progress(f"{self.call.case}: looking for the cause")
         made: dict[str, bytes] = {}
         artifacts = ChainMap(made, standing.artifacts or {})  # type: ignore[arg-type]  # only made is written
@@ -154,9 +159,9 @@ class Comparer:
             made.update(binaries)
             return recording
 
-        steps = steps_between(before, again, now, lambda: at_configs(self.capture, self.recorded, before))
+        chain = steps_between(before, again, now, lambda: at_configs(self.capture, self.recorded, before))
         total = found.change.point if found.change else None
-        return attribute(steps, total, environment, lambda a, b: self.replayer.change(a, b, artifacts))
+        return attribute(chain, total, environment, lambda a, b: self.replayer.change(a, b, artifacts))
 
     def _environment(self, found: Comparison) -> Share:
         moved = "; ".join(found.baseline.environment.differences(self.gpu.environment()))

@@ -10,9 +10,11 @@ from kerntune.check.call import Pending
 from kerntune.check.causes import causes
 from kerntune.check.judgement import Judgement
 from kerntune.check.rungs import RECOMPILED, REPLAY, STORED, Standing
+from kerntune.check.words import unsure_text
 from kerntune.device import Environment
 from kerntune.errors import BaselineError
 from kerntune.figures import format_size, format_time
+from kerntune.judge import limit_of
 from kerntune.measure.base import Sample
 from kerntune.policy import ACCEPTING, Outcome, Policy, Update, Verdict
 from kerntune.processes import Replay
@@ -98,6 +100,16 @@ def reasons_of(
 def _whole_call(baseline: TimeBaseline, sample: Sample) -> str:
     stored, now = median(baseline.sample.times_ns), median(sample.times_ns)
     return f"these are its kernels; the whole call: {format_time(stored)} -> {format_time(now)}"
+
+
+def unsure(judgement: Judgement) -> tuple[str, ...]:
+    """Why a replay settled nothing, by the interval at the run's level, which is wider than the one that is shown."""
+    open_ones = [c for c in (judgement.found, judgement.since) if c is not None and c.verdict is Verdict.INCONCLUSIVE]
+    if judgement.verdict is not Verdict.INCONCLUSIVE or not open_ones or open_ones[0].change is None:
+        return ()
+    found = open_ones[0]
+    limit = limit_of(found.policy, found.evidence.baseline_ns, found.evidence.effect_floor)
+    return (unsure_text(open_ones[0].change, limit),)
 
 
 def outcome_of(verdict: Verdict, policy: Policy, pending: Pending, update: Update) -> Outcome:

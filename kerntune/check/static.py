@@ -18,7 +18,8 @@ from kerntune.baseline import (
 )
 from kerntune.capture import Capture
 from kerntune.check.call import Call, Pending
-from kerntune.check.causes import attribution, code_cause, config_causes, moved_settings
+from kerntune.check.causes import attribution, code_cause, config_causes
+from kerntune.check.changes import changed_sources, launch_lines, moved_settings, static_setting_lines
 from kerntune.check.configs import config_findings, config_reports
 from kerntune.check.damage import Damage
 from kerntune.check.inputs import case_inputs
@@ -308,9 +309,11 @@ def _reasons(
     if reference is None:
         return (f"no static baseline for {target} under Triton {series}",)
     elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"
-    code = code_cause([x.source for x in reference.launches], [x.source for x in launches], reference.triton, series)
+    changed = any(changed_sources(reference.launches, launches))
+    code = code_cause(changed, reference.triton, series)
     pairs = [(a, b) for a, b in paired(reference.launches, launches) if a and b]
-    configs = config_causes((b.kernel, a.setting_changes(b)) for a, b in pairs)
+    configs = config_causes(*static_setting_lines(reference.launches, launches))
+    moved = launch_lines(reference.launches, launches)
     blamed = [attribution(a, b, reference.triton, series) for a, b in pairs]
     first = () if known.own else (elsewhere,)
-    return (*first, code, *configs, *dict.fromkeys(b for b in blamed if b))
+    return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))

@@ -17,7 +17,7 @@ from kerntune.check.metrics import exceeded
 from kerntune.check.renamed import Renamed, Renames
 from kerntune.check.replayer import Replayer
 from kerntune.check.rerun import Rerun
-from kerntune.check.results import launch_reports, outcome_of, readable, reasons_of, times, warnings_of
+from kerntune.check.results import launch_reports, outcome_of, readable, reasons_of, times, unsure, warnings_of
 from kerntune.check.rungs import Standing
 from kerntune.check.tuning import Tuning
 from kerntune.check.untimed import LAUNCHES_NOTHING, obsolete, untimed
@@ -195,25 +195,29 @@ class TimedCheck:
         standing = found.standing if found is not None else Standing("")
         before, after = times(baseline, sample, standing.replay)
         since = reported(judgement.since)
-        said = [*judgement.grown, *([shares_text(parts)] if parts else []), *filter(None, [since_text(since)])]
+        of_anchor = judgement.decisive is not None and judgement.decisive is judgement.since
+        shares = [shares_text(parts)] if parts and not of_anchor else []
+        said = [*judgement.grown, *shares, *filter(None, [since_text(since, parts if of_anchor else None)])]
         reasons = reasons_of(baseline, self.recorded.recording, self.gpu.environment(), standing, call.scope, sample)
-        reasons = (*reasons, self.renamed.said) if self.renamed.said else reasons
+        reasons = (*reasons, *unsure(judgement), *([self.renamed.said] if self.renamed.said else []))
+        told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
         remark = self.yard.remark(self.gpu.spec, call.case, self.fingerprint)
         warnings = (*filter(None, [remark]), *warnings_of(judgement, pending, call.policy))
         warnings = (*warnings, *modes_text(modes(sample.times_ns)), *self.tuning.notes)
-        change = found.change if found is not None else None
+        shown = found.shown if found is not None else None
         return CaseResult(
             case=call.case,
             fingerprint=self.fingerprint,
             verdict=verdict,
             outcome=outcome_of(verdict, call.policy, pending, self.settings.update),
-            message=timed_message(verdict, call.case, before, after, change, [*said, *reasons, *warnings]),
+            message=timed_message(verdict, call.case, before, after, shown, [*said, *told, *warnings]),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
             launches=launch_reports(static),
             baseline_ns=before,
             current_ns=after,
-            change=change,
+            change=found.change if found is not None else None,
+            shown=shown,
             tolerance=call.policy.tolerance,
             rung=standing.rung,
             causes=reasons,
@@ -263,4 +267,4 @@ def reported(found: Comparison | None) -> Since | None:
     if found is None:
         return None
     rung, tolerance = found.standing.rung, found.policy.tolerance
-    return Since(found.baseline.recorded, found.verdict, tolerance, found.change, rung)
+    return Since(found.baseline.recorded, found.verdict, tolerance, found.change, rung, found.shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kerntune.figures import format_share, format_size, format_time
 from kerntune.policy import Verdict
@@ -11,15 +11,26 @@ from kerntune.stats import Estimate, Modes
 
 
 def interval(change: Estimate) -> str:
-    """``99.9 % CI +11.6..+12.5``."""
-    level = f"{change.level * 100:.6g} % CI"
-    return f"{level} {change.low * 100:+.1f}..{change.high * 100:+.1f}"
+    """``99 % CI +11.6..+12.5``."""
+    return f"{change.level * 100:.3g} % CI {_ends(change)}"
+
+
+def _ends(change: Estimate) -> str:
+    return f"{change.low * 100:+.1f}..{change.high * 100:+.1f}"
+
+
+def unsure_text(decides: Estimate, limit: float) -> str:
+    """Why a replay left the verdict open: ``decides`` has the interval at the run's level, ``limit`` is allowed."""
+    return f"not sure enough: of the interval that decides, {_ends(decides)}, a part lies beyond {format_share(limit)}"
 
 
 def shares_text(parts: Attribution) -> str:
-    """``attributed: code +9.8 %, environment +0.2 %, compiler not measured``: what did something, the most first."""
-    names = ("environment", "compiler", "code", "config")
-    found: list[tuple[str, Share]] = [(NAMES.get(n, n), getattr(parts, n)) for n in names]
+    """``attributed: code +9.8 %, environment +0.2 %, compiler not measured``: what did something, the most first.
+
+    What could only be timed together is named together: ``code and launch options +5.7 %``.
+    """
+    fields: dict[str, Share] = {name: getattr(parts, name) for name in NAMES}
+    found = [(_named(name, fields), share) for name, share in fields.items() if not share.within]
     shown = sorted(
         ((n, s.change) for n, s in found if s.change is not None and abs(s.change) >= SHOWN), key=lambda x: -abs(x[1])
     )
@@ -27,18 +38,35 @@ def shares_text(parts: Attribution) -> str:
     return "attributed: " + ", ".join([*words, *(f"{n} not measured" for n, s in found if s.change is None)])
 
 
-def since_text(since: Since | None) -> str:
-    """``+6.1 % since the anchor of 2026-10-02 (99.9 % CI +5.9..+6.3; 5.0 % allowed)``; empty for the same work."""
+def _named(field: str, fields: Mapping[str, Share]) -> str:
+    """A share's cause, with those within it."""
+    return " and ".join(s.cause or NAMES[n] for n, s in fields.items() if field in (n, s.within))
+
+
+def since_text(since: Since | None, parts: Attribution | None = None) -> str:
+    """``+6.1 % since the anchor of 2026-10-02 (99 % CI +5.9..+6.3; 5.0 % allowed)``; empty for the same work.
+
+    ``parts`` is this change taken apart, where it was.
+    """
     if since is None:
         return ""
     allowed = f"{format_size(since.tolerance)} allowed"
     if since.change is not None:
         change = format_share(since.change.point)
-        return f"{change} since the anchor of {since.date} ({interval(since.change)}; {allowed})"
+        known = [interval(since.shown)] if since.shown is not None else []
+        told = [*known, allowed, *([shares_text(parts)] if parts is not None else [])]
+        return f"{change} since the anchor of {since.date} ({'; '.join(told)})"
     return f"the anchor of {since.date} can't be replayed" if since.verdict is Verdict.INCONCLUSIVE else ""
 
 
-NAMES = {"config": "config choice"}
+NAMES = {
+    "environment": "environment",
+    "compiler": "compiler",
+    "code": "code",
+    "launch": "launch",
+    "config": "config choice",
+}
+"""Causes by their field, as far as they have no nearer name."""
 
 SHOWN = 0.0005
 """Smaller shares would be shown as 0.0 %."""
@@ -52,9 +80,9 @@ def timed_message(
     change: Estimate | None,
     causes: Sequence[str],
 ) -> str:
-    """A verdict's sentence, with the causes at its end.
+    """A verdict's sentence, with the causes at its end; ``change`` has the interval that is shown.
 
-    ``REGRESSED test[4096]: 12.4 µs -> 13.9 µs (+12.1 %, 99.9 % CI +11.6..+12.5), code changed, config unchanged``.
+    ``REGRESSED test[4096]: 12.4 µs -> 13.9 µs (+12.1 %, 99 % CI +11.6..+12.5), code changed, config unchanged``.
     """
     text = f"{verdict.value} {case}"
     if before_ns is not None and after_ns is not None:

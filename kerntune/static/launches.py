@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -114,18 +115,31 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
     )
 
 
-def paired(
-    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]
-) -> list[tuple[LaunchStatic | None, LaunchStatic | None]]:
+class _Launch(Protocol):
+    """What a launch is told by, as compiled or as recorded."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def config(self) -> Config | None: ...
+
+
+AnyLaunch = TypeVar("AnyLaunch", bound=_Launch)
+
+
+def paired(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tuple[AnyLaunch | None, AnyLaunch | None]]:
     """Launches of two sides that belong together, in the order of ``after``; then those that only ``before`` has.
 
     Of one kernel those with the same code belong together, then those compiled for the same, with the same grid where
     there is one, then the n-th with the n-th; so a launch that is added in between shifts none. What is left over,
-    renamed kernels among it, goes together in its order.
+    renamed kernels among it, goes together in its order. Of launches as they were recorded only the kernel is compared.
     """
-    found: dict[int, LaunchStatic] = {}
+    found: dict[int, AnyLaunch] = {}
     rest = dict(enumerate(before))
-    for common in _IN_COMMON:
+    compiled = all(isinstance(x, LaunchStatic) for x in (*before, *after))
+    for common in _IN_COMMON if compiled else _IN_COMMON[-2:]:
         waiting: defaultdict[object, deque[int]] = defaultdict(deque)
         for j, old in rest.items():
             waiting[common(old)].append(j)
@@ -139,7 +153,7 @@ def _compiled_for(launch: LaunchStatic) -> object:
     return tuple(sorted(launch.compiled_for.items()))
 
 
-_IN_COMMON: tuple[Callable[[LaunchStatic], object], ...] = (
+_IN_COMMON: tuple[Callable[[Any], object], ...] = (
     lambda x: (x.kernel, x.code, x.grid),
     lambda x: (x.kernel, x.code),
     lambda x: (x.kernel, _compiled_for(x), x.grid),

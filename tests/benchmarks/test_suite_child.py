@@ -12,9 +12,10 @@ import torch
 import triton
 
 import kerntune
+from benchmarks.suite import child
 from benchmarks.suite.case import Call, config_text
 from benchmarks.suite.cases import CASES
-from benchmarks.suite.child import decorator, extra_configs, timed
+from benchmarks.suite.child import decorator, extra_configs, settled, timed
 from benchmarks.suite.memory_case import memory_call, memory_case
 from benchmarks.suite.phases import STEPS
 
@@ -109,6 +110,40 @@ def test_what_became_of_late_configs_is_told() -> None:
     assert (found["late"], found["left"]) == (2, 0)
     assert found["all_tried"] > found["seconds"]
     assert found["settling_ms"] >= 0
+
+
+class Clock:
+    """Stands in for ``time``: it goes on by what is slept, and by what calls say that they take."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize("tries_at", [1, 3])
+def test_a_plain_call_is_none_that_tries_configs(monkeypatch: pytest.MonkeyPatch, tries_at: int) -> None:
+    """However few calls there were before."""
+    clock = Clock()
+    monkeypatch.setattr(child, "time", clock)
+
+    class Slow(Patient):
+        def __getitem__(self, grid: Any) -> Callable[..., None]:
+            def launch(*args: Any) -> None:
+                self.calls += 1
+                clock.now += 0.7 if self.calls == tries_at else 0.002
+                if self.calls == tries_at:
+                    self.untried.clear()
+
+            return launch
+
+    found = settled(Slow(), Call(lambda meta: (1,), (), dict), 0.0)
+    assert (found["settling_ms"], found["plain_ms"]) == (700.0, 2.0)
+    assert found["all_tried"] == pytest.approx(0.7 + 0.002 * (tries_at - 1) + 0.01 * tries_at)
 
 
 def test_where_the_time_went_is_told_and_nothing_stays_watched() -> None:

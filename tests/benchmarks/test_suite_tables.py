@@ -14,6 +14,7 @@ from benchmarks.suite.tables import (
     efficiency,
     figures,
     geometric_mean,
+    not_run,
     proposal_rows,
     report,
     stability_rows,
@@ -148,16 +149,25 @@ def test_figures_of_proposals_are_mean_and_worst() -> None:
     assert found["proposals (default), geometric mean"] == f"{math.sqrt(0.8):.4f}"
 
 
-def test_one_config_added_is_held_against_both_cold_runs() -> None:
+def test_one_config_added_is_held_against_the_same_step_of_the_other_tuner() -> None:
+    """With the same caches, that is; a cold run of one beside a warm one of the other says nothing."""
     added = [
         {"case": "mm", "engine": "kerntune", "step": "cold", "seconds": 2.0},
         {"case": "mm", "engine": "triton", "step": "cold", "seconds": 30.0},
+        {"case": "mm", "engine": "triton", "step": "new process", "seconds": 7.0},
         {"case": "mm", "engine": "kerntune", "step": "new process", "seconds": 0.5},
         {"case": "mm", "engine": "kerntune", "step": "same process", "seconds": 0.1, "error": "no"},
     ]
     ((what, text, _),) = figures({"added": added})
     assert what == "one config added, new process"
-    assert text == "0.500 s, 1/4.0 of kerntune's cold run, 1/60.0 of triton's"
+    assert text == "0.500 s, 1/4.0 of kerntune's cold run, 1/14.0 of triton's new process"
+    ((_, alone, _),) = figures({"added": [r for r in added if r["engine"] == "kerntune"]})
+    assert alone == "0.500 s, 1/4.0 of kerntune's cold run"
+
+
+def test_kernels_without_a_result_are_named() -> None:
+    results = [{"cold": [ran("triton", 2.0, case="mm[N=1]")]}, {"cold": [ran("kerntune", 1.0, case="add[n=2]")]}]
+    assert not_run(results, ["mm", "attention", "add", "gated_mlp"]) == ["attention", "gated_mlp"]
 
 
 def test_memory_tells_who_ran_out_of_it() -> None:

@@ -61,3 +61,11 @@ def test_scope_op_whose_kernels_pass_does_not_hide_a_slower_call(project: Projec
     result = judged(project, 30_000.0, 128, tolerance=0.15)
     assert (result.verdict, result.outcome) == (Verdict.DRIFTED, Outcome.WARN)
     assert "the whole call: 10.0 µs -> 30.0 µs" in result.message
+
+
+def test_scope_op_with_faster_kernels_is_improved_and_tells_the_whole_call(project: Project) -> None:
+    """The kernels decide; what the rest took can't be replayed, and is told."""
+    judged(project, 10_000.0, 128)
+    result = judged(project, 30_000.0, 64)
+    assert result.verdict is Verdict.IMPROVED
+    assert "the whole call: 10.0 µs -> 30.0 µs" in result.message

@@ -69,7 +69,7 @@ def test_without_its_binary_the_ttir_is_compiled_today(project: Project, time_ns
     assert (result.verdict, result.rung) == (verdict, "recompiled TTIR")
     assert "held against the baseline's TTIR compiled today" in result.message
     if result.attribution:
-        assert result.attribution.code.change == pytest.approx(0.1, abs=0.01)
+        assert result.attribution.launch.change == pytest.approx(0.1, abs=0.01)
         assert result.attribution.compiler.change in (None, 0.0)
 
 

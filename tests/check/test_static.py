@@ -494,14 +494,14 @@ def test_another_constant_that_the_caller_wrote(project: Project) -> None:
     record(project)
     with project.static_run(SM90) as run:
         (result,) = run.check(functools.partial(scaled, size=128), x_of()).commit()
-    assert one_cause(result) == ("scale_kernel: because of config (BLOCK 64 -> 128), first in TTIR")
+    assert one_cause(result) == ("scale_kernel: because of launch options (BLOCK 64 -> 128), first in TTIR")
 
 
 def test_another_option_that_the_caller_wrote(project: Project) -> None:
     record(project)
     with project.static_run(SM90) as run:
         (result,) = run.check(functools.partial(scaled, num_warps=1), x_of()).commit()
-    assert one_cause(result) == "scale_kernel: because of config (num_warps 4 -> 1), first in TTGIR"
+    assert one_cause(result) == "scale_kernel: because of launch options (num_warps 4 -> 1), first in TTGIR"
 
 
 def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
@@ -538,7 +538,7 @@ def test_another_tile_or_option_of_a_kernel_that_is_not_tuned_passes(
         (result,) = run.check(functools.partial(scaled, **after), x_of()).commit()
     assert (result.verdict, result.outcome) == (Verdict.PASS, Outcome.PASS), result.findings
     words = says.split()[0] if back else says
-    assert any(c.startswith(f"config of scale_kernel changed: {words}") for c in result.causes)
+    assert any(c.startswith(f"launch options of scale_kernel: {words}") for c in result.causes)
 
 
 def test_more_programs_of_the_same_code_are_told(project: Project) -> None:
@@ -686,7 +686,7 @@ def test_baselines_from_before_stages_were_kept_still_serve(project: Project) ->
     with project.static_run(SM90) as run:
         (result,) = run.check(scaled, x_of()).commit()
     assert result.verdict is Verdict.PASS
-    assert "environment (same source" in one_cause(result)
+    assert "something that is not kept (same source" in one_cause(result)
 
 
 def test_the_same_code_passes_at_once_whatever_the_figures(project: Project) -> None:

@@ -137,9 +137,9 @@ def test_a_result_says_how_it_came_about(project: Project) -> None:
     assert (result.baseline_ns, result.current_ns) == (pytest.approx(10_000, rel=0.01), pytest.approx(11_000, rel=0.01))
     assert (result.tolerance, result.flops, result.bytes_moved) == (0.05, 1e6, 8.0 * N)
     assert (result.timer, result.device, result.target) == ("graph", "Fake GPU", "cuda:90")
-    assert "99.95 % CI" in result.message
+    assert "99 % CI" in result.message
     assert result.causes[0] == "code unchanged"
-    assert "config of scale_kernel changed: BLOCK 64 -> 128" in result.causes
+    assert "launch options of scale_kernel: BLOCK 64 -> 128" in result.causes
     assert result.launches[0].kernel == "scale_kernel"
     assert result.launches[0].registers
 
@@ -188,7 +188,10 @@ def test_a_baseline_that_the_device_refuses_is_inconclusive(project: Project) ->
 def test_too_much_noise_is_inconclusive(project: Project) -> None:
     record(project)
     with project.run(block(64, 1e6), block(128, 1.02e6), noise=0.3) as run:
-        assert run.judge(after, x_of()).verdict is Verdict.INCONCLUSIVE
+        result = run.judge(after, x_of())
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "not sure enough: of the interval that decides, " in result.message
+    assert "a part lies beyond +2.0 %" in result.message
 
 
 def passes(count: int) -> Any:

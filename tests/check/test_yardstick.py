@@ -40,7 +40,7 @@ def test_a_change_cant_move_its_own_yardstick(project: Project, base: Any) -> No
     result = judged(project, 128, yardstick=base, yardstick_name="main")
     assert (result.verdict, result.rung) == (Verdict.REGRESSED, "paired replay")
     assert result.attribution
-    assert result.attribution.code.change == pytest.approx(0.1, abs=0.01)
+    assert result.attribution.launch.change == pytest.approx(0.1, abs=0.01)
     assert result.warnings == ()
 
 

@@ -69,7 +69,7 @@ def test_lost_winner_fails_with_size_and_cause(kernel_project):
     result = kernel_project("--junitxml=j.xml", rules=FAST_WITH_128, blocks="64,")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["REGRESSED test_it.py::test_scale[[]4096]: 20.0 µs -> 24.0 µs (+20.* %, 99.95 % CI *config choice +20.*"]
+        ["REGRESSED test_it.py::test_scale[[]4096]: 20.0 µs -> 24.0 µs (+20.* %, 99 % CI *config choice +20.*"]
     )
     result.stdout.no_fnmatch_line("*Traceback*")
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,183 @@
+"""Writes the README's table of figures from ``benchmarks/results/``; needs no GPU.
+
+    python benchmarks/readme_figures.py [--write]
+
+Prints the section between the two marks, or puts it there. A test holds the README against it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.suite.cases import CASES
+from benchmarks.suite.tables import added_seconds, cold_rows, geometric_mean, not_run, proposal_rows, times_of
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+
+LARGE = "matmul[M=4096 N=4096 K=4096]"
+
+Figures = Mapping[str, Any]
+Row = tuple[str, str, str]
+
+
+def load(name: str) -> dict[str, Any]:
+    """A file of ``benchmarks/results/``."""
+    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return found
+
+
+def cold(suite: Figures, again: Figures) -> list[Row]:
+    """First calls without any cache, and what comes later of the configs that they did not wait for."""
+    rows = cold_rows(suite)
+    both = [r for r in rows if "faster" in r]
+    large = next(r for r in rows if r["case"] == LARGE)
+    least, most = (f(r["configs"] for r in both) for f in (min, max))
+    first = geometric_mean(r["faster"] for r in both)
+    every = geometric_mean(r.get("faster, all tried", r["faster"]) for r in both)
+    late = [r["settling_ms"] for result in (suite, again) for r in result["cold"] if r.get("late")]
+    return [
+        (f"cold tuning, {large['configs']}-config matmul, 4096³ fp16",
+         f"{large['triton s']:.1f} s", f"{large['kerntune s']:.1f} s"),
+        (f"the first call of {len(both)} cold kernels and shapes ({least} to {most} configs), geometric mean",
+         "1", f"{first:.1f} times faster"),
+        ("the same until every config was tried", "1", f"{every:.1f} times faster"),
+        (f"the later call that tries what a first call did not wait for ({len(late)} such calls in two runs) blocks",
+         "none does", spread_ms(late)),
+        ("the winner against an exhaustive sweep, worst of these",
+         f"{worst(suite, both, 'triton'):.2f}", f"{worst(suite, both, 'kerntune'):.2f}"),
+    ]  # fmt: skip
+
+
+def public(found: Figures) -> list[Row]:
+    """First calls of kernels from installed packages, long lists and short ones apart."""
+    longest = {name: max(c["configs"].values()) for c in found["cases"] for name in [c["case"]]}
+    both = [c for c in found["cases"] if c.get("times_faster")]
+    rows = []
+    for words, cases in (
+        ("10 configs and more", [c for c in both if longest[c["case"]] >= 10]),
+        ("fewer", [c for c in both if longest[c["case"]] < 10]),
+    ):
+        times = [c["times_faster"] for c in cases]
+        what = (
+            f"cold first calls of {len(cases)} cases of public kernels with {words} (Liger-Kernel, flash-linear-attention "
+            f"and the like, backward too), together; {geometric_mean(times):.1f} times faster in the geometric mean, "
+            f"{min(times):.1f} at least"
+        )
+        rows.append(
+            (what, f"{sum(c['triton_s'] for c in cases):.1f} s", f"{sum(c['kerntune_s'] for c in cases):.1f} s")
+        )
+    return rows
+
+
+def worst(suite: Figures, rows: Iterable[Figures], engine: str) -> float:
+    """The least of the winners' shares of the sweep's best (1 is the best) among swept cases."""
+    swept = times_of(suite)
+    return float(min(r[f"{engine} winner"] for r in rows if r["case"] in swept and r[f"{engine} winner"] is not None))
+
+
+def spread_ms(values: Sequence[float]) -> str:
+    """``14 to 66 ms, once 686 ms``: the largest by itself where it is far from the others."""
+    *rest, last = sorted(values)
+    if rest and last > 2 * rest[-1]:
+        return f"{rest[0]:.0f} to {rest[-1]:.0f} ms, once {last:.0f} ms"
+    return f"{(rest or [last])[0]:.0f} to {last:.0f} ms"
+
+
+def added(suite: Figures) -> Row:
+    """A list that got longer, with the caches that the same tuner's first run left."""
+    seconds = added_seconds(suite["added"])
+    ours, peer = seconds["kerntune", "new process"], seconds["triton", "new process"]
+    return "one config added to 48, in a new process, each with its own caches", f"{peer:.1f} s", f"{ours:.1f} s"
+
+
+def warm(start: Figures) -> Row:
+    """A stored winner in a fresh process that has launched another kernel before."""
+    ours, peer = (start["warm_start"][name]["after_plain_ms"] for name in ("kerntune", "triton_autotune"))
+    what = (
+        "the first call with a stored winner, in a process that has launched something (Triton's with `cache_results`)"
+    )
+    return what, f"{peer:.1f} ms", f"{ours:.1f} ms"
+
+
+def call(times: Figures) -> Row:
+    """A call once all is tuned."""
+    us = times["us_per_call"]["five arguments"]
+    beside = f"`cuLaunchKernel` in C alone: {us['driver_in_c']:.1f} µs; Inductor's launcher: {us['inductor']:.1f} µs"
+    name = f"a call after tuning, five arguments ({beside})"
+    return name, f"{us['triton_autotune']:.1f} µs", f"{us['kerntune']:.1f} µs"
+
+
+def proposals(sweep: Figures) -> str:
+    """What the presets' proposals reach, the default's beside the opt-in's."""
+    rows = proposal_rows(sweep)
+    told = []
+    for preset, name in (("default", "`inductor-2.13`, the default"), ("measured-2026", '`preset="measured-2026"`')):
+        values = [r[preset] for r in rows]
+        told.append(f"{name}: {geometric_mean(values):.3f}, {min(values):.3f}")
+    return (
+        "What the heuristics propose reaches this share of the best of 200 and more configs (geometric mean, worst; "
+        f"{len(rows)} kernels at shapes that no rule was made for): {'; '.join(told)}."
+    )
+
+
+def gaps(suite: Figures, results: Sequence[Figures]) -> str:
+    """Cases of the suite that no figure is of."""
+    kernels = [name.replace("_", " ").replace("mlp", "MLP") for name in not_run(results, CASES)]
+    lone = [r["case"] for r in cold_rows(suite) if "faster" not in r]
+    text = f"Of the suite's kernels {' and '.join(kernels)} have not been run" if kernels else ""
+    half = (
+        f"{', '.join(f'`{case}`' for case in lone)} has no run of both tuners in the first of the two files"
+        if lone
+        else ""
+    )
+    return "; ".join(filter(None, [text, half])) + "."
+
+
+def section() -> str:
+    """The README's text between the marks, made from the results."""
+    suite, again = load("tuning_suite_h200"), load("tuning_suite_24_cases")
+    start, times, sweep = load("warm_start_h200"), load("dispatch_h200"), load("heuristic_sweep_held_out")
+    where = suite["environment"]
+    series = where["triton"].rpartition(".")[0]
+    head = f"one {where['device'].removeprefix('NVIDIA ')}, {where['cpus']} cores, Triton {series}"
+    rows = [*cold(suite, again), *public(load("cold_public_h200")), added(suite), warm(start), call(times)]
+    return "\n".join(
+        [
+            f"| {head}; each row from one run but where it says so | `triton.autotune` | kerntune |",
+            "|---|---|---|",
+            *(f"| {what} | {peer} | {ours} |" for what, peer, ours in rows),
+            "",
+            proposals(sweep),
+            "",
+            gaps(suite, [suite, again]),
+        ]
+    )
+
+
+def written(text: str) -> str:
+    """A README with the section between its marks."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{section()}\n{END}{after}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """See the module's text."""
+    if "--write" in arguments:
+        README.write_text(written(README.read_text()))
+    else:
+        print(section())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
