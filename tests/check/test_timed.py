@@ -621,7 +621,7 @@ def test_in_place_calls_are_judged_from_their_first_content(project: Project) ->
 
 
 def test_memory_that_is_used_in_place_is_left_as_the_captured_run_left_it(project: Project) -> None:
-    """What a kernel reaches by a table of pointers can't be copied elsewhere, so it is timed in the user's own memory."""
+    """What a kernel reaches by a table of pointers has no copies: it is timed in the user's own memory."""
     left = FIRST + 40
     with project.run(FAST) as run:
         backend = run.session.backend
