@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint triton-matrix clean
+.PHONY: demo test lint triton-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -29,6 +29,13 @@ triton-%: $(STAMP)
 	test -d $(VENV)/triton-$* || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--target $(VENV)/triton-$* "triton==$*.*"
 	PYTHONPATH=$(VENV)/triton-$* $(BIN)/python -m pytest -q -n auto --dist worksteal $(MATRIX_TESTS)
+
+# Which changes of the code no test notices (docs/mutants.md). It goes on where it was ended; SAMPLE=200 tries the first 200 of a
+# fixed random order, ONLY=judge,farm/ modules with one of these in their path, MINUTES=30 ends it after so long.
+mutants: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutants]"
+	nice $(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(MINUTES),--minutes $(MINUTES))
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
