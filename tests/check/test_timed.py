@@ -654,6 +654,8 @@ def test_what_is_written_is_what_was_asked_for(verdict: Verdict, update: Update)
         Update.NONE: set(),
         Update.NEW: {Verdict.NEW},
         Update.IMPROVED: {Verdict.IMPROVED},
+        Update.REGRESSED: {Verdict.REGRESSED},
+        Update.RENAMED: set(),
         Update.ALL: set(Verdict),
     }[update]
     assert should_write(verdict, update, Outcome.PASS, "fail") == (verdict in wanted)
