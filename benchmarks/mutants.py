@@ -93,7 +93,8 @@ class Config:
         except ImportError:  # Python 3.10
             import toml as tomllib  # type: ignore[no-redef]
         found = tomllib.loads(CONFIG.read_text())
-        return cls(found["seed"], found["tests"], found.get("explained", {}))
+        tests = {module: [*own, *found["common"]] for module, own in found["tests"].items()}
+        return cls(found["seed"], tests, found.get("explained", {}))
 
 
 # mutants
