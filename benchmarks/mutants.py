@@ -83,6 +83,9 @@ class Config:
     """What is mutated, and the tests of each module."""
 
     seed: int
+    common: list[str]
+    """Tests of all modules; they run where a module's own pass."""
+
     tests: dict[str, list[str]]
     explained: dict[str, str]
 
@@ -93,8 +96,7 @@ class Config:
         except ImportError:  # Python 3.10
             import toml as tomllib  # type: ignore[no-redef]
         found = tomllib.loads(CONFIG.read_text())
-        tests = {module: [*own, *found["common"]] for module, own in found["tests"].items()}
-        return cls(found["seed"], tests, found.get("explained", {}))
+        return cls(found["seed"], found["common"], found["tests"], found.get("explained", {}))
 
 
 # mutants
@@ -151,7 +153,7 @@ def digest(*paths: Path) -> str:
 
 def tests_digest(config: Config, module: str, tree: Path) -> str:
     """Of a module's tests as they are in a tree."""
-    return digest(*(tree / path for path in config.tests[module]))
+    return digest(*(tree / path for path in [*config.tests[module], *config.common]))
 
 
 def store_of(module: str) -> Path:
@@ -210,9 +212,11 @@ class Runner:
             shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy2(source, folder / name)
 
     def command(self, module: str) -> str:
-        tests = self.config.tests[module]
         options = ("-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--tb=line")
-        return shlex.join([*self.copies.call, "-m", "pytest", *options, *tests])
+        both = (self.config.tests[module], self.config.common)
+        return shlex.join(["sh", "-c", " && ".join(
+            shlex.join([*self.copies.call, "-m", "pytest", *options, *tests]) for tests in both
+        )])  # fmt: skip
 
     def usual(self, module: str) -> float | None:
         """Seconds that a module's tests take; None if they fail, so that nothing can be told."""
