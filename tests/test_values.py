@@ -29,8 +29,8 @@ LENIENT = {
 
 CHANGING = {
     "Capture", "Collection", "Entrants", "Expectation", "FakeBuffer", "FakeFunction", "Heats", "Jury", "Late",
-    "OwnBuffer", "Pending", "Prospects", "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy", "_Order",
-    "_Run", "_Tried", "_Tuning",
+    "OwnBuffer", "Pending", "Prospects", "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
+    "_Order", "_Run", "_Tried", "_Tuning",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 
