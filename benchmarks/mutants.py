@@ -120,6 +120,9 @@ def _wanted(operator: str) -> bool:
     return how in ONE_EACH[kind] if kind in ONE_EACH else True
 
 
+REWRITTEN = "ignore:Module already imported so cannot be rewritten"
+"""Said of hypothesis, which is imported before."""
+
 LARGE = 100
 """One more or one less of a number from here on is a change of a hundredth at most: of what is measured in bytes,
 nanoseconds or characters, that is nothing to notice."""
@@ -201,9 +204,13 @@ class Runner:
 
     def __init__(self, config: Config, folder: Path) -> None:
         sys.path.insert(0, str(ROOT / "tests"))
-        from forked import Copies
+        from forked import MORE, Copies
+        from inner import NO_SUMMARY
 
-        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        os.environ.update(
+            {"PYTHONDONTWRITEBYTECODE": "1", MORE: "pytest,hypothesis.strategies,numpy,scipy.stats,msgspec"}
+        )
+        self._options = ("-q", "-x", "-p", "no:cacheprovider", "--tb=line", *NO_SUMMARY, "-W", REWRITTEN)
         self.config, self.tree, self.copies = config, folder, Copies()
         self.copies._start()
         self._usual: dict[str, float | None] = {}
@@ -212,10 +219,9 @@ class Runner:
             shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy2(source, folder / name)
 
     def command(self, module: str) -> str:
-        options = ("-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--tb=line")
         both = (self.config.tests[module], self.config.common)
         return shlex.join(["sh", "-c", " && ".join(
-            shlex.join([*self.copies.call, "-m", "pytest", *options, *tests]) for tests in both
+            shlex.join([*self.copies.call, "-m", "pytest", *self._options, *tests]) for tests in both
         )])  # fmt: skip
 
     def usual(self, module: str) -> float | None:
