@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint triton-matrix python-matrix clean
+.PHONY: demo test lint triton-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -35,7 +35,6 @@ PYTHONS := 3.10 3.12
 PYTHON_TESTS := tests/test_hints.py tests/test_config.py tests/test_codec.py tests/test_judge.py tests/test_stats.py \
 	tests/test_baseline.py tests/test_errors.py tests/heuristics tests/grids tests/kernels/test_texts.py tests/kernels/test_writes.py
 PYTHON_TORCH_TESTS := tests/kernels tests/test_capture.py tests/pytest_kerntune
-TORCH_CPU := https://download.pytorch.org/whl/cpu
 DEV_TOOLS := hypothesis pytest-xdist
 
 python-matrix: $(PYTHONS:%=python-%)
@@ -43,13 +42,19 @@ python-matrix: $(PYTHONS:%=python-%)
 python-%:
 	test -d $(VENV)/python-$* || python$* -m venv $(VENV)/python-$*
 	$(VENV)/python-$*/bin/python -m pip install --quiet --disable-pip-version-check --retries 0 \
-		--extra-index-url $(TORCH_CPU) "$$(grep ^torch== constraints.txt)+cpu" \
+		"$$(grep ^torch== constraints.txt)+cpu" \
 		|| echo "no CPU build of torch for Python $*: $(PYTHON_TORCH_TESTS) are left out"
 	$(VENV)/python-$*/bin/python -m pip install --quiet --disable-pip-version-check $(DEV_TOOLS) \
 		$$(sed -n '/^dependencies/,/^]/s/^ *"\(.*\)",/\1/p' pyproject.toml | grep -v '^torch')
 	$(VENV)/python-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	$(VENV)/python-$*/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS) \
 		$$($(VENV)/python-$*/bin/python -c "import torch" 2>/dev/null && echo $(PYTHON_TORCH_TESTS))
+# Which changes of the code no test notices (docs/mutants.md). It goes on where it was ended; SAMPLE=200 tries the first 200 of a
+# fixed random order, ONLY=judge,farm/ modules with one of these in their path, MINUTES=30 ends it after so long.
+mutants: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutants]"
+	nice $(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(MINUTES),--minutes $(MINUTES))
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -33,6 +34,9 @@ CALL = Path(__file__).parent / "forked_call.py"
 
 PYTHON = "KERNTUNE_TESTS_PYTHON"
 """Where this variable is set, ``sys.executable`` of a copy is this program: what a copy starts is a copy too."""
+
+MORE = "KERNTUNE_TESTS_IMPORT"
+"""Names of further modules that copies needn't import, separated by commas."""
 
 PROGRAM = """#!/bin/sh
 case "$1 $2" in
@@ -224,6 +228,8 @@ if __name__ == "__main__":
     import torch._dynamo  # noqa: F401 - what copies needn't import any more
     import triton  # noqa: F401
 
+    for name in filter(None, os.environ.get(MORE, "").split(",")):
+        importlib.import_module(name)
     gc.freeze()  # nor look for garbage in
     with socket.socket(fileno=int(sys.argv[1])) as made:
         Source(made).serve()

@@ -75,8 +75,8 @@ def writing(gpu: FakeGpu, targets: list[torch.Tensor]) -> list[int]:
         def launch() -> None:
             call()
             for buffer in buffers:
-                buffer.byte = (buffer.byte + ADDED) % 256  # type: ignore[attr-defined]
-                seen.append(buffer.byte)  # type: ignore[attr-defined]
+                seen.append((gpu.read(buffer, 1)[0] + ADDED) % 256)
+                gpu.fill(buffer, seen[-1])
 
         return launch
 

@@ -303,10 +303,10 @@ def test_probing_undoes_what_a_hook_does_to_arguments(backend: FakeBackend) -> N
     out: list[Any] = []
     capture = captured(backend, lambda: out.append(scale(kernel)))
     buffer = backend.gpu.borrow(out[0])
-    assert buffer.byte == 64
+    assert set(backend.gpu.read(buffer)) == {64}
     with capture.active():
         probe = capture.probe(capture.launches[0].site, 1)
-    assert buffer.byte == 64
+    assert set(backend.gpu.read(buffer)) == {64}
     assert probe.grid == (32, 1, 1)
     assert probe.specialized.bound["BLOCK"] == 128
 

@@ -233,4 +233,4 @@ def test_a_launch_works_on_what_those_before_it_leave(backend: FakeBackend, monk
 
     monkeypatch.setattr(Program, "enqueue", looking)
     launch_times(Loader(backend.gpu), found.recording, found.sources, found.artifacts)
-    assert set(asked) == {bytes([RIGHT])}
+    assert {byte & 0xF8 for (byte,) in asked} == {RIGHT & 0xF8}

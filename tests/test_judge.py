@@ -323,3 +323,10 @@ def test_settled_takes_the_floor_into_account() -> None:
     assert settled(estimate(0.03, 0.04), policy, None)
     assert settled(estimate(-0.09, 0.09), policy, 1000.0)
     assert not settled(estimate(0.09, 0.11), policy, 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("drift", "verdict"), [(0.051, Verdict.DRIFTED), (-0.051, Verdict.DRIFTED), (0.049, Verdict.PASS)]
+)
+def test_a_case_without_a_calibration_drifts_from_five_hundredths_on(drift: float, verdict: Verdict) -> None:
+    assert decide(Evidence(1, 1, identical=True, drift=drift), Policy()) is verdict

@@ -17,6 +17,7 @@ from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.errors import ReplayError
 from kerntune.judge import Evidence, decide
 from kerntune.launch import Loader
+from kerntune.measure.graphs import IN_PLACE_BYTES
 from kerntune.policy import Policy, Verdict
 from kerntune.recorder import Recorded
 from kerntune.recording import Normal, Recording, Stored
@@ -128,6 +129,26 @@ def test_both_sides_run_under_one_protocol(backend: FakeBackend) -> None:
     assert first.protocol == second.protocol
     assert first.protocol.runs_per_slot == first.protocol.replicas, "in place: once per copy, on both sides"
     assert made.run(BLOCKS, LEVEL).change.point == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("stored_first", [True, False])
+def test_the_side_that_restores_more_decides_how_many_runs_there_are(backend: FakeBackend, stored_first: bool) -> None:
+    """It has a copy for each run: 200 of them, as many as the other side may take, would fill gigabytes."""
+    large = torch.randn(16 << 20, device="cuda")
+
+    def in_place() -> None:
+        increment_kernel[by_block](large, N, BLOCK=64)
+
+    def out_of_place() -> None:
+        scale_kernel[by_block](large, torch.empty_like(large), N, 2.0, BLOCK=64)
+
+    gpu = script(backend, noise=0.0)
+    sides = recorded(backend, in_place), recorded(backend, out_of_place)
+    made = pairing(backend, *(sides if stored_first else sides[::-1]))
+    first, second = made._slots
+    assert first.protocol == second.protocol
+    assert first.protocol.runs_per_slot * large.nbytes <= IN_PLACE_BYTES
+    assert gpu.peak_bytes <= 2 * IN_PLACE_BYTES
 
 
 def test_orders_are_balanced_random_and_repeatable(backend: FakeBackend) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from random import Random
+from statistics import NormalDist
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import wilcoxon
 
+from kerntune import stats
 from kerntune.stats import (
     Estimate,
     Modes,
@@ -286,3 +290,141 @@ def test_less_than_half_is_far_out(values: list[float]) -> None:
     found = outliers(values)
     assert len(found) <= len(values) / 2
     assert all(0 <= i < len(values) for i in found)
+
+
+# borders: held against the definitions, at the very place where the answer turns
+
+
+def by_definition(values: list[float]) -> bool:
+    """Whether a sample falls into two groups, as the docstring of :func:`modes` says it, by trying all splits."""
+    x = sorted(values)
+    n, least = len(x), math.ceil(0.2 * len(x))
+    if n < 10 or x[0] <= 0:
+        return False
+
+    def squares(part: list[float]) -> float:
+        mean = sum(part) / len(part)
+        return sum((v - mean) ** 2 for v in part)
+
+    splits = [(x[:k], x[k:]) for k in range(least, n - least + 1)]
+    low, high = min(splits, key=lambda split: squares(split[0]) + squares(split[1]))
+    inside = squares(low) + squares(high)
+    between = squares(x) - inside
+    chance = 2.4 / (n - 2) - math.log(1 - 2 / math.pi) + NormalDist().inv_cdf(0.999) / math.sqrt(n - 2)
+    wide = max(np.percentile(part, 90) - np.percentile(part, 10) for part in (low, high))
+    apart = np.median(high) / np.median(low) - 1
+    return math.log1p(between / inside) > chance and high[0] - low[-1] > wide and apart >= 0.02
+
+
+def turning(answer: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
+    """Two places next to each other, at the first of which the answer is no and at the second yes."""
+    assert (answer(low), answer(high)) == (False, True)
+    while high - low > 1e-7 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if answer(middle) else (middle, high)
+    return low, high
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("n", [10, 11, 14, 20, 30])
+def test_two_groups_begin_where_the_definition_says(n: int, seed: int) -> None:
+    """Moved apart from nothing: at the border by chance, by the gap or by the least distance, whichever is the last."""
+    source = np.random.default_rng(1000 * n + seed)
+    shape = source.standard_t(2 + seed % 3, n) if seed % 2 else source.normal(0, 1, n)
+    share = source.integers(math.ceil(n / 5), n - math.ceil(n / 5) + 1)
+    upper = np.arange(n) >= share
+    noise = (0.05, 1.0, 3.0)[seed % 3]
+
+    def moved(by: float) -> list[float]:
+        return [float(v) for v in 1000 + noise * np.clip(shape, -8, 8) + by * upper]
+
+    before, after = turning(lambda by: by_definition(moved(by)), 0.0, 900.0)
+    assert modes(moved(before)) is None
+    assert modes(moved(after)) is not None
+
+
+def test_the_fewest_values_and_the_smallest_group_that_make_two() -> None:
+    assert modes([100.0, 100.5] * 4 + [200.0]) is None
+    found = modes([100.0, 100.5] * 4 + [200.0, 200.5])
+    assert found == Modes(100.25, 200.25, 0.2)
+    assert modes([100.0, 100.5] * 2 + [200.0, 200.5] * 2) is None, "eight values"
+
+
+def test_equal_values_make_two_groups() -> None:
+    assert modes([100.0] * 6 + [110.0] * 6) == Modes(100.0, 110.0, 0.5)
+    assert modes([100.0] * 12) is None
+    assert modes([0.0] * 6 + [110.0] * 6) is None, "no time is zero"
+
+
+def test_groups_as_far_apart_as_matters_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "MODES_APART", 0.25)
+    assert modes([4.0] * 6 + [5.0] * 6) == Modes(4.0, 5.0, 0.5)
+    assert modes([4.0] * 6 + [4.99] * 6) is None
+
+
+NEAR = [980.0, 990.0, 1000.0, 1004.0, 1008.0, 1012.0, 1016.0, 1020.0]
+"""With one value above: quartiles 1000 and 1016, median 1008."""
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([*NEAR, 1016.0 + 48.0], ()),
+        ([*NEAR, 1016.0 + 48.5], (8,)),
+        ([-v for v in (*NEAR, 1016.0 + 48.5)], (8,)),
+        ([*[1000.0] * 8, 1010.0], ()),
+        ([*[1000.0] * 8, 1010.5], (8,)),
+        ([1.0, 1.0, 100.0], ()),
+        ([], ()),
+    ],
+)
+def test_what_is_far_out_begins_at_three_ranges_and_a_hundredth(values: list[float], found: tuple[int, ...]) -> None:
+    assert outliers(values) == found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_far_out_begins_where_the_definition_says(seed: int) -> None:
+    source = np.random.default_rng(seed)
+    rest = [float(v) for v in source.normal(100, (0.05, 5.0)[seed % 2], 7 + seed)]
+
+    def far(by: float) -> bool:
+        x = np.array([*rest, 100.0 + by])
+        q1, q2, q3 = (np.quantile(x, q) for q in (0.25, 0.5, 0.75))
+        off = float(x[-1] - q3)
+        return bool(off > 3 * (q3 - q1) and off > 0.01 * q2)
+
+    before, after = turning(far, 0.0, 1000.0)
+    index = len(rest)
+    assert [index in outliers([*rest, 100.0 + by]) for by in (before, after)] == [False, True]
+
+
+def test_no_number_has_no_median_wherever_it_stands() -> None:
+    for values in ([math.nan, 1.0, 2.0], [1.0, math.nan, 2.0], [1.0, 2.0, math.nan]):
+        assert math.isnan(median(values))
+
+
+@pytest.mark.parametrize(("medians", "slope", "answer"), [
+    ([0.4, 0.4, 0.5], 0.25, True),
+    ([0.4, 0.4, 0.51], 0.25, False),
+    ([4.0, 4.0, 5.0], 0.25, True),
+    ([0.0, 0.0, 0.0], 0.25, False),
+    ([-1.0, -1.0, -1.0], 0.25, False),
+    ([4.0, 4.0], 0.25, False),
+])  # fmt: skip
+def test_settled_at_its_borders(medians: list[float], slope: float, answer: bool) -> None:
+    assert settled(medians, 3, slope) is answer
+
+
+def test_relative_spread_needs_two_values_and_a_median() -> None:
+    assert math.isnan(relative_spread([1.0]))
+    assert relative_spread([1.0, 3.0]) == pytest.approx(0.25)
+    assert math.isnan(relative_spread([-1.0, 0.0, 1.0]))
+
+
+@pytest.mark.parametrize("value", [Estimate(1.0, 0.0, 2.0, 0.9), Modes(1.0, 2.0, 0.5)])
+def test_values_are_frozen_and_have_no_further_fields(value: Estimate | Modes) -> None:
+    with pytest.raises(AttributeError):
+        value.low = 5.0  # type: ignore[misc]
+    data = {**msgspec.to_builtins(value), "more": 1}
+    with pytest.raises(msgspec.ValidationError, match="unknown field `more`"):
+        msgspec.convert(data, type(value))

@@ -18,7 +18,7 @@ import msgspec
 from kerntune import __version__, compat
 from kerntune.backend.base import Buffer, Event, Function, Graph, one_by_one
 from kerntune.backend.compare import Difference, compare_bytes
-from kerntune.backend.fake_work import FakeBuffer, FakeWork, OwnBuffer
+from kerntune.backend.fake_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
 from kerntune.backend.standin import StandIns, static_reason
 from kerntune.backend.tensors import StandInTensors
 from kerntune.device import DeviceSpec, Environment, Target, typical_device
@@ -26,7 +26,11 @@ from kerntune.errors import MeasurementError, OutOfResourcesError
 from kerntune.recording import Binary, Param
 
 RIGHT, WRONG = 0x3C, 0x42
-"""What a launch leaves in memory: every byte of its pointers' buffers."""
+"""What every byte is near to that a launch leaves in its pointers' buffers; which one exactly depends on its place, and
+on what stood there (:class:`~kerntune.backend.fake_work.Mark`)."""
+
+FIRST, GARBAGE = 0x30, 0xA8
+"""The same of what users' memory holds at first, and of memory that is new."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Rule:
     """How launches of a kernel behave. A rule matches on the kernel's name and on constexprs, both if given.
 
     ``time_ns`` is the duration of one launch; ``fails`` an out-of-resources reason; ``wrong`` writes other values, or
-    the byte ``leaves``; ``varies`` writes something else to the last pointer each time.
+    such as are near the byte ``leaves``; ``varies`` writes something else to the last pointer each time.
     """
 
     kernel: str = ""
@@ -84,7 +88,7 @@ class Script:
 FLUSH_NS = 30_000.0  # as on an H200
 
 COMPARED = 1 << 12
-"""Bytes of a buffer that a comparison looks at: they are all alike."""
+"""Bytes of a buffer that a comparison looks at: a launch changes all of it."""
 
 
 @dataclass(frozen=True)
@@ -186,16 +190,17 @@ class FakeGpu:
 
     def _at_new_address(self, nbytes: int, give_back: Callable[[int], None]) -> FakeBuffer:
         address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
-        buffer = self._buffers[address] = OwnBuffer(address, nbytes, give_back)
+        garbage = Scattered(address, GARBAGE)
+        buffer = self._buffers[address] = OwnBuffer(address, nbytes, garbage, give_back)
         return buffer
 
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
         """As it is now."""
         assert isinstance(buffer, FakeBuffer)
-        return FakeBuffer(buffer.address + offset, nbytes, buffer.byte)
+        return FakeBuffer(buffer.address + offset, nbytes, Shifted(buffer.content, offset))
 
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
-        """Of the start, which is like the rest."""
+        """Of the start: where there is a difference, there is one too."""
         return compare_bytes(self.read(expected, COMPARED), self.read(actual, COMPARED), dtype, tolerance)
 
     def reaches(self, address: int) -> bool:
@@ -206,36 +211,40 @@ class FakeGpu:
         """The stand-in's synthetic address."""
         address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
         if address not in self._users:
-            self._buffers[address] = self._users[address] = FakeBuffer(address, nbytes, users=True)
+            first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run
+            self._buffers[address] = self._users[address] = FakeBuffer(address, nbytes, first, users=True)
         return self._users[address]
 
     def copy(self, target: Buffer, source: Buffer) -> None:
-        """One byte says it all."""
+        """At once."""
         assert isinstance(target, FakeBuffer)
         assert isinstance(source, FakeBuffer)
-        target.byte = source.byte
+        target.put(source.content, source.nbytes)
 
     def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
         """All at once."""
         return one_by_one(self.copy, pairs)
 
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
-        """The byte, as often as it stands there."""
+        """What a launch, a copy or a fill has left."""
         assert isinstance(buffer, FakeBuffer)
-        return bytes([buffer.byte]) * min(buffer.nbytes, buffer.nbytes if limit is None else limit)
+        return buffer.read(limit)
 
     def write(self, buffer: Buffer, data: bytes) -> None:
-        """Keeps the first byte."""
-        self.fill(buffer, data[0] if data else 0)
+        """The rest stays."""
+        assert isinstance(buffer, FakeBuffer)
+        if data:
+            buffer.put(Repeated(data), len(data))
 
     def repeat(self, buffer: Buffer, data: bytes) -> None:
-        """Keeps the first byte."""
-        self.write(buffer, data)
+        """At once."""
+        assert isinstance(buffer, FakeBuffer)
+        buffer.content = Repeated(data)
 
     def fill(self, buffer: Buffer, byte: int) -> None:
         """At once."""
         assert isinstance(buffer, FakeBuffer)
-        buffer.byte = byte
+        buffer.content = Filled(byte)
 
     def load(self, binary: Binary, data: bytes) -> Function:
         """Refuses what the script or the device's shared memory refuses."""
@@ -260,29 +269,30 @@ class FakeGpu:
         assert isinstance(function, FakeFunction)
         rule = function.rule(self.script)
         byte = rule.leaves if rule.leaves is not None else WRONG if rule.wrong else RIGHT
-        left = {b: byte for a in addresses if a and (b := self._containing(a))}
+        left: dict[FakeBuffer, tuple[Mark, ...]] = {
+            b: (Mark(byte, i),) for i, a in enumerate(addresses) if a and (b := self._containing(a))
+        }
         work = FakeWork(1, rule.time_ns, rule.time_ns, left)
 
         def call() -> None:
             if self._recording is None:
                 self.run(work)
                 if rule.varies:
-                    list(left)[-1].byte = self.launches % 251
+                    last = list(left)[-1]
+                    last.content = Scattered(self.launches, byte)
             else:
                 self._recording.append(work)
 
         return call
 
     def run(self, work: FakeWork) -> None:
-        """Launches, on the virtual clock. Users' own memory stays as it is."""
+        """Launches, on the virtual clock."""
         if pause := self.script.pause(self.launches):
             self._clock += pause
             self._waited_at = self._clock
         self.launches += work.launches
         self._clock += self.script.shift * (work.time_ns + self._random.gauss(0, self.script.noise * work.spread_ns))
-        for buffer, byte in work.left.items():
-            if not buffer.users:
-                buffer.byte = byte
+        work.leave()
 
     def _containing(self, address: int) -> FakeBuffer | None:
         exact = self._buffers.get(address)

@@ -1,27 +1,162 @@
-"""What launches on a scripted GPU come to: time, and bytes in buffers."""
+"""What launches on a scripted GPU come to: time, and contents of buffers.
+
+A content is an expression, so that gigabytes cost nothing: bytes are made where somebody reads them. Equal contents
+have equal ``key``s, unequal ones other bytes.
+"""
 
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+_MASK = (1 << 61) - 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Content(Protocol):
+    """What a piece of memory holds."""
+
+    @property
+    def key(self) -> int:
+        """Equal for equal contents, in every process."""
+
+    def read(self, start: int, count: int) -> bytes:
+        """Some of its bytes."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One byte all over."""
+
+    byte: int
+
+    @property
+    def key(self) -> int:
+        """The byte."""
+        return self.byte
+
+    def read(self, start: int, count: int) -> bytes:
+        """The byte, as often as it stands there."""
+        return bytes([self.byte]) * count
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """Bytes that differ from place to place and from seed to seed, in their three lowest bits: near ``byte``, whole
+    memories of them are numbers of moderate size in every float format."""
+
+    seed: int
+    byte: int
+
+    @property
+    def key(self) -> int:
+        """Of both."""
+        return hash((self.seed, self.byte, 1)) & _MASK
+
+    def read(self, start: int, count: int) -> bytes:
+        """By the finishing steps of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators,
+        2014) of place and seed."""
+        mixed = np.arange(start, start + count, dtype=np.uint64) * _GOLDEN
+        mixed += np.uint64(hash((self.seed, 5)) & _MASK)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return bytes((mixed >> np.uint64(61)).astype(np.uint8) | np.uint8(self.byte & 0xF8))
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Some bytes over and over."""
+
+    data: bytes
+
+    @property
+    def key(self) -> int:
+        """Of the bytes."""
+        return hash((zlib.crc32(self.data), len(self.data), 2)) & _MASK
+
+    def read(self, start: int, count: int) -> bytes:
+        """From whatever place."""
+        start %= len(self.data)
+        return (self.data * (-(-(start + count) // len(self.data))))[start : start + count]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The first ``count`` bytes of one content, then those of another at their places."""
+
+    first: Content
+    count: int
+    rest: Content
+
+    @property
+    def key(self) -> int:
+        """Of all three."""
+        return hash((self.first.key, self.count, self.rest.key, 3)) & _MASK
+
+    def read(self, start: int, count: int) -> bytes:
+        """From one of them or both."""
+        of_first = max(0, min(self.count - start, count))
+        return self.first.read(start, of_first) + self.rest.read(start + of_first, count - of_first)
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """What stands from ``offset`` on."""
+
+    content: Content
+    offset: int
+
+    @property
+    def key(self) -> int:
+        """Of both."""
+        return hash((self.content.key, self.offset, 4)) & _MASK
+
+    def read(self, start: int, count: int) -> bytes:
+        """Further on."""
+        return self.content.read(self.offset + start, count)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a launch does to a buffer: near ``byte``, at ``place`` among the launch's pointers. The bytes depend on what
+    stood there: whoever runs twice without a restore, or from other memory, leaves others."""
+
+    byte: int
+    place: int
+
+    def left(self, before: Content) -> Content:
+        """What stands there afterwards."""
+        return Scattered(hash((before.key, self.byte, self.place)) & _MASK, self.byte)
 
 
 @dataclass(eq=False)
 class FakeBuffer:
-    """Memory that is one byte value all over. Launches leave ``users`` own as it is."""
+    """Memory with real contents. Launches leave ``users`` own as it is."""
 
     address: int
     nbytes: int
-    byte: int = 0
+    content: Content = field(default_factory=lambda: Filled(0))
     users: bool = False
+
+    def read(self, limit: int | None = None) -> bytes:
+        """Its bytes, or the first of them."""
+        return self.content.read(0, self.nbytes if limit is None else min(limit, self.nbytes))
+
+    def put(self, content: Content, count: int) -> None:
+        """Let the first ``count`` bytes be those of a content."""
+        self.content = content if count >= self.nbytes else Joined(content, count, self.content)
 
 
 class OwnBuffer(FakeBuffer):
     """Memory that counts until its last reference goes."""
 
-    def __init__(self, address: int, nbytes: int, give_back: Callable[[int], None]) -> None:
-        super().__init__(address, nbytes)
+    def __init__(self, address: int, nbytes: int, content: Content, give_back: Callable[[int], None]) -> None:
+        super().__init__(address, nbytes, content)
         self._give_back = give_back
 
     def __del__(self) -> None:
@@ -30,7 +165,7 @@ class OwnBuffer(FakeBuffer):
 
 @dataclass(frozen=True)
 class FakeWork:
-    """Launches in a row, taken as one: how many, how long, and what bytes they leave in which buffers (kept alive).
+    """Launches in a row, taken as one: how many, how long, and the marks that they leave in which buffers (kept alive).
 
     ``spread_ns`` times the script's noise is the standard deviation of ``time_ns``. Each launch has noise of its own,
     so the spreads of several add up as the sides of a right angle do.
@@ -39,11 +174,21 @@ class FakeWork:
     launches: int
     time_ns: float
     spread_ns: float
-    left: dict[FakeBuffer, int]
+    left: dict[FakeBuffer, tuple[Mark, ...]]
 
     @classmethod
     def of(cls, works: Sequence[FakeWork]) -> FakeWork:
         """The same, one after the other."""
-        left = {buffer: byte for work in works for buffer, byte in work.left.items()}
+        left: dict[FakeBuffer, tuple[Mark, ...]] = {}
+        for work in works:
+            for buffer, marks in work.left.items():
+                left[buffer] = left.get(buffer, ()) + marks
         time_ns, spread_ns = sum(w.time_ns for w in works), math.hypot(*(w.spread_ns for w in works))
         return cls(sum(w.launches for w in works), time_ns, spread_ns, left)
+
+    def leave(self) -> None:
+        """Leave the marks. Users' own memory stays as it is."""
+        for buffer, marks in self.left.items():
+            if not buffer.users:
+                for mark in marks:
+                    buffer.content = mark.left(buffer.content)

@@ -176,6 +176,17 @@ def test_what_compiled_before_and_does_not_now_regresses(project: Project) -> No
     assert "can't be compiled: kernel scale_kernel" in result.message
 
 
+@pytest.mark.parametrize("update", [Update.ALL, Update.REGRESSED])
+def test_a_refresh_never_replaces_a_baseline_by_what_can_t_be_compiled(project: Project, update: Update) -> None:
+    record(project)
+    (path,) = project.files()
+    before = path.read_bytes()
+    with project.static_run(SM90, update=update) as run:
+        (result,) = run.check(functools.partial(scaled, size=100), x_of()).commit()
+    assert (result.recorded, result.outcome) == (False, Outcome.FAIL)
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
 def test_a_cache_that_can_t_be_written_is_no_verdict(
     project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: bool

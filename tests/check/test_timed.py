@@ -12,11 +12,13 @@ import pytest
 import torch
 import triton
 from fake_runs import N, block, by_block, increment_kernel, scale_kernel, tuned
+from test_beyond import FIRST, add_by_table, by_group, contents, table_of, writing
 from triton.runtime.jit import JITFunction
 
 from check.project import NODE, Project
-from kerntune.backend.fake import FakeGpu
+from kerntune.backend.fake import FakeBackend, FakeGpu
 from kerntune.baseline import BaselineStore, TimeBaseline, artifact_names
+from kerntune.check import tuning
 from kerntune.check.results import should_write
 from kerntune.codec import to_json
 from kerntune.config import Config
@@ -24,6 +26,7 @@ from kerntune.measure.calls import EVENTS, GRAPH
 from kerntune.policy import Missing, Outcome, Policy, StaticPrune, TuneMode, Update, Verdict
 from kerntune.recording import Normal
 from kerntune.static.launches import LaunchStatic
+from kerntune.tuning.winners import Winners
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
 
@@ -331,6 +334,37 @@ def test_a_winner_whose_results_nobody_compared_has_to_stand_up_to_the_reference
         assert run.judge(Chosen(64, 128, 256), x_of(), policy=IGNORING, reference=lambda: 64).failed_trials == ()
 
 
+def test_after_a_refuted_winner_the_captured_run_is_the_trusted_one_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each race holds its candidates against what the captured run launches, never against a refuted winner."""
+    below, trusted = tuning.tune, list[Any]()
+
+    def tune(capture: Any, recorded: Any, index: int, *args: Any, **words: Any) -> Any:
+        trusted.append(recorded.recording.launches[index].config)
+        assert words["trusted"]
+        return below(capture, recorded, index, *args, **words)
+
+    monkeypatch.setattr(tuning, "tune", tune)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0), block(256, 10_000.0)) as run:
+        result = run.judge(Chosen(64, 128, 256), x_of(), policy=IGNORING, reference=lambda: 64)
+    assert trusted == [Config({"BLOCK": 64})] * 3
+    assert result.launches[0].config == Config({"BLOCK": 64})
+
+
+def test_the_captured_config_is_timed_if_somebody_stored_it_meanwhile(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may end its tuning between a winner's refutation and the next race: there is none then."""
+    call = Chosen(64, 128)
+    monkeypatch.setattr(Winners, "find", lambda winners, site: 0 if len(call.blocks) > 2 else None)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(call, x_of(), policy=IGNORING, reference=lambda: 64)
+    assert call.blocks == [64, 128, 64], "captured, refuted, and the captured one again"
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    assert result.current_ns == pytest.approx(20_000.0, rel=0.01)
+
+
 def test_the_reference_is_asked_once_and_a_right_winner_stays(project: Project) -> None:
     call, asked = Chosen(64, 128), list[int]()
 
@@ -455,6 +489,23 @@ def test_a_sample_of_another_protocol_version_is_no_drift(project: Project) -> N
         assert run.judge(before, x_of()).verdict is Verdict.PASS
 
 
+@pytest.mark.parametrize(("timer", "judged"), [("graph", True), ("events", False)])
+def test_only_a_sample_of_the_same_timer_stands_in_for_a_baseline_that_can_t_be_replayed(
+    project: Project, timer: str, judged: bool
+) -> None:
+    """An event pair's microseconds would be called a change of the kernel."""
+    made = record(project)
+    artifacts = store_of(project).artifacts(made.device.target)
+    for sha in (made.recording.binaries[0].sha256, made.recording.binaries[0].ttir_sha256):
+        (artifacts.folder / f"{sha}.xz").unlink()
+    protocol = msgspec.structs.replace(made.sample.protocol, timer=timer)
+    rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol))
+    with project.run(FAST, block(128, 5_000.0)) as run:
+        result = run.judge(after, x_of())
+    assert result.rung == "stored sample"
+    assert (result.verdict is Verdict.PASS) is judged
+
+
 def test_a_passing_look_is_taken_twice_before_it_is_drift(project: Project) -> None:
     """A busy moment isn't drift: the second sample decides."""
     record(project)
@@ -524,6 +575,21 @@ def test_drift_begins_where_the_cases_own_spread_ends(
         assert run.judge(before, x_of()).verdict is verdict
 
 
+@pytest.mark.parametrize(("call", "kept"), [(before, True), (after, False)])
+def test_a_calibration_is_kept_for_the_same_work_alone(project: Project, call: Any, kept: bool) -> None:
+    """What equal binaries differ by is another number for other code."""
+    made = record(project)
+    assert made.calibration is not None
+    marked = msgspec.structs.replace(made.calibration, drift=0.4321, floor=0.1234)
+    rewrite(project, calibration=marked)
+    with project.run(FAST, SLOW, update=Update.ALL) as run:
+        assert run.judge(call, x_of()).recorded
+    found = baseline_of(project).calibration
+    assert found is not None
+    assert (found == marked) is kept
+    assert ((found.drift, found.floor) == (0.4321, 0.1234)) is kept
+
+
 def test_a_calibration_of_before_drift_was_kept_is_read(project: Project) -> None:
     record(project)
     (path,) = project.files()
@@ -555,6 +621,25 @@ def test_in_place_calls_are_judged_from_their_first_content(project: Project) ->
     assert made.sample.protocol.runs_per_slot == made.sample.protocol.replicas
     with project.run(FAST) as run:
         assert run.judge(op, x_of()).verdict is Verdict.PASS
+
+
+def test_memory_that_is_used_in_place_is_left_as_the_captured_run_left_it(project: Project) -> None:
+    """What a kernel reaches by a table of pointers has no copies: it is timed in the user's own memory."""
+    left = FIRST + 40
+    with project.run(FAST) as run:
+        backend = run.session.backend
+        assert isinstance(backend, FakeBackend)
+        table, targets = table_of(backend)
+        seen = writing(run.gpu, targets)
+
+        def op() -> None:
+            add_by_table[by_group({"BLOCK": 64})](table, N, BLOCK=64)
+            for target in targets:
+                run.gpu.fill(run.gpu.borrow(target), left)
+
+        run.judge(op)
+        assert len(seen) > 30, "it was timed"
+        assert contents(run.gpu, targets) == {left}
 
 
 def test_functions_are_unloaded_whatever_happens(project: Project) -> None:

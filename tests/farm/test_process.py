@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,22 @@ def test_a_process_that_finds_another_triton_is_not_used(monkeypatch, tmp_path):
 def test_no_executable_is_a_reason(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert "no process can be started" in Process(here_and_now(), 0).start()
+
+
+def test_a_busy_process_ends_with_whoever_asked(monkeypatch, tmp_path):
+    """It would compile to the end otherwise, for minutes, and nobody would read the answer."""
+    busy = tmp_path / "busy"
+    (tmp_path / "triton.py").write_text(f"import pathlib, time; pathlib.Path({str(busy)!r}).touch(); time.sleep(600)")
+    process = Process(here_and_now(), 0)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    process._spawn()
+    try:
+        while process.alive and not busy.exists():
+            time.sleep(0.02)
+        process._popen.stdin.close()
+        assert process._popen.wait(60) == -signal.SIGKILL
+    finally:
+        process.kill()
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,30 @@ def test_equal_ir_that_fails_is_one_job_too(farm, monkeypatch):
     assert len(jobs) == 1
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Died("the compiler process died (SIGKILL)", passing=True),
+        Failed("OSError: full", passing=True),
+        Failed("PTXASError: `ptxas` failed with error code -9"),
+    ],
+    ids=str,
+)
+def test_an_equal_job_is_tried_again_after_a_failure_that_passes(farm, monkeypatch, answer):
+    """What the machine did to the first says nothing of the second, another config with the same code."""
+    one = farm()
+    compiler, submit = Compiler(one), one.submit
+    first, second = (kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (21, 22))
+    refused: Future[Told] = Future()
+    refused.set_result(Told(answer, ""))
+    monkeypatch.setattr(one, "submit", lambda job, shape: refused)
+    with pytest.raises(CompileError) as caught:
+        compiler.compile(first)
+    assert is_passing(caught.value)
+    monkeypatch.setattr(one, "submit", submit)
+    assert isinstance(compiler.compile(second), Compiled)
+
+
 @triton.jit
 def twice_bad(x, out, B: triton.language.constexpr, UNUSED: triton.language.constexpr):
     kernels.abort(x, out, B)

@@ -13,6 +13,7 @@ from fake_runs import COMPILER, N, by_block, captured, script
 
 import kerntune
 from kerntune.backend.fake import RIGHT, FakeBackend, FakeGpu, FakeWork
+from kerntune.backend.fake_work import Content, Filled
 from kerntune.capture import Capture
 from kerntune.launch import Loader
 from kerntune.recorder import record
@@ -34,6 +35,16 @@ def split_kernel(x_ptr, y_ptr, n, SPLIT: tl.constexpr, BLOCK: tl.constexpr):
         tl.atomic_add(y_ptr + i, v, mask=i < n)
 
 
+class Sum:
+    """Adds to what is there, or puts it there."""
+
+    def __init__(self, split: bool) -> None:
+        self.split = split
+
+    def left(self, before: Content) -> Content:
+        return Filled((before.read(0, 1)[0] * self.split + RIGHT) % 256)
+
+
 def by_content(gpu: FakeGpu, function: Any, grid: Any, params: Sequence[Any], addresses: Any) -> Callable[[], None]:
     """In the place of :meth:`FakeGpu.prepare`: a split kernel adds to what is there, and is faster."""
     split = function.binary.constexprs["SPLIT"] == "2"
@@ -46,8 +57,7 @@ def by_content(gpu: FakeGpu, function: Any, grid: Any, params: Sequence[Any], ad
         if gpu._recording is not None:
             gpu._recording.append(FakeWork(1, time_ns, time_ns, {}))
             return
-        left = (target.byte + RIGHT) % 256 if split else RIGHT
-        gpu.run(FakeWork(1, time_ns, time_ns, {target: left}))
+        gpu.run(FakeWork(1, time_ns, time_ns, {target: (Sum(split),)}))
 
     return call
 

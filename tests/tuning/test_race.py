@@ -15,6 +15,7 @@ from kerntune.backend.fake import FakeBackend, Script
 from kerntune.measure.base import TimingProtocol
 from kerntune.measure.timing import slot_for
 from kerntune.memory import Memory
+from kerntune.stats import median
 from kerntune.tuning.race import (
     DROP_FIRST,
     LOOKS,
@@ -29,6 +30,7 @@ from kerntune.tuning.race import (
     executions,
     hopeful,
     screened,
+    slot_ns,
 )
 
 BLOCKS = (32, 64, 128, 256)
@@ -107,6 +109,20 @@ def test_a_device_that_slows_down_does_not_favour_who_was_dropped_early(seed: in
     order = decided(trials)
     assert [t.index for t in order] == [1, 0, 2]
     assert order[1].time_ns / order[0].time_ns == pytest.approx(1.02, rel=0.01)
+
+
+def test_who_was_dropped_early_is_told_as_behind_the_winner() -> None:
+    """All slow down by 3 % a round; the third is dropped after few rounds, while the others go on to the last: their
+    medians are of later, slower rounds, and beside them its own would look faster than it is."""
+    trials = finalists([1e5, 1.002e5, 1.05e5], noise=0.004)
+    for trial in trials:
+        trial.slot.slowing = 0.03
+    order = decided(trials)
+    winner, dropped = order[0], order[-1]
+    assert dropped.index == 2
+    assert len(winner.times) - len(dropped.times) >= 4
+    assert dropped.time_ns / winner.time_ns == pytest.approx(1.05, rel=0.01)
+    assert median(dropped.times) < median(winner.times), "which is what it would be told as"
 
 
 def test_one_finalist_needs_no_round() -> None:
@@ -269,6 +285,37 @@ def test_slots_are_taken_again_while_the_host_is_late(backend: FakeBackend) -> N
     backend.gpu.script = Script(rules=rules, pause=lambda launches: next(pauses, 0.0))
     assert [t.index for t in screened(trials)] == [0, 1]
     assert next(pauses, None) is None, "all pauses fell into the race"
+
+
+class SometimesLate:
+    """Gives one time after the other; for the first ``late_for`` of them the host was late."""
+
+    protocol = TimingProtocol("events", 8, 1)
+
+    def __init__(self, times: Sequence[float], late_for: int) -> None:
+        self.times, self.late_for, self.taken = times, late_for, 0
+
+    @property
+    def late(self) -> bool:
+        return self.taken <= self.late_for
+
+    def enqueue(self) -> Callable[[], float]:
+        self.taken += 1
+        time_ns = self.times[self.taken - 1]
+        return lambda: time_ns
+
+
+@pytest.mark.parametrize("late_for", range(RETAKES + 1))
+def test_a_late_slot_is_taken_again_until_the_host_is_in_time(late_for: int) -> None:
+    """The time that counts is the one for which the host was in time, even if an earlier one was shorter."""
+    times = [900.0 - i for i in range(late_for)] + [1000.0] + [1.0] * (2 * RETAKES)
+    slot = SometimesLate(times, late_for)
+    assert (slot_ns(slot), slot.taken) == (1000.0, late_for + 1)
+
+
+def test_a_slot_that_is_always_late_gives_its_shortest_time() -> None:
+    slot = SometimesLate([5000.0, 3000.0, *[4000.0] * RETAKES], late_for=100)
+    assert (slot_ns(slot), slot.taken) == (3000.0, 1 + RETAKES)
 
 
 def test_executions_are_restored_and_flushed(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:

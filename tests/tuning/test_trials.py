@@ -18,7 +18,7 @@ from kerntune.backend.fake import FakeBackend, Rule
 from kerntune.cache import StoredTrial, TrialCache, WinnerCache
 from kerntune.capture import Capture, Probe, Site
 from kerntune.config import Config
-from kerntune.errors import CompileError, TuningError
+from kerntune.errors import EnvironmentFault, TuningError
 from kerntune.kernels.specialize import Specialized
 from kerntune.launch import Loader
 from kerntune.measure.base import TimingProtocol
@@ -55,10 +55,11 @@ class Run:
         mode: TuneMode = TuneMode.AUTO,
         incumbent: int | None = None,
         driver: str = "570",
+        throttle: str = "",
     ) -> None:
         gpu = script(backend, *rules)
-        environment = gpu.environment
-        gpu.environment = lambda: msgspec.structs.replace(environment(), driver=driver)  # type: ignore[method-assign]
+        environment = msgspec.structs.replace(gpu.environment(), driver=driver, throttle=throttle)
+        gpu.environment = lambda: environment  # type: ignore[method-assign]
         self.capture: Capture = captured(backend, call or (lambda: scale(tuned(*blocks))))
         self.timed: set[int] = set()
         self.trials = None if folder is None else Trials(Winners(WinnerCache(folder), mode, gpu))
@@ -160,7 +161,7 @@ def test_a_full_disk_is_not_remembered(backend: FakeBackend, folder: Path, monke
 
     def full(recorded: Any, capture: Any, index: int, probe: Probe, candidate: int, compiled: Any) -> Any:
         if candidate == 1:
-            raise CompileError("no space left on device") from OSError("no space left on device")
+            raise EnvironmentFault("no space left on device")
         return with_candidate(recorded, capture, index, probe, candidate, compiled)
 
     monkeypatch.setattr(entrants, "with_candidate", full)
@@ -308,6 +309,14 @@ def test_another_driver_is_another_time(backend: FakeBackend, folder: Path) -> N
     newer = msgspec.structs.replace(later.gpu.environment(), driver="600")
     later.gpu.environment = lambda: newer  # type: ignore[method-assign]
     assert later.trials.at(site).why_missed(1, probe) == ["environment driver: 590 -> 600"]
+
+
+def test_times_of_a_throttled_device_are_not_taken_for_others(backend: FakeBackend, folder: Path) -> None:
+    """Failures are: whether a config can be launched doesn't depend on clocks."""
+    Run(backend, folder, *RULES[:4], block(512, fails="refused"), throttle="SW Power Cap")
+    again = Run(backend, folder, *RULES)
+    assert again.timed == {32, 64, 128, 256}
+    assert again.found.remembered == {4}
 
 
 def test_force_tries_all_and_stores(backend: FakeBackend, folder: Path) -> None:

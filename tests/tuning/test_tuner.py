@@ -339,14 +339,16 @@ def test_a_later_launch_starts_from_what_earlier_ones_left(backend: FakeBackend)
     recorded = record(capture, backend.targets[0])
     loader = Loader(gpu)
     first, later = (memory_before(recorded, i, loader) for i in (0, 1))
-    assert gpu.read(first.buffer(0, 0), 1) == b"\0"
-    assert gpu.read(later.buffer(0, 0), 1) != b"\0", "the increment ran"
-    assert gpu.read(later.buffer(0, 1), 1) == b"\0"
-    assert gpu.read(recorded.sources[0].pristine, 1) == b"\0", "what the call found stays"
+    found = [gpu.read(source.pristine) for source in recorded.sources]
+    assert gpu.read(first.buffer(0, 0)) == found[0]
+    assert gpu.read(later.buffer(0, 0)) != found[0], "the increment ran"
+    assert gpu.read(later.buffer(0, 1)) == found[1]
+    assert gpu.read(recorded.sources[0].pristine) == found[0], "what the call found stays"
     program = Program(loader, recorded.recording.only(1).pruned(), later, recorded.artifacts)
     program.enqueue()
+    assert gpu.read(later.buffer(0, 1)) != found[1]
     program.reset()
-    assert gpu.read(later.buffer(0, 1), 1) == b"\0"
+    assert gpu.read(later.buffer(0, 1)) == found[1]
 
 
 def test_atomics_that_start_from_zero_can_be_tuned(backend: FakeBackend) -> None:

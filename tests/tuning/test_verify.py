@@ -315,6 +315,34 @@ def test_ignored_arguments_are_not_compared() -> None:
     assert Verifier(first, ignored=lambda name: name == "x").disagreement(second) is not None
 
 
+def with_params(program: Program, *params: Param) -> Program:
+    """The program, whose one launch takes other parameters."""
+    (one,) = program.recording.launches
+    program.recording = msgspec.structs.replace(
+        program.recording, launches=(msgspec.structs.replace(one, params=params),)
+    )
+    return program
+
+
+def test_memory_is_ignored_only_if_all_arguments_that_point_to_it_are() -> None:
+    x, y, z = Param("x", "*f", view=0), Param("y", "*f", view=1), Param("z", "*f", view=1)
+    both = programs(*(lambda pointers, k=kernel: k(pointers[:2]) for kernel in (double, half_done)))
+    first, second = (with_params(program, x, y, z) for program in both)
+    for names, agrees in (({"y"}, False), ({"z"}, False), ({"y", "z"}, True), (set(), False)):
+        verifier = Verifier(first, ignored=names.__contains__)
+        assert (verifier.disagreement(second) is None) is agrees, names
+
+
+def test_memory_that_no_argument_names_is_never_ignored() -> None:
+    """What a kernel reaches by addresses that it loads, say."""
+    (program,) = programs(double)
+    verifier = Verifier(program, ignored=lambda name: True)
+    assert [verifier._ignores(with_params(program, program.recording.launches[0].params[0]), i) for i in (0, 1)] == [
+        True,
+        False,
+    ]
+
+
 def sums(block: int) -> Kernel:
     """A sum of each block, one after the other: what is behind them stays."""
 

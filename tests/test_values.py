@@ -1,0 +1,69 @@
+"""Values that travel are frozen, and what is read from a file or a process has no fields that nobody knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+import kerntune
+
+LENIENT = {
+    "_Header",
+    "Candidate",
+    "Code",
+    "Direction",
+    "Draft",
+    "Jump",
+    "LaunchFindings",
+    "Listing",
+    "Section",
+    "Symbol",
+}
+"""Structs that are never decoded, and headers, which are read to tell which version wrote the rest."""
+
+CHANGING = {
+    "Capture", "Collection", "Entrants", "Expectation", "FakeBuffer", "FakeFunction", "Heats", "Jury", "Late",
+    "OwnBuffer", "Pending", "Prospects", "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
+    "_Order", "_Run", "_Tried", "_Tuning",
+}  # fmt: skip
+"""Dataclasses whose objects change: what is under way. All others are frozen."""
+
+PRIVATE = {"Failed", "PairReply", "PairRequest", "Ready"}
+"""Messages between one version's own processes."""
+
+
+def classes() -> Iterator[type]:
+    for found in pkgutil.walk_packages(kerntune.__path__, "kerntune."):
+        if not found.name.endswith("__main__"):
+            module = importlib.import_module(found.name)
+            yield from (v for v in vars(module).values() if inspect.isclass(v) and v.__module__ == found.name)
+
+
+def name_of(one: type) -> str:
+    return f"{one.__module__}.{one.__qualname__}"
+
+
+STRUCTS = sorted((c for c in classes() if issubclass(c, msgspec.Struct)), key=name_of)
+
+
+@pytest.mark.parametrize("struct", STRUCTS, ids=name_of)
+def test_structs_are_frozen_and_refuse_unknown_fields(struct: type[msgspec.Struct]) -> None:
+    config = struct.__struct_config__
+    assert config.frozen or struct.__name__ == "_Header"
+    if struct.__name__ not in LENIENT and not (struct.__name__ in PRIVATE and "worker" in struct.__module__):
+        assert config.forbid_unknown_fields
+
+
+def test_dataclasses_that_change_are_these() -> None:
+    found = {c.__name__ for c in classes() if dataclasses.is_dataclass(c) and not _frozen(c)}
+    assert found <= CHANGING, "freeze it, or add its name to the list above"
+
+
+def _frozen(one: type) -> bool:
+    return bool(one.__dataclass_params__.frozen)  # type: ignore[attr-defined]
