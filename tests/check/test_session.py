@@ -410,7 +410,7 @@ def test_a_damaged_binary_names_its_file(project: Project) -> None:
     recorded(project)
     for path in project.files("**/*.xz"):
         path.write_bytes(b"not compressed")
-    with project.run(FAST, SLOW) as run, pytest.raises(StoreError, match=r"\.xz: damaged"):
+    with project.run(FAST, SLOW) as run, pytest.raises(StoreError, match=r"\.xz: is damaged"):
         run.check(after, x_of())
 
 
