@@ -329,6 +329,13 @@ def test_screening_drops_what_is_behind(backend: FakeBackend) -> None:
     assert len({t.slot.protocol for t in trials if t.slot}) == 1, "one kind of slot for all"
 
 
+def test_two_are_screened_as_many_are(backend: FakeBackend) -> None:
+    trials = hopefuls(backend)
+    pair = [trials[0], trials[2]]
+    assert [t.index for t in screened(pair)] == [0]
+    assert [len(t.times) for t in pair] == [3, 3]
+
+
 def test_many_short_ones_are_screened_by_small_graphs_first(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
