@@ -69,8 +69,8 @@ def public(found: Figures) -> list[Row]:
         times = [c["times_faster"] for c in cases]
         what = (
             f"cold first calls of {len(cases)} cases of public kernels with {words} (Liger-Kernel, "
-            f"flash-linear-attention and the like, backward too), together; {geometric_mean(times):.1f} times faster in "
-            f"the geometric mean, {min(times):.1f} at least"
+            f"flash-linear-attention and the like, backward too), together; {geometric_mean(times):.1f} times faster "
+            f"in the geometric mean, {min(times):.1f} at least"
         )
         rows.append(
             (what, f"{sum(c['triton_s'] for c in cases):.1f} s", f"{sum(c['kerntune_s'] for c in cases):.1f} s")

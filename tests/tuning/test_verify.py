@@ -383,6 +383,24 @@ def forgetful(done: int, off: float = 0.0) -> Kernel:
     return kernel
 
 
+def test_how_much_partial_sums_write_is_counted_however_small_they_are() -> None:
+    """A change of memory, which is what counts as written, has no tolerance: sums of small numbers are within one."""
+    small = (np.arange(1, COUNT + 1) * 1e-5).astype("f4")
+
+    def tiny(block: int) -> Kernel:
+        def kernel(pointers: list[bytearray]) -> None:
+            found = small.reshape(-1, block).sum(1).astype("f4").tobytes()
+            pointers[1][: len(found)] = found
+
+        return kernel
+
+    first, second = programs(tiny(1), tiny(2), reads=(0, 1))
+    verifier = Verifier(in_blocks(first, 1))
+    assert verifier.disagreement(in_blocks(second, 2)) is None
+    assert f"writes {COUNT}, " in verifier.left_out[1]
+    assert f"writes {COUNT // 2} elements" in verifier.left_out[1]
+
+
 @pytest.mark.parametrize(
     ("candidate", "block"),
     [
