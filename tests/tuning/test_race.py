@@ -331,7 +331,6 @@ def test_screening_drops_what_is_behind(backend: FakeBackend) -> None:
     assert len({t.slot.protocol for t in trials if t.slot}) == 1, "one kind of slot for all"
 
 
-<<<<<<< HEAD
 def test_slots_of_a_race_are_shorter_than_a_samples(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """The finals have up to 12 rounds, a sample's slots are looked at one by one."""
     monkeypatch.setattr(Memory, "rotation", lambda memory, recording: 2)
@@ -342,13 +341,13 @@ def test_slots_of_a_race_are_shorter_than_a_samples(backend: FakeBackend, monkey
     protocols = {one.slot.protocol for one in trials if one.slot is not None}
     assert protocols == {TimingProtocol("graph", 24, 2)}, "0.7 ms"
     assert slot_for(trials[0].program, 30_000.0).protocol == TimingProtocol("graph", 66, 2)
-=======
+
+
 def test_two_are_screened_as_many_are(backend: FakeBackend) -> None:
     trials = hopefuls(backend)
     pair = [trials[0], trials[2]]
     assert [t.index for t in screened(pair)] == [0]
     assert [len(t.times) for t in pair] == [3, 3]
->>>>>>> bite
 
 
 def test_many_short_ones_are_screened_by_small_graphs_first(
