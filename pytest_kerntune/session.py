@@ -148,17 +148,10 @@ class Gate:
         cases = sum(map(concerns, session.items)) * (2 if self.options.anchor else 1)
         policy = msgspec.structs.replace(self.options.policy, cases=max(cases, 1))
         self.options = dataclasses.replace(self.options, policy=policy)
-<<<<<<< HEAD
-        for item in filter(concerns, session.items):
-            with contextlib.suppress(UsageError):  # the plugin tells what is wrong with a marker
-                mine = read_marker(item).over(self.options.policy)
-                self._stale_outcomes[nodeid_of(item)] = mine.outcome(Verdict.STALE).value
-=======
         with contextlib.suppress(UsageError):  # a wrong marker has ended the run, and pytest calls this all the same
             for item in filter(concerns, session.items):
                 stale = read_marker(item).over(policy).outcome(Verdict.STALE)
                 self._stale_outcomes[nodeid_of(item)] = stale.value
->>>>>>> review12
         if self._engine is not None:
             items = {nodeid_of(item) for item in session.items}
             anchor = Path(self.options.anchor) if self.options.anchor and not self.options.yardstick_name else None
