@@ -9,8 +9,9 @@ from typing import Any, Union
 
 import msgspec
 
-from kerntune import heuristics
+from kerntune import compat, heuristics
 from kerntune.autotuner import Autotuner
+from kerntune.config import Config
 from kerntune.errors import ConfigError, HintError, UsageError
 from kerntune.heuristic_tuner import HeuristicTuner
 from kerntune.heuristics.proposer import Family, Proposer
@@ -49,7 +50,8 @@ def autotune(
     verify_ignore: Sequence[str] | str | None = None,
     search: Search | None = None,
 ) -> Callable[[Any], Autotuner]:
-    """Tune a ``@triton.jit`` kernel over ``configs`` (``triton.Config``) whenever an argument in ``key`` is new.
+    """Tune a ``@triton.jit`` kernel over ``configs`` whenever an argument in ``key`` is new: ``triton.Config`` or
+    :class:`kerntune.Config`.
 
     The arguments are those of ``triton.autotune`` and mean the same, with these differences: times are always of the
     kernel alone (``warmup``, ``rep``, ``use_cuda_graph`` and ``do_bench`` are accepted and not needed); what the kernel
@@ -92,9 +94,10 @@ def autotune(
         names = fn.arg_names
         if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
             raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
+        listed = [compat.triton_config(c) if isinstance(c, Config) else c for c in configs or ()]
         kind = Autotuner if search is None else partial(SearchTuner, search)
         tuner = kind(
-            fn, names, configs, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
+            fn, names, listed, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
             prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip

@@ -420,3 +420,11 @@ def test_an_empty_list_is_tritons_default_config() -> None:
     ours, theirs = (module.autotune([], key=["n"])(scale_kernel) for module in (kerntune, triton))
     assert [str(c) for c in ours.configs] == [str(c) for c in theirs.configs]
     assert len(ours.configs) == 1
+
+
+def test_lists_may_hold_our_own_configs() -> None:
+    ours = kerntune.Config({"BLOCK": 64}, num_warps=2, options={"waves_per_eu": 1})
+    tuner = kerntune.autotune([ours, triton.Config({"BLOCK": 128})], key=["n"])(scale_kernel)
+    first, second = tuner.configs
+    assert first.all_kwargs() == triton.Config({"BLOCK": 64, "waves_per_eu": 1}, num_warps=2).all_kwargs()
+    assert (first.pre_hook, second.kwargs) == (None, {"BLOCK": 128})
