@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from kerntune.farm.deadline import Deadline
+from kerntune.farm.expect import Shape
 from kerntune.farm.farm import GIB, MAX_WORKERS, Farm, NotStarted, memory_limit, worker_count
 from kerntune.farm.frontend import lower, request_of
-from kerntune.farm.process import Died
+from kerntune.farm.process import Died, Told
 from kerntune.farm.protocol import Done, Failed
 
 from . import kernels
@@ -251,3 +252,59 @@ def test_two_farms_do_not_share(farm):
     assert isinstance(answer(submit(first, ADD())), Done)
     second.close()
     assert isinstance(answer(submit(first, ADD())), Done)
+
+
+# what an answer means for its process
+
+
+class Ended:
+    """A process that is or isn't ended."""
+
+    killed = False
+
+    def kill(self):
+        self.killed = True
+
+
+def done(address_space=0):
+    return Done({}, b"{}", [], address_space)
+
+
+@pytest.mark.parametrize(
+    ("answer", "output", "memory", "killed"),
+    [
+        (done(), "", 4 * GIB, False),
+        (done(2 * GIB), "", 4 * GIB, False),
+        (done(2 * GIB + 1), "", 4 * GIB, True),  # what it has kept would count against the next job
+        (done(100 * GIB), "", 0, False),  # no limit, no half of it
+        (Failed("RuntimeError: PassManager::run failed"), "", 0, True),  # MLIR says so of a crash, too
+        (Failed("ValueError: x"), "", 0, False),
+        (Failed("RuntimeError: std::bad_alloc"), "", 0, True),
+        (Failed("RuntimeError: x"), "LLVM ERROR: out of memory", 0, True),
+        (done(), "cannot allocate memory, went on without", 0, False),
+        (Died("the compiler process died (SIGABRT)"), "", 0, False),
+    ],
+)
+def test_who_may_go_on(farm, answer, output, memory, killed):
+    one, process = farm(memory=memory), Ended()
+    one._judged(Told(answer, output), process, Shape(1000, 128, 1), 1.0)
+    assert process.killed is killed
+
+
+def test_a_lack_of_memory_names_the_limit(farm):
+    one = farm(memory=3 * GIB)
+    told = one._judged(Told(Failed("RuntimeError: bad_alloc"), "noise"), Ended(), Shape(1000, 128, 1), 1.0)
+    assert told == Told(Died("RuntimeError: bad_alloc (a compiling process may use 3 GiB)"), "noise")
+
+
+def test_a_kernel_beside_a_reported_error_is_none(farm):
+    told = farm()._judged(Told(done(), "k.py:1:1: error: couldn't do it"), Ended(), Shape(1000, 128, 1), 1.0)
+    assert told.answer == Failed("the compiler reported an error and went on")
+
+
+@pytest.mark.parametrize(("answer", "seen"), [(done(), [9.0]), (Failed("ValueError: x"), [9.0]), (Died("x"), [])])
+def test_only_answers_say_how_long_a_job_takes(farm, monkeypatch, answer, seen):
+    one, heard = farm(), []
+    monkeypatch.setattr(one.deadline, "saw", heard.append)
+    one._judged(Told(answer, ""), Ended(), Shape(1000, 128, 1), 9.0)
+    assert heard == seen
