@@ -92,7 +92,10 @@ def test_a_change_cant_move_its_own_yardstick(repository):
     result = repository.run("--kerntune-baselines-ref=base")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["kerntune: baselines */baselines as of base", "REGRESSED *20.0 µs -> 24.0 µs*attributed: code +20.0 %*"]
+        [
+            "kerntune: baselines */baselines as of base",
+            "REGRESSED *20.0 µs -> 24.0 µs*attributed: launch options *20.0 %*",
+        ]
     )
     assert files(repository) == before
     repository.run("--kerntune-baselines-ref=base", "--kerntune-update=all").assert_outcomes(passed=1)
@@ -167,7 +170,7 @@ def test_base_and_head_are_compiled_today_and_replayed(repository):
     result.stdout.fnmatch_lines(
         [
             "kerntune: held against base, compiled and replayed today",
-            "REGRESSED test_it.py::test_scale*20.0 µs -> 24.0 µs*attributed: code +20.0 %*",
+            "REGRESSED test_it.py::test_scale*20.0 µs -> 24.0 µs*attributed: launch options and grid +20.0 %*",
         ]
     )
     assert not (repository.path / "baselines").exists(), "nothing is written"
