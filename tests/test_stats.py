@@ -327,10 +327,10 @@ def test_two_groups_begin_where_the_definition_says(n: int, seed: int) -> None:
     shape = source.standard_t(2 + seed % 3, n) if seed % 2 else source.normal(0, 1, n)
     share = source.integers(math.ceil(n / 5), n - math.ceil(n / 5) + 1)
     upper = np.arange(n) >= share
-    noise = (0.05, 1.0, 3.0)[seed % 3]
+    noise, unit = (0.05, 1.0, 3.0)[seed % 3], (1.0, 1e-5)[seed // 2 % 2]
 
     def moved(by: float) -> list[float]:
-        return [float(v) for v in 1000 + noise * np.clip(shape, -8, 8) + by * upper]
+        return [float(v) * unit for v in 1000 + noise * np.clip(shape, -8, 8) + by * upper]
 
     before, after = turning(lambda by: by_definition(moved(by)), 0.0, 900.0)
     assert modes(moved(before)) is None
