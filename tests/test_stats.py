@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable
 from random import Random
 from statistics import NormalDist
@@ -422,3 +423,9 @@ def test_values_are_frozen_and_have_no_further_fields(value: Estimate | Modes) -
     data = {**msgspec.to_builtins(value), "more": 1}
     with pytest.raises(msgspec.ValidationError, match="unknown field `more`"):
         msgspec.convert(data, type(value))
+
+
+def test_an_open_end_that_was_written_as_the_largest_float_is_read_as_open() -> None:
+    largest = sys.float_info.max
+    assert Estimate(0.5, -largest, largest, 0.9) == Estimate(0.5, -math.inf, math.inf, 0.9)
+    assert Estimate(0.5, -1e300, 1e300, 0.9).high == 1e300
