@@ -163,8 +163,8 @@ def store_of(module: str) -> Path:
     return KEPT / f"{module.replace('/', '.')}-{digest(ROOT / module)}.sqlite"
 
 
-def results_of(config: Config, module: str) -> dict[str, WorkResult]:
-    """What is known of a module's mutants, by job. Survivors of other tests than today's aren't."""
+def results_of(config: Config, module: str, earlier: bool = False) -> dict[str, WorkResult]:
+    """What is known of a module's mutants, by job; with ``earlier``, survivors of other tests than today's, too."""
     path = store_of(module)
     if not path.exists():
         return {}
@@ -172,7 +172,7 @@ def results_of(config: Config, module: str) -> dict[str, WorkResult]:
     today = tests_digest(config, module, ROOT)
     with use_db(str(path), WorkDB.Mode.create) as db:
         results = dict(db.results)
-    return {job: r for job, r in results.items() if _killed(r) or tested.get(job) == today}
+    return {job: r for job, r in results.items() if earlier or _killed(r) or tested.get(job) == today}
 
 
 def keep(module: str, item: WorkItem, result: WorkResult, tests: str) -> None:
@@ -251,7 +251,9 @@ def run(config: Config, modules: Sequence[str], sample: int | None, seconds: flo
     KEPT.mkdir(exist_ok=True)
     end, chosen = time.monotonic() + seconds, in_order(config, modules)[:sample]
     known = {module: results_of(config, module) for module in modules}
+    tried = {job for module in modules for job in results_of(config, module, earlier=True)}
     left = [(m, name, item) for m, name, item in chosen if item.job_id not in known[m]]
+    left.sort(key=lambda one: one[2].job_id not in tried)  # earlier survivors first: they count as such until then
     print(f"{len(chosen)} mutants, {len(chosen) - len(left)} known", flush=True)
     with tempfile.TemporaryDirectory(prefix="kerntune-mutants-") as folder:
         os.chdir(folder)
@@ -308,7 +310,7 @@ def report(config: Config) -> str:
     """Scores by module and the survivors."""
     rows, survivors, total, all_tried, all_killed = [], [], 0, 0, 0
     for module in config.tests:
-        mutants, results = mutants_of(module), results_of(config, module)
+        mutants, results = mutants_of(module), results_of(config, module, earlier=True)
         tried = [Tried(m, results[m.job_id]) for m in mutants.values() if m.job_id in results]
         killed = sum(_killed(t.result) for t in tried)
         score = f"{killed / len(tried):.1%}" if tried else "not run"

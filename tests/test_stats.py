@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable
 from random import Random
 from statistics import NormalDist
@@ -333,10 +334,10 @@ def test_two_groups_begin_where_the_definition_says(n: int, seed: int) -> None:
     shape = source.standard_t(2 + seed % 3, n) if seed % 2 else source.normal(0, 1, n)
     share = source.integers(math.ceil(n / 5), n - math.ceil(n / 5) + 1)
     upper = np.arange(n) >= share
-    noise = (0.05, 1.0, 3.0)[seed % 3]
+    noise, unit = (0.05, 1.0, 3.0)[seed % 3], (1.0, 1e-5)[seed // 2 % 2]
 
     def moved(by: float) -> list[float]:
-        return [float(v) for v in 1000 + noise * np.clip(shape, -8, 8) + by * upper]
+        return [float(v) * unit for v in 1000 + noise * np.clip(shape, -8, 8) + by * upper]
 
     before, after = turning(lambda by: by_definition(moved(by)), 0.0, 900.0)
     assert modes(moved(before)) is None
@@ -428,3 +429,9 @@ def test_values_are_frozen_and_have_no_further_fields(value: Estimate | Modes) -
     data = {**msgspec.to_builtins(value), "more": 1}
     with pytest.raises(msgspec.ValidationError, match="unknown field `more`"):
         msgspec.convert(data, type(value))
+
+
+def test_an_open_end_that_was_written_as_the_largest_float_is_read_as_open() -> None:
+    largest = sys.float_info.max
+    assert Estimate(0.5, -largest, largest, 0.9) == Estimate(0.5, -math.inf, math.inf, 0.9)
+    assert Estimate(0.5, -1e300, 1e300, 0.9).high == 1e300
