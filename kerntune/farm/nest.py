@@ -36,6 +36,7 @@ def main(descriptor: int, inherited: int = 0, helpers: int = 0) -> None:
     gc.freeze()  # what was imported is no garbage: children needn't go through it, and copy its pages
     asked = socket.socket(fileno=descriptor)
     asked.send(b"ready")
+    asked.setblocking(False)
     _serve(asked, inherited, helpers)
 
 
@@ -52,10 +53,10 @@ def _serve(asked: socket.socket, inherited: int, helpers: int) -> NoReturn:
             os.read(wake, 4096)
             _tell_ends(children)
         if asked.fileno() in ready:
-            try:
-                message, descriptors, _, _ = socket.recv_fds(asked, MAX_MESSAGE, PIPES, socket.MSG_DONTWAIT)
-            except BlockingIOError:  # another one has taken it
+            found = _request(asked)
+            if found is None:
                 continue
+            message, descriptors = found
             if not message:
                 os._exit(0)  # children see the end of their own pipes
             pid, status = _fork_worker(message, descriptors, inherited)
@@ -65,6 +66,16 @@ def _serve(asked: socket.socket, inherited: int, helpers: int) -> NoReturn:
                 _close([wake, *children.values()])
                 _serve(asked, inherited, helpers - 1)
             helpers = 0
+
+
+def _request(asked: socket.socket) -> tuple[bytes, list[int]] | None:
+    """A message and its descriptors; None where another one has taken it. The socket must not block: ``recv_fds`` takes
+    flags and ignores them (CPython 3.11 for one), so with ``MSG_DONTWAIT`` it would wait for ever."""
+    try:
+        message, descriptors, _, _ = socket.recv_fds(asked, MAX_MESSAGE, PIPES)
+    except BlockingIOError:
+        return None
+    return message, descriptors
 
 
 def _fork_worker(message: bytes, descriptors: list[int], inherited: int) -> tuple[int, int]:

@@ -6,15 +6,17 @@ import dataclasses
 import mmap
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
+from kerntune.farm import nest
 from kerntune.farm.farm import Farm
 from kerntune.farm.frontend import lower, request_of
 from kerntune.farm.nursery import Child, Nursery
@@ -252,3 +254,19 @@ def test_an_idle_farm_gives_its_nest_back():
     assert until(lambda: one._nursery is None)
     assert until(lambda: one.pids == [])
     one.close()
+
+
+def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
+    """Several wait for one socket: whoever finds that another was faster must go on telling how its children ended."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    served: list[socket.socket] = []
+    monkeypatch.setattr(nest, "_serve", lambda asked, *more: served.append(asked))
+    with ours:
+        nest.main(theirs.detach())
+        (asked,) = served
+        with asked, ThreadPoolExecutor(1) as pool:
+            found = pool.submit(nest._request, asked)
+            wait([found], 10)
+            answered = found.done()
+            ours.send(b"late")
+            assert (answered, found.result()) == (True, None)
