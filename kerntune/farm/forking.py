@@ -26,7 +26,7 @@ MOST_RESIDENT = 8 << 30
 """Bytes that a process may hold and be forked: a fork copies 1/512 of that, its page tables."""
 
 PIPE = 3
-"""The one descriptor that a fork keeps beside the standard ones."""
+"""Where a copy of the front end writes to."""
 
 
 def may_fork() -> bool:
@@ -52,8 +52,8 @@ def fork() -> int:
 
 
 def leave_behind(kept: int) -> None:
-    """In a fork: keep descriptor ``kept`` alone, as :data:`PIPE`, and nothing to read from or to print to; no signal
-    handler, tracer or profiler; collect nothing that was there, since it may hold memory of a GPU."""
+    """In a fork: keep descriptor ``kept`` alone, and nothing to read from or to print to; no signal handler, tracer or
+    profiler; collect nothing that was there, since it may hold memory of a GPU."""
     gc.disable()
     gc.freeze()
     os.setsid()
@@ -63,13 +63,17 @@ def leave_behind(kept: int) -> None:
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
-    if kept != PIPE:
-        os.dup2(kept, PIPE)
-    close_from(PIPE + 1)
+    close_from(3, kept)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in range(PIPE):
+    for standard in range(3):
         os.dup2(nothing, standard)
     os.close(nothing)
+    _LEFT.extend((sys.stdout, sys.stderr))  # pytest's say: their files are gone, and what they hold must not be written
+    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+
+
+_LEFT: list[object] = []
+"""What a fork must not end: it would flush into descriptors that aren't its own."""
 
 
 def text_of_fork(work: Callable[[], str], seconds: float) -> str | None:
@@ -95,7 +99,7 @@ def text_of_fork(work: Callable[[], str], seconds: float) -> str | None:
 def _answer(work: Callable[[], str], write: int) -> None:
     try:
         leave_behind(write)
-        with os.fdopen(PIPE, "w") as pipe:
+        with os.fdopen(write, "w") as pipe:
             pipe.write(work())
     finally:
         os._exit(0)

@@ -13,7 +13,7 @@ import time
 from typing import NoReturn
 
 from kerntune.farm import nest, worker  # all that a nest needs: whoever imports could wait for another thread's lock
-from kerntune.farm.forking import PIPE, fork, leave_behind
+from kerntune.farm.forking import fork, leave_behind
 
 SLOW_SECONDS = 0.1
 """A fork takes 10 to 20 ms with torch and a CUDA context. Where it takes longer, 16 more would, too."""
@@ -76,6 +76,6 @@ def _be_nest(descriptor: int) -> NoReturn:
     """In the fork: never returns, and runs nobody's exit handlers."""
     try:
         leave_behind(descriptor)
-        nest.main(PIPE, worker.address_space(), HELPERS)
+        nest.main(descriptor, worker.address_space(), HELPERS)
     finally:
         os._exit(1)
