@@ -60,9 +60,7 @@ def leave_behind(kept: int) -> None:
     for tracing in (sys.settrace, sys.setprofile, threading.settrace, threading.setprofile):
         tracing(None)
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
-            signal.signal(number, signal.SIG_DFL)
+    default_handlers()
     close_from(3, kept)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):
@@ -70,6 +68,15 @@ def leave_behind(kept: int) -> None:
     os.close(nothing)
     _LEFT.extend((sys.stdout, sys.stderr))  # pytest's say: their files are gone, and what they hold must not be written
     sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+
+
+def default_handlers() -> None:
+    """No signal is handled any more, by Python or by C: LLVM's and faulthandler's handlers of crashes can wait for ever
+    in a fork, where the thread that holds their lock is not."""
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is not signal.SIG_IGN:  # Python doesn't know of handlers in C
+            with contextlib.suppress(OSError, ValueError):  # the C library's own
+                signal.signal(number, signal.SIG_DFL)
 
 
 _LEFT: list[object] = []

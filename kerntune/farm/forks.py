@@ -20,7 +20,7 @@ from typing import NoReturn, Union
 import msgspec
 
 from kerntune.farm.descriptors import close_from
-from kerntune.farm.forking import PIPE, SWITCH, fork
+from kerntune.farm.forking import PIPE, SWITCH, default_handlers, fork
 from kerntune.farm.frontend import Lowered, Request, lower
 from kerntune.farm.protocol import Job, frame, frames_in
 
@@ -184,7 +184,7 @@ def _serve(write: int, requests: Sequence[Request], indices: list[int]) -> NoRet
     """In the copy: never returns, runs nobody's exit handlers, and leaves by a signal only if it is killed by one."""
     try:
         gc.disable()
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        default_handlers()
         if write != PIPE:
             os.dup2(write, PIPE)
         close_from(PIPE + 1)

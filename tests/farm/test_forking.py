@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
 import sys
@@ -81,6 +82,22 @@ def test_descriptors_handlers_and_tracers_are_left_behind(tmp_path: Path) -> Non
             assert text_of_fork(look, 20) == "0 True None None True"
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_handlers_of_crashes_are_left_behind() -> None:
+    """faulthandler's and LLVM's are C: ``signal.getsignal`` doesn't know them."""
+
+    def caught() -> str:
+        lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        return hex(int(lines["SigCgt"], 16) & 0x7FFFFFFF)  # above: the C library's own
+
+    was = faulthandler.is_enabled()
+    faulthandler.enable()
+    try:
+        assert text_of_fork(caught, 20) == "0x0"
+    finally:
+        if not was:
+            faulthandler.disable()
 
 
 def test_nothing_is_printed_nor_read(capfd: pytest.CaptureFixture[str]) -> None:
