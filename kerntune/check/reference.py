@@ -27,7 +27,6 @@ def compare_reference(actual: Any, expected: Any, *, rtol: float | None, atol: f
 
 def _plain(value: Any) -> Any:
     """A list for a tuple, and no gradients: torch compares types strictly, users don't mean that."""
-
     if isinstance(value, (tuple, list)):
         return [_plain(v) for v in value]
     if isinstance(value, dict):

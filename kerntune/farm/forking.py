@@ -25,9 +25,6 @@ FEWEST_CORES = 4
 MOST_RESIDENT = 8 << 30
 """Bytes that a process may hold and be forked: a fork copies 1/512 of that, its page tables."""
 
-PIPE = 3
-"""Where a copy of the front end writes to."""
-
 
 def may_fork() -> bool:
     """Whether a fork of this process may work: not with ``KERNTUNE_FORKS=0``, on few cores, or if it holds much."""

@@ -20,9 +20,12 @@ from typing import NoReturn, Union
 import msgspec
 
 from kerntune.farm.descriptors import close_from
-from kerntune.farm.forking import PIPE, SWITCH, default_handlers, fork
+from kerntune.farm.forking import SWITCH, default_handlers, fork
 from kerntune.farm.frontend import Lowered, Request, lower
 from kerntune.farm.protocol import Job, frame, frames_in
+
+PIPE = 3
+"""Where a copy writes to: the one descriptor that it keeps beside the standard ones."""
 
 MAX_FORKS = 6
 """Copies at once. A fork of a process with torch and a CUDA context takes 5 to 10 ms, so few pay."""
