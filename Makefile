@@ -19,8 +19,8 @@ lint: $(STAMP)
 
 # What depends on Triton's versions, under those between the oldest and the newest that CI has. Downloads them (0.3 GB each).
 MATRIX := 3.7 3.8
-MATRIX_TESTS := tests/test_compile.py tests/test_capture.py tests/tuning/test_tune_call.py tests/dispatch tests/test_private_caches.py tests/test_recorder.py \
-	tests/test_recompile.py tests/test_autotuner.py tests/test_takeover.py tests/kernels tests/binary tests/backend \
+MATRIX_TESTS := tests/compiling/test_compiler.py tests/test_capture.py tests/tuning/test_tune_call.py tests/dispatch tests/test_private_caches.py tests/capture/test_recorder.py \
+	tests/compiling/test_recompile.py tests/tuning/api/test_autotuner.py tests/tuning/api/test_install.py tests/kernels tests/binary tests/backend \
 	tests/static tests/farm
 
 triton-matrix: $(MATRIX:%=triton-%)
@@ -32,8 +32,8 @@ triton-%: $(STAMP)
 
 # Other Pythons, the newest Triton that each has, and torch's CPU build if there is one for it: else what needs it is left out.
 PYTHONS := 3.10 3.12
-PYTHON_TESTS := tests/test_hints.py tests/test_config.py tests/test_codec.py tests/test_judge.py tests/test_stats.py \
-	tests/test_baseline.py tests/test_errors.py tests/heuristics tests/grids tests/kernels/test_texts.py tests/kernels/test_writes.py
+PYTHON_TESTS := tests/heuristics/test_hints.py tests/base/test_config.py tests/base/test_codec.py tests/gate/test_decision.py tests/base/test_stats.py \
+	tests/gate/test_baselines.py tests/test_errors.py tests/heuristics tests/grids tests/kernels/test_value_text.py tests/kernels/test_writes.py
 PYTHON_TORCH_TESTS := tests/kernels tests/test_capture.py tests/pytest_kerntune
 DEV_TOOLS := hypothesis pytest-xdist
 

@@ -35,7 +35,7 @@ def main(job: dict[str, Any]) -> None:
     warm_autograd()
     steps = CASES[job["case"]]()
     if job["engine"].startswith("kerntune,"):
-        from kerntune.takeover import install
+        from kerntune.tuning.api.install import install
 
         first, *others = steps
         steps = [lambda: (install(), first()), *others]

@@ -30,14 +30,14 @@ os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import triton
-
-from kerntune.compile import Compiled, Compiler, describe
-from kerntune.device import Target
-from kerntune.farm.deadline import Deadline
-from kerntune.farm.farm import Farm, worker_count
-from kerntune.farm.frontend import request_of
-from kerntune.kernels.specialize import Specialized
 from tests.farm import kernels
+
+from kerntune.base.device import Target
+from kerntune.compiling.compiler import Compiled, Compiler, describe
+from kerntune.compiling.deadline import Deadline
+from kerntune.compiling.farm import Farm, worker_count
+from kerntune.compiling.frontend import request_of
+from kerntune.kernels.specialize import Specialized
 
 REQUIRED = 1.7
 QUIET = 0.1

@@ -17,7 +17,7 @@ from typing import Any
 
 import planted
 
-from kerntune.commands import anchor
+from kerntune.cli import anchor
 
 CASE = "test_softmax[65536]"
 FILE = "test_softmax.py"

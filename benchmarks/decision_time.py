@@ -27,8 +27,8 @@ import torch
 import triton
 from timed_cases import Case, cases
 
-from kerntune.check import Call, Session, Settings, open_session
-from kerntune.policy import Update
+from kerntune.base.policy import Update
+from kerntune.gate import Call, Session, Settings, open_session
 
 PASSES = {"recorded": False, "identity": False, "paired": True}
 """Passes over all cases, and whether they run twins."""

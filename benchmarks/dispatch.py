@@ -131,7 +131,7 @@ def descriptor(tensor: torch.Tensor) -> Any:
 
 def driver_alone(case: Case) -> Call | None:
     """Triton's C launcher with everything ready; None where it isn't plain."""
-    from kerntune import compat
+    from kerntune.kernels import compat
 
     values = compat.direct_values(case.compiled)
     if values is None or any(hasattr(a, "block_shape") for a in case.args):
@@ -198,8 +198,8 @@ PyMODINIT_FUNC PyInit_kerntune_loop(void) { return PyModule_Create(&definition);
 
 def driver_in_c(case: Case) -> Call:
     """``cuLaunchKernel`` in a loop of C, :data:`CALLS` times a call: no Python, no arguments to convert."""
-    from kerntune import compat
-    from kerntune.dispatch import native
+    from kerntune.kernels import compat
+    from kerntune.kernels.dispatch import native
 
     module = compat.compile_c(LOOP, "kerntune_loop")
     numbers = [a.data_ptr() if hasattr(a, "data_ptr") else a for a in case.args]

@@ -29,11 +29,11 @@ from benchmarks.resource_model import averaged, judged
 from benchmarks.suite import sweep
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.results import environment
-from kerntune.backend.static import StaticBackend
-from kerntune.compile import Compiler
-from kerntune.device import Target
-from kerntune.static.foresight import Figures, figures_of
-from kerntune.static.prune import left_out
+from kerntune.base.device import Target
+from kerntune.compiling.compiler import Compiler
+from kerntune.gpu.compile_only import StaticBackend
+from kerntune.static.prediction import Figures, figures_of
+from kerntune.static.pruning import left_out
 
 
 def foreseen(one: sweep.Sweep) -> tuple[dict[str, Figures], dict[str, Figures], float]:

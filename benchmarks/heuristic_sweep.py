@@ -37,12 +37,12 @@ from benchmarks.suite.proposed import Proposed
 from benchmarks.suite.proposed_cases import PROPOSED
 from benchmarks.suite.results import environment, merge
 from benchmarks.suite.tables import report
-from kerntune import compat
-from kerntune.backend.base import Backend
+from kerntune.base.config import Config
+from kerntune.base.device import Target
 from kerntune.capture import Capture
-from kerntune.compile import Compiler
-from kerntune.config import Config
-from kerntune.device import Target
+from kerntune.compiling.compiler import Compiler
+from kerntune.gpu.base import Backend
+from kerntune.kernels import compat
 
 SHAPES = {"tuned": PROPOSED, "held-out": HELD_OUT}
 
@@ -171,7 +171,7 @@ def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> dict[str, 
 
 def without_gpu(options: argparse.Namespace) -> int:
     """``--dry`` or ``--judge``, on stand-ins for an H100 (the same multiprocessors as an H200)."""
-    from kerntune.backend.static import StaticBackend
+    from kerntune.gpu.compile_only import StaticBackend
 
     backend = StaticBackend((Target.parse("cuda:90"),))
     with backend.activate():
@@ -189,7 +189,7 @@ def without_gpu(options: argparse.Namespace) -> int:
 
 def on_gpu(options: argparse.Namespace) -> int:
     """Sweep, write, print."""
-    from kerntune.backend.cuda import CudaBackend
+    from kerntune.gpu.cuda import CudaBackend
 
     torch.manual_seed(0)
     found: dict[str, Any] = {}

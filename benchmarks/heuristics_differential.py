@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from kerntune.device import DeviceSpec  # noqa: E402  (after the path is set)
+from kerntune.base.device import DeviceSpec  # noqa: E402  (after the path is set)
 from kerntune.heuristics import PRESETS, Preset  # noqa: E402
-from kerntune.hints import KernelHints  # noqa: E402
+from kerntune.heuristics.hints import KernelHints  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 RANDOM = "random"

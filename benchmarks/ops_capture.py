@@ -49,9 +49,9 @@ def catalog() -> dict[str, tuple[str, Callable[[], Any]]]:
 def drive(names: list[str], args: argparse.Namespace, log: Path) -> None:
     """Run each op, forward and backward, and append what it launched to ``log``, a line an op."""
     import kerntune
-    from kerntune import compat
-    from kerntune.backend.probe import find_backend
-    from kerntune.compile import Compiler
+    from kerntune.compiling.compiler import Compiler
+    from kerntune.gpu.probe import find_backend
+    from kerntune.kernels import compat
 
     backend = find_backend(() if args.gpu else (args.target,))
     with compat.without_line_info(), backend.activate():
@@ -119,7 +119,7 @@ def _allocate(size: int, alignment: int, stream: int | None) -> Any:
 
 def device() -> str:
     """The GPU's name."""
-    from kerntune.backend.probe import current_device
+    from kerntune.gpu.probe import current_device
 
     return current_device().name
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
+from kerntune.base.device import DeviceSpec, Target
 from kerntune.capture import Capture, Pending
-from kerntune.compile import Compiled
-from kerntune.device import DeviceSpec, Target
+from kerntune.compiling.compiler import Compiled
 from kerntune.errors import TrialError
+from kerntune.gate.static_figures import binary_input
 from kerntune.kernels.specialize import Specialized
-from kerntune.static.launches import binary_input
 from kerntune.static.metrics import metrics_of
 
 Entry = dict[str, Any]

@@ -21,16 +21,16 @@ from decision_time import environment
 from scipy.stats import f as f_distribution
 from timed_cases import Case, cases
 
-from kerntune.backend.cuda import CudaBackend
+from kerntune.base.stats import hodges_lehmann, median
 from kerntune.capture import Capture
-from kerntune.compile import Compiler
-from kerntune.plan import describe
-from kerntune.processes import BLOCKS, Work, log_ratios
-from kerntune.recorder import record
-from kerntune.replay import common_plan
-from kerntune.stats import hodges_lehmann, median
-from kerntune.worker.messages import PairReply
-from kerntune.worker.pool import Worker
+from kerntune.capture.memory_plan import describe
+from kerntune.capture.recorder import record
+from kerntune.compiling.compiler import Compiler
+from kerntune.gpu.cuda import CudaBackend
+from kerntune.timing.paired import common_plan
+from kerntune.timing.paired_processes import BLOCKS, Work, log_ratios
+from kerntune.timing.worker.pool import Worker
+from kerntune.timing.worker.requests import PairReply
 
 
 def work_of(backend: CudaBackend, compiler: Compiler, case: Case) -> Work:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES
-from kerntune.static.foresight import Figures
-from kerntune.static.model import Candidate, cost
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES
+from kerntune.static.prediction import Figures
+from kerntune.static.resource_model import Candidate, cost
 
 H200 = TYPICAL_DEVICES["cuda:90"]
 

@@ -10,10 +10,10 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.recorded_sweeps import Recorded, config, figures
-from kerntune.policy import StaticPrune
+from kerntune.base.policy import StaticPrune
 from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Space
 from kerntune.search.declared import AT_ONCE
-from kerntune.static.prune import left_out
+from kerntune.static.pruning import left_out
 from kerntune.tuning.race import HOPELESS, LONG_NS, LOOKS
 
 DRAWS = 400

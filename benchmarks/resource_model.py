@@ -1,4 +1,4 @@
-"""How good the order is in which the resource model (kerntune/static/model.py) puts configs, on recorded GPU sweeps.
+"""How good the order is in which the resource model (kerntune/static/resource_model.py) puts configs, on recorded GPU sweeps.
 
     python benchmarks/resource_model.py OUT.json SWEEPS.json [SWEEPS.json ...]
 
@@ -32,10 +32,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.recorded_sweeps import FEWEST, H200, Recorded, Row, candidate, recorded
 from benchmarks.replayed_uses import RULES, SEARCHED, SEEDS, looks, pruned, search_summary, searched, winners_cost
-from kerntune.device import DeviceSpec
+from kerntune.base.device import DeviceSpec
 from kerntune.search.budgeted import BATCH
-from kerntune.static.model import OVERLAP, rank
-from kerntune.static.prune import LOW_OCCUPANCY, MODEL_LIMIT
+from kerntune.static.pruning import LOW_OCCUPANCY, MODEL_LIMIT
+from kerntune.static.resource_model import OVERLAP, rank
 
 CHOSEN_ON = ("softmax", "matmul", "gelu_1d", "cumsum_split")
 """Kernels whose sweeps were seen when the model was written."""

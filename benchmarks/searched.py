@@ -22,10 +22,10 @@ import kerntune
 from benchmarks.suite.case import Case, config_text
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.kernel_by_kernel import measure_each
-from kerntune.compile import Compiler
-from kerntune.config import Config
+from kerntune.base.config import Config
+from kerntune.compiling.compiler import Compiler
 from kerntune.search import Choice, Range, Search, Space
-from kerntune.tuning import this_process
+from kerntune.tuning import context
 
 WARPS = Range("num_warps", 1, 16)
 
@@ -66,14 +66,14 @@ TRIALS, SEEDS = (32, 64), (0, 1)
 
 def tuned(case: Case, call: Any, search: Search) -> tuple[Any, float]:
     """The tuner after a first call, and the seconds that it took with nothing compiled before."""
-    this_process.COMPILER = Compiler()
+    context.COMPILER = Compiler()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
         decorator = kerntune.autotune([], key=list(case.key), search=search, cache_results=False, **case.options)
         tuner, begin = decorator(case.kernel), time.perf_counter()
         tuner[call.grid](*call.arguments)
         seconds = time.perf_counter() - begin
-        this_process.COMPILER.close()
+        context.COMPILER.close()
     return tuner, seconds
 
 

@@ -24,7 +24,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from kerntune.stats import hodges_lehmann, median
+from kerntune.base.stats import hodges_lehmann, median
 
 LEVEL = 0.95
 SIDES = ("before", "after")

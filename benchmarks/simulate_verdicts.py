@@ -2,8 +2,8 @@
 
     python benchmarks/simulate_verdicts.py OUT.json [--decisions 20000] [--detections 5000]
 
-What is simulated is only the times. The rule is the one that runs: ``kerntune.processes.compare`` asks for processes,
-combines and escalates, ``kerntune.judge`` settles and decides. Beside it, on the same kind of data: a stored median, a
+What is simulated is only the times. The rule is the one that runs: ``kerntune.timing.paired_processes.compare`` asks for processes,
+combines and escalates, ``kerntune.gate.decision`` settles and decides. Beside it, on the same kind of data: a stored median, a
 stored mean as ``pytest-benchmark compare --benchmark-compare-fail=mean:5%`` judges it, and a rank test on pooled
 launches. No GPU, no clock: the same seed gives the same table.
 """
@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import beta, mannwhitneyu
 
-from kerntune.device import Target
-from kerntune.judge import Evidence, decide, settled
-from kerntune.policy import Policy, Verdict
-from kerntune.processes import BLOCKS, MORE_BLOCKS, MORE_PROCESSES, PROCESS_BIAS, PROCESSES, Work, compare
-from kerntune.recording import Recording
-from kerntune.stats import Estimate
-from kerntune.worker.messages import PairReply, PairRequest
+from kerntune.base.device import Target
+from kerntune.base.policy import Policy, Verdict
+from kerntune.base.recording import Recording
+from kerntune.base.stats import Estimate
+from kerntune.gate.decision import Evidence, decide, settled
+from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS, MORE_PROCESSES, PROCESS_BIAS, PROCESSES, Work, compare
+from kerntune.timing.worker.requests import PairReply, PairRequest
 
 SESSION_SHIFT = 0.015
 """Standard deviation of a session's clock against another's: temperature, power, neighbours."""

@@ -40,10 +40,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import pytest
 from ops_sides import Observed, compared, compiled_of, entry_of, environment, first_line, static_figures, write
 
-from kerntune.check import session as engine
-from kerntune.check.call import Call, Checked
-from kerntune.compile import Compiled
+from kerntune.compiling.compiler import Compiled
 from kerntune.errors import BackendError, KerntuneError, TrialError
+from kerntune.gate import session as engine
+from kerntune.gate.call import Call, Checked
 from kerntune.kernels.specialize import Specialized
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -170,7 +170,7 @@ def driver_beside(gpu: Any, compiled: Compiled, ours: dict[str, Any]) -> dict[st
 
 def _refusal(compiled: Compiled) -> str:
     """Why the driver itself won't have a kernel's shared memory; empty if it will."""
-    from kerntune.backend.cuda_driver import check, library
+    from kerntune.gpu.cuda_driver import check, library
 
     module, function, name = ctypes.c_void_p(), ctypes.c_void_p(), compiled.binary.symbol.encode()
     check(library().cuModuleLoadData(ctypes.byref(module), compiled.data), "loading")
@@ -186,7 +186,7 @@ def _refusal(compiled: Compiled) -> str:
 
 def _of_driver(gpu: Any, compiled: Compiled, function: Any) -> dict[str, Any]:
     binary, blocks = compiled.binary, ctypes.c_int()
-    from kerntune.backend.cuda_driver import check, library
+    from kerntune.gpu.cuda_driver import check, library
 
     threads = ctypes.c_int(binary.num_warps * binary.warp_size)
     asked = library().cuOccupancyMaxActiveBlocksPerMultiprocessor
@@ -276,7 +276,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.side:
         return run_side(args.side == "driver", args.out.resolve())
-    from kerntune.backend.probe import current_device, has_cuda
+    from kerntune.gpu.probe import current_device, has_cuda
 
     if not has_cuda():
         raise KerntuneError("there is no NVIDIA GPU here: the driver's figures come from one")

@@ -22,8 +22,8 @@ import kerntune
 from benchmarks.suite.case import Call, Case, Shape, config_text
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.kernel_by_kernel import measure_each
-from kerntune.tuning import engine
-from kerntune.tuning.tuned import Tuned
+from kerntune.tuning import autotuner_run
+from kerntune.tuning.tuning_result import Tuned
 
 VARIANTS = ("off", "spills", "spills model", "50%", "25%")
 REPEATS = 2
@@ -32,7 +32,7 @@ REPEATS = 2
 def tuned(case: Case, shape: Shape, call: Call, prune: str) -> tuple[Any, Tuned, float]:
     """A tuner's outcome for the call, and the seconds that it took."""
     seen: list[Tuned] = []
-    plain = engine.tune_call
+    plain = autotuner_run.tune_call
 
     def told(*args: Any, **words: Any) -> Tuned:
         seen.append(plain(*args, **words))
@@ -40,13 +40,13 @@ def tuned(case: Case, shape: Shape, call: Call, prune: str) -> tuple[Any, Tuned,
 
     options = {"cache_results": False, "static_prune": prune, "patience": "all"}
     tuner = case.tuned(lambda **words: kerntune.autotune(**words, **options), case.configs(shape))
-    engine.tune_call = told
+    autotuner_run.tune_call = told
     try:
         begin = time.perf_counter()
         tuner[call.grid](*call.arguments)
         return tuner, seen[0], time.perf_counter() - begin
     finally:
-        engine.tune_call = plain
+        autotuner_run.tune_call = plain
 
 
 def measured(name: str) -> dict[str, Any]:

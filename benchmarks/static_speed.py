@@ -69,7 +69,7 @@ class Launches:
     """Collects what the tests would launch, and compiles a share of it when they are through."""
 
     def __init__(self) -> None:
-        from kerntune.compile import Compiler
+        from kerntune.compiling.compiler import Compiler
 
         self.known: dict[str, Any] = {}
         self.early = Compiler()
@@ -79,7 +79,7 @@ class Launches:
 
     def install(self) -> None:
         """Stand in for ``Session.check``."""
-        from kerntune.check import session
+        from kerntune.gate import session
 
         session.Session.check = lambda s, c, p=print: self.check(s, c)  # type: ignore[method-assign]
 
@@ -87,7 +87,7 @@ class Launches:
         """Note every launch and every candidate for every target."""
         from ops_sides import Observed
 
-        from kerntune.check.call import Checked
+        from kerntune.gate.call import Checked
 
         class Unfitted(Observed):
             def _refuse_misfit(self, compiled: Any) -> None:
@@ -113,8 +113,8 @@ class Launches:
         """Compile and read, timed."""
         from ops_sides import static_figures
 
-        from kerntune.compile import Compiled, Compiler
-        from kerntune.device import typical_device
+        from kerntune.base.device import typical_device
+        from kerntune.compiling.compiler import Compiled, Compiler
 
         launches = [x for key, x in self.known.items() if key not in self.early._done]
         self.early.close()
@@ -146,12 +146,12 @@ class Uncompiled:
 
     def compile(self, launch: Any) -> Any:
         """The compiled kernel, if a decorator asks."""
-        asks = sys._getframe(1).f_globals["__name__"] == "kerntune.heuristic_tuner"
+        asks = sys._getframe(1).f_globals["__name__"] == "kerntune.tuning.api.heuristic_tuner"
         return self._compiler.compile(launch) if asks else None
 
 
 def _target(kernels: list[Any]) -> Any:
-    from kerntune.device import Target
+    from kerntune.base.device import Target
 
     arch = kernels[0].binary.arch
     return Target.parse(f"hip:{arch}" if kernels[0].binary.kind == "hsaco" else f"cuda:{arch.strip('sm_a')}")

@@ -22,15 +22,15 @@ from decision_time import environment
 from process_reuse import work_of
 from timed_cases import cases
 
-from kerntune.backend.cuda import CudaBackend
-from kerntune.compile import Compiler
+from kerntune.base.stats import hodges_lehmann, median
+from kerntune.compiling.compiler import Compiler
 from kerntune.errors import KerntuneError
-from kerntune.launch import Loader, Program
-from kerntune.measure.timing import PROFILER, slot_for, take_sample
-from kerntune.memory import Memory, make_source
-from kerntune.processes import BLOCKS, ONE_SIGMA, Work, log_ratios
-from kerntune.stats import hodges_lehmann, median
-from kerntune.worker.serve import run_pair
+from kerntune.gpu.cuda import CudaBackend
+from kerntune.gpu.memory import Memory, make_source
+from kerntune.gpu.program import Loader, Program
+from kerntune.timing.paired_processes import BLOCKS, ONE_SIGMA, Work, log_ratios
+from kerntune.timing.sampling import PROFILER, slot_for, take_sample
+from kerntune.timing.worker.serve import run_pair
 
 
 def repeated(backend: CudaBackend, work: Work, timer: str, requests: int, blocks: int) -> dict[str, Any]:

@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import msgspec
 
-from kerntune.commands.compare import Figure
-from kerntune.commands.static_compare import SEVERITIES, LaunchChange, StaticDifference
+from kerntune.cli.changes import Figure
+from kerntune.cli.static_compare import SEVERITIES, LaunchChange, StaticDifference
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- upgrade_report: begin -->", "<!-- upgrade_report: end -->"
@@ -33,7 +33,18 @@ SHOWN = ("registers", "spilled bytes", "instructions", "code bytes")
 def asked(pythons: list[str], target: str, form: str) -> bytes:
     """What the command prints, as ``--json`` or ``--markdown``."""
     options = [x for python in pythons for x in ("--python", python)]
-    command = [sys.executable, "-m", "kerntune.cli", "static", "diff", *options, "--target", target, form, "examples"]
+    command = [
+        sys.executable,
+        "-m",
+        "kerntune.cli.command",
+        "static",
+        "diff",
+        *options,
+        "--target",
+        target,
+        form,
+        "examples",
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     if not done.stdout:
         raise SystemExit(done.stderr.decode()[-3000:])

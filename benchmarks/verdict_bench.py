@@ -19,17 +19,17 @@ from typing import Any
 from verdict_kernels import Case
 from verdict_process import slowed
 
-from kerntune import compat
-from kerntune.backend.base import Backend
+from kerntune.base.recording import Recording
+from kerntune.base.stats import hodges_lehmann
 from kerntune.capture import Capture
-from kerntune.compile import Compiler
-from kerntune.plan import describe
-from kerntune.processes import Work
-from kerntune.recorder import record
-from kerntune.recording import Recording
-from kerntune.replay import common_plan
-from kerntune.stats import hodges_lehmann
-from kerntune.worker.messages import PairRequest, send
+from kerntune.capture.memory_plan import describe
+from kerntune.capture.recorder import record
+from kerntune.compiling.compiler import Compiler
+from kerntune.gpu.base import Backend
+from kerntune.kernels import compat
+from kerntune.timing.paired import common_plan
+from kerntune.timing.paired_processes import Work
+from kerntune.timing.worker.requests import PairRequest, send
 
 ROOT = Path(__file__).resolve().parent.parent
 PROCESS = Path(__file__).with_name("verdict_process.py")

@@ -18,8 +18,8 @@ from math import expm1, log
 from pathlib import Path
 from typing import Any
 
-from kerntune.processes import BLOCKS
-from kerntune.stats import hodges_lehmann, median
+from kerntune.base.stats import hodges_lehmann, median
+from kerntune.timing.paired_processes import BLOCKS
 
 WIDTH, LEFT, RIGHT, TOP = 860, 190, 30, 64
 LANE, GAP = 62, 44

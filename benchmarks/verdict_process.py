@@ -3,7 +3,7 @@
     python benchmarks/verdict_process.py ORDINAL REQUEST
 
 REQUEST is a file with a ``PairRequest``. Commands come in as JSON lines, an answer goes out for each. Pairs are
-``kerntune.worker.serve.run_pair``'s own. Apart from a worker it takes the device when it is told to, so that many
+``kerntune.timing.worker.serve.run_pair``'s own. Apart from a worker it takes the device when it is told to, so that many
 get ready at a time and disturb nobody.
 """
 
@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from kerntune.backend.base import Executor
-from kerntune.launch import Loader, Program
-from kerntune.memory import Memory, make_source
-from kerntune.recording import Launch, Recording, Stored
-from kerntune.worker.messages import PairRequest, receive
-from kerntune.worker.serve import run_pair
+from kerntune.base.recording import Launch, Recording, Stored
+from kerntune.gpu.base import Executor
+from kerntune.gpu.memory import Memory, make_source
+from kerntune.gpu.program import Loader, Program
+from kerntune.timing.worker.requests import PairRequest, receive
+from kerntune.timing.worker.serve import run_pair
 
 WARM_UP_S = 0.01
 """Of plain launches."""
@@ -129,7 +129,7 @@ def main() -> None:
     os.sched_setaffinity(0, set(sorted(cores)[len(cores) // 4 :]))  # the rest is for whoever measures meanwhile
 
     def gpu() -> Executor:
-        from kerntune.backend.driver_gpu import DriverGpu
+        from kerntune.gpu.driver_gpu import DriverGpu
 
         os.sched_setaffinity(0, cores)
         return DriverGpu(int(sys.argv[1]))

@@ -27,11 +27,11 @@ import msgspec
 from verdict_bench import Batch, Fresh, NotSlowedError, Prepared, corrected, prepare, search, true_effects
 from verdict_kernels import CASES, EDITS, Case, variant_module
 
-from kerntune.backend.base import Backend
-from kerntune.backend.probe import find_backend
-from kerntune.compile import Compiler
-from kerntune.processes import MORE_BLOCKS
-from kerntune.stats import median
+from kerntune.base.stats import median
+from kerntune.compiling.compiler import Compiler
+from kerntune.gpu.base import Backend
+from kerntune.gpu.probe import find_backend
+from kerntune.timing.paired_processes import MORE_BLOCKS
 
 TARGETS = {"slow_3": 0.031, "slow_1_5": 0.0155}
 """Slowdowns to plant. What is required is told of 3 and 1.5 %; a little more, so that they are not less."""

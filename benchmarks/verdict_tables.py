@@ -3,8 +3,8 @@
     python benchmarks/verdict_tables.py RECORDED.json OUT.json [--decisions 500] [--family 1]
 
 A decision draws a calibration's worth of processes that timed the base form against itself, then as many others as
-the product would ask for, never one twice; blocks are never drawn. ``kerntune.processes.compare`` asks, combines
-and escalates, ``kerntune.judge`` settles and decides. The bounds take decisions for independent, which decisions
+the product would ask for, never one twice; blocks are never drawn. ``kerntune.timing.paired_processes.compare`` asks, combines
+and escalates, ``kerntune.gate.decision`` settles and decides. The bounds take decisions for independent, which decisions
 from the same few dozen processes are not; the processes' own scatter is in the first table.
 """
 
@@ -24,14 +24,14 @@ import numpy as np
 from scipy.stats import beta
 from verdict_peers import FASTER, RULES, SLOWER
 
-from kerntune.calibration import CALIBRATION_PROCESSES, calibrate
-from kerntune.device import Target
-from kerntune.judge import Evidence, decide, settled
-from kerntune.policy import Policy, Verdict
-from kerntune.processes import BLOCKS, MORE_PROCESSES, PROCESS_BIAS, PROCESSES, Work, compare
-from kerntune.recording import Recording
-from kerntune.stats import Estimate, hodges_lehmann, median
-from kerntune.worker.messages import PairReply, PairRequest
+from kerntune.base.device import Target
+from kerntune.base.policy import Policy, Verdict
+from kerntune.base.recording import Recording
+from kerntune.base.stats import Estimate, hodges_lehmann, median
+from kerntune.gate.calibration import CALIBRATION_PROCESSES, calibrate
+from kerntune.gate.decision import Evidence, decide, settled
+from kerntune.timing.paired_processes import BLOCKS, MORE_PROCESSES, PROCESS_BIAS, PROCESSES, Work, compare
+from kerntune.timing.worker.requests import PairReply, PairRequest
 
 EMPTY = Recording(Target.parse("cuda:90"), (), (), (), ())
 WORK = Work(EMPTY, EMPTY, (), {})

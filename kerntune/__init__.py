@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kerntune.config import Config
-from kerntune.device import DeviceSpec, Environment, Target
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.errors import KerntuneError
 
 if TYPE_CHECKING:
-    from kerntune.autotuner import Autotuner
-    from kerntune.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
-    from kerntune.takeover import install
+    from kerntune.tuning.api.autotuner import Autotuner
+    from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
+    from kerntune.tuning.api.install import install
 
 __version__ = "0.1.0"
 
@@ -32,14 +32,14 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Autotuner": "kerntune.autotuner",
-    "autotune": "kerntune.decorators",
-    "install": "kerntune.takeover",
-    "matmul": "kerntune.decorators",
-    "persistent_reduction": "kerntune.decorators",
-    "pointwise": "kerntune.decorators",
-    "reduction": "kerntune.decorators",
-    "split_scan": "kerntune.decorators",
+    "Autotuner": "kerntune.tuning.api.autotuner",
+    "autotune": "kerntune.tuning.api.decorators",
+    "install": "kerntune.tuning.api.install",
+    "matmul": "kerntune.tuning.api.decorators",
+    "persistent_reduction": "kerntune.tuning.api.decorators",
+    "pointwise": "kerntune.tuning.api.decorators",
+    "reduction": "kerntune.tuning.api.decorators",
+    "split_scan": "kerntune.tuning.api.decorators",
 }
 
 

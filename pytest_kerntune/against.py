@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kerntune import gitref
-from kerntune.commands.refresh import plugin_args
 from kerntune.errors import UsageError
+from kerntune.gate import git
+from kerntune.gate.pytest_run import plugin_args
 from pytest_kerntune.options import Options
 
 TARGET = "--kerntune-target"
@@ -44,9 +44,9 @@ def yardstick(config: pytest.Config, options: Options, into: Path, targets: Sequ
     ``targets`` are those that this run compiles for without a GPU: a base's run has no baselines that would know them.
     """
     if options.baselines_ref:
-        return Yard(gitref.extract(options.baselines_ref, options.baselines, into))
-    with gitref.worktree(options.against, options.root) as root:
-        return export(config, root, gitref.top_of(options.root), into / "base", targets)
+        return Yard(git.extract(options.baselines_ref, options.baselines, into))
+    with git.worktree(options.against, options.root) as root:
+        return export(config, root, git.top_of(options.root), into / "base", targets)
 
 
 def anchor_folder(options: Options, into: Path) -> Path:
@@ -57,13 +57,13 @@ def anchor_folder(options: Options, into: Path) -> Path:
     folder, ref = Path(options.anchor), options.yardstick_name
     if not folder.is_dir():
         return _anchor_of(options.anchor, options.baselines, into)
-    inside = ref and folder.resolve().is_relative_to(gitref.top_of(options.root))
-    return gitref.extract(ref, folder, into) if inside else folder
+    inside = ref and folder.resolve().is_relative_to(git.top_of(options.root))
+    return git.extract(ref, folder, into) if inside else folder
 
 
 def _anchor_of(ref: str, baselines: Path, into: Path) -> Path:
     try:
-        return gitref.extract(ref, baselines, into)
+        return git.extract(ref, baselines, into)
     except UsageError as exc:
         raise UsageError(
             f"--kerntune-anchor: {ref} is no folder (`kerntune anchor` makes it), and no revision: {exc}"
@@ -128,7 +128,7 @@ def _selection(config: pytest.Config) -> list[str]:
 
 def environment(root: Path, top: Path) -> dict[str, str]:
     """The base's own code comes before an installed or editable one of this checkout; kerntune stays this one."""
-    ours = str(Path(gitref.__file__).resolve().parents[1])
+    ours = str(Path(git.__file__).resolve().parents[1])
     paths = [str(root), str(root / "src")]
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         found = Path(entry).resolve()

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kerntune.codec import to_json, write_atomic
-from kerntune.result import CaseResult
+from kerntune.base.case_result import CaseResult
+from kerntune.base.codec import to_json, write_atomic
 from pytest_kerntune.benchmarks import benchmarks, times_of
 from pytest_kerntune.payload import Collected
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from kerntune.result import CaseResult
+    from kerntune.base.case_result import CaseResult
     from pytest_kerntune.payload import Collected
 
 SESSION = "pytest-benchmark"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.policy import Outcome, Policy, Verdict
 from kerntune.errors import KerntuneError
-from kerntune.policy import Outcome, Policy, Verdict
-from kerntune.report import properties
-from kerntune.result import CaseId, CaseResult
+from kerntune.gate.report import properties
 from pytest_kerntune.fixture import Record, naming
 from pytest_kerntune.warning import KerntuneWarning
 

@@ -19,9 +19,9 @@ from pytest_kerntune.turns import Turns
 from pytest_kerntune.values import SCOPES, parse_choice, parse_name
 
 if TYPE_CHECKING:
-    from kerntune.check import Call, Checked, Session
-    from kerntune.policy import Policy
-    from kerntune.result import CaseResult
+    from kerntune.base.case_result import CaseResult
+    from kerntune.base.policy import Policy
+    from kerntune.gate import Call, Checked, Session
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ class PlainAutotune(Autotune):
 
     @property
     def device(self) -> str:
-        from kerntune.backend.probe import torch_device
+        from kerntune.gpu.probe import torch_device
 
         return torch_device()
 
@@ -189,8 +189,8 @@ class PlainAutotune(Autotune):
         pytest.skip(WITHOUT_GPU)
 
     def _compare(self, value: Any, request: Request) -> None:
-        from kerntune.check import compare_reference
-        from kerntune.result import CaseId
+        from kerntune.base.case_result import CaseId
+        from kerntune.gate import compare_reference
 
         expected = request.reference() if request.reference else None
         case = str(CaseId(self.nodeid, request.name))
@@ -294,7 +294,7 @@ class GatedAutotune(Autotune):
         return self.marker.over(self._defaults)
 
     def _call(self, request: Request) -> Call:
-        from kerntune.check import Call
+        from kerntune.gate import Call
 
         marker = self.marker
         return Call(

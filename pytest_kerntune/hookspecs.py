@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from kerntune.backend.base import Backend
+    from kerntune.gpu.base import Backend
 
 
 @pytest.hookspec(firstresult=True)
@@ -18,7 +18,7 @@ def pytest_kerntune_backend(config: pytest.Config) -> Backend | None:
     GPU, stand-ins are in place while initial conftests are imported; another backend takes their place here.
     kerntune's own tests run on its scripted backend this way, in a ``conftest.py``::
 
-        from kerntune.backend.fake import FakeBackend
+        from kerntune.gpu.scripted import FakeBackend
 
         def pytest_kerntune_backend(config):
             return FakeBackend()

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerntune.commands.output import counted
 from kerntune.errors import ReferenceMismatch, UsageError
+from kerntune.gate.console import counted
 from pytest_kerntune import benchmark_fixture, options
 from pytest_kerntune.fixture import Autotune, PlainAutotune, Request
 from pytest_kerntune.marker import read_marker
 from pytest_kerntune.stash import concerns
 
 if TYPE_CHECKING:
-    from kerntune.interpret import Interpreter
+    from kerntune.gpu.interpreter import Interpreter
 
 WITHOUT_TARGET = "cuda:90"
 """What device queries answer for if ``--kerntune-target`` names nothing."""
@@ -37,9 +37,9 @@ INTERPRETER: pytest.StashKey[Interpreter] = pytest.StashKey()
 
 def begin(config: pytest.Config) -> None:
     """Start interpreting before users' conftests are imported: they ask whether there is a GPU."""
-    from kerntune import compat
-    from kerntune.device import Target, typical_device
-    from kerntune.interpret import Interpreter
+    from kerntune.base.device import Target, typical_device
+    from kerntune.gpu.interpreter import Interpreter
+    from kerntune.kernels import compat
 
     given = options.resolve(config, config.known_args_namespace)
     target = Target.parse(given.targets[0] if given.targets else WITHOUT_TARGET)
@@ -75,7 +75,7 @@ class Numerics:
         return value
 
     def pytest_report_header(self) -> str:
-        from kerntune import compat
+        from kerntune.kernels import compat
 
         return f"kerntune: numerics only, in the interpreter of Triton {compat.triton_version()}; nothing is timed"
 
@@ -188,7 +188,7 @@ def _skipping(item: pytest.Item) -> Generator[None, object, object]:
 
 def _skip_at_limit(item: pytest.Item, error: Exception) -> None:
     """Skip a test that came to what the interpreter can't do, and have the summary say so."""
-    from kerntune.interpret import limit_of
+    from kerntune.gpu.interpreter import limit_of
 
     limit = None if isinstance(error, AssertionError) else limit_of(error)
     if limit is not None:

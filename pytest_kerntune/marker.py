@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from kerntune.config import COMPILE_FIELDS, Config, unique_configs
+from kerntune.base.config import COMPILE_FIELDS, Config, unique_configs
+from kerntune.base.policy import TIMERS, Missing, Policy, StaticPrune
 from kerntune.errors import ConfigError, UsageError
-from kerntune.policy import TIMERS, Missing, Policy, StaticPrune
-from pytest_kerntune.gates import parse_metrics, parse_outcomes
+from pytest_kerntune.gating import parse_metrics, parse_outcomes
 from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import (
     SCOPES,

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerntune.commands.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
+from kerntune.base.policy import Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.policy import Policy, TuneMode, Update
+from kerntune.gate.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from pytest_kerntune.benchmark_fixture import require
 from pytest_kerntune.policies import policy_of
-from pytest_kerntune.source import Option, Source, choice
+from pytest_kerntune.setting import Option, Source, choice
 from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:
-    from kerntune.check import Settings
+    from kerntune.gate import Settings
 
 GROUP = "kerntune"
 
@@ -144,7 +144,7 @@ OPTIONS = (
 
 
 INTERPRET_LIMIT = 60.0
-"""As :data:`kerntune.interpret.launches.NEVER_ENDS_SECONDS`, which only the interpreter's own imports can reach."""
+"""As :data:`kerntune.gpu.interpreter.launches.NEVER_ENDS_SECONDS`, which only the interpreter's own imports can reach."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Options:
 
     def settings(self) -> Settings:
         """The part that the engine needs."""
-        from kerntune.check import Settings
+        from kerntune.gate import Settings
 
         return Settings(
             root=self.root,
@@ -331,7 +331,7 @@ def _limit(text: str, where: str) -> float:
 
 
 def _targets(text: str, where: str) -> tuple[str, ...]:
-    from kerntune.device import Target
+    from kerntune.base.device import Target
 
     try:
         return tuple(dict.fromkeys(str(Target.parse(part)) for part in text.split(",") if part.strip()))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from kerntune.codec import finite
-from kerntune.report import storable
-from kerntune.result import CaseResult
+from kerntune.base.case_result import CaseResult
+from kerntune.base.codec import finite
+from kerntune.gate.report import storable
 from pytest_kerntune.stash import nodeid_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def carried(record: Record) -> dict[str, msgspec.Raw]:
     baselines, what it measured is not to be trusted."""
     if not record.finished and not record.static_only:
         return {}
-    from kerntune.bundle import encoded_bundles
+    from kerntune.gate.bundle import encoded_bundles
 
     return encoded_bundles(p for c in record.checks for p in c.pending)
 

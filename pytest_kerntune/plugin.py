@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kerntune.codec import encodable
-from kerntune.commands.output import counted
+from kerntune.base.codec import encodable
 from kerntune.errors import UsageError
-from pytest_kerntune import arguments, early, hookspecs, marker, options
+from kerntune.gate.console import counted
+from pytest_kerntune import command_arguments, hookspecs, initial_conftests, marker, options
 from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
 from pytest_kerntune.shorten import shorten
 from pytest_kerntune.stash import ASKED, NODEID, concerns, nodeid_of
 
 if TYPE_CHECKING:
-    from kerntune.backend.base import Backend
+    from kerntune.gpu.base import Backend
     from pytest_kerntune.session import Gate
 
 GATE_NAME = "kerntune_gate"
@@ -40,8 +40,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     """Stand-ins are in place before users' conftests are imported."""
-    arguments.amend(early_config, parser, args)
-    early.begin(early_config)
+    command_arguments.amend(early_config, parser, args)
+    initial_conftests.begin(early_config)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, Update, Verdict
 from kerntune.errors import UsageError
-from kerntune.policy import Missing, Outcome, Policy, StaticPrune, Update, Verdict
-from pytest_kerntune.gates import parse_metrics, parse_outcomes
-from pytest_kerntune.source import Source, choice
+from pytest_kerntune.gating import parse_metrics, parse_outcomes
+from pytest_kerntune.setting import Source, choice
 from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import VERIFY, parse_choice, parse_floor, parse_names, parse_tolerance
 

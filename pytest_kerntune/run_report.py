@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import pytest
 
 import kerntune
-from kerntune.report import RunReport, counts
-from kerntune.result import CaseResult
+from kerntune.base.case_result import CaseResult
+from kerntune.gate.report import RunReport, counts
 from pytest_kerntune.payload import Collected
 
 

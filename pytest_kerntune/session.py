@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from kerntune.base.case_result import CaseResult
+from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.policy import Outcome, Update, Verdict
-from kerntune.report import write_run
-from kerntune.result import CaseResult
+from kerntune.gate.report import write_run
 from pytest_kerntune import benchmark_fixture, benchmarks
-from pytest_kerntune.aside import Aside
 from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
 from pytest_kerntune.conclude import after_error, conclude, conclude_teardown, unfinished_setup
-from pytest_kerntune.early import take
 from pytest_kerntune.ending import end_in_order
+from pytest_kerntune.extra_targets import Further, read_further, run_further, runs_tests
 from pytest_kerntune.fixture import GatedAutotune, Record
-from pytest_kerntune.further import Further, read_further, run_further, runs_tests
+from pytest_kerntune.initial_conftests import take
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
 from pytest_kerntune.run_report import run_report
+from pytest_kerntune.scratch import Aside
 from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.stash import concerns, nodeid_of
 from pytest_kerntune.terminal import Progress, write_summary
 
 if TYPE_CHECKING:
-    from kerntune.check import Session
+    from kerntune.gate import Session
 
 RECORD = pytest.StashKey[Record]()
 NARROWED = "kerntune_narrowed"
@@ -95,7 +95,7 @@ class Gate:
         return (yield)
 
     def _open(self) -> None:
-        from kerntune.check import open_session
+        from kerntune.gate import open_session
 
         backend = self.config.hook.pytest_kerntune_backend(config=self.config)
         started = take(self.config)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kerntune.base.policy import FORMER_NAMES, STATIC_RULES, StaticPolicy, StaticRule, StaticSeverity
 from kerntune.errors import UsageError
-from kerntune.policy import FORMER_NAMES, STATIC_RULES, StaticPolicy, StaticRule, StaticSeverity
 from pytest_kerntune.values import parse_share, parse_switch
 
 EVERY_CONFIG = "all"

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kerntune.commands.output import counted
-from kerntune.policy import Outcome, Verdict
-from kerntune.report import MAX_ROWS, counts_line, table
-from kerntune.result import CaseResult, failures_line
-from pytest_kerntune.arguments import without_update
+from kerntune.base.case_result import CaseResult, failures_line
+from kerntune.base.policy import Outcome, Verdict
+from kerntune.gate.console import counted
+from kerntune.gate.report import MAX_ROWS, counts_line, table
+from pytest_kerntune.command_arguments import without_update
 from pytest_kerntune.payload import Collected
 
 PATIENCE_S = 1.0

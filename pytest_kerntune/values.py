@@ -12,7 +12,7 @@ SCOPES = ("kernels", "op")
 """``kernels``: the recorded Triton launches are timed on the device. ``op``: the whole call is."""
 
 VERIFY = ("winner", "finalists", "all", "off")
-"""Which candidates have to write what others write; the words of :class:`kerntune.tuning.verify.Verify`."""
+"""Which candidates have to write what others write; the words of :class:`kerntune.tuning.verification.Verify`."""
 
 MAX_TOLERANCE = 1.0
 """A tolerance of 1 lets a kernel take twice its time; a larger number is a percentage without its sign."""

@@ -10,13 +10,13 @@ import torch
 import triton
 import triton.language as tl
 
-from kerntune.backend.fake import FakeBackend, FakeGpu, Rule, Script
+from kerntune.base.config import Config
 from kerntune.capture import Capture, Site
-from kerntune.compile import Compiler
-from kerntune.config import Config
-from kerntune.launch import Loader, Program
-from kerntune.memory import Memory
-from kerntune.recorder import Recorded, record
+from kerntune.capture.recorder import Recorded, record
+from kerntune.compiling.compiler import Compiler
+from kerntune.gpu.memory import Memory
+from kerntune.gpu.program import Loader, Program
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
 
 COMPILER = Compiler()
 """One for all tests of a process: what one test compiled, another needn't."""

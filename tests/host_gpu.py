@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kerntune.backend.base import Buffer, one_by_one
-from kerntune.backend.compare import Difference, compare_bytes
-from kerntune.device import DeviceSpec
+from kerntune.base.device import DeviceSpec
+from kerntune.base.recording import Binary, Param
 from kerntune.errors import MeasurementError
-from kerntune.recording import Binary, Param
+from kerntune.gpu.base import Buffer, one_by_one
+from kerntune.gpu.compare import Difference, compare_bytes
 
 
 @dataclass(eq=False)

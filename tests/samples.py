@@ -8,7 +8,11 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from kerntune.baseline import (
+from kerntune.base.case_result import CaseId
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
+from kerntune.base.recording import Binary, Launch, Param, Recording, Storage, Stored, View, Zeros
+from kerntune.gate.baselines import (
     STATIC_SCHEMA,
     TIME_SCHEMA,
     Argument,
@@ -17,13 +21,9 @@ from kerntune.baseline import (
     artifact_names,
     fingerprint_of,
 )
-from kerntune.config import Config
-from kerntune.device import DeviceSpec, Environment, Target, typical_device
-from kerntune.measure.base import Sample, TimingProtocol
-from kerntune.recording import Binary, Launch, Param, Recording, Storage, Stored, View, Zeros
-from kerntune.result import CaseId
-from kerntune.static.launches import LaunchStatic
+from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
+from kerntune.timing.sample import Sample, TimingProtocol
 
 H100 = typical_device(Target.parse("cuda:90"))
 ENVIRONMENT = Environment(triton="3.9.0", torch="2.13.0", driver="570.1", device="NVIDIA H100")

@@ -61,17 +61,17 @@ ORDER = {room: i for i, room in enumerate(room for floor in FLOORS for room in f
 HEAVY = frozenset({"torch", "triton"})
 
 MAY_IMPORT_HEAVY = (
-    "kerntune.backend",
+    "kerntune.gpu",
     "kerntune.kernels",
-    "kerntune.interpret",  # runs kernels in Triton's interpreter
-    "kerntune.farm",  # compiles, in processes of its own
-    "kerntune.compile",
+    "kerntune.gpu.interpreter",  # runs kernels in Triton's interpreter
+    "kerntune.compiling",  # compiles, in processes of its own
+    "kerntune.compiling.compiler",
     "kerntune.capture",
-    "kerntune.compat",
-    "kerntune.check.reference",
-    "kerntune.measure.profiler",  # torch's own profiler, asked for by name only
-    "kerntune.takeover",  # replaces Triton's own decorator
-    "kerntune.autotuner",  # subclasses Triton's own Autotuner, so that whoever asks isinstance() finds one
+    "kerntune.kernels.compat",
+    "kerntune.gate.reference",
+    "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
+    "kerntune.tuning.api.install",  # replaces Triton's own decorator
+    "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, so that whoever asks isinstance() finds one
 )
 
 EXPORTS = {
@@ -90,10 +90,10 @@ EXPORTS = {
         "reduction",
         "split_scan",
     },
-    "kerntune.backend": set(),
-    "kerntune.backend.standin": {"Level", "StandInEnd", "StandIns", "static_reason"},
-    "kerntune.binary": set(),
-    "kerntune.cache": {
+    "kerntune.gpu": set(),
+    "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},
+    "kerntune.compiling.binary": set(),
+    "kerntune.tuning.cache": {
         "StoredTrial",
         "TrialCache",
         "TrialKey",
@@ -106,7 +106,7 @@ EXPORTS = {
         "import_cache",
     },
     "kerntune.capture": {"LAUNCH_WORDS", "Candidate", "Capture", "Pending", "Probe", "Site", "current"},
-    "kerntune.compat": {
+    "kerntune.kernels.compat": {
         "ASSEMBLER_ONLY",
         "DIRECT_NAMES",
         "SETTINGS",
@@ -164,12 +164,12 @@ EXPORTS = {
         "tuning_listener",
         "without_line_info",
     },
-    "kerntune.dispatch": {"LaunchPath", "Ran", "prepare_front"},
-    "kerntune.farm": set(),
-    "kerntune.check": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
-    "kerntune.interpret": {"Interpreter", "limit_of"},
+    "kerntune.kernels.dispatch": {"LaunchPath", "Ran", "prepare_front"},
+    "kerntune.compiling": set(),
+    "kerntune.gate": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
+    "kerntune.gpu.interpreter": {"Interpreter", "limit_of"},
     "kerntune.kernels": set(),
-    "kerntune.measure": set(),
+    "kerntune.timing": set(),
     "kerntune.search": {
         "Budget",
         "BudgetedSearch",
@@ -196,9 +196,9 @@ EXPORTS = {
         "launch_violations",
         "metrics_of",
     },
-    "kerntune.commands": set(),
+    "kerntune.cli": set(),
     "kerntune.tuning": set(),
-    "kerntune.worker": set(),
+    "kerntune.timing.worker": set(),
     "pytest_kerntune": set(),
 }
 """What packages offer. ``kerntune.grids`` has its own test; a package that isn't here must re-export nothing."""
@@ -224,7 +224,7 @@ class Module:
 
 
 def room_of(name: str) -> str:
-    """``kerntune.check.call`` is in ``check``; the package's own ``__init__`` is in no room."""
+    """``kerntune.gate.call`` is in ``check``; the package's own ``__init__`` is in no room."""
     head, _, rest = name.partition(".")
     return rest.partition(".")[0] if head == "kerntune" else head
 
@@ -287,10 +287,10 @@ PROBES_TRITON: dict[str, str] = {}
 
 
 COMPARES_TRITONS = (
-    "kerntune.farm.frontend",
-    "kerntune.farm.process",
-    "kerntune.farm.surroundings",
-    "kerntune.farm.worker",
+    "kerntune.compiling.frontend",
+    "kerntune.compiling.worker_process",
+    "kerntune.compiling.knobs",
+    "kerntune.compiling.compile_worker",
 )
 """The farm's two sides make sure that they run the same Triton under the same settings; nothing branches on which."""
 
@@ -365,17 +365,17 @@ def test_inside_only_the_version_comes_from_the_package_itself() -> None:
 
 def test_nothing_is_imported_by_text() -> None:
     """Imports by text escape every test here. Three may: the package's lazy names, the command's subcommands (each a
-    module of ``kerntune.commands``), and the choice between tomllib and tomli."""
+    module of ``kerntune.cli``), and the choice between tomllib and tomli."""
     callers = {
         m.name
         for m in MODULES.values()
         for node in ast.walk(m.tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("__import__", "importlib.import_module")
     }
-    assert callers <= {"kerntune", "kerntune.cli", "kerntune.commands.project"}
+    assert callers <= {"kerntune", "kerntune.cli.command", "kerntune.gate.project"}
 
 
-WRITES_FUNCTIONS = frozenset({"kerntune.dispatch.source"})
+WRITES_FUNCTIONS = frozenset({"kerntune.kernels.dispatch.codegen"})
 """Runs text of its own making (launch functions, as Triton writes its binders); only parameters' names vary in it."""
 
 

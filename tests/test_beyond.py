@@ -16,15 +16,15 @@ import triton.language as tl
 from fake_runs import COMPILER, N, block, by_block, captured, configs, increment_kernel, script
 
 import kerntune
-from kerntune.backend.fake import FakeBackend, FakeGpu
-from kerntune.cache import WinnerCache
 from kerntune.capture import Capture
-from kerntune.compile import Compiler
+from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CacheMissError
-from kerntune.tuning import engine, this_process
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
+from kerntune.tuning import autotuner_run, context
 from kerntune.tuning import tuner as tuner_module
+from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.tune_call import tune_call
-from kerntune.tuning.tuned import Tuned
+from kerntune.tuning.tuning_result import Tuned
 
 FIRST, ADDED = 7, 1
 
@@ -110,8 +110,8 @@ def plain(kernel: Any) -> Any:
 @pytest.fixture
 def backend(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeBackend:
     script(shared, block(64, 20_000.0), block(128, 10_000.0))
-    monkeypatch.setattr(this_process, "this_gpu", lambda: shared)
-    monkeypatch.setattr(engine, "WinnerCache", lambda: WinnerCache(tmp_path))
+    monkeypatch.setattr(context, "this_gpu", lambda: shared)
+    monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path))
     return shared
 
 
@@ -212,8 +212,8 @@ def test_no_other_kernel_makes_anybody_look(backend: FakeBackend, monkeypatch: p
         pytest.fail("nobody follows addresses here")
 
     monkeypatch.setattr(FakeGpu, "reaches", looked)
-    monkeypatch.setattr("kerntune.plan.holders", looked)
-    monkeypatch.setattr("kerntune.plan.possible_addresses", looked)
+    monkeypatch.setattr("kerntune.capture.memory_plan.holders", looked)
+    monkeypatch.setattr("kerntune.capture.memory_plan.possible_addresses", looked)
     x = torch.empty(N, device="cuda", dtype=torch.int64)
     assert not tuned_by(plain(increment_kernel), backend, x, N, grid=by_block).recording.hidden_pointers
 
@@ -291,7 +291,7 @@ def test_under_frozen_a_kernel_that_does_not_compile_is_a_miss(
 def test_without_room_to_keep_it_nothing_is_raced(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     table, _targets = table_of(backend)
     full = kerntune.errors.MeasurementError("no room here")
-    monkeypatch.setattr("kerntune.plan.keep_at_home", lambda *a: (_ for _ in ()).throw(full))
+    monkeypatch.setattr("kerntune.capture.memory_plan.keep_at_home", lambda *a: (_ for _ in ()).throw(full))
     found = tuned_by(plain(add_by_table), backend, table, N)
     assert (found.winner, found.times_ns) == (0, {})
     assert found.unraced.endswith("no room here")

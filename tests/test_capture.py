@@ -28,11 +28,11 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from kerntune import capture as captures
-from kerntune.backend.fake import FakeBackend
+from kerntune.base.config import Config
 from kerntune.capture import Capture
-from kerntune.config import Config
+from kerntune.capture.recorder import record
 from kerntune.errors import CaptureError, ConfigError, GridError, KerntuneError, TuningError
-from kerntune.recorder import record
+from kerntune.gpu.scripted import FakeBackend
 
 
 def names(capture: Capture) -> list[str]:

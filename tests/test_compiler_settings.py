@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.binary.identity import identity_of
-from kerntune.compat import ASSEMBLER_ONLY, SETTINGS, compiler_settings
+from kerntune.compiling.binary.identity import identity_of
+from kerntune.kernels.compat import ASSEMBLER_ONLY, SETTINGS, compiler_settings
 
 
 @pytest.fixture(autouse=True)

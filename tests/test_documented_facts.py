@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.check.timed import SHORT_RESTS_S
-from kerntune.judge import DRIFT, Evidence, decide
-from kerntune.measure.graphs import TARGET_LAUNCHES
-from kerntune.policy import Policy, Verdict
-from kerntune.processes import SHOWN_LEVEL
+from kerntune.base.policy import Policy, Verdict
+from kerntune.gate.decision import DRIFT, Evidence, decide
+from kerntune.gate.gpu_check import SHORT_RESTS_S
+from kerntune.timing.graphs import TARGET_LAUNCHES
+from kerntune.timing.paired_processes import SHOWN_LEVEL
 from kerntune.tuning.race import GRAPH_NS, MOST_RUNS, SLOT_NS
 from pytest_kerntune.options import OPTIONS
 

@@ -15,11 +15,11 @@ from fake_runs import N, block, by_block, configs, scale_kernel, script
 from triton.runtime.errors import AutotunerError, OutOfResources
 
 import kerntune
-from kerntune import compat
-from kerntune.backend.fake import FakeBackend
 from kerntune.errors import ConfigError, TrialError, TuningError
-from kerntune.static.limits import Violation
-from kerntune.tuning.telling import launch_error
+from kerntune.gpu.scripted import FakeBackend
+from kerntune.kernels import compat
+from kerntune.static.launch_limits import Violation
+from kerntune.tuning.notify import launch_error
 
 TOO_MANY_WARPS = 64
 """2,048 threads a block; a device has 1,024."""
@@ -219,7 +219,7 @@ def test_one_that_is_called_wrongly_is_named_too(backend: FakeBackend) -> None:
 def test_a_fresh_cache_of_tritons_is_a_fresh_one_of_ours(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    from kerntune.cache import WinnerCache
+    from kerntune.tuning.cache import WinnerCache
 
     monkeypatch.delenv("KERNTUNE_CACHE_DIR")
     usual = WinnerCache().folder

@@ -22,12 +22,12 @@ from triton.runtime.jit import JITFunction
 
 import kerntune
 from kerntune import capture as captures
-from kerntune.backend.fake import FakeBackend, Rule
-from kerntune.cache import TrialCache, WinnerCache
 from kerntune.errors import CacheMissError, ConfigError, GridError, MeasurementError, UsageError
-from kerntune.tuning import engine, tune_call
+from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.tuning import autotuner_run, tune_call
+from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.race import Looks
-from kerntune.tuning.winners import Winners
+from kerntune.tuning.stored_winners import Winners
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
@@ -277,7 +277,7 @@ def test_a_cache_that_can_not_be_written_is_a_warning(
     backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("a file where the folder should be")
-    monkeypatch.setattr(engine, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
+    monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path / "file"))
     monkeypatch.setattr(Winners, "_warned", False)
     kernel = ours()
     with pytest.warns(RuntimeWarning, match="winners can't be kept for the next run: .*can't be written"):
@@ -296,7 +296,7 @@ def test_who_won_without_pipelining_is_not_tuned_again(backend: FakeBackend, mon
     script(backend, OneStage(time_ns=500.0), Rule(fails="needs more shared memory"))
     first, second = ours(), ours()
     call(first)
-    monkeypatch.setattr(engine, "tune_call", None)
+    monkeypatch.setattr(autotuner_run, "tune_call", None)
     call(second)
     for kernel in (first, second):
         assert (kernel.best_config.kwargs, kernel.best_config.num_stages) == ({"BLOCK": 256}, 1)

@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kerntune.baseline import BaselineStore, StaticBaseline, TimeBaseline
-from kerntune.bundle import apply_bundle, decode_bundle
-from kerntune.cache import TrialCache, WinnerCache, export_cache, export_devices, import_cache
-from kerntune.codec import to_json
-from kerntune.report import read_run, write_run
+from kerntune.base.codec import to_json
+from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.bundle import apply_bundle, decode_bundle
+from kerntune.gate.report import read_run, write_run
+from kerntune.tuning.cache import TrialCache, WinnerCache, export_cache, export_devices, import_cache
 
 FORMATS = Path(__file__).parent / "data" / "formats"
 RUNS = sorted(FORMATS.glob("run-*.json"))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from kerntune.backend.fake import FakeBackend, Rule, Script
+from kerntune.gpu.scripted import FakeBackend, Rule, Script
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SCRIPTS = ("timed_cases", "decision_time", "process_reuse", "timers")

@@ -14,9 +14,9 @@ import pytest
 import triton
 from triton.runtime.jit import JITFunction
 
-from kerntune.compat import parse_in_turn, parsed
-from kerntune.compat.parsing import IN_TURN
-from kerntune.compile import Compiler
+from kerntune.compiling.compiler import Compiler
+from kerntune.kernels.compat import parse_in_turn, parsed
+from kerntune.kernels.compat.parsing import IN_TURN
 
 TEXT = "def kernel(x):\n" + "    x = [x + (1, 2), {3: -x}]\n" * 400
 TIMES = 10

@@ -12,10 +12,10 @@ from fake_runs import N, captured, configs, scale_kernel
 from triton.runtime.jit import JITFunction, KernelInterface
 
 import kerntune
-from kerntune.backend.fake import FakeBackend
 from kerntune.capture import Capture
+from kerntune.capture.recorder import record
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.relaunch import as_launch
-from kerntune.recorder import record
 
 
 class Keeping(KernelInterface):  # type: ignore[misc]  # Triton has no types

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks import foresight_figures, recorded_sweeps, replayed_uses, resource_model
 from benchmarks.recorded_sweeps import H200, Recorded
-from kerntune.config import Config
-from kerntune.static.foresight import Figures
-from kerntune.static.model import cost
+from kerntune.base.config import Config
+from kerntune.static.prediction import Figures
+from kerntune.static.resource_model import cost
 
 ROW = {
     "threads": 128,

@@ -18,7 +18,7 @@ RESULT = BENCHMARKS / "results" / "verdict_causes.json"
 CONFTEST = """
 import os
 
-from kerntune.backend.fake import FakeBackend, Rule, Script
+from kerntune.gpu.scripted import FakeBackend, Rule, Script
 
 
 def pytest_kerntune_backend(config):

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.backend.fake import FakeBackend, FakeGpu, Rule, Script
-from kerntune.compile import Compiler
-from kerntune.recording import Param, same_work
+from kerntune.base.recording import Param, same_work
+from kerntune.compiling.compiler import Compiler
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 PER_STEP = 1e-4

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kerntune.static.launches import LaunchStatic
+from kerntune.gate.static_figures import LaunchStatic
 
 Sides = tuple[tuple[LaunchStatic, ...], tuple[LaunchStatic, ...]]
 """What a kernel launches before and after an edit."""

@@ -12,10 +12,10 @@ from typing import Any
 from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.side import load
 from benchmarks.edit_corpus.tables import equal_code
-from kerntune.baseline import StaticBaseline
-from kerntune.check import Call, Checked, Session, Settings, open_session
-from kerntune.result import CaseResult
-from kerntune.static.launches import LaunchStatic
+from kerntune.base.case_result import CaseResult
+from kerntune.gate import Call, Checked, Session, Settings, open_session
+from kerntune.gate.baselines import StaticBaseline
+from kerntune.gate.static_figures import LaunchStatic
 
 DIRECTIONS = ("made", "undone")
 """An edit from the kernel as it is, and the way back."""

@@ -20,7 +20,7 @@ import torch
 from benchmarks.edit_corpus.corpus import EDITS
 from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.side import load
-from kerntune.stats import hodges_lehmann
+from kerntune.base.stats import hodges_lehmann
 
 SLOT_MS = 2.0
 """What one replay of a graph should take: far more than its launch."""

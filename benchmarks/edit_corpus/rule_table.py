@@ -17,10 +17,10 @@ from typing import Any
 from benchmarks.edit_corpus import figures
 from benchmarks.edit_corpus.corpus import HELD_OUT_KERNELS
 from benchmarks.edit_corpus.tables import equal_code, joined
-from kerntune.policy import STATIC_RULES, StaticPolicy
+from kerntune.base.policy import STATIC_RULES, StaticPolicy
+from kerntune.gate.launch_rules import compare_launches, count_findings
+from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.finding import Finding
-from kerntune.static.launch_rules import compare_launches, count_findings
-from kerntune.static.launches import LaunchStatic
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"

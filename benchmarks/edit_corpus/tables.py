@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchmarks.edit_corpus.corpus import EDITS
-from kerntune.static.launches import LaunchStatic
+from kerntune.gate.static_figures import LaunchStatic
 
 SLOWER = 1.05
 """After over before, from which on an edit is slower; its inverse is faster."""

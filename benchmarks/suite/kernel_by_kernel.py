@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from benchmarks.suite.results import environment
-from kerntune.backend.fake import FakeBackend, Script
-from kerntune.tuning import this_process
+from kerntune.gpu.scripted import FakeBackend, Script
+from kerntune.tuning import context
 
 
 @contextlib.contextmanager
@@ -24,7 +24,7 @@ def device(dry: bool) -> Iterator[None]:
         yield
         return
     backend = FakeBackend(Script())
-    this_process.this_gpu = lambda: backend
+    context.this_gpu = lambda: backend
     with backend.activate():
         yield
 

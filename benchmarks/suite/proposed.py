@@ -9,7 +9,7 @@ from itertools import chain, product
 from typing import Any
 
 from benchmarks.suite.case import Call, Shape
-from kerntune.config import Config
+from kerntune.base.config import Config
 
 WARPS = (1, 2, 4, 8, 16, 32)
 REGISTERS = (None, 24, 32, 40, 48, 64, 96)

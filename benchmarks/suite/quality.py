@@ -14,10 +14,10 @@ from benchmarks.suite import sweep
 from benchmarks.suite.case import Case, Shape
 from benchmarks.suite.cases import CASES
 from benchmarks.suite.results import scratch
-from kerntune.backend.cuda import CudaBackend
-from kerntune.backend.static import StaticBackend
-from kerntune.compile import Compiler
-from kerntune.device import Target
+from kerntune.base.device import Target
+from kerntune.compiling.compiler import Compiler
+from kerntune.gpu.compile_only import StaticBackend
+from kerntune.gpu.cuda import CudaBackend
 
 ROUNDS = 15
 """Slots of a config in the sweep. A slot is some 2 ms of launches; medians of 10 slots agree to 0.1 %."""

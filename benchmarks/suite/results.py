@@ -72,6 +72,6 @@ def gpu_environment() -> dict[str, Any]:
     """Device, driver, clocks and assembler, as kerntune's samples have them."""
     import msgspec
 
-    from kerntune.backend.cuda import CudaBackend
+    from kerntune.gpu.cuda import CudaBackend
 
     return {k: v for k, v in msgspec.to_builtins(CudaBackend().gpu.environment()).items() if v not in (None, "")}

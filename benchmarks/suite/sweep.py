@@ -13,21 +13,21 @@ from typing import Any
 import msgspec
 
 from benchmarks.suite.case import Call, config_text
-from kerntune.backend.base import Backend
+from kerntune.base.device import DeviceSpec
+from kerntune.base.recording import Recording
+from kerntune.base.stats import median
 from kerntune.capture import Capture, Probe, Site
-from kerntune.compile import Compiled, Compiler
-from kerntune.device import DeviceSpec
+from kerntune.capture.recorder import Recorded, make_launch, record
+from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import KerntuneError
-from kerntune.launch import Loader, Program
-from kerntune.measure.base import Slot
-from kerntune.measure.timing import estimate_ns, same_kind, slot_for
-from kerntune.memory import Memory
-from kerntune.recorder import Recorded, make_launch, record
-from kerntune.recording import Recording
+from kerntune.gate.static_figures import binary_input
+from kerntune.gpu.base import Backend
+from kerntune.gpu.memory import Memory
+from kerntune.gpu.program import Loader, Program
 from kerntune.static.disassembly import Disassembler
-from kerntune.static.launches import binary_input
 from kerntune.static.metrics import StaticMetrics, metrics_of
-from kerntune.stats import median
+from kerntune.timing.sample import Slot
+from kerntune.timing.sampling import estimate_ns, same_kind, slot_for
 
 WARM_UP_ROUNDS = 1
 """Rounds whose times are thrown away: clocks rise and settle."""

@@ -9,13 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kerntune import compat
-from kerntune.backend.base import Backend
-from kerntune.capture.pending import Pending, Probe, bind, probe_of
+from kerntune.base.config import COMPILE_FIELDS, Config
+from kerntune.base.device import Target
+from kerntune.capture.launch import Pending, Probe, bind, probe_of
+from kerntune.capture.memory_plan import Plan
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
-from kerntune.compile import Compiled, Compiler
-from kerntune.config import COMPILE_FIELDS, Config
-from kerntune.device import Target
+from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import (
     CaptureError,
     CompileError,
@@ -26,10 +25,11 @@ from kerntune.errors import (
     TrialError,
     TuningError,
 )
+from kerntune.gpu.base import Backend
+from kerntune.kernels import compat
 from kerntune.kernels.relaunch import as_launch
 from kerntune.kernels.source import kernel_name
 from kerntune.kernels.specialize import Specialized
-from kerntune.plan import Plan
 
 
 class _Local(threading.local):

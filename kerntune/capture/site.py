@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kerntune import compat
-from kerntune.config import COMPILE_FIELDS, Config
+from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.errors import ConfigError
+from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of, kernel_file, kernel_name
-from kerntune.kernels.texts import text_of
+from kerntune.kernels.value_text import text_of
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerntune.grids.check import check_grid, grid_triple
-from kerntune.grids.combo import (
+from kerntune.grids.combo_grids import (
     RoundRobinComboKernelGrid,
     SequentialComboKernelGrid,
     SequentialFlattenComboKernelGrid,

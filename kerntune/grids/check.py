@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index
 
-from kerntune.config import DEFAULT_NUM_WARPS
-from kerntune.device import DeviceSpec
+from kerntune.base.config import DEFAULT_NUM_WARPS
+from kerntune.base.device import DeviceSpec
 from kerntune.errors import GridError
 from kerntune.grids.limits import INT32_MAX, GridLimits, grid_limits
 

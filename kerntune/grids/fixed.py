@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from kerntune.config import Scalar
+from kerntune.base.config import Scalar
 from kerntune.errors import GridError
 from kerntune.grids.expr import Expr, Scope, Term, as_expr
 from kerntune.grids.grid import Axes, Grid

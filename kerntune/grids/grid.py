@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-from kerntune.config import DEFAULT_NUM_WARPS
-from kerntune.device import DeviceSpec
+from kerntune.base.config import DEFAULT_NUM_WARPS
+from kerntune.base.device import DeviceSpec
 from kerntune.errors import GridError
 from kerntune.grids import render
 from kerntune.grids.check import Triple, check_grid

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from kerntune.config import DEFAULT_NUM_WARPS
-from kerntune.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
+from kerntune.base.config import DEFAULT_NUM_WARPS
+from kerntune.base.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
 
 INT32_MAX = 2**31 - 1
 """Triton's launchers read each axis as a C ``int`` and multiply the three as ``int`` to see whether there is anything

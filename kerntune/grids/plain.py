@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from kerntune.device import MAX_GRID_YZ
+from kerntune.base.device import MAX_GRID_YZ
 from kerntune.grids.expr import Expr, Term, ceil_div, maximum
 from kerntune.grids.grid import ONE, XBLOCK, XNUMEL, YBLOCK, YNUMEL, ZBLOCK, ZNUMEL, Axes, Grid, dimension
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerntune.heuristics.call import (
+from kerntune.heuristics.call_hints import (
     bucket,
     min_elements_per_thread,
     round_sizes,
@@ -11,7 +11,7 @@ from kerntune.heuristics.call import (
 )
 from kerntune.heuristics.combo import ComboGroup, ComboPlan, SubKernel, combo
 from kerntune.heuristics.cooperative import cooperative_reduction, rsplit
-from kerntune.heuristics.descent import Field, Neighbourhood, improves, may_descend, neighbourhood
+from kerntune.heuristics.descent_steps import Field, Neighbourhood, improves, may_descend, neighbourhood
 from kerntune.heuristics.lookup import LookupTable, kernel_hash, read_table, write_table
 from kerntune.heuristics.naming import named_blocks, without_parameter
 from kerntune.heuristics.persistent import persistent_reduction

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 
-from kerntune.config import Config, Scalar
-from kerntune.device import DeviceSpec
+from kerntune.base.config import Config, Scalar
+from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.heuristics.persistent import persistent_reduction
 from kerntune.heuristics.pointwise import pointwise
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import reduction
 from kerntune.heuristics.sizing import bounds
-from kerntune.hints import BLOCK_NAMES, HeuristicType, KernelHints
 
 Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kerntune.config import Config
-from kerntune.device import DeviceSpec
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import MAX_RSPLIT, KernelHints
 from kerntune.heuristics.persistent import persistent_candidates
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import finish, reduction_candidates, without_x
 from kerntune.heuristics.sizing import bounds, floor_pow2, rebuilt, require_axes
-from kerntune.hints import MAX_RSPLIT, KernelHints
 
 
 def cooperative_reduction(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.sizing import block_of, in_order
-from kerntune.hints import KernelHints
 
 TOO_SMALL_R_BLOCK = 4
 """A reduction block this short is never fast."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from kerntune.codec import from_json, to_json, write_atomic
-from kerntune.config import Config
+from kerntune.base.codec import from_json, to_json, write_atomic
+from kerntune.base.config import Config
 from kerntune.errors import StoreError
 
 SCHEMA = "kerntune.lookup/1"

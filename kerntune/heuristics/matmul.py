@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from math import prod
 
-from kerntune.config import Config
-from kerntune.device import DeviceSpec
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
+from kerntune.heuristics.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
 from kerntune.heuristics.measured import product_tiles
 from kerntune.heuristics.sizing import as_config, block_of, in_order, require_axes
-from kerntune.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, KernelHints
 
 TILES = (
     # x, y, r0, warps, stages

@@ -10,10 +10,10 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from kerntune.device import DeviceSpec
+from kerntune.base.device import DeviceSpec
+from kerntune.heuristics.hints import KernelHints, ReductionHint
 from kerntune.heuristics.presets import Preset
 from kerntune.heuristics.sizing import ceil_pow2, floor_pow2
-from kerntune.hints import KernelHints, ReductionHint
 
 REGISTERS_HELD = 64
 """Values of a thread's registers that a tile may take. With addresses and temporaries that is about 128 of an SM's

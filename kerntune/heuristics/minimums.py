@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import BLOCK_NAMES, KernelHints
 from kerntune.heuristics.sizing import Bounds, block_of, check_blocks
-from kerntune.hints import BLOCK_NAMES, KernelHints
 
 
 def raise_to_tma_minimums(

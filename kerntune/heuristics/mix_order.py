@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kerntune.config import Config, Scalar
+from kerntune.base.config import Config, Scalar
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import KernelHints, is_power_of_two
 from kerntune.heuristics.presets import Preset
 from kerntune.heuristics.sizing import Bounds, floor_pow2, in_order, rebuilt
-from kerntune.hints import KernelHints, is_power_of_two
 
 ROWS_PER_X = 32
 SHORT_ROW = 512

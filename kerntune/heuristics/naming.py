@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kerntune.config import Config, Scalar
+from kerntune.base.config import Config, Scalar
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import AXES, BLOCK_NAMES
 from kerntune.heuristics.sizing import in_order, rebuilt
-from kerntune.hints import AXES, BLOCK_NAMES
 
 
 def named_blocks(configs: Iterable[Config], names: Mapping[str, str], *, kernel: str = "") -> tuple[Config, ...]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.sizing import ceil_pow2
-from kerntune.hints import KernelHints
 
 FEW_OUTPUTS = 1024
 SOME_OUTPUTS = 8 * 4096

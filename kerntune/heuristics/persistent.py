@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from kerntune.config import Config
-from kerntune.device import DeviceSpec
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
+from kerntune.heuristics.hints import KernelHints, ReductionHint
 from kerntune.heuristics.matmul import native_persistent_matmul
 from kerntune.heuristics.measured import applies, row_tiles
 from kerntune.heuristics.minimums import raise_to_tma_minimums
@@ -22,7 +23,6 @@ from kerntune.heuristics.reduction import (
 )
 from kerntune.heuristics.sizing import MIN_WARPS, Bounds, bounds, rebuilt, require_axes
 from kerntune.heuristics.tiling import scores_of, share_out, tiled_config
-from kerntune.hints import KernelHints, ReductionHint
 
 MAX_TILE = 4096
 """Most elements of a block that holds more than one row."""

@@ -6,9 +6,10 @@ from contextlib import suppress
 from math import ceil, prod
 from typing import NamedTuple
 
-from kerntune.config import Config, Scalar
-from kerntune.device import DeviceSpec
+from kerntune.base.config import Config, Scalar
+from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import MAX_BLOCK_X_HIP, AutotuneHint, KernelHints, TileHint
 from kerntune.heuristics.measured import MOST_WARPS, pointwise_tiles
 from kerntune.heuristics.minimums import raise_to_tma_minimums
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
@@ -26,7 +27,6 @@ from kerntune.heuristics.sizing import (
     require_axes,
     widen_for_grid,
 )
-from kerntune.hints import MAX_BLOCK_X_HIP, AutotuneHint, KernelHints, TileHint
 
 MIN_BLOCK_ELEMENTS = 256
 MAX_BLOCK_ELEMENTS = 1024

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.errors import ConfigError, HintError
-from kerntune.heuristics.call import sizes_from_arguments, tile_hint
+from kerntune.heuristics.call_hints import sizes_from_arguments, tile_hint
+from kerntune.heuristics.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, KernelHints
 from kerntune.heuristics.naming import named_blocks
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.strides import Read, inferred_read, read_of, reduction_split, second_stage_hint
 from kerntune.heuristics.ttir import TtirCounts
-from kerntune.hints import AXES, BLOCK_NAMES, REDUCTION_AXES, KernelHints
 
 Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 
@@ -46,7 +46,7 @@ class Proposer:
 
     ``sizes`` maps axes to the arguments whose product is their number of elements, ``blocks`` axes to the kernel's own
     constexprs, ``reduced`` tensor arguments to the dimensions that the kernel reduces. ``known`` are fields of
-    :class:`~kerntune.hints.KernelHints` that outweigh what the call and the TTIR say. ``reduces``: one of the reduction
+    :class:`~kerntune.heuristics.hints.KernelHints` that outweigh what the call and the TTIR say. ``reduces``: one of the reduction
     families, so that a kernel without a block of x has one row a program. ``whole_rows``: a persistent one, whose
     reduced blocks (if the kernel takes them) hold the whole axis.
 

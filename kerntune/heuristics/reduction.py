@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from math import prod
 
-from kerntune.config import Config, Scalar
-from kerntune.device import DeviceSpec
+from kerntune.base.config import Config, Scalar
+from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics.determinism import one_config
+from kerntune.heuristics.hints import AutotuneHint, KernelHints, ReductionHint
 from kerntune.heuristics.matmul import measured_matmul, native_matmul
 from kerntune.heuristics.measured import Tile, applies, reduction_tiles
 from kerntune.heuristics.minimums import raise_to_floors, raise_to_tma_minimums
@@ -34,7 +35,6 @@ from kerntune.heuristics.sizing import (
     widen_for_grid,
 )
 from kerntune.heuristics.tiling import scored_axes, scores_of, share_out, tiled_config
-from kerntune.hints import AutotuneHint, KernelHints, ReductionHint
 
 MAX_R_BLOCK = 2048
 MAX_R_BLOCK_SMALL = 1024

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from kerntune.config import Config
-from kerntune.device import DeviceSpec
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
+from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import persistent_step, without_x
 from kerntune.heuristics.sizing import block_of, bounds, ceil_div, device_major
-from kerntune.hints import BLOCK_NAMES, HeuristicType, KernelHints
 
 ENOUGH_R = 64
 """Reduction blocks of 64 elements in all are not halved."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kerntune.config import Config
-from kerntune.device import DeviceSpec
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.measured import applies, scan_steps
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.reduction import finish, measured_configs, reduction_candidates, without_x
 from kerntune.heuristics.sizing import block_of, bounds, rebuilt, require_axes
-from kerntune.hints import KernelHints
 
 
 def split_scan(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> tuple[Config, ...]:

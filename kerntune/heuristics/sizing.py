@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from kerntune.config import Config, Scalar
-from kerntune.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
+from kerntune.base.config import Config, Scalar
+from kerntune.base.device import MAX_GRID_X, MAX_GRID_YZ, DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import BLOCK_NAMES, MAX_BLOCK, MAX_BLOCK_X_HIP, REDUCTION_AXES, KernelHints
 from kerntune.heuristics.presets import Preset
-from kerntune.hints import BLOCK_NAMES, MAX_BLOCK, MAX_BLOCK_X_HIP, REDUCTION_AXES, KernelHints
 
 GRID_LIMITS = {"x": MAX_GRID_X, "y": MAX_GRID_YZ, "z": MAX_GRID_YZ}
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from kerntune.device import DeviceSpec
+from kerntune.base.device import DeviceSpec
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import ReductionHint
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import ceil_div, device_major
-from kerntune.hints import ReductionHint
 
 SHORT_REDUCTION = 32
 """Up to 32 elements a reduction is one thread's work."""

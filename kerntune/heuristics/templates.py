@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from kerntune.config import COMPILE_FIELDS, Config, Scalar
+from kerntune.base.config import COMPILE_FIELDS, Config, Scalar
 from kerntune.errors import ConfigError
+from kerntune.heuristics.hints import Modes
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import in_order
-from kerntune.hints import Modes
 
 BACKEND_OPTIONS = frozenset({"num_consumer_groups", "num_buffers_warp_spec"})
 """Options that torch's configs carry beside warps and stages; never a kernel parameter."""

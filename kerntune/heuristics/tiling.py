@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.sizing import (
     MAX_REDUCTION_WARPS,
     Bounds,
@@ -16,7 +17,6 @@ from kerntune.heuristics.sizing import (
     choose_warps,
     spread_reduction,
 )
-from kerntune.hints import KernelHints
 
 MIN_REDUCTION_BLOCK = 4
 """A reduced axis starts with at least this block, so that a thread has something to add up."""

@@ -7,8 +7,8 @@ from collections import Counter
 
 import msgspec
 
-from kerntune.heuristics.call import FP8_ELEMENTS_PER_THREAD
-from kerntune.hints import KernelHints
+from kerntune.heuristics.call_hints import FP8_ELEMENTS_PER_THREAD
+from kerntune.heuristics.hints import KernelHints
 
 _OPERATION = re.compile(r'^\s*(?:%[^=\n]*= )?"?tt\.(\w+)"?[ (]([^\n]*)', re.MULTILINE)
 """An operation at the start of a line, with the values that it defines; ``tt.reduce.return`` is none."""

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kerntune import compat
+from kerntune.base.recording import Param, TensorMap
 from kerntune.errors import CaptureError
+from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized
-from kerntune.recording import Param, TensorMap
 
 ViewOf = Callable[[Any], "int | None"]
 """Gives the index of a tensor's view in the memory plan; None for a null pointer."""

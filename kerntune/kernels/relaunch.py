@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kerntune.config import COMPILE_FIELDS
+from kerntune.base.config import COMPILE_FIELDS
 
 
 def as_launch(compiled: Any, grid: Any) -> Callable[..., Any] | None:

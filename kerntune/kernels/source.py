@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from kerntune.compat import parsed
 from kerntune.errors import CaptureError, CompileError
-from kerntune.kernels.named import Syntax, described, named, syntax_of, unshadowed
+from kerntune.kernels.compat import parsed
+from kerntune.kernels.used_globals import Syntax, described, named, syntax_of, unshadowed
 
 MAX_WRAPPERS = 32
 """Decorators on one kernel; more than this is a loop of ``.fn``."""
@@ -74,7 +74,7 @@ def source_hash(jit: Any) -> str:
 
     Comments, blank lines, docstrings and the place in the file don't change it (Triton's own ``cache_key`` holds the
     line number, and so retunes a kernel that only moved). What
-    else counts: :func:`kerntune.kernels.named.described`.
+    else counts: :func:`kerntune.kernels.used_globals.described`.
     """
     return _digest(part.text for part in _parts(jit, set()))
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kerntune import compat
-from kerntune.config import COMPILE_OPTIONS
-from kerntune.device import Target
+from kerntune.base.config import COMPILE_OPTIONS
+from kerntune.base.device import Target
 from kerntune.errors import CompileError, ConfigError
+from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file, kernel_name, salt
 
 
@@ -20,7 +20,7 @@ class Specialized:
 
     ``signature`` maps parameter names to Triton's type words (nested tuples for tuple arguments);
     ``constexprs`` maps argument paths to values; ``options`` is the backend's option object; ``settings`` has what the
-    environment tells the compiler beside them (:func:`kerntune.compat.compiler_settings`).
+    environment tells the compiler beside them (:func:`kerntune.kernels.compat.compiler_settings`).
     """
 
     jit: Any

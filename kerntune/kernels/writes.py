@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerntune.device import Target
+from kerntune.base.device import Target
 from kerntune.kernels.access import Access
 from kerntune.kernels.operations import (
     ADDRESS_ONLY,

@@ -7,7 +7,7 @@ from kerntune.search.combos import combo_search
 from kerntune.search.declared import Search
 from kerntune.search.descent import coordinate_descent
 from kerntune.search.exhaustive import exhaustive
-from kerntune.search.ledger import Found, Measure, Measured, Tried
+from kerntune.search.history import Found, Measure, Measured, Tried
 from kerntune.search.space import Choice, Range, Space
 
 __all__ = [

@@ -5,7 +5,7 @@ try equal configs. First the starting points, then a spread of random ones, then
 one now and then against local optima. A space that is smaller than its budget is tried completely.
 
 Where costs can be predicted without a measurement, each trial is the most promising of a batch of what could be tried
-next. A search knows nothing of where they come from (compiled code and :mod:`kerntune.static.model`, for example).
+next. A search knows nothing of where they come from (compiled code and :mod:`kerntune.static.resource_model`, for example).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import ConfigError, StoreError, TuningError
-from kerntune.search.ledger import Found, Ledger, Measure, Tried
+from kerntune.search.history import Found, Ledger, Measure, Tried
 from kerntune.search.space import Space
 
 SCHEMA = "kerntune.search/1"

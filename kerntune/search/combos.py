@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.heuristics import ComboGroup, ComboPlan, Field, improves
-from kerntune.heuristics.descent import get_field, set_field
+from kerntune.heuristics.descent_steps import get_field, set_field
 from kerntune.search.descent import descend
-from kerntune.search.ledger import Found, Ledger, Measure
+from kerntune.search.history import Found, Ledger, Measure
 
 
 def combo_search(measure: Measure, plan: ComboPlan, *, descent: bool = False, max_trials: int | None = None) -> Found:

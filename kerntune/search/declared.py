@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import ConfigError
 from kerntune.search.budgeted import MAX_UNBOUNDED, SPREAD, Budget, BudgetedSearch, Prepare
-from kerntune.search.ledger import Found, Measure
+from kerntune.search.history import Found, Measure
 from kerntune.search.space import Constraint, Space
 
 AT_ONCE = 8

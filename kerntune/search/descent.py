@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.heuristics import Field, improves
-from kerntune.search.ledger import Found, Ledger, Measure
+from kerntune.search.history import Found, Ledger, Measure
 
 
 class Steps(Protocol):

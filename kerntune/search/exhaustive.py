@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kerntune.config import Config
-from kerntune.search.ledger import Found, Ledger, Measure
+from kerntune.base.config import Config
+from kerntune.search.history import Found, Ledger, Measure
 
 
 def exhaustive(measure: Measure, configs: Iterable[Config]) -> Found:

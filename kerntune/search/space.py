@@ -10,7 +10,7 @@ from math import prod
 
 import msgspec
 
-from kerntune.config import COMPILE_FIELDS, Config, Scalar
+from kerntune.base.config import COMPILE_FIELDS, Config, Scalar
 from kerntune.errors import ConfigError
 
 Constraint = Callable[[Config], bool]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kerntune.binary.identity import strip_debug
+from kerntune.compiling.binary.identity import strip_debug
 from kerntune.errors import StoreError
 
 _MNEMONIC = re.compile(r"^((?:s|v|ds|global|buffer|flat|scratch|tensor|cluster|image)_\w+)", re.MULTILINE)

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from kerntune.policy import STATIC_RULES
+from kerntune.base.policy import STATIC_RULES
 
 Severity = Literal["fail", "warn", "info"]
 
@@ -21,7 +21,7 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: float
     text: str
     rule: str = ""
-    """The name of the rule that found it (:data:`kerntune.policy.STATIC_RULES`)."""
+    """The name of the rule that found it (:data:`kerntune.base.policy.STATIC_RULES`)."""
 
 
 class Draft(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ Ranked = TypeVar("Ranked", Finding, Said)
 
 
 def worst_first(findings: Iterable[Ranked]) -> list[Ranked]:
-    """By severity, then by rule in the order of :data:`kerntune.policy.STATIC_RULES`; of one rule in their order."""
+    """By severity, then by rule in the order of :data:`kerntune.base.policy.STATIC_RULES`; of one rule in their order."""
     return sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), _RANK.get(f.rule, len(_RANK))))
 
 

@@ -9,13 +9,13 @@ from typing import Literal, Union
 
 import msgspec
 
-from kerntune.binary.elf import Elf, cubin_resources
-from kerntune.device import DeviceSpec
+from kerntune.base.device import DeviceSpec
+from kerntune.compiling.binary.elf import Elf, cubin_resources
 from kerntune.errors import TargetError
 from kerntune.static.amd import AmdResources, amd_mnemonics, amd_resources
 from kerntune.static.disassembly import Disassembler, Listing
 from kerntune.static.instructions import amd_classes, nvidia_classes, scratch_bytes, spilled_bytes
-from kerntune.static.limits import Violation, launch_violations
+from kerntune.static.launch_limits import Violation, launch_violations
 from kerntune.static.occupancy import Occupancy, amd_occupancy, cuda_occupancy
 
 DISASSEMBLER = Disassembler()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kerntune.device import DeviceSpec
+from kerntune.base.device import DeviceSpec
 from kerntune.errors import TargetError
 
 _REGISTER_UNIT = 256  # registers are given to a warp in this unit (cudaOccRegAllocationGranularity)

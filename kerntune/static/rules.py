@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from kerntune.policy import StaticPolicy
-from kerntune.static.access import DIRECTIONS, moved_bytes, narrowed
+from kerntune.base.policy import StaticPolicy
+from kerntune.static.access_width import DIRECTIONS, moved_bytes, narrowed
 from kerntune.static.finding import Draft, Finding, Severity, change, percent, worst_first
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.work import heavier

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kerntune.static.access import moved_bytes
+from kerntune.static.access_width import moved_bytes
 from kerntune.static.finding import Draft, change, percent
 from kerntune.static.metrics import StaticMetrics
 

@@ -9,14 +9,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kerntune.launch import Program
-from kerntune.measure.base import Slot
-from kerntune.measure.between import between_events
-from kerntune.measure.events import EventSlot
-from kerntune.measure.graphs import GraphSlot, unrolled_runs
-from kerntune.measure.timing import same_kind, slot_for
-from kerntune.recording import Recording
-from kerntune.stats import median
+from kerntune.base.recording import Recording
+from kerntune.base.stats import median
+from kerntune.gpu.program import Program
+from kerntune.timing.event_pair import between_events
+from kerntune.timing.events import EventSlot
+from kerntune.timing.graphs import GraphSlot, unrolled_runs
+from kerntune.timing.sample import Slot
+from kerntune.timing.sampling import same_kind, slot_for
 
 DROP_FIRST = 1.5
 """After a first look (the shortest of a few executions), candidates slower than this times the best are hopeless. For

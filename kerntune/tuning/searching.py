@@ -6,10 +6,10 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.search import Measured, Search
-from kerntune.tuning.entrants import Entrants
-from kerntune.tuning.outlook import Outlook
+from kerntune.tuning.prescreen import Outlook
+from kerntune.tuning.trial_set import Entrants
 
 
 class Searching:

@@ -9,24 +9,24 @@ import weakref
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from kerntune import compat
-from kerntune.backend.base import Gpu
+from kerntune.base.case_result import FailedTrial
+from kerntune.base.policy import StaticPrune
 from kerntune.capture import Capture, Site
-from kerntune.compile import Compiled
-from kerntune.dispatch import prepare_front
+from kerntune.capture.recorder import Recorded, record
+from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError, MeasurementError, TuningError
+from kerntune.gpu.base import Gpu
+from kerntune.gpu.program import Loader
+from kerntune.kernels import compat
+from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
-from kerntune.launch import Loader
-from kerntune.policy import StaticPrune
-from kerntune.recorder import Recorded, record
-from kerntune.result import FailedTrial
+from kerntune.tuning.candidates import Prospects, Stragglers, prospects_of
 from kerntune.tuning.patience import Patience
-from kerntune.tuning.prospects import Prospects, Stragglers, prospects_of
-from kerntune.tuning.trials import Known, Trials
-from kerntune.tuning.tuned import Tuned, nothing_left
+from kerntune.tuning.stored_trials import Known, Trials
 from kerntune.tuning.tuner import tune
-from kerntune.tuning.unraced import LAUNCHES_NOTHING, all_empty, unraced
-from kerntune.tuning.verify import TOLERANCE, Verification, Verify
+from kerntune.tuning.tuning_result import Tuned, nothing_left
+from kerntune.tuning.untuned import LAUNCHES_NOTHING, all_empty, unraced
+from kerntune.tuning.verification import TOLERANCE, Verification, Verify
 
 
 def tune_call(

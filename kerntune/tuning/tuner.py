@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
+from kerntune.base.policy import StaticPrune
 from kerntune.capture import Capture
+from kerntune.capture.recorder import Recorded
 from kerntune.errors import BackendError, TrialError
-from kerntune.launch import Loader, Program, memory_at
-from kerntune.memory import Memory
-from kerntune.policy import StaticPrune
-from kerntune.recorder import Recorded
-from kerntune.static.prune import static_prune_of
-from kerntune.tuning.entrants import Entrants
-from kerntune.tuning.jury import Jury
-from kerntune.tuning.outlook import Outlook
+from kerntune.gpu.memory import Memory
+from kerntune.gpu.program import Loader, Program, memory_at
+from kerntune.static.pruning import static_prune_of
+from kerntune.tuning.candidates import Prospects, prospects_of
+from kerntune.tuning.consensus import Jury
 from kerntune.tuning.patience import Patience
-from kerntune.tuning.prospects import Prospects, prospects_of
+from kerntune.tuning.prescreen import Outlook
 from kerntune.tuning.race import Heats, Trial, decided
 from kerntune.tuning.searching import Searching
-from kerntune.tuning.trials import Trials
-from kerntune.tuning.tuned import Tuned, nothing_left
-from kerntune.tuning.verify import Verification, Verifier, Verify, verification_of
+from kerntune.tuning.stored_trials import Trials
+from kerntune.tuning.trial_set import Entrants
+from kerntune.tuning.tuning_result import Tuned, nothing_left
+from kerntune.tuning.verification import Verification, Verifier, Verify, verification_of
 
 WRITERS = 8
 """Threads that store trials, a small file each: on a slow file system that is 10 ms of waiting."""
@@ -56,11 +56,11 @@ def tune(
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
     always timed side by side. Remembered failures are tried again only if nothing else is left. ``verify`` says who has
     to write what most others do, or what the captured run writes if that is ``trusted``, since somebody has compared
-    its result (:class:`kerntune.tuning.verify.Verification`); candidates ``refuted`` otherwise have failed with that
+    its result (:class:`kerntune.tuning.verification.Verification`); candidates ``refuted`` otherwise have failed with that
     reason. ``prospects`` are the site's, if they were looked up already. With ``patience``, stragglers among the
     compilations are waited for that long at most, and those that are left are the outcome's. A ``proven`` incumbent has
     won and been verified before: the others are held against it, and the device needs no warming up.
-    ``static_prune`` says who is left out unrun (:mod:`kerntune.static.prune`), unless nobody else can be used. A site
+    ``static_prune`` says who is left out unrun (:mod:`kerntune.static.pruning`), unless nobody else can be used. A site
     with a search of its own (:attr:`kerntune.capture.Site.search`) is searched first: every one of the list is waited
     for then, nobody is left out unrun, and candidates that the search comes by are raced with the others.
     ``ahead`` is told who is ahead when the finals begin. Raises :class:`TuningError`, listing every reason, if none is

@@ -17,10 +17,10 @@ from benchmarks.suite.held_out_cases import HELD_OUT
 from benchmarks.suite.proposed import SETS
 from benchmarks.suite.proposed_cases import PROPOSED
 from benchmarks.suite.tables import geometric_mean, proposal_rows
-from kerntune import compat
-from kerntune.backend.static import StaticBackend
-from kerntune.compile import Compiler
-from kerntune.device import Target
+from kerntune.base.device import Target
+from kerntune.compiling.compiler import Compiler
+from kerntune.gpu.compile_only import StaticBackend
+from kerntune.kernels import compat
 
 FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "heuristic_sweep.py"
 

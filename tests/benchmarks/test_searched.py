@@ -11,7 +11,7 @@ import pytest
 from benchmarks import searched
 from benchmarks.suite.cases import CASES
 from kerntune.search import Range, Space
-from kerntune.tuning import this_process
+from kerntune.tuning import context
 
 
 def test_each_search_is_judged_by_the_times_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +19,7 @@ def test_each_search_is_judged_by_the_times_of_all(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(searched.SPACES, "bias_gelu", few)
     monkeypatch.setattr(searched, "TRIALS", (5, 8))
     for name in ("this_gpu", "COMPILER"):
-        monkeypatch.setattr(this_process, name, getattr(this_process, name))  # put back afterwards
+        monkeypatch.setattr(context, name, getattr(context, name))  # put back afterwards
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setattr(sys, "argv", ["x", str(tmp_path / "out.json"), "bias_gelu", "--dry"])
     assert searched.main() == 0

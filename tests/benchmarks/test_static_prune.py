@@ -11,18 +11,18 @@ import pytest
 
 from benchmarks import static_prune
 from benchmarks.suite.cases import CASES
-from kerntune.tuning import engine, this_process
+from kerntune.tuning import autotuner_run, context
 
 
 def test_each_variant_says_who_was_left_out_and_who_won(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transpose = CASES["transpose"]
     few = dataclasses.replace(transpose, configs=lambda shape: transpose.configs(shape)[:4])
     monkeypatch.setitem(static_prune.CASES, "transpose", few)
-    monkeypatch.setattr(this_process, "this_gpu", this_process.this_gpu)  # put back afterwards
+    monkeypatch.setattr(context, "this_gpu", context.this_gpu)  # put back afterwards
     monkeypatch.setattr(sys, "argv", ["x", str(tmp_path / "out.json"), "transpose", "--dry"])
-    tune_call = engine.tune_call
+    tune_call = autotuner_run.tune_call
     assert static_prune.main() == 0
-    assert engine.tune_call is tune_call
+    assert autotuner_run.tune_call is tune_call
     (case,) = json.loads((tmp_path / "out.json").read_text())["cases"]
     assert (case["case"], case["configs"]) == ("transpose[rows=1024 cols=1024]", 4)
     assert list(case["variants"]) == list(static_prune.VARIANTS)

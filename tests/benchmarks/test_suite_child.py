@@ -147,7 +147,7 @@ def test_a_plain_call_is_none_that_tries_configs(monkeypatch: pytest.MonkeyPatch
 
 
 def test_where_the_time_went_is_told_and_nothing_stays_watched() -> None:
-    from kerntune.tuning.winners import Winners
+    from kerntune.tuning.stored_winners import Winners
 
     plain = Winners.find
 

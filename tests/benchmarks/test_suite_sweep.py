@@ -9,7 +9,7 @@ from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, s
 
 from benchmarks.suite import sweep
 from benchmarks.suite.case import Call, config_text
-from kerntune.backend.fake import FakeBackend
+from kerntune.gpu.scripted import FakeBackend
 
 BLOCKS = (32, 64, 128, 256, 512)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import GridError
 from kerntune.grids import GridLimits, check_grid, grid_limits
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import pytest
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import GridError
 from kerntune.grids import FixedGrid, Grid1D, Grid2D, Grid2DWithYZOverflow, SplitScanGrid
 from kerntune.grids.expr import Const, Name

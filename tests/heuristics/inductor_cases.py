@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import HintError
 from kerntune.heuristics import (
     INDUCTOR_2_13,
@@ -20,7 +20,7 @@ from kerntune.heuristics import (
     reduction,
     split_scan,
 )
-from kerntune.hints import AutotuneHint, KernelHints, Modes, ReductionHint, TileHint
+from kerntune.heuristics.hints import AutotuneHint, KernelHints, Modes, ReductionHint, TileHint
 
 Case = tuple[str, KernelHints, DeviceSpec]
 Proposal = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kerntune.config import Config
-from kerntune.device import DeviceSpec, Target
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec, Target
 
 XPU = DeviceSpec(Target("xpu", "pvc"), "Intel Max 1550", 128)
 

@@ -16,10 +16,10 @@ import torch
 from torch._inductor.runtime import hints as torch_hints
 from torch._inductor.runtime import triton_heuristics as th
 
-from kerntune.config import Config
-from kerntune.device import DeviceSpec
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.sizing import device_major
-from kerntune.hints import KernelHints
 
 Flat = tuple[tuple[tuple[str, Any], ...], int, int]
 """A config as sorted constexprs and options, warps, stages."""

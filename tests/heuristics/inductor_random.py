@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kerntune.device import DeviceSpec, Target
+from kerntune.base.device import DeviceSpec, Target
 from kerntune.errors import HintError
-from kerntune.hints import AutotuneHint, KernelHints, Modes, ReductionHint, TileHint
+from kerntune.heuristics.hints import AutotuneHint, KernelHints, Modes, ReductionHint, TileHint
 
 from .inductor_cases import PROPOSALS, Case
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from kerntune.device import DeviceSpec
-from kerntune.hints import KernelHints
+from kerntune.base.device import DeviceSpec
+from kerntune.heuristics.hints import KernelHints
 
 from .inductor_cases import B300, CASES, DEVICES, Case
 from .inductor_sources import use_sources

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import SubKernel, combo
-from kerntune.hints import HeuristicType, KernelHints, ReductionHint
+from kerntune.heuristics.hints import HeuristicType, KernelHints, ReductionHint
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 MI300 = TYPICAL_DEVICES["hip:gfx942"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import cooperative_reduction, rsplit, split_scan
-from kerntune.hints import KernelHints, ReductionHint
+from kerntune.heuristics.hints import KernelHints, ReductionHint
 
 from .inductor_free import shapes
 

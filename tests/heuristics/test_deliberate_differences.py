@@ -16,8 +16,8 @@ import triton
 from torch._inductor.runtime import triton_heuristics as th
 from torch._inductor.runtime.coordinate_descent_tuner import CoordescTuner
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import (
     SubKernel,
@@ -34,7 +34,7 @@ from kerntune.heuristics import (
     split_scan,
     user_autotune,
 )
-from kerntune.hints import HeuristicType, KernelHints, Modes, ReductionHint, TileHint
+from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes, ReductionHint, TileHint
 
 from .inductor_cases import XPU
 from .inductor_oracle import (

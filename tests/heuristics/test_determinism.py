@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import HintError
 from kerntune.heuristics.determinism import one_config
-from kerntune.hints import KernelHints, Modes
+from kerntune.heuristics.hints import KernelHints, Modes
 
 from .inductor_free import shapes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import StoreError
 from kerntune.heuristics import LookupTable, kernel_hash, read_table, write_table
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import persistent_reduction, reduction
-from kerntune.hints import MAX_TENSOR_NUMEL, KernelHints
+from kerntune.heuristics.hints import MAX_TENSOR_NUMEL, KernelHints
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 

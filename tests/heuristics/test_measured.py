@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics import (
     INDUCTOR_2_13,
@@ -25,6 +25,7 @@ from kerntune.heuristics import (
     reduction,
     split_scan,
 )
+from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint
 from kerntune.heuristics.measured import (
     LEAST_OUTPUTS,
     MOST_WARPS,
@@ -36,7 +37,6 @@ from kerntune.heuristics.measured import (
     row_tiles,
     scan_steps,
 )
-from kerntune.hints import KernelHints, Modes, ReductionHint
 
 from .inductor_free import XPU, shapes
 from .test_properties import FAMILIES, hints_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import named_blocks, pointwise, without_parameter
-from kerntune.hints import KernelHints
+from kerntune.heuristics.hints import KernelHints
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 TILE = Config(kwargs={"XBLOCK": 8, "R0_BLOCK": 64, "RSPLIT": 4}, num_warps=8, num_stages=2, options={"waves_per_eu": 1})

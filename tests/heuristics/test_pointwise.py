@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import INDUCTOR_2_6, pointwise
-from kerntune.hints import AutotuneHint, KernelHints, Modes, TileHint
+from kerntune.heuristics.hints import AutotuneHint, KernelHints, Modes, TileHint
 
 from .inductor_free import XPU, shapes
 

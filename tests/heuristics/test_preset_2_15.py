@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import INDUCTOR_2_13, INDUCTOR_2_15, Preset, neighbourhood, persistent_reduction, reduction
+from kerntune.heuristics.hints import AutotuneHint, HeuristicType, KernelHints, ReductionHint
 from kerntune.heuristics.strides import inner_split
-from kerntune.hints import AutotuneHint, HeuristicType, KernelHints, ReductionHint
 
 from .inductor_cases import B300, XPU, ours
 from .inductor_free import shapes

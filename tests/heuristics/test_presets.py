@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import (
     INDUCTOR_2_6,
@@ -24,7 +24,7 @@ from kerntune.heuristics import (
     reduction,
     split_scan,
 )
-from kerntune.hints import KernelHints, Modes, ReductionHint, TileHint
+from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint, TileHint
 
 GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "inductor_2_6.json").read_text())
 

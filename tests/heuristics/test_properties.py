@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec
 from kerntune.errors import HintError
 from kerntune.heuristics import (
     PRESETS,
@@ -26,7 +26,7 @@ from kerntune.heuristics import (
     reduction,
     split_scan,
 )
-from kerntune.hints import (
+from kerntune.heuristics.hints import (
     BLOCK_NAMES,
     MAX_BLOCK,
     MAX_BLOCK_X_HIP,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import ConfigError, HintError
 from kerntune.heuristics import (
     INDUCTOR_2_6,
@@ -20,8 +20,8 @@ from kerntune.heuristics import (
     reduction,
     split_scan,
 )
+from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint
 from kerntune.heuristics.proposer import Look, Proposer
-from kerntune.hints import KernelHints, Modes, ReductionHint
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 A = {"x": ("n",)}

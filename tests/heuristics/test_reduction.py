@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import reduction
-from kerntune.hints import KernelHints, Modes, ReductionHint
+from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint
 
 from .inductor_free import shapes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import (
     INDUCTOR_2_6,
     may_scale,
@@ -17,7 +17,7 @@ from kerntune.heuristics import (
     without_pipelining,
     without_spilling,
 )
-from kerntune.hints import HeuristicType, KernelHints, Modes, ReductionHint
+from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes, ReductionHint
 
 from .inductor_free import XPU, shapes
 

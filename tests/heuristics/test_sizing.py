@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import HintError
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.presets import INDUCTOR_2_6, INDUCTOR_2_13
 from kerntune.heuristics.sizing import (
     Bounds,
@@ -29,7 +30,6 @@ from kerntune.heuristics.sizing import (
     spread_reduction,
     widen_for_grid,
 )
-from kerntune.hints import KernelHints
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 MI300 = TYPICAL_DEVICES["hip:gfx942"]

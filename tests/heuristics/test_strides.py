@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import Read, read_of, reduction_split, second_stage_hint
+from kerntune.heuristics.hints import ReductionHint
 from kerntune.heuristics.strides import inferred_read
-from kerntune.hints import ReductionHint
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 B200 = TYPICAL_DEVICES["cuda:100"]

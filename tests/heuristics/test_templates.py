@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import ConfigError
 from kerntune.heuristics import INDUCTOR_2_6, fixed_config, foreach, template, user_autotune
-from kerntune.hints import Modes
+from kerntune.heuristics.hints import Modes
 
 
 def test_template_is_one_config_without_blocks() -> None:

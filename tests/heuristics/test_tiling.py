@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import HintError
 from kerntune.heuristics import persistent_reduction, reduction
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.presets import INDUCTOR_2_13
 from kerntune.heuristics.sizing import bounds
 from kerntune.heuristics.tiling import share_out, tiled_config
-from kerntune.hints import KernelHints
 
 from .inductor_free import shapes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerntune.heuristics import TtirCounts, count_ttir
-from kerntune.hints import KernelHints
+from kerntune.heuristics.hints import KernelHints
 
 SOFTMAX = """
 #loc = loc("kernel.py":8:1)

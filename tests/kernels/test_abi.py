@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kerntune.backend.fake import FakeBackend
-from kerntune.compile import Compiled
-from kerntune.device import Target
+from kerntune.base.device import Target
+from kerntune.base.recording import Param
+from kerntune.capture.memory_plan import Plan
+from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CaptureError
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.abi import TMA_DTYPE_DEVICE_TO_HOST, flatten, pointer_views
 from kerntune.kernels.specialize import Specialized, specialize
-from kerntune.plan import Plan
-from kerntune.recording import Param
 
 SM90, SM80, GFX942 = Target.parse("cuda:90"), Target.parse("cuda:80"), Target.parse("hip:gfx942")
 

@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from fake_runs import active, scale_kernel
 
-from kerntune.backend.fake import FakeBackend
-from kerntune.device import Target
+from kerntune.base.device import Target
 from kerntune.errors import CompileError, ConfigError
+from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels.specialize import Specialized, specialize
 
 SM90, SM80, GFX942 = Target.parse("cuda:90"), Target.parse("cuda:80"), Target.parse("hip:gfx942")

@@ -14,7 +14,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-from kerntune.device import Target
+from kerntune.base.device import Target
 from kerntune.kernels.access import Access
 from kerntune.kernels.writes import access_of
 

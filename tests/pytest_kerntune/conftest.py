@@ -85,7 +85,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Proje
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.delenv("BUILD_NUMBER", raising=False)
     # The conftest that scripts the engine comes later than stand-ins for targets: they have their own tests.
-    monkeypatch.setattr("pytest_kerntune.early._without_gpu", lambda resolved: False)
+    monkeypatch.setattr("pytest_kerntune.initial_conftests._without_gpu", lambda resolved: False)
     return Project(pytester)
 
 

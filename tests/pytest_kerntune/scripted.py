@@ -1,5 +1,5 @@
 """A stand-in for the engine: verdicts as the inner tests script them. Copied into pytester's folder, it works under
-xdist too. ``install()`` in a conftest puts it where the plugin imports ``kerntune.check``."""
+xdist too. ``install()`` in a conftest puts it where the plugin imports ``kerntune.gate``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from kerntune.config import Config
+from kerntune.base.case_result import CaseId, CaseResult, LaunchReport
+from kerntune.base.config import Config
+from kerntune.base.policy import Policy, Verdict
+from kerntune.base.stats import Estimate
 from kerntune.errors import KerntuneError, ReferenceMismatch, StoreError, UsageError
-from kerntune.policy import Policy, Verdict
-from kerntune.result import CaseId, CaseResult, LaunchReport
-from kerntune.stats import Estimate
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def install(**options: Any) -> None:
             raise UsageError(options["unusable"])
         return Session(settings, backend, options)
 
-    module = types.ModuleType("kerntune.check")
+    module = types.ModuleType("kerntune.gate")
     for thing in (Settings, Call, Checked, Session, compare_reference, open_session):
         setattr(module, thing.__name__, thing)
-    sys.modules["kerntune.check"] = module
+    sys.modules["kerntune.gate"] = module

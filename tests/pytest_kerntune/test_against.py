@@ -12,7 +12,7 @@ pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 CONFTEST = """
-from kerntune.backend.fake import FakeBackend, Rule, Script
+from kerntune.gpu.scripted import FakeBackend, Rule, Script
 
 def pytest_kerntune_backend(config):
     return FakeBackend(Script([Rule(constexprs={'BLOCK': 128}, time_ns=20_000.0), Rule(time_ns=24_000.0)]))
@@ -187,7 +187,7 @@ def test_the_base_is_compiled_for_what_the_head_is(repository, quick_python):
     repository.commit("without")
     repository.kernels(64)
     repository.pytester.makeconftest(
-        "from kerntune.backend.static import StaticBackend\nfrom kerntune.device import Target\n\n"
+        "from kerntune.gpu.compile_only import StaticBackend\nfrom kerntune.base.device import Target\n\n"
         "def pytest_kerntune_backend(config):\n    return StaticBackend((Target.parse('cuda:90'),))\n"
     )
     result = repository.run("--kerntune-against=without", "--kerntune-json=run.json")

@@ -49,7 +49,7 @@ def test_all_collected_tests_share_the_error(project):
     project.engine()
     project.file(
         """
-from kerntune.policy import Verdict
+from kerntune.base.policy import Verdict
 
 @pytest.fixture(autouse=True)
 def seen(request, autotune):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.commands.project import tomllib
+from kerntune.gate.project import tomllib
 
 pytest.importorskip("pytest_benchmark")
 pytest_plugins = ["pytester"]

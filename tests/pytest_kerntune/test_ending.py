@@ -17,7 +17,7 @@ def test_sigterm_ends_a_run_in_order(project, plugin_name, source_environ):
         "from pathlib import Path\n"
         "def test_a(autotune):\n    autotune(kernel())\n"
         "def test_b(autotune, pytestconfig):\n"
-        "    from pytest_kerntune.aside import Aside\n"
+        "    from pytest_kerntune.scratch import Aside\n"
         "    folder = Aside(pytestconfig).folder('mine', lambda into: into)\n"
         "    Path('folder').write_text(str(folder))\n"
         "    print('here', flush=True)\n"

@@ -8,7 +8,7 @@ pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.usefixtures("keep_libraries")
 
 CONFTEST = """
-from kerntune.backend.fake import FakeBackend, Rule, Script
+from kerntune.gpu.scripted import FakeBackend, Rule, Script
 
 def pytest_kerntune_backend(config):
     return FakeBackend(Script([{rules}]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kerntune.policy import Verdict
-from kerntune.report import read_run
+from kerntune.base.policy import Verdict
+from kerntune.gate.report import read_run
 
 pytest_plugins = ["pytester"]
 

@@ -148,7 +148,7 @@ def test_engine_is_closed_after_a_collection_error(project):
 
 
 CONFIGS = """
-from kerntune.result import ConfigReport
+from kerntune.base.case_result import ConfigReport
 
 def reports(n):
     return tuple(ConfigReport("add", Config({"BLOCK": i}), 32, 0, 64, "too large" if i else "") for i in range(n))

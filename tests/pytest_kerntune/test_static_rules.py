@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kerntune.base.policy import FORMER_NAMES, METRIC_TOLERANCES, STATIC_RULES, StaticPolicy, StaticRule
 from kerntune.errors import UsageError
-from kerntune.policy import FORMER_NAMES, METRIC_TOLERANCES, STATIC_RULES, StaticPolicy, StaticRule
-from pytest_kerntune.gates import parse_metrics
+from pytest_kerntune.gating import parse_metrics
 from pytest_kerntune.static_rules import parse_static
 
 pytest_plugins = ["pytester"]

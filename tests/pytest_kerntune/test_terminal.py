@@ -78,8 +78,8 @@ def test_failing(autotune):
 def test_failed_configs_are_named_a_line_for_each_kernel(project):
     project.file(
         """
-from kerntune.config import Config
-from kerntune.result import FailedTrial, TrialReport
+from kerntune.base.config import Config
+from kerntune.base.case_result import FailedTrial, TrialReport
 
 A, B, C = (Config({"BLOCK": b}) for b in (64, 128, 256))
 TRIALS = (TrialReport("add", A, 9.0), TrialReport("add", C, 8.0), TrialReport("mul", A, 7.0))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import CompileError
 from kerntune.search import Choice, Measured, Range, Space
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import ConfigError, StoreError, TuningError
 from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Range, Space
 from kerntune.search.budgeted import BATCH

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import ComboPlan, SubKernel, combo
-from kerntune.hints import HeuristicType, KernelHints
+from kerntune.heuristics.hints import HeuristicType, KernelHints
 from kerntune.search import combo_search, exhaustive
 from kerntune.search.combos import GroupSteps
 from search.tables import Counted

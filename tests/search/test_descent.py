@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.config import Config
-from kerntune.device import TYPICAL_DEVICES
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.heuristics import Field, Neighbourhood, neighbourhood
 from kerntune.search import coordinate_descent
 from search.tables import MATMUL, Counted, best_of, matmul_ns, refusing

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import TuningError
 from kerntune.search import Measured, Tried, exhaustive
 from search.tables import Counted, refusing

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import ConfigError
 from kerntune.search import Choice, Range, Space
 from search.tables import MATMUL

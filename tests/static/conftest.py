@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kerntune.device import Target
+from kerntune.base.device import Target
 from kerntune.static.metrics import BinaryInput
 
 triton = pytest.importorskip("triton")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.binary.elf import text_sections
+from kerntune.compiling.binary.elf import text_sections
 from kerntune.errors import BackendError, StoreError
 from kerntune.static import disassembly
 from kerntune.static.disassembly import Disassembler, find_tool

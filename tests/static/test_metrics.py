@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kerntune.device import Target, typical_device
+from kerntune.base.device import Target, typical_device
 from kerntune.errors import StoreError, TargetError
 from kerntune.static.disassembly import Disassembler, find_tool
 from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of

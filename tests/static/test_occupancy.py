@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.device import TYPICAL_DEVICES, DeviceSpec, Target
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.errors import TargetError
 from kerntune.static.occupancy import Occupancy, amd_occupancy, cuda_occupancy
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.device import Target, typical_device
+from kerntune.base.device import Target, typical_device
 from kerntune.static.metrics import metrics_of
 from kerntune.static.ptx import ptx_classes
 

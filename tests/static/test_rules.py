@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.policy import STATIC_RULES, StaticPolicy, StaticRule
+from kerntune.base.policy import STATIC_RULES, StaticPolicy, StaticRule
 from kerntune.static.finding import Finding
-from kerntune.static.limits import Violation
+from kerntune.static.launch_limits import Violation
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import SIZES, WHATEVER_THE_CONFIG, compare_static
 

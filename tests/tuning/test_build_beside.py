@@ -12,7 +12,7 @@ import pytest
 PROGRAM = """
 import os, sys, time
 import torch, triton, triton.language as tl
-from kerntune.device import Target
+from kerntune.base.device import Target
 from kerntune.kernels.specialize import specialize
 from kerntune.tuning.tune_call import build_beside
 

@@ -11,11 +11,11 @@ from fake_runs import active, block, program_of, recorded, scale, scale_kernel, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kerntune.backend.fake import FakeBackend, Script
-from kerntune.measure.base import TimingProtocol
-from kerntune.measure.timing import slot_for
-from kerntune.memory import Memory
-from kerntune.stats import median
+from kerntune.base.stats import median
+from kerntune.gpu.memory import Memory
+from kerntune.gpu.scripted import FakeBackend, Script
+from kerntune.timing.sample import TimingProtocol
+from kerntune.timing.sampling import slot_for
 from kerntune.tuning.race import (
     DROP_FIRST,
     LOOKS,

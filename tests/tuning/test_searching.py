@@ -12,12 +12,12 @@ import triton.language as tl
 from fake_runs import N, block, by_block, configs, increment_kernel, scale_kernel, script
 
 import kerntune
-from kerntune.backend.fake import FakeBackend, Rule
-from kerntune.backend.standin.launches import run_first
-from kerntune.cache import TrialCache, WinnerCache
-from kerntune.config import Config
+from kerntune.base.config import Config
 from kerntune.errors import CacheMissError, ConfigError
+from kerntune.gpu.fake_cuda.launches import run_first
+from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.search import Choice, Range, Search, Space
+from kerntune.tuning.cache import TrialCache, WinnerCache
 from kerntune.tuning.race import Looks
 
 SPACE = Space((Range("BLOCK", 16, 1024), Choice("num_warps", (1, 2, 4, 8))))

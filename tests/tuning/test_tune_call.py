@@ -15,21 +15,21 @@ import triton
 from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script, sum_kernel
 from triton import knobs
 
-from kerntune import compat
-from kerntune.backend.fake import FakeBackend, FakeGpu, Rule
-from kerntune.cache import TrialCache, WinnerCache
+from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
-from kerntune.compile import Compiled, Compiler
+from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import TuningError
-from kerntune.policy import TuneMode
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
+from kerntune.kernels import compat
 from kerntune.tuning import tune_call as module
-from kerntune.tuning.jury import DOUBT
-from kerntune.tuning.prospects import prospects_of
-from kerntune.tuning.trials import Trials
+from kerntune.tuning.cache import TrialCache, WinnerCache
+from kerntune.tuning.candidates import prospects_of
+from kerntune.tuning.consensus import DOUBT
+from kerntune.tuning.stored_trials import Trials
+from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call
-from kerntune.tuning.tuned import Tuned
-from kerntune.tuning.verify import Verification, Verify
-from kerntune.tuning.winners import Winners
+from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.verification import Verification, Verify
 
 BLOCKS = (32, 64, 128, 256)
 RULES = tuple(block(b, t) for b, t in zip(BLOCKS, (4000.0, 1000.0, 1020.0, 9000.0), strict=True))

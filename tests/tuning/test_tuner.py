@@ -26,16 +26,16 @@ from fake_runs import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.backend.fake import FakeBackend, Rule
+from kerntune.base.config import Config
 from kerntune.capture import Capture
-from kerntune.config import Config
+from kerntune.capture.recorder import Recorded, record
 from kerntune.errors import TuningError
-from kerntune.launch import Loader, Program
-from kerntune.recorder import Recorded, record
-from kerntune.tuning.prospects import Prospects
+from kerntune.gpu.program import Loader, Program
+from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.tuning.candidates import Prospects
 from kerntune.tuning.race import DROP_FIRST, TIE
-from kerntune.tuning.tuned import Tuned
 from kerntune.tuning.tuner import memory_before, tune
+from kerntune.tuning.tuning_result import Tuned
 
 BLOCKS = (32, 64, 128, 256, 512)
 MANY = settings(max_examples=12, deadline=None)

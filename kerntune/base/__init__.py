@@ -1,0 +1,1 @@
+"""Plain values, arithmetic and codecs: no GPU, no compiler, no torch."""

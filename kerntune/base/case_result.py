@@ -1,0 +1,245 @@
+"""What became of one case: the row of the table, the JSON and the test's message."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from kerntune.base.config import Config
+from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.stats import Estimate, Modes
+
+
+class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
+    """One gated thing: a pytest node id and the call's name (or its ordinal, as text)."""
+
+    nodeid: str
+    call: str
+
+    def __str__(self) -> str:
+        return self.nodeid if self.call in ("", "0") else f"{self.nodeid}::{self.call}"
+
+
+class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One launch of a case for people: static figures are of the binary that runs today."""
+
+    kernel: str
+    config: Config | None = None
+    grid: tuple[int, int, int] = (1, 1, 1)
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+
+
+WRONG = "it wrote other values"
+"""How the reason of a candidate begins that doesn't write what others do."""
+
+
+def is_wrong(reason: str) -> bool:
+    """Whether a candidate failed because its results are wrong."""
+    return reason.startswith(WRONG)
+
+
+class FailedTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A candidate that could not be used, and why."""
+
+    kernel: str
+    config: Config
+    reason: str
+
+    @property
+    def wrong(self) -> bool:
+        """Whether its results are wrong; otherwise it could not be compiled or launched."""
+        return is_wrong(self.reason)
+
+
+def failures_line(failures: Sequence[FailedTrial], configs: int) -> str:
+    """``kernel parts: 2 of 3 configs failed: BLOCK=128: it wrote other values ...; 1 more``: of one kernel's candidates
+    that failed the first, of wrong ones if there are any."""
+    first = min(failures, key=lambda f: not f.wrong)
+    reason = " ".join(first.reason.split())
+    shown = reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 3]}..."
+    more = f"; {len(failures) - 1} more" if len(failures) > 1 else ""
+    return f"kernel {first.kernel}: {len(failures)} of {configs} configs failed: {first.config}: {shown}{more}"
+
+
+MAX_REASON = 200
+"""Characters of a reason in a summary: a compiler's message can be pages long."""
+
+
+class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A candidate that was compiled and not run, by what its static figures say (``static_prune``)."""
+
+    kernel: str
+    config: Config
+    reason: str
+
+
+class TrialReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A candidate that ran, and its median time in nanoseconds (of a first look only, if it was hopeless)."""
+
+    kernel: str
+    config: Config
+    time_ns: float
+
+
+class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one cause did to a case's time: 0.03 is 3 % slower, None where it could not be measured. ``why`` says what
+    differs, or what stood in the way.
+
+    ``cause`` names it nearer than its field in :class:`Attribution` does ("launch options", "grid"). ``within`` is the
+    field whose share holds this cause, too: what both did together was timed, and can't be told apart.
+    """
+
+    change: float | None = None
+    why: str = ""
+    cause: str = ""
+    within: str = ""
+
+
+class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A change, taken apart. Each share is measured between two neighbours of this chain:
+
+    the stored time - ``environment`` - the baseline's binary today - ``compiler`` - its TTIR compiled today -
+    ``code``, ``launch`` - today's source and call with the baseline's config - ``config`` - today's config.
+
+    ``launch`` is what the call says of its launches: options and constants written there, grid, arguments, which
+    kernels and in which order. Where kernels' text changed as well, both have one share.
+    """
+
+    environment: Share
+    compiler: Share
+    code: Share
+    config: Share
+    launch: Share = Share(0.0)
+
+
+class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A case held against its anchor: what was ``recorded`` then, the verdict on the code since, and the change, with
+    the tolerance that it has. ``change`` is None where the work is the same, or where nothing could be replayed."""
+
+    recorded: str
+    verdict: Verdict
+    tolerance: float
+    change: Estimate | None = None
+    rung: str = ""
+    shown: Estimate | None = None
+    """The change with a 99 % interval, where it was replayed today."""
+
+    @property
+    def date(self) -> str:
+        """The day of the recording."""
+        return self.recorded.partition("T")[0]
+
+
+class LaunchShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What launch ``index`` of a case takes, timed alone, in nanoseconds, and its share of all of them (0..1)."""
+
+    index: int
+    kernel: str
+    time_ns: float
+    share: float
+
+
+class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A candidate config as compiled for a target, without being run. ``broken``: why it can't be compiled or launched,
+    else empty; the figures are None for one that can't be compiled."""
+
+    kernel: str
+    config: Config
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    broken: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with it, empty if nothing is."""
+        return self.broken or (f"spills {self.spill_bytes:,} bytes per thread" if self.spill_bytes else "")
+
+
+class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %).
+
+    ``change`` has the interval that decided, at the level that the whole run left for it; ``shown`` is the same change
+    with a 99 % interval, as messages and tables show it.
+    """
+
+    case: CaseId
+    fingerprint: str
+    verdict: Verdict
+    outcome: Outcome
+    message: str
+    target: str
+    device: str = ""
+    launches: tuple[LaunchReport, ...] = ()
+    baseline_ns: float | None = None
+    current_ns: float | None = None
+    change: Estimate | None = None
+    tolerance: float | None = None
+    rung: str = ""
+    causes: tuple[str, ...] = ()
+    attribution: Attribution | None = None
+    warnings: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    """What rules and gated metrics complain of, the worst first. Each that ``message`` doesn't hold is warned of."""
+
+    remarks: tuple[str, ...] = ()
+    """What changed for the better, or merely changed."""
+
+    trials: tuple[TrialReport, ...] = ()
+    failed_trials: tuple[FailedTrial, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    times_ns: tuple[float, ...] = ()
+    timer: str = ""
+    tuning_seconds: float = 0.0
+    baseline_path: str = ""
+    recorded: bool = False
+    """Whether this run wrote the case's baseline."""
+
+    configs: tuple[ConfigReport, ...] = ()
+    """Every candidate config, where the static gate was asked to look at all."""
+
+    since: Since | None = None
+    """The comparison with the anchor, where there is one."""
+
+    flops: float | None = None
+    bytes_moved: float | None = None
+    """Of one call: as its test says, else as the memory plan does (:func:`kerntune.gate.throughput.bytes_moved`)."""
+
+    bandwidth: float | None = None
+    """Bytes a second that this device copies, as measured on it."""
+
+    shares: tuple[LaunchShare, ...] = ()
+    """Of several launches, the slowest first."""
+
+    outliers: tuple[int, ...] = ()
+    """Which of ``times_ns`` are far out; they are kept."""
+
+    modes: Modes | None = None
+    """The two groups that ``times_ns`` fall into, if they do."""
+
+    shown: Estimate | None = None
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """``bytes_moved`` over today's time."""
+        return self._rate(self.bytes_moved)
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """``flops`` over today's time."""
+        return self._rate(self.flops)
+
+    def _rate(self, amount: float | None) -> float | None:
+        if not amount or not self.current_ns or not math.isfinite(self.current_ns):
+            return None
+        return amount / self.current_ns * 1e9
+
+    @property
+    def of_bandwidth(self) -> float | None:
+        """The share of the device's measured bandwidth that is used (1.0 is all a copy gets)."""
+        rate = self.bytes_per_second
+        return rate / self.bandwidth if rate is not None and self.bandwidth else None

@@ -1,0 +1,253 @@
+"""A recording: what one call of a user's function launched, as data.
+
+A recording holds everything that is needed to run its launches again with the GPU's driver alone:
+the launches in order, each with the binary it runs and its arguments flattened to what the binary
+takes, and the memory plan (storages, the views into them, who reads and writes them, what they held).
+It holds no Python, no pointers and no user code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, Union
+
+import msgspec
+
+from kerntune.base.config import Config
+from kerntune.base.device import Target
+
+
+class Zeros(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="zeros", tag_field="kind"):
+    """Nothing but zero bytes."""
+
+
+class Normal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="normal", tag_field="kind"):
+    """Normally distributed numbers of the storage's first dtype, from a fixed seed."""
+
+    mean: float = 0.0
+    std: float = 1.0
+    seed: int = 0
+
+
+class Uniform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="uniform", tag_field="kind"):
+    """Whole numbers in ``[low, high]`` (both included) of the storage's first dtype, from a fixed seed."""
+
+    low: int
+    high: int
+    seed: int = 0
+
+
+class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stored", tag_field="kind"):
+    """The very bytes, kept as the artifact with this SHA-256."""
+
+    sha256: str
+
+
+Content = Union[Zeros, Normal, Uniform, Stored]
+
+
+class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A piece of device memory: ``nbytes`` bytes that held ``content`` before the first launch that uses it."""
+
+    nbytes: int
+    dtype: str
+    content: Content
+    read: bool = False
+    written: bool = False
+
+
+class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A tensor as the kernel saw it. ``offset`` and ``strides`` count elements of ``dtype``; ``offset_bytes`` bytes."""
+
+    storage: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset_bytes: int = 0
+
+
+class TensorMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a host-side TMA descriptor is encoded from (``cuTensorMapEncodeTiled``), beside its address.
+
+    ``shape`` and ``strides`` count elements, outermost first; ``block`` is the box.
+    """
+
+    swizzle: int
+    elem_size: int
+    elem_type: int
+    block: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    fp4_padded: bool = False
+    nan_padding: bool = False
+    tf32: bool = False
+
+
+class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One parameter of the binary, in its order, after constexprs are gone and tuples and descriptors expanded.
+
+    ``type`` is Triton's word (``*fp16``, ``i32``, ``fp32``, ``nvTmaDesc``). A pointer has ``view`` (an index into
+    the recording's views), or neither view nor value for a null pointer; a scalar has ``value`` (as text where it isn't
+    finite: ``inf``, ``-inf``, ``nan``).
+    """
+
+    name: str
+    type: str
+    view: int | None = None
+    value: Union[bool, int, float, str, None] = None
+    tensor_map: TensorMap | None = None
+
+
+class Scratch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes of scratch memory per CTA, and their alignment. Size 0: the pointer is null."""
+
+    size: int = 0
+    align: int = 1
+
+
+class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A compiled kernel and all that a launch of it needs, beside arguments and grid.
+
+    ``arch`` carries its suffix (``sm_90a``). ``sha256`` names the artifact with the binary, ``ttir_sha256`` the one
+    with its TTIR. ``code`` is the code identity (see :mod:`kerntune.compiling.binary.identity`), ``text`` that of the machine
+    code alone. ``constexprs`` are shown to people and matched by nothing. ``settings`` has what the environment told
+    the compiler beside the options (:func:`kerntune.kernels.compat.compiler_settings`).
+    """
+
+    kind: Literal["cubin", "hsaco"]
+    arch: str
+    symbol: str
+    sha256: str
+    ttir_sha256: str
+    code: str
+    text: str
+    triton: str
+    assembler: str
+    options: dict[str, Any]
+    constexprs: dict[str, str]
+    num_warps: int
+    num_ctas: int = 1
+    warp_size: int = 32
+    shared: int = 0
+    tmem: int = 0
+    cooperative: bool = False
+    pdl: bool = False
+    global_scratch: Scratch = Scratch()
+    profile_scratch: Scratch = Scratch()
+    unreplayable: str = ""
+    settings: dict[str, str] = {}
+
+
+class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One kernel call. ``binary`` and ``Param.view`` are indices into the recording's lists.
+
+    ``reads`` and ``writes`` are indices of storages. ``config`` is the choice that the tuner made or was given;
+    None for a kernel whose meta-parameters the user wrote out. ``source`` is the kernel's source hash.
+    """
+
+    kernel: str
+    source: str
+    binary: int
+    grid: tuple[int, int, int]
+    params: tuple[Param, ...]
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    config: Config | None = None
+    float_atomics: bool = False
+
+
+class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The launches of one call with their binaries and memory plan; see the module's text."""
+
+    target: Target
+    launches: tuple[Launch, ...]
+    binaries: tuple[Binary, ...]
+    storages: tuple[Storage, ...]
+    views: tuple[View, ...]
+    hidden_pointers: bool = False
+    """Launches follow addresses that they load or make, or an integer looks like one: what these lead to has to stay
+    where it is, and is somewhere else in another process."""
+
+    @property
+    def working(self) -> tuple[Launch, ...]:
+        """The launches that run anything: an empty grid launches no block."""
+        return tuple(x for x in self.launches if 0 not in x.grid)
+
+    def binary_of(self, launch: Launch) -> Binary:
+        """The binary that a launch runs."""
+        return self.binaries[launch.binary]
+
+    def only(self, index: int) -> Recording:
+        """The same memory plan with one launch left."""
+        return msgspec.structs.replace(self, launches=(self.launches[index],))
+
+    def with_launch(self, index: int, launch: Launch, binary: Binary) -> Recording:
+        """A copy whose launch ``index`` is another one, running ``binary``."""
+        binaries = self.binaries if binary in self.binaries else (*self.binaries, binary)
+        launch = msgspec.structs.replace(launch, binary=binaries.index(binary))
+        launches = (*self.launches[:index], launch, *self.launches[index + 1 :])
+        return msgspec.structs.replace(self, launches=launches, binaries=binaries).pruned()
+
+    def pruned(self) -> Recording:
+        """Without binaries that no launch runs."""
+        used = sorted({launch.binary for launch in self.launches})
+        at = {old: new for new, old in enumerate(used)}
+        launches = tuple(msgspec.structs.replace(x, binary=at[x.binary]) for x in self.launches)
+        return msgspec.structs.replace(self, launches=launches, binaries=tuple(self.binaries[i] for i in used))
+
+
+def same_work(a: Recording, b: Recording) -> bool:
+    """Whether two recordings run the same code on the same grids, scalars and layouts in the same order.
+
+    The same code has the same identity and the same machine code: settings that only the assembler sees
+    (``DISABLE_PTXAS_OPT``) are in no option.
+    """
+    return [work_of(a, x) for x in a.launches] == [work_of(b, x) for x in b.launches]
+
+
+def same_arguments(a: Recording, b: Recording) -> bool:
+    """Whether both launch as many kernels with equal arguments, whatever these do with them."""
+    return [work_of(a, x).arguments for x in a.launches] == [work_of(b, x).arguments for x in b.launches]
+
+
+LOWEST_ADDRESS = 1 << 32
+"""Smaller integers are sizes and strides: device memory is mapped far above."""
+
+
+def scalar_addresses(recording: Recording) -> list[str]:
+    """Names of integer arguments that are addresses: another process's, so they can't be launched again."""
+    if not recording.hidden_pointers:
+        return []
+    return [p.name for x in recording.launches for p in x.params if _is_address(p)]
+
+
+def _is_address(param: Param) -> bool:
+    return isinstance(param.value, int) and param.value >= LOWEST_ADDRESS
+
+
+class Work(NamedTuple):
+    """What a launch does, as far as it decides about time: two launches of equal work are as fast.
+
+    ``code`` is the code's identity and the machine code's, ``flags`` what it is launched with beside them; an argument
+    has its type, its value, its tensor map and its :class:`View`.
+    """
+
+    code: tuple[str, str]
+    flags: tuple[object, ...]
+    grid: tuple[int, int, int]
+    arguments: tuple[tuple[object, object, TensorMap | None, View | None], ...]
+
+
+def work_of(recording: Recording, launch: Launch) -> Work:
+    """The work of one of a recording's launches."""
+    binary = recording.binary_of(launch)
+    flags = (binary.num_warps, binary.num_ctas, binary.shared, binary.cooperative, binary.pdl)
+    arguments = tuple(
+        (
+            p.type,
+            None if recording.hidden_pointers and _is_address(p) else p.value,
+            p.tensor_map,
+            None if p.view is None else recording.views[p.view],
+        )
+        for p in launch.params
+    )
+    return Work((binary.code, binary.text), flags, launch.grid, arguments)

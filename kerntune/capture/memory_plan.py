@@ -1,0 +1,323 @@
+"""Builds a memory plan while a call runs: which storages its launches touch, and what those held before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kerntune.base.recording import LOWEST_ADDRESS, Normal, Param, Storage, Stored, Uniform, View, Zeros
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import CaptureError, KerntuneError, MeasurementError, TrialError
+from kerntune.gpu.addresses import Spans, holders, possible_addresses, whose
+from kerntune.gpu.base import Backend, Buffer, Gpu
+from kerntune.gpu.content import INTEGERS, STORE_LIMIT, describe_content
+from kerntune.gpu.memory import (
+    Source,
+    keep_at_home,
+    keep_content,
+    require_memory,
+)
+from kerntune.kernels.abi import flatten, pointer_views
+from kerntune.kernels.access import Access
+from kerntune.kernels.specialize import Specialized
+
+TABLES = ("int64", "uint64")
+TABLE_LIMIT = 64 << 20
+"""Bytes of a tensor of 64-bit integers that are searched for addresses. Pointer tables hold a few entries a group."""
+
+BYTES = ("int8", "uint8", "int32", "uint32")
+BYTES_LIMIT = 1 << 16
+"""Of other integers, in which structures with addresses (descriptors, say) may be packed: what is larger is data."""
+
+MOST_ADDRESSES = 1 << 16
+"""Numbers that may be addresses; asking the driver about one takes about a microsecond."""
+
+SAMPLE_BYTES = 1 << 20
+"""What is read of a storage to describe its content; a megabyte tells a distribution."""
+
+
+class Plan:
+    """Storages in the order of their first use. Keeps every tensor it has seen, so that no address is used twice."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._tensors: list[Any] = []
+        self._dtypes: list[str] = []
+        self._sizes: list[int] = []
+        self._index: dict[int, int] = {}
+        self._views: dict[View, int] = {}
+        self._snapshots: dict[int, Buffer] = {}
+        self._homes: dict[int, Source] = {}
+        self._bytes, self._held_at_home = 0, 0
+        self.follows = False
+        """Whether a launch follows addresses that it loads or makes: another process's would be others."""
+
+        self.searched = False
+        """Whether what a launch may write by such addresses has been looked for."""
+
+        self.unsaved = ""
+        """Why launches can't be run again without changing memory that can't be put back."""
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """All views, in the order of their indices."""
+        return tuple(self._views)
+
+    def storage_of_view(self, view: int) -> int:
+        """The storage behind a view."""
+        return self.views[view].storage
+
+    def view_of(self, value: Any) -> int:
+        """The index of a tensor's view; the storage is added if it is new."""
+        tensor = getattr(value, "base", value) if type(value).__name__ == "TensorWrapper" else value
+        if not self._backend.tensors.is_tensor(tensor):
+            what = f"a tensor on {tensor.device}" if hasattr(tensor, "device") else f"a {type(tensor).__name__}"
+            raise CaptureError(
+                f"a kernel argument is {what}: Triton can only reach the GPU's memory and pinned memory, and kerntune "
+                "can only keep and restore torch's tensors on the GPU"
+            )
+        self._refuse_other_gpu(tensor)
+        dtype = str(value.dtype).removeprefix("torch.")
+        storage = self._storage(tensor, dtype)
+        tensors = self._backend.tensors
+        view = View(
+            storage=storage,
+            dtype=dtype,
+            shape=tuple(int(n) for n in tensor.shape),
+            strides=tuple(int(n) for n in tensor.stride()),
+            offset_bytes=tensors.address(tensor) - tensors.storage_address(tensor),
+        )
+        return self._views.setdefault(view, len(self._views))
+
+    def _refuse_other_gpu(self, tensor: Any) -> None:
+        """One GPU is measured, and its memory alone is kept and restored."""
+        mine, other = getattr(self._backend.gpu, "ordinal", 0), tensor.device.index
+        if self._backend.gpu is not None and other not in (None, mine):
+            raise CaptureError(
+                f"a kernel argument is a tensor on cuda:{other}, and this run measures on cuda:{mine} alone; make the "
+                "test's tensors on autotune.device (torch.cuda.set_device moves it), or choose the GPU for the whole "
+                f"run with CUDA_VISIBLE_DEVICES={other}"
+            )
+
+    def _storage(self, tensor: Any, dtype: str) -> int:
+        address = self._backend.tensors.storage_address(tensor)
+        if address not in self._index:  # all empty tensors (address 0) are one storage of no bytes
+            self._index[address] = len(self._tensors)
+            self._tensors.append(tensor)
+            self._dtypes.append(dtype)
+            self._sizes.append(int(tensor.untyped_storage().nbytes()))
+            self._bytes += self._sizes[-1]
+        return self._index[address]
+
+    def observe(self, compiled: Compiled, launch: Specialized) -> None:
+        """Before a launch: keep what it is about to overwrite."""
+        params = flatten(launch, compiled.metadata, self.view_of)
+        self._follow(params, compiled.access, launch.name)
+        for index in self.touched(pointer_views(params), compiled.access.writes):
+            if index not in self._snapshots and index not in self._homes:
+                self._snapshots[index] = self._clone(self._tensors[index])
+
+    def look_ahead(self, compiled: Compiled, launch: Specialized) -> None:
+        """As :meth:`observe`, for a launch that will work on copies, but for what it reaches by addresses."""
+        self._follow(flatten(launch, compiled.metadata, self.view_of), compiled.access, launch.name)
+
+    def touched(self, views: list[int | None], pointers: Iterable[int]) -> list[int]:
+        """Storages behind some of a kernel's pointer parameters."""
+        found = {views[i] for i in pointers if i < len(views)}
+        return sorted({self.storage_of_view(v) for v in found if v is not None})
+
+    def _clone(self, tensor: Any) -> Buffer:
+        gpu = self._backend.gpu
+        assert gpu is not None
+        original = gpu.borrow(tensor)
+        require_memory(gpu, original.nbytes, "keeping the first content of what a kernel writes")
+        copy = gpu.allocate(original.nbytes)
+        gpu.copy(copy, original)
+        return copy
+
+    # what kernels reach by addresses
+
+    def _follow(self, params: Sequence[Param], access: Access, kernel: str) -> None:
+        """Find and keep the memory that a launch may write by addresses among its numbers; or say in :attr:`unsaved`
+        why that can't be done."""
+        self.follows = self.follows or access.follows
+        if not access.beyond or self.unsaved:
+            return
+        self.searched = True
+        numbers = [int(p.value) for p in params if isinstance(p.value, int) and p.value >= LOWEST_ADDRESS]
+        tables = {self.storage_of_view(p.view) for p in params if p.view is not None}
+        try:
+            why = "" if self._reach(numbers, tables) else "none of its arguments holds the address of a tensor"
+        except KerntuneError as exc:
+            why = str(exc)
+        if why:
+            self.unsaved = f"kernel {kernel} writes where no argument points ({access.beyond[0]}), and {why}"
+
+    def _reach(self, numbers: list[int], tables: set[int]) -> bool:
+        """Use in place what numbers and the words in tables point to, and what tables among that point to. Whether
+        there is anything."""
+        seen, some = set(tables), False
+        while numbers or tables:
+            words = [w for table in sorted(tables) for w in possible_addresses(self._words(table))]
+            found = self._stay(list(dict.fromkeys([*numbers, *words])))
+            some = some or bool(found)
+            numbers, tables = [], {i for i in found if self._dtypes[i] in TABLES} - seen
+            seen |= tables
+        return some
+
+    def _words(self, storage: int) -> bytes:
+        """The content of a storage that may hold addresses."""
+        gpu, dtypes, size = self._backend.gpu, self._dtypes_of(storage), self._sizes[storage]
+        assert gpu is not None
+        if size > TABLE_LIMIT and not dtypes.isdisjoint(TABLES):
+            raise MeasurementError(
+                f"a tensor of {size >> 20} MiB of 64-bit integers is too large to search for addresses"
+            )
+        limit = BYTES_LIMIT if dtypes.isdisjoint(TABLES) else TABLE_LIMIT
+        searched = size <= limit and not dtypes.isdisjoint((*TABLES, *BYTES))
+        return gpu.read(gpu.borrow(self._tensors[storage])) if searched else b""
+
+    def _dtypes_of(self, storage: int) -> set[str]:
+        return {self._dtypes[storage], *(v.dtype for v in self._views if v.storage == storage)}
+
+    def _stay(self, addresses: list[int]) -> list[int]:
+        """The storages that addresses lie in, which will be used in place from now on. :class:`MeasurementError` if one
+        lies in memory that nobody can keep."""
+        gpu = self._backend.gpu
+        assert gpu is not None
+        if len(addresses) > MOST_ADDRESSES:
+            raise MeasurementError(f"{len(addresses):,} numbers among its arguments may be addresses")
+        mine = self._spans()
+        inside = {a: i for a in addresses if (i := mine.at(a)) is not None}
+        others = [a for a in addresses if a not in inside and gpu.reaches(a)]
+        tensors, nobodys = holders(self._backend.tensors, others) if others else ([], [])
+        if nobodys:
+            raise MeasurementError(whose(nobodys[0]))
+        for tensor in tensors:
+            self._refuse_other_gpu(tensor)
+        found = [*inside.values(), *(self._storage(t, str(t.dtype).removeprefix("torch.")) for t in tensors)]
+        for index in dict.fromkeys(found):
+            self._keep_at_home(gpu, index)
+        return found
+
+    def _spans(self) -> Spans:
+        """Where the storages lie."""
+        return Spans((start, start + self._sizes[i], i) for start, i in self._index.items())
+
+    def _keep_at_home(self, gpu: Gpu, index: int) -> None:
+        if index in self._homes:
+            return
+        original = gpu.borrow(self._tensors[index])
+        if index in self._snapshots:
+            self._homes[index] = Source(self._snapshots[index], shared=False, home=original)
+            self._held_at_home += original.nbytes
+            return
+        self._homes[index] = keep_at_home(gpu, original, self._bytes, self._held_at_home)
+        self._held_at_home += original.nbytes
+
+    def beyond(self, access: Access) -> list[int]:
+        """Storages that a kernel may write by addresses of its own; they are used in place. :class:`TrialError` if they
+        weren't looked for before the call ran."""
+        if access.beyond and self._backend.gpu is not None and not self.searched:
+            raise TrialError(
+                "it writes where no argument points, which the recorded run did not, so nothing there is kept"
+            )
+        return sorted(self._homes) if access.beyond else []
+
+    @contextlib.contextmanager
+    def homes_preserved(self) -> Iterator[None]:
+        """Undo what happens meanwhile to memory that is used in place."""
+        with self.preserving([self._tensors[i] for i in self._homes]):
+            yield
+
+    def among(self, values: Iterable[Any]) -> dict[int, Any]:
+        """Those of some values that are tensors which launches touch, one for each storage."""
+        tensors = [value for value in values if self._backend.tensors.is_tensor(value)]
+        places = ((self._index.get(self._backend.tensors.storage_address(tensor)), tensor) for tensor in tensors)
+        return {index: tensor for index, tensor in places if index is not None and self._sizes[index]}
+
+    def tensors(self) -> list[Any]:
+        """A tensor of each storage that the launches touch."""
+        return list(self._tensors)
+
+    def rewind(self) -> None:
+        """Put back what storages held before the first launch that wrote them."""
+        for index in {**self._snapshots, **self._homes}:
+            gpu = self._backend.gpu
+            assert gpu is not None
+            gpu.copy(gpu.borrow(self._tensors[index]), self._source(gpu, index).pristine)
+
+    @contextlib.contextmanager
+    def preserving(self, values: Iterable[Any]) -> Iterator[None]:
+        """Undo what happens to the tensors among ``values`` meanwhile."""
+        gpu = self._backend.gpu
+        tensors = [] if gpu is None else [v for v in values if self._backend.tensors.is_tensor(v)]
+        kept = [] if gpu is None else self._kept_content(gpu, tensors)
+        try:
+            yield
+        finally:
+            for tensor, copy in kept:
+                assert gpu is not None
+                gpu.copy(gpu.borrow(tensor), copy)
+
+    def _kept_content(self, gpu: Gpu, tensors: list[Any]) -> list[tuple[Any, Buffer]]:
+        """Tensors with copies of their storages, in the host's memory where those would fill the device's."""
+        inputs, held, kept = sum(gpu.borrow(t).nbytes for t in tensors), 0, []
+        for tensor in tensors:
+            original = gpu.borrow(tensor)
+            kept.append((tensor, keep_content(gpu, original, inputs, held)))
+            held += original.nbytes
+        return kept
+
+    def sources(self) -> list[Source]:
+        """Per storage, its first content: a snapshot where a launch wrote, the user's memory where none did."""
+        gpu = self._backend.gpu
+        assert gpu is not None
+        return [self._source(gpu, i) for i in range(len(self._tensors))]
+
+    def _source(self, gpu: Gpu, index: int) -> Source:
+        if index in self._homes:
+            return self._homes[index]
+        if index in self._snapshots:
+            return Source(self._snapshots[index], shared=False)
+        return Source(gpu.borrow(self._tensors[index]), shared=True)
+
+    def storages(self, reads: set[int], writes: set[int]) -> tuple[Storage, ...]:
+        """Storages as a recording lists them, their content not yet described."""
+        return tuple(
+            Storage(size, dtype, Zeros(), read=i in reads, written=i in writes)
+            for i, (size, dtype) in enumerate(zip(self._sizes, self._dtypes, strict=True))
+        )
+
+    def hides_pointers(self, params: Iterable[Param]) -> bool:
+        """Whether launches follow addresses of their own, or an integer argument is one of a storage here."""
+        large = [int(p.value) for p in params if isinstance(p.value, int) and p.value >= LOWEST_ADDRESS]
+        mine = self._spans() if large else Spans(())
+        return self.follows or any(mine.at(n) is not None for n in large)
+
+
+def describe(
+    storages: tuple[Storage, ...], sources: list[Source], backend: Backend, store_limit: int = STORE_LIMIT
+) -> tuple[tuple[Storage, ...], dict[str, bytes]]:
+    """Storages with their content described, and the contents to keep, by checksum. Reads device memory.
+
+    Whole numbers of up to ``store_limit`` bytes are kept as they are.
+    """
+    gpu, kept, out = backend.gpu, {}, []
+    assert gpu is not None
+    for seed, (storage, source) in enumerate(zip(storages, sources, strict=True)):
+        if not storage.read:
+            out.append(storage)
+            continue
+        kept_whole = storage.dtype in INTEGERS and storage.nbytes <= store_limit
+        seen = gpu.read(source.pristine, None if kept_whole else SAMPLE_BYTES)
+        content, data = describe_content(seen, storage.dtype, storage.nbytes, store_limit)
+        if isinstance(content, (Normal, Uniform)):
+            content = msgspec.structs.replace(content, seed=seed)
+        if isinstance(content, Stored) and data is not None:
+            kept[content.sha256] = data
+        out.append(msgspec.structs.replace(storage, content=content))
+    return tuple(out), kept

@@ -1,0 +1,135 @@
+"""Turns a capture into recordings: compiled, flattened, one per target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace as _replace
+
+from kerntune.base.device import Target
+from kerntune.base.recording import Binary, Launch, Recording
+from kerntune.capture import Capture, Pending, Probe
+from kerntune.capture.memory_plan import Plan
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import EnvironmentFault, TrialError
+from kerntune.gpu.memory import Source
+from kerntune.kernels.abi import flatten, pointer_views
+from kerntune.kernels.source import source_hash
+from kerntune.kernels.specialize import Specialized
+
+
+@dataclass
+class Recorded:
+    """A recording for one target, and the bytes of its binaries and TTIR by checksum.
+
+    ``failures`` has, per launch that this target can't compile, the reason.
+    """
+
+    recording: Recording
+    artifacts: dict[str, bytes] = field(default_factory=dict)
+    asm: dict[str, str] = field(default_factory=dict)
+    """Assembly text by the checksum of the binary it became."""
+
+    compiled: dict[tuple[str, str], Compiled] = field(default_factory=dict)
+    """What is known of a compilation beside its binary, by the checksums of the binary and its TTIR."""
+
+    failures: dict[int, TrialError] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
+    """Per storage its first content on the device; empty where nothing runs."""
+
+    unsaved: str = ""
+    """Why the launches can't be run again (:attr:`kerntune.capture.memory_plan.Plan.unsaved`); empty where they can."""
+
+
+def record(capture: Capture, target: Target) -> Recorded:
+    """The capture's launches for one of its targets. Compiles what isn't compiled yet.
+
+    :class:`EnvironmentFault` where this machine doesn't let the compiler work: nothing is known of the launches then.
+    """
+    compiler, plan = capture.compiler, capture.plan
+    compiler.compile_all([x for p in capture.launches if isinstance(x := p.specialized[target], Specialized)])
+    launches: list[Launch] = []
+    binaries: list[Binary] = []
+    out = Recorded(Recording(target, (), (), (), ()))
+    for index, pending in enumerate(capture.launches):
+        try:
+            compiled = _compiled(capture, pending, target)
+        except EnvironmentFault:
+            raise
+        except TrialError as exc:
+            out.failures[index] = exc
+            continue
+        if compiled.binary not in binaries:
+            binaries.append(compiled.binary)
+        launch = pending.specialized[target]
+        assert isinstance(launch, Specialized)
+        config = pending.site.candidates[pending.site.chosen].config if pending.site else None
+        recorded = make_launch(plan, launch, compiled, pending.grid)
+        launches.append(_replace(recorded, config=config, binary=binaries.index(compiled.binary)))
+        keep(out, compiled)
+    out.recording = Recording(
+        target=target,
+        launches=tuple(launches),
+        binaries=tuple(binaries),
+        storages=plan.storages({i for x in launches for i in x.reads}, {i for x in launches for i in x.writes}),
+        views=plan.views,
+        hidden_pointers=plan.hides_pointers(p for x in launches for p in x.params),
+    )
+    if capture.backend.gpu is not None:
+        out.sources, out.unsaved = plan.sources(), plan.unsaved
+    return out
+
+
+def make_launch(
+    plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple[int, int, int], source: str = ""
+) -> Launch:
+    """One launch as data; its ``binary`` index is for the caller to set. ``source`` is the kernel's hash, if known."""
+    params = flatten(launch, compiled.metadata, plan.view_of)
+    views = pointer_views(params)
+    access = compiled.access
+    beyond = plan.beyond(access) if 0 not in grid else []
+    return Launch(
+        kernel=launch.name,
+        source=source or source_hash(launch.jit),
+        binary=0,
+        grid=grid,
+        params=params,
+        reads=tuple(sorted({*plan.touched(views, access.reads), *beyond})),
+        writes=tuple(sorted({*plan.touched(views, access.writes), *beyond})),
+        float_atomics=access.float_atomics,
+    )
+
+
+def with_candidate(
+    recorded: Recorded, capture: Capture, index: int, probe: Probe, candidate: int, compiled: Compiled
+) -> Recording:
+    """The recording with launch ``index`` as candidate ``candidate``, compiled, would run it."""
+    keep(recorded, compiled)
+    pending = capture.launches[index]
+    site = pending.site
+    assert site is not None
+    known = recorded.recording.launches[index].source if pending.jit is probe.specialized.jit else ""
+    launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid, known)
+    launch = _replace(launch, config=site.candidates[candidate].config)
+    views = capture.plan.views
+    if any(p.view is not None and views[p.view].storage >= len(recorded.recording.storages) for p in launch.params):
+        raise TrialError(
+            "it is launched on a tensor that the recorded run did not have, so it can't be timed beside it"
+        )
+    recording = _replace(recorded.recording, views=views)  # a candidate may look at the same memory in another way
+    return recording.with_launch(index, launch, compiled.binary)
+
+
+def keep(recorded: Recorded, compiled: Compiled) -> None:
+    """Add a compiled kernel's bytes, TTIR and assembly."""
+    recorded.artifacts[compiled.binary.sha256] = compiled.data
+    recorded.artifacts[compiled.binary.ttir_sha256] = compiled.ttir.encode()
+    recorded.asm[compiled.binary.sha256] = compiled.asm
+    recorded.compiled[compiled.binary.sha256, compiled.binary.ttir_sha256] = compiled
+
+
+def _compiled(capture: Capture, pending: Pending, target: Target) -> Compiled:
+    launch = pending.specialized[target]
+    if isinstance(launch, TrialError):
+        raise launch
+    return capture.compiler.compile(launch)

@@ -1,0 +1,94 @@
+"""``kerntune anchor``: today's baselines become the anchor that later runs are held against as well."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kerntune.cli.stored import Baseline, Pattern, load_folder, path_of, problems
+from kerntune.errors import BaselineError, UsageError
+from kerntune.gate import git
+from kerntune.gate.baselines import BaselineStore, TimeBaseline
+from kerntune.gate.bundle import needed
+from kerntune.gate.console import OK, counted, fail_with, say
+from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR, baseline_folder, find_project
+
+
+def run(args: argparse.Namespace) -> int:
+    """Copy the baselines that are meant; without ``--case`` the anchors of cases that have none any more go."""
+    store = BaselineStore(baseline_folder(args.baselines, Path.cwd()))
+    anchor = BaselineStore(anchor_folder(args.anchor, store.folder, Path.cwd()))
+    if anchor.folder.resolve() == store.folder.resolve():
+        raise UsageError(f"{anchor.folder} is the folder of the baselines; the anchor needs one of its own")
+    entries = load_folder(store.folder)
+    bad = problems(entries)
+    if bad:
+        return fail_with([*bad, "the anchor stays as it is as long as a baseline can't be read"])
+    stored = [e.baseline for e in entries if e.baseline is not None]
+    chosen = [b for b in stored if Pattern(args.case).matches(b)]
+    if not chosen:
+        raise UsageError(
+            f"{store.folder} has no baseline"
+            + (f" that matches {args.case!r}" if args.case else "; pytest --kerntune records them")
+        )
+    gone = [] if args.case else list(left_over(anchor, stored))
+    copy(chosen, store, anchor)
+    for path in gone:
+        anchor.remove(path)
+    anchor.sweep()
+    went = f", {len(gone)} removed whose case is no more" if gone else ""
+    say(f"{counted(len(chosen), 'baseline')} anchored in {anchor.folder}{went}; commit the folder")
+    return OK
+
+
+def anchor_folder(given: str | None, baselines: Path, start: Path) -> Path:
+    """The folder of ``--anchor``, else of the ini key ``kerntune_anchor``, else ``anchors`` beside the baselines.
+
+    :class:`UsageError` where the ini file names a git revision: then it is that which moves.
+    """
+    if given is not None:
+        return Path(given).expanduser().absolute()
+    project = find_project(start)
+    named = project.folder("kerntune_anchor")
+    text = str(project.values.get("kerntune_anchor", "")).strip()
+    if named is None or text == NO_ANCHOR:
+        return baselines.parent / DEFAULT_ANCHOR
+    if not named.is_dir() and _is_revision(text, project.root):
+        raise UsageError(
+            f"kerntune_anchor = {text} is a git revision, so nothing is copied: name another one, or say --anchor=DIR"
+        )
+    return named
+
+
+def copy(chosen: Sequence[Baseline], store: BaselineStore, anchor: BaselineStore) -> None:
+    """Write baselines with their artifacts into the anchor's folder. All are read before the first is written."""
+    artifacts = {}
+    for baseline in chosen:
+        try:
+            kept = store.artifacts_of(baseline)
+            artifacts.update({sha: kept[sha] for sha in needed(baseline)})
+        except KeyError as exc:
+            raise BaselineError(
+                f"{path_of(store, baseline)}: its artifact {exc} is not there, so it can't be replayed later; restore "
+                "it or record the case anew"
+            ) from None
+    for baseline in chosen:
+        if isinstance(baseline, TimeBaseline):
+            anchor.put_time(baseline, artifacts)
+        else:
+            anchor.put_static(baseline, artifacts)
+
+
+def left_over(anchor: BaselineStore, stored: Sequence[Baseline]) -> Iterator[Path]:
+    """Anchors of cases that have no baseline."""
+    mine = {path_of(anchor, b) for b in stored}
+    yield from (p for p in (*anchor.time_files(), *anchor.static_files()) if p not in mine)
+
+
+def _is_revision(text: str, place: Path) -> bool:
+    try:
+        git.commit_of(git.top_of(place), text)
+    except UsageError:
+        return False
+    return True

@@ -1,0 +1,108 @@
+"""``kerntune cache``: what earlier runs found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from kerntune.base.codec import to_json
+from kerntune.base.formatting import format_time
+from kerntune.errors import CacheError, UsageError
+from kerntune.gate.console import CONFIG_WIDTH, OK, counted, fail_with, say
+from kerntune.gate.project import find_project
+from kerntune.tuning.cache import (
+    TrialCache,
+    Winner,
+    WinnerCache,
+    export_cache,
+    export_devices,
+    import_cache,
+)
+from kerntune.tuning.cache.listings import ListingCache
+
+HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print the winners; 1 if damaged entries were set aside."""
+    cache = open_cache(args.cache_dir)
+    trials = TrialCache(cache.folder)
+    winners, tried = cache.entries(), len(trials.entries())
+    damaged = [*cache.damaged, *trials.damaged]
+    if args.json:
+        say(to_json(winners).decode(), end="")
+        return fail_with(damaged)
+    if winners:
+        say(_table(winners))
+    listed = ListingCache(cache.folder).count()
+    say(f"{cache.folder}: {counted(len(winners), 'winner')}, {counted(tried, 'trial')}, {counted(listed, 'listing')}")
+    return fail_with(damaged)
+
+
+def clear(args: argparse.Namespace) -> int:
+    """Remove winners, trials and listings of machine code: the next run tunes and disassembles anew."""
+    cache = open_cache(args.cache_dir)
+    winners, trials = cache.clear(), TrialCache(cache.folder).clear()
+    listed = counted(ListingCache(cache.folder).clear(), "listing")
+    say(f"{cache.folder}: removed {counted(winners, 'winner')}, {counted(trials, 'trial')}, {listed}")
+    return OK
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write the cache as one file, or its winners as a file per device; 1 if damaged entries were left out."""
+    cache, to = open_cache(args.cache_dir), Path(args.file)
+    if args.per_device:
+        for path in export_devices(cache.folder, to):
+            say(str(path))
+        return OK
+    moved = export_cache(cache.folder, to, with_trials=not args.winners_only)
+    say(f"{to}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}")
+    return fail_with(moved.damaged)
+
+
+def import_(args: argparse.Namespace) -> int:
+    """Take files of ``export`` into the cache; 1 if one is damaged, after the others.
+
+    :class:`UsageError` for a name that is no file, before any is taken.
+    """
+    missing = [name for name in args.files if not Path(name).is_file()]
+    if missing:
+        raise UsageError(f"{', '.join(missing)}: no such file; name what `kerntune cache export` wrote")
+    cache, findings = open_cache(args.cache_dir), []
+    for name in args.files:
+        try:
+            moved = import_cache(cache.folder, Path(name), replace=args.replace)
+        except CacheError as exc:
+            findings.append(str(exc))
+            continue
+        findings += moved.damaged
+        kept = f", {moved.kept} kept as they were" if moved.kept else ""
+        say(f"{name}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}{kept}")
+    return fail_with(findings)
+
+
+def open_cache(given: str | None) -> WinnerCache:
+    """The cache of ``--cache-dir``, else of the ini key ``kerntune_cache_dir``, else the user's."""
+    if given is not None:
+        return WinnerCache(Path(os.path.abspath(Path(given).expanduser())))
+    return WinnerCache(find_project(Path.cwd()).folder("kerntune_cache_dir"))
+
+
+def _table(winners: Sequence[Winner]) -> str:
+    rows = [
+        (
+            w.key.kernel,
+            f"{w.key.device} ({w.key.target})",
+            w.key.triton,
+            f"{w.config} ({len(w.untried)} untried)" if w.untried else str(w.config),
+            format_time(w.time_ns),
+            w.key.arguments,
+        )
+        for w in sorted(winners, key=lambda w: (w.key.kernel, w.key.device, w.key.arguments))
+    ]
+    widths = [None, None, None, CONFIG_WIDTH, None, CONFIG_WIDTH]
+    return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))

@@ -1,0 +1,75 @@
+"""``kerntune calibrate``: every stored case of this device held against itself, in fresh processes."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import msgspec
+
+from kerntune.base.policy import DEFAULT_TOLERANCE, TIMERS
+from kerntune.cli.stored import Pattern
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.gate.baselines import BaselineStore, Calibration, TimeBaseline
+from kerntune.gate.calibration import CALIBRATION_PROCESSES, calibrate
+from kerntune.gate.console import complain, fail_with, say
+from kerntune.gate.project import baseline_folder
+from kerntune.gate.session import pairs_for
+from kerntune.gpu.base import Backend
+from kerntune.gpu.probe import find_backend
+from kerntune.timing.paired_processes import Work
+from kerntune.timing.worker.pool import Pairs
+
+HIDDEN = "its memory holds addresses, so it can't be run outside its test"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write each case's calibration into its baseline, from the stored files alone; the exit code."""
+    processes = args.processes or CALIBRATION_PROCESSES
+    if processes < 2:
+        raise UsageError(f"--processes: {processes} is too few to tell one process from another; give 2 or more")
+    store = BaselineStore(baseline_folder(args.baselines, Path.cwd()))
+    backend = find_backend((), store.targets())
+    if backend.gpu is None:
+        raise UsageError("there is no GPU here, so nothing can be calibrated")
+    paths = store.time_files(backend.spec.slug, backend.spec.target.slug)
+    if not paths:
+        complain(f"{store.folder} has no time baselines of {backend.spec.name}")
+    pairs = pairs_for(backend)
+    try:
+        with backend.gpu.lock():
+            found = [_case(store, backend, pairs, path, Pattern(args.case), processes) for path in paths]
+    finally:
+        pairs.close()
+    return fail_with([problem for problem in found if problem])
+
+
+def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, pattern: Pattern, processes: int) -> str:
+    """Calibrate one case; what stood in the way, if something did."""
+    baseline = store.read_time(path)
+    if baseline is None or not pattern.matches(baseline):
+        return ""
+    recording = baseline.recording
+    if all(0 in x.grid for x in recording.launches):
+        return ""
+    if recording.hidden_pointers:
+        return f"{baseline.case}: {HIDDEN}"
+    work = Work(recording, recording, recording.storages, store.artifacts(backend.spec.target))
+    gpu, timer = backend.gpu, baseline.sample.protocol.timer
+    seen_ns = baseline.sample.times_ns if timer in TIMERS else ()  # a whole call's time is not its kernels'
+    assert gpu is not None
+    try:
+        found = calibrate(pairs, work, processes, seen_ns, throttle=lambda: gpu.environment().throttle)
+    except KerntuneError as exc:
+        return f"{baseline.case}: {exc}"
+    store.put_time(msgspec.structs.replace(baseline, calibration=found), {}, keep_binaries=False)
+    say(_line(baseline, found))
+    return ""
+
+
+def _line(baseline: TimeBaseline, found: Calibration) -> str:
+    text = (
+        f"{baseline.case}: changes from {found.floor:.2%} on can be told, process bias {found.bias:.2%}, "
+        f"medians differ by {found.spread:.2%}"
+    )
+    return text + (f"; too noisy for a tolerance of {DEFAULT_TOLERANCE:.0%}" if found.floor > DEFAULT_TOLERANCE else "")

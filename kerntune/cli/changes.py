@@ -1,0 +1,208 @@
+"""What changed between two sets of baselines, worst first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
+
+import msgspec
+
+from kerntune.base.config import settings_text
+from kerntune.base.formatting import format_size
+from kerntune.base.policy import DEFAULT_TOLERANCE
+from kerntune.cli.stored import Baseline, Entry, Key, key_of, launches_of, problems, time_ns
+from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.static_figures import LaunchStatic
+from kerntune.static.metrics import StaticMetrics
+
+SCHEMA = "kerntune.diff/1"
+
+SPILLED = "spilled bytes"
+
+FIGURES: dict[str, Callable[[StaticMetrics], float | None]] = {
+    "registers": lambda m: m.registers,
+    SPILLED: lambda m: m.spill_store_bytes + m.spill_load_bytes,
+    "shared bytes": lambda m: m.shared_bytes,
+    "code bytes": lambda m: m.code_bytes,
+    "occupancy": lambda m: m.occupancy,
+}
+"""Static figures that are compared, by the name that people see."""
+
+COSTLY = ("registers", "shared bytes")
+"""Figures whose growth ranks a case that has no time: both limit how many blocks run at once. Any new spill ranks
+above them."""
+
+
+class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A static figure of a launch that changed. None: unknown there."""
+
+    kernel: str
+    name: str
+    before: float | None
+    after: float | None
+
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.name} {_number(self.before)} -> {_number(self.after)}"
+
+
+class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One case that differs. ``change`` is a share (0.12 is 12 % slower), None where the times can't be compared:
+    ``notes`` say why. ``configs`` are lines ``kernel: BLOCK 128 -> 256``, ``environment`` lines
+    ``what: before -> after``."""
+
+    case: str
+    target: str
+    place: str
+    before_ns: float | None
+    after_ns: float | None
+    change: float | None
+    configs: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    environment: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def badness(self) -> float:
+        """What changes are ranked by: the time, else growth of static figures (a new spill is beyond any)."""
+        if self.change is not None:
+            return self.change
+        if any(f.name == SPILLED and (f.after or 0) > (f.before or 0) for f in self.figures):
+            return math.inf
+        return max((_growth(f) for f in self.figures if f.name in COSTLY), default=0.0)
+
+
+class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Two sets of baselines compared. ``added`` and ``removed`` are cases with their place."""
+
+    changed: tuple[Change, ...]
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    same: int
+    problems: tuple[str, ...]
+    schema: str = SCHEMA
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything is not the same."""
+        return bool(self.changed or self.added or self.removed)
+
+
+def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Difference:
+    """All that changed, the worst first. A file that can't be read on one side was neither added nor removed."""
+    old, new = _by_key(before), _by_key(after)
+    added = {k for k, e in new.items() if k not in old and not _broken(e, before)}
+    removed = {k for k, e in old.items() if k not in new and not _broken(e, after)}
+    both = sorted(old.keys() & new.keys())
+    pairs = [(k, _baseline(old[k]), _baseline(new[k])) for k in both]
+    changed = [change_of(k, a, b) for k, a, b in pairs if not _same(a, b)]
+    return Difference(
+        changed=tuple(sorted(changed, key=lambda c: -c.badness)),
+        added=tuple(_named(k) for k in sorted(added)),
+        removed=tuple(_named(k) for k in sorted(removed)),
+        same=len(both) - len(changed),
+        problems=tuple(problems([*before, *after])),
+    )
+
+
+def change_of(key: Key, old: Baseline, new: Baseline) -> Change:
+    """How one case's baseline changed."""
+    before_ns, after_ns = time_ns(old), time_ns(new)
+    note = _incomparable(old, new)
+    notes = (note, ungateable(new))
+    change = after_ns / before_ns - 1 if before_ns and after_ns is not None and not note else None
+    pairs = list(zip_longest(launches_of(old), launches_of(new)))
+    return Change(
+        case=key.case,
+        target=key.target,
+        place=key.place,
+        before_ns=before_ns,
+        after_ns=after_ns,
+        change=change,
+        configs=tuple(line for a, b in pairs for line in _config(a, b)),
+        figures=tuple(f for a, b in pairs if a and b for f in _figures(a, b)),
+        environment=_environment(old, new),
+        notes=tuple(filter(None, notes)),
+    )
+
+
+def _by_key(entries: Iterable[Entry]) -> dict[Key, Entry]:
+    return {key_of(e.baseline): e for e in entries if e.baseline is not None}
+
+
+def _baseline(entry: Entry) -> Baseline:
+    assert entry.baseline is not None
+    return entry.baseline
+
+
+def _broken(entry: Entry, others: Iterable[Entry]) -> bool:
+    return any(o.problem and o.path == entry.path for o in others)
+
+
+def _same(old: Baseline, new: Baseline) -> bool:
+    """Equal but for the moment it was recorded, and what compiling took."""
+    return _lasting(old) == _lasting(new)
+
+
+def _lasting(baseline: Baseline) -> Baseline:
+    launches = tuple(msgspec.structs.replace(x, compile_seconds=None) for x in launches_of(baseline))
+    where = "static" if isinstance(baseline, TimeBaseline) else "launches"
+    return msgspec.structs.replace(baseline, recorded="", **{where: launches})
+
+
+def _incomparable(old: Baseline, new: Baseline) -> str:
+    if not isinstance(old, TimeBaseline) or not isinstance(new, TimeBaseline):
+        return ""
+    before, after = old.sample.protocol, new.sample.protocol
+    if (before.timer, before.version) == (after.timer, after.version):
+        return ""
+    return (
+        f"timed by {before.timer} (protocol {before.version}), then by {after.timer} (protocol {after.version}): "
+        "not comparable"
+    )
+
+
+def ungateable(baseline: Baseline) -> str:
+    """That a case is too noisy for the usual tolerance, as its calibration says; empty if it isn't."""
+    found = baseline.calibration if isinstance(baseline, TimeBaseline) else None
+    if found is None or found.floor <= DEFAULT_TOLERANCE:
+        return ""
+    told = format_size(found.floor)
+    return f"can't be gated at {format_size(DEFAULT_TOLERANCE)}: changes under {told} can't be told from none there"
+
+
+def _config(old: LaunchStatic | None, new: LaunchStatic | None) -> list[str]:
+    if old is None:
+        return [f"launch added: {new.kernel}"] if new else []
+    if new is None:
+        return [f"launch removed: {old.kernel}"]
+    if old.kernel != new.kernel:
+        return [f"launch: {old.kernel} -> {new.kernel}"]
+    changed = old.setting_changes(new)
+    return [f"{new.kernel}: {settings_text(changed)}"] if changed else []
+
+
+def _figures(old: LaunchStatic, new: LaunchStatic) -> list[Figure]:
+    if old.kernel != new.kernel:
+        return []
+    values = [(name, read(old.metrics), read(new.metrics)) for name, read in FIGURES.items()]
+    return [Figure(new.kernel, name, a, b) for name, a, b in values if a != b]
+
+
+def _environment(old: Baseline, new: Baseline) -> tuple[str, ...]:
+    if not isinstance(old, TimeBaseline) or not isinstance(new, TimeBaseline):
+        return ()
+    return tuple(old.environment.differences(new.environment))
+
+
+def _growth(figure: Figure) -> float:
+    before, after = figure.before or 0, figure.after or 0
+    return after / before - 1 if before else (math.inf if after else 0.0)
+
+
+def _named(key: Key) -> str:
+    return f"{key.case} ({key.target}, {key.place})"
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

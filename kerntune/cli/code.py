@@ -1,0 +1,255 @@
+"""``kerntune diff``: what became of a case's code, compiler stage by compiler stage."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kerntune.base.case_result import CaseId
+from kerntune.base.config import COMPILE_FIELDS
+from kerntune.base.device import Target
+from kerntune.base.temporary_folders import scratch_folder
+from kerntune.cli.side_by_side import side_by_side, unified
+from kerntune.cli.static_record import environment, record
+from kerntune.cli.stored import Baseline, Entry, Pattern, launches_of, load_folder, target_of
+from kerntune.compiling.binary.elf import Elf
+from kerntune.compiling.binary.identity import strip_debug
+from kerntune.compiling.binary.stages import STAGES, first_difference, strip_locations
+from kerntune.compiling.farm import Farm
+from kerntune.compiling.kernel_facts import ASSEMBLY
+from kerntune.compiling.recompile import stages_from
+from kerntune.errors import UsageError
+from kerntune.gate import git
+from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.project import baseline_folder
+from kerntune.gate.report import read_run
+from kerntune.gate.static_figures import LaunchStatic, paired
+from kerntune.kernels import compat
+from kerntune.static.disassembly import code_lines
+
+SASS = "sass"
+CHOICES = ("ttir", "ttgir", "llir", "ptx", "amdgcn", SASS)
+COLUMNS = 160
+"""Width where there is no terminal: two columns of MLIR are readable."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side: a case's baseline, the bytes that it names, and what to call it."""
+
+    name: str
+    baseline: Baseline
+    artifacts: Mapping[str, bytes]
+
+    @property
+    def triton(self) -> str:
+        """The Triton that recorded it."""
+        if isinstance(self.baseline, TimeBaseline):
+            return self.baseline.environment.triton
+        return self.baseline.triton
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the difference of each launch; with ``--exit-code`` 1 if there is any."""
+    folder = baseline_folder(args.baselines, Path.cwd())
+    entries = load_folder(folder)
+    case, target = wanted(entries, args)
+    compat.take_announcements()
+    with contextlib.ExitStack() as stack:
+        if args.against:
+            before = stack.enter_context(recorded(case, target, folder, args.against, revision=args.against))
+        else:
+            before = stored(folder, entries, case, target)
+        after = stack.enter_context(recorded(case, target, folder, "today"))
+        farm = stack.enter_context(contextlib.closing(Farm()))
+        differs = _show(before, after, Texts(farm, target), args)
+    problems = [e.problem for e in entries if e.problem]
+    return max(fail_with(problems), FINDINGS if args.exit_code and differs else OK)
+
+
+def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, Target]:
+    """The one case that is meant, and the target; :class:`UsageError` if there are more, or none."""
+    known = [e.baseline for e in entries if e.baseline is not None]
+    found = [b for b in known if str(b.case) == args.case] or [b for b in known if Pattern(args.case).matches(b)]
+    cases = sorted({b.case for b in found})
+    if len(cases) > 1:
+        shown = "".join(f"\n  {c}" for c in cases[:10]) + ("\n  ..." if len(cases) > 10 else "")
+        raise UsageError(f"{args.case!r} means {len(cases)} cases; name one of them:{shown}")
+    if not cases and not (args.against and "::" in args.case):
+        raise UsageError(f"no baseline's case is {args.case!r}; `kerntune baselines show` lists them")
+    targets = sorted({str(target_of(b)) for b in found})
+    if args.target is None and len(targets) != 1:
+        raise UsageError(f"say what to compile for: --target {' or '.join(targets) or 'cuda:90'}")
+    return (cases[0] if cases else CaseId(args.case, "0")), Target.parse(args.target or targets[0])
+
+
+def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target) -> Side:
+    """What the folder remembers: the latest static record, else the latest of a device."""
+    found = [e.baseline for e in entries if e.baseline is not None and e.baseline.case == case]
+    mine = [b for b in found if target_of(b) == target]
+    if not mine:
+        raise UsageError(f"{folder}: has no baseline of {case} for {target}")
+    best = max(mine, key=lambda b: (isinstance(b, StaticBaseline), b.recorded))
+    return Side(f"baseline of {best.recorded.partition('T')[0]}", best, BaselineStore(folder).artifacts(target))
+
+
+@contextlib.contextmanager
+def recorded(case: CaseId, target: Target, folder: Path, name: str, revision: str = "") -> Iterator[Side]:
+    """The code of this working tree, or of a git revision, compiled today by running the case's test without a GPU."""
+    with scratch_folder("diff") as scratch, contextlib.ExitStack() as stack:
+        into, root = scratch / "baselines", Path.cwd()
+        if revision:
+            top = git.top_of(root)
+            tree = stack.enter_context(git.worktree(revision, root))
+            root = tree / root.resolve().relative_to(top)
+        before = _copied(folder, into, case, target)
+        env, log = _of_revision(root) if revision else None, scratch / "run.json"
+        words = [case.nodeid, f"--kerntune-json={log}"]
+        failures = record(sys.executable, words, str(target), into, name, cwd=root, env=env)
+        ran = _ran(log, case)
+        found = [e.baseline for e in load_folder(into) if isinstance(e.baseline, StaticBaseline)]
+        fresh = [b for b in found if b.case == case and b.target == target and b.fingerprint in ran]
+        if not fresh:
+            why = f": {failures[0]}" if failures else "; is it there, and does it launch Triton kernels?"
+            raise UsageError(f"{name}: {case} has recorded nothing for {target}{why}")
+        best = max(fresh, key=lambda b: b.fingerprint in before)
+        yield Side(name, best, BaselineStore(into).artifacts(target))
+
+
+def _ran(log: Path, case: CaseId) -> set[str]:
+    """The fingerprints of the case that a run has recorded, or found to be recorded as they are: of a test that failed
+    none is."""
+    run = read_run(log)
+    return {r.fingerprint for r in run.results if r.case == case and case.nodeid not in run.failed}
+
+
+def _copied(folder: Path, into: Path, case: CaseId, target: Target) -> set[str]:
+    """Put the case's baselines where the test is recorded: of several configs, theirs is the one that is compiled.
+    Their fingerprints on the target."""
+    found = [e for e in load_folder(folder) if e.baseline is not None and e.baseline.case == case]
+    for entry in found:
+        path = into / entry.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / entry.path, path)
+    return {e.baseline.fingerprint for e in found if e.baseline is not None and target_of(e.baseline) == target}
+
+
+def _of_revision(root: Path) -> dict[str, str]:
+    """The revision's own code comes before this checkout's."""
+    ours = environment()
+    return {**ours, "PYTHONPATH": os.pathsep.join([str(root), str(root / "src"), ours["PYTHONPATH"]])}
+
+
+class Texts:
+    """The code of a launch in each stage. What isn't stored is compiled from the stored TTIR, in another process."""
+
+    def __init__(self, farm: Farm, target: Target) -> None:
+        self._farm, self._target = farm, target
+        self._made: dict[tuple[str, str], Mapping[str, bytes]] = {}
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Those that there are for the target, first to last."""
+        text = tuple(s for s in STAGES if s in ("ttir", "ttgir", "llir", ASSEMBLY[self._target.backend][0]))
+        return (*text, SASS) if self._target.backend == "cuda" else text
+
+    def of(self, side: Side, launch: LaunchStatic, stage: str) -> str:
+        """The text of one stage, without source locations; :class:`UsageError` if the target has no such stage, or the
+        TTIR isn't stored."""
+        if stage not in self.stages:
+            raise UsageError(f"{self._target} has no stage {stage}; there are {', '.join(self.stages)}")
+        ttir = side.artifacts.get(launch.ttir_sha256)
+        if ttir is None:
+            raise UsageError(f"{side.name}: the TTIR of {launch.kernel} ({launch.ttir_sha256[:12]}) is not stored")
+        if stage == "ttir":
+            return strip_locations(ttir.decode())
+        if stage == SASS:
+            return self._machine_code(side, launch, ttir)
+        made = self._compiled(launch, ttir)[stage].decode()
+        if stage in ("ptx", "amdgcn"):
+            return strip_debug(made, kind=ASSEMBLY[self._target.backend][0])
+        return strip_locations(made)
+
+    def _machine_code(self, side: Side, launch: LaunchStatic, ttir: bytes) -> str:
+        cubin, arch = _stored_cubin(side, launch)
+        if cubin is None:
+            made = self._compiled(launch, ttir)
+            cubin, arch = made["cubin"], arch_in(made["ptx"].decode())
+        return "\n".join(code_lines(b"".join(code for _, code in Elf(cubin).text), arch))
+
+    def _compiled(self, launch: LaunchStatic, ttir: bytes) -> Mapping[str, bytes]:
+        options = options_of(launch)
+        key = (launch.ttir_sha256, repr(sorted(options.items())))
+        if key not in self._made:
+            self._made[key] = stages_from(self._farm, self._target, ttir.decode(), options, launch.kernel)
+        return self._made[key]
+
+
+def options_of(launch: LaunchStatic) -> dict[str, object]:
+    """The compile options that a baseline keeps of a launch."""
+    given = {name: int(launch.compiled_for[name]) for name in COMPILE_FIELDS if name in launch.compiled_for}
+    return {**(launch.config.all_kwargs() if launch.config else {}), **given}
+
+
+def arch_in(ptx: str) -> str:
+    """``sm_90a`` of ``.target sm_90a``."""
+    line = next(line for line in ptx.splitlines() if line.startswith(".target"))
+    return line.split()[1].rstrip(",")
+
+
+def _stored_cubin(side: Side, launch: LaunchStatic) -> tuple[bytes | None, str]:
+    """The binary itself, if the baseline is a device's."""
+    if not isinstance(side.baseline, TimeBaseline):
+        return None, ""
+    same = (b for b in side.baseline.recording.binaries if b.code == launch.code)
+    binary = next(same, None)
+    return (side.artifacts.get(binary.sha256), binary.arch) if binary is not None else (None, "")
+
+
+def _show(before: Side, after: Side, texts: Texts, args: argparse.Namespace) -> bool:
+    """Print each launch; whether any differs."""
+    differs = False
+    if before.triton.split(".")[:2] != after.triton.split(".")[:2]:
+        say(f"{before.name} was recorded under Triton {before.triton}; all but its TTIR is compiled by today's")
+    for old, new in paired(launches_of(before.baseline), launches_of(after.baseline)):
+        if old is None or new is None:
+            only = new or old
+            assert only is not None
+            say(f"{only.kernel}: only in {after.name if old is None else before.name}")
+            differs = True
+            continue
+        differs |= _show_launch(before, after, (old, new), texts, args)
+    return differs
+
+
+def _show_launch(
+    before: Side, after: Side, pair: tuple[LaunchStatic, LaunchStatic], texts: Texts, args: argparse.Namespace
+) -> bool:
+    old, new = pair
+    stage = args.stage or _first(before, after, pair, texts)
+    if not stage:
+        say(f"{new.kernel}: the same in every stage")
+        return False
+    sides = texts.of(before, old, stage), texts.of(after, new, stage)
+    names = (before.name, after.name)
+    width = args.width or shutil.get_terminal_size((COLUMNS, 24)).columns
+    text = unified(*sides, names) if args.unified else side_by_side(*sides, names, width)
+    say(f"{new.kernel}, {stage}:" + (f"\n{text}\n" if text else " the same"))
+    return bool(text)
+
+
+def _first(before: Side, after: Side, pair: tuple[LaunchStatic, LaunchStatic], texts: Texts) -> str:
+    """The first stage that differs: as the baselines know it, else as the texts show; empty if none does."""
+    old, new = pair
+    if old.code == new.code and old.ttir_sha256 == new.ttir_sha256:
+        return ""
+    named = first_difference(old.stages, new.stages).lower()
+    candidates = [named] if named in texts.stages else list(texts.stages)
+    return next((s for s in candidates if texts.of(before, old, s) != texts.of(after, new, s)), "")

@@ -1,0 +1,372 @@
+"""The command ``kerntune``. Each subcommand's module is imported when it is asked for, so that help comes at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.gate.console import FINDINGS, USAGE, complain, speak_anything
+
+EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
+
+REFRESH = ("baselines", "refresh")
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code. Errors that kerntune or the system raises are printed as one message."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    speak_anything()
+    try:
+        return _dispatch(words)
+    except UsageError as exc:
+        complain(f"error: {exc}")
+        return USAGE
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains when it flushes
+        return FINDINGS
+    except (KerntuneError, OSError) as exc:
+        complain(f"error: {_text(exc)}")
+        return FINDINGS
+
+
+def _dispatch(words: list[str]) -> int:
+    if tuple(words[:2]) == REFRESH and words[2:3] not in (["-h"], ["--help"]):
+        return run_refresh(words[2:])  # all that follows is pytest's, options too
+    _refuse_empty(words)
+    args = build_parser().parse_args(words)
+    run: Run = args.function
+    return run(args)
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """A value that is empty comes from a variable that is unset, mostly."""
+    for before, word in zip(["", *words], words, strict=False):
+        if not word.strip() or re.fullmatch(r"--[\w-]+=\s*", word):
+            option = before if not word.strip() and before.startswith("-") else word.strip()
+            what = f"{option} has no value" if option else "an argument is empty"
+            raise UsageError(f"{what}; a variable that should give one may be unset. Give one, or leave it out")
+
+
+def _text(exc: Exception) -> str:
+    if isinstance(exc, OSError) and exc.filename is not None:
+        return f"{exc.filename}: {exc.strerror}"
+    return str(exc)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands with their options."""
+    parser = argparse.ArgumentParser(
+        prog="kerntune", description="Tunes Triton kernels and guards their speed: pytest --kerntune.", epilog=EPILOG
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _baselines(commands.add_parser("baselines", help="look at, compare, take over and clean what is remembered"))
+    _static(commands.add_parser("static", help="what is known of kernels without running them"))
+    _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
+    _code(_command(commands, "diff", run_code, "a case's code in a compiler stage, the baseline's beside today's"))
+    calibrate = _command(
+        commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
+    )
+    _folder(calibrate)
+    _case(calibrate)
+    calibrate.add_argument(
+        "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
+    )
+    _anchor(_command(commands, "anchor", run_anchor, "make today's baselines the anchor, at a release"))
+    doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
+    _folder(doctor)
+    doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
+    return parser
+
+
+def _baselines(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _show(_command(commands, "show", run_show, "all baselines: case, device, config, time, environment"))
+    _diff(_command(commands, "diff", run_diff, "what changed between two folders or git revisions, worst first"))
+    _refresh(
+        _command(
+            commands,
+            "refresh",
+            lambda args: run_refresh([]),
+            "pytest --kerntune --kerntune-update=all [PYTEST ARGUMENTS]",
+        )
+    )
+    _apply(_command(commands, "apply", run_apply, "write the baselines that a run's JSON from another machine carries"))
+    _prune(_command(commands, "prune", run_prune, "remove baselines of tests that no longer exist"))
+    _mv(_command(commands, "mv", run_mv, "move the baselines and anchors of renamed tests to their new names"))
+    _folder(_command(commands, "verify", run_verify, "whether every baseline and every artifact is whole"))
+
+
+def _show(parser: argparse.ArgumentParser) -> None:
+    _folder(parser)
+    _case(parser)
+    _json(parser)
+
+
+def _diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", metavar="A", help="a folder, or a git revision of the baseline folder")
+    parser.add_argument("after", metavar="B", nargs="?", help="the same (default: the baseline folder as it is now)")
+    _folder(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request")
+    _json(form)
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
+
+
+def _static(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    diff = _command(
+        commands,
+        "diff",
+        run_static_diff,
+        "two recorded baselines, or two Tritons, side by side, worst first",
+    )
+    diff.add_argument(
+        "names",
+        metavar="A [B] | TESTS",
+        nargs="*",
+        help="folders, git revisions of the baseline folder, or Triton series in it such as triton-3.9 (default of B: "
+        "the baseline folder as it is now); with --python what pytest is to run (its options after --)",
+    )
+    diff.add_argument(
+        "--python",
+        metavar="PATH",
+        action="append",
+        help="compile the tests' kernels in this environment too and compare with the current one; given twice, these "
+        "two are compared",
+    )
+    diff.add_argument("--target", metavar="TARGET[,TARGET]", help="what --python compiles for, as cuda:90,hip:gfx942")
+    _folder(diff)
+    _case(diff)
+    form = diff.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request, or a job summary")
+    _json(form)
+    diff.add_argument("--exit-code", action="store_true", help="exit with 1 if a rule of the static gate fails")
+
+
+def _refresh(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "kerntune baselines refresh [PYTEST ARGUMENTS]"
+    parser.description = (
+        "Runs pytest --kerntune --kerntune-update=all with all that follows, in this process, and exits with its code. "
+        "Baselines of tests that don't run are not touched."
+    )
+
+
+def _apply(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN.json", help="what --kerntune-json wrote on the other machine")
+    _folder(parser)
+    _case(parser)
+    parser.add_argument(
+        "--only",
+        choices=("new", "improved", "all"),
+        default="all",
+        help="cases that the folder doesn't have, cases that the run found faster, or all (default)",
+    )
+
+
+def _prune(parser: argparse.ArgumentParser) -> None:
+    _folder(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument(
+        "--stale-from",
+        metavar="RUN.json",
+        help="remove what this run (of --kerntune-json) found stale, instead of collecting the tests",
+    )
+
+
+def _code(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
+    parser.add_argument(
+        "--stage",
+        choices=("ttir", "ttgir", "llir", "ptx", "amdgcn", "sass"),
+        help="which code (default: the first stage that differs)",
+    )
+    parser.add_argument("--against", metavar="REF", help="a git revision's code instead of the baseline's")
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for (default: what the baseline is of)")
+    _folder(parser)
+    parser.add_argument("--unified", action="store_true", help="as diff -u, instead of side by side")
+    parser.add_argument("--width", metavar="N", type=int, default=0, help="columns (default: the terminal's)")
+    parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
+
+
+def _mv(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("old", metavar="OLD", help="a folder, file, test, parameter set or call; * is a wildcard")
+    parser.add_argument("new", metavar="NEW", help="its new name; each * is what the * at its place in OLD matched")
+    _folder(parser)
+    parser.add_argument(
+        "--anchor", metavar="DIR", help="folder of the anchor (default: as the ini file says, else anchors)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be moved")
+    parser.add_argument(
+        "--replace", action="store_true", help="also where NEW has a baseline of other kernels, which is lost"
+    )
+
+
+def _anchor(parser: argparse.ArgumentParser) -> None:
+    _folder(parser)
+    parser.add_argument(
+        "--anchor", metavar="DIR", help="folder of the anchor (default: as the ini file says, else anchors)"
+    )
+    _case(parser)
+
+
+def _cache(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    show = _command(commands, "show", run_cache_show, "all winners")
+    clear = _command(commands, "clear", run_cache_clear, "remove all winners and trials: the next run tunes anew")
+    export = _command(commands, "export", run_cache_export, "write the cache as one JSON file")
+    export.add_argument("file", metavar="FILE", help="what to write; with --per-device a folder")
+    form = export.add_mutually_exclusive_group()
+    form.add_argument("--winners-only", action="store_true", help="leave single trials out")
+    form.add_argument("--per-device", action="store_true", help="a file of winners per device, to ship in a wheel")
+    import_ = _command(commands, "import", run_cache_import, "take exported files into the cache")
+    import_.add_argument("files", metavar="FILE", nargs="+", help="what export wrote, of either form")
+    import_.add_argument("--replace", action="store_true", help="also where the cache has an entry already")
+    for command in (show, clear, export, import_):
+        command.add_argument(
+            "--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)"
+        )
+    _json(show)
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Run, text: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=EPILOG)
+    parser.set_defaults(function=run)
+    return parser
+
+
+def _folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--baselines", metavar="DIR", help="folder of the baselines (default: as the ini file says)")
+
+
+def _case(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--case", metavar="PATTERN", default="", help="only cases that contain this text, or match it with * and ?"
+    )
+
+
+def _json(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """``kerntune baselines show``."""
+    from kerntune.cli import show
+
+    return show.run(args)
+
+
+def run_diff(args: argparse.Namespace) -> int:
+    """``kerntune baselines diff``."""
+    from kerntune.cli import diff
+
+    return diff.run(args)
+
+
+def run_code(args: argparse.Namespace) -> int:
+    """``kerntune diff``."""
+    from kerntune.cli import code
+
+    return code.run(args)
+
+
+def run_static_diff(args: argparse.Namespace) -> int:
+    """``kerntune static diff``."""
+    from kerntune.cli import static_diff
+
+    return static_diff.run(args)
+
+
+def run_apply(args: argparse.Namespace) -> int:
+    """``kerntune baselines apply``."""
+    from kerntune.cli import apply
+
+    return apply.run(args)
+
+
+def run_prune(args: argparse.Namespace) -> int:
+    """``kerntune baselines prune``."""
+    from kerntune.cli import prune
+
+    return prune.run(args)
+
+
+def run_mv(args: argparse.Namespace) -> int:
+    """``kerntune baselines mv``."""
+    from kerntune.cli import mv
+
+    return mv.run(args)
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    """``kerntune baselines verify``."""
+    from kerntune.cli import verify
+
+    return verify.run(args)
+
+
+def run_cache_show(args: argparse.Namespace) -> int:
+    """``kerntune cache show``."""
+    from kerntune.cli import cache
+
+    return cache.show(args)
+
+
+def run_cache_clear(args: argparse.Namespace) -> int:
+    """``kerntune cache clear``."""
+    from kerntune.cli import cache
+
+    return cache.clear(args)
+
+
+def run_calibrate(args: argparse.Namespace) -> int:
+    """``kerntune calibrate``."""
+    from kerntune.cli import calibrate
+
+    return calibrate.run(args)
+
+
+def run_anchor(args: argparse.Namespace) -> int:
+    """``kerntune anchor``."""
+    from kerntune.cli import anchor
+
+    return anchor.run(args)
+
+
+def run_cache_export(args: argparse.Namespace) -> int:
+    """``kerntune cache export``."""
+    from kerntune.cli import cache
+
+    return cache.export(args)
+
+
+def run_cache_import(args: argparse.Namespace) -> int:
+    """``kerntune cache import``."""
+    from kerntune.cli import cache
+
+    return cache.import_(args)
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    """``kerntune doctor``."""
+    from kerntune.cli import doctor
+
+    return doctor.run(args)
+
+
+def run_refresh(args: Sequence[str]) -> int:
+    """``kerntune baselines refresh``."""
+    from kerntune.gate import pytest_run
+
+    return pytest_run.run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""``kerntune baselines diff``: what changed between two folders, or two revisions of one."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from kerntune.base.codec import to_json
+from kerntune.base.formatting import NO_FIGURE, format_share, format_time
+from kerntune.cli.changes import Change, Difference, compare
+from kerntune.cli.revision import load_revision
+from kerntune.cli.stored import Entry, load_folder
+from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.project import baseline_folder
+
+HEADERS = ("case", "device", "before", "after", "change", "what changed")
+
+DETAIL_WIDTH = 60
+"""Columns of the last cell before it wraps: a matmul's config fits in two lines."""
+
+CAUTION = "Times are as stored, each from its own run; whether code got slower is for pytest --kerntune to say."
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the difference; 1 if a file can't be read, or with ``--exit-code`` if there is any."""
+    folder = baseline_folder(args.baselines, Path.cwd())
+    before = load(args.before, folder)
+    after = load_folder(folder) if args.after is None else load(args.after, folder)
+    found = compare(before, after)
+    if args.json:
+        say(to_json(found).decode(), end="")
+    else:
+        say(text_of(found, markdown=args.markdown))
+    return max(fail_with(found.problems), FINDINGS if args.exit_code and found.differs else OK)
+
+
+def load(name: str, folder: Path) -> list[Entry]:
+    """A folder's baselines, else those that a git revision has in ``folder``."""
+    path = Path(name)
+    return load_folder(path) if path.exists() else load_revision(name, folder)
+
+
+def text_of(found: Difference, *, markdown: bool = False) -> str:
+    """The table and the lists, for a terminal or for a comment on a pull request."""
+    parts = [_table(found.changed, markdown)] if found.changed else []
+    parts += [_list(t, c, markdown) for t, c in (("Added", found.added), ("Removed", found.removed)) if c]
+    parts.append(
+        f"{len(found.changed)} changed, {len(found.added)} added, {len(found.removed)} removed, {found.same} the same"
+    )
+    if any(c.change is not None for c in found.changed):
+        parts.append(CAUTION)
+    return "\n\n".join(parts)
+
+
+def _table(changes: Sequence[Change], markdown: bool) -> str:
+    rows = [_row(c) for c in changes]
+    if markdown:
+        escaped = [[cell.replace("|", r"\|").replace("\n", "<br>") for cell in row] for row in rows]
+        return str(tabulate(escaped, headers=HEADERS, tablefmt="github", disable_numparse=True))
+    widths = [None, None, None, None, None, DETAIL_WIDTH]
+    return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
+
+
+def _row(change: Change) -> tuple[str, ...]:
+    details = [*change.notes, *change.configs, *map(str, change.figures), *change.environment]
+    return (
+        change.case,
+        f"{change.place} ({change.target})",
+        format_time(change.before_ns),
+        format_time(change.after_ns),
+        NO_FIGURE if change.change is None else format_share(change.change),
+        "\n".join(details) or NO_FIGURE,
+    )
+
+
+def _list(title: str, cases: Sequence[str], markdown: bool) -> str:
+    bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
+    return f"{title}:{gap}" + "\n".join(bullet + case for case in cases)

@@ -1,0 +1,135 @@
+"""``kerntune baselines show``: what is remembered, a row a case."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from tabulate import tabulate
+
+from kerntune.base.case_result import LaunchReport
+from kerntune.base.codec import to_json
+from kerntune.base.device import Environment
+from kerntune.base.formatting import format_time
+from kerntune.cli.changes import ungateable
+from kerntune.cli.stored import (
+    Baseline,
+    Entry,
+    Pattern,
+    key_of,
+    launches_of,
+    load_folder,
+    problems,
+    target_of,
+    time_ns,
+)
+from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.console import CONFIG_WIDTH, fail_with, say
+from kerntune.gate.project import baseline_folder
+from kerntune.gate.report import format_configs, format_static
+from kerntune.gate.reporting import launch_reports
+
+SCHEMA = "kerntune.show/1"
+CASE_WIDTH = 60
+"""Columns of a case's name before it wraps: one long id would widen every line."""
+
+NOTE_WIDTH = 40
+"""Columns of the time's cell before what is remarked of it wraps."""
+
+HEADERS = ("case", "device", "config", "time", "environment", "recorded")
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A baseline as ``--json`` prints it. ``time_ns`` is the sample's median; static baselines have neither time nor
+    environment. ``path`` is relative to the folder; ``note`` says if the case is too noisy for the usual tolerance."""
+
+    case: str
+    fingerprint: str
+    target: str
+    place: str
+    launches: tuple[LaunchReport, ...]
+    time_ns: float | None
+    environment: Environment | None
+    recorded: str
+    path: str
+    note: str = ""
+
+
+class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``--json`` prints."""
+
+    folder: str
+    baselines: tuple[Row, ...]
+    problems: tuple[str, ...]
+    schema: str = SCHEMA
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what is stored; 1 if some of it can't be read."""
+    folder = baseline_folder(args.baselines, Path.cwd())
+    entries = load_folder(folder)
+    rows = rows_of(entries, Pattern(args.case))
+    bad = problems(entries)
+    if args.json:
+        say(to_json(Shown(str(folder), tuple(rows), tuple(bad))).decode(), end="")
+        return 1 if bad else 0
+    say(table(rows) if rows else _nothing(folder, args.case, entries))
+    return fail_with(bad)
+
+
+def rows_of(entries: Sequence[Entry], pattern: Pattern) -> list[Row]:
+    """The readable baselines that the pattern means, by case."""
+    found = [(e, e.baseline) for e in entries if e.baseline is not None and pattern.matches(e.baseline)]
+    return [_row(e, b) for e, b in sorted(found, key=lambda pair: key_of(pair[1]))]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows for people."""
+    cells = [
+        (
+            r.case,
+            f"{r.place}\n({r.target})",
+            format_configs(r.launches),
+            format_static(r.launches) if r.time_ns is None else _time(r),
+            _environment(r.environment),
+            r.recorded,
+        )
+        for r in rows
+    ]
+    widths = [CASE_WIDTH, None, CONFIG_WIDTH, NOTE_WIDTH, None, None]
+    return str(tabulate(cells, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=widths))
+
+
+def _row(entry: Entry, baseline: Baseline) -> Row:
+    key = key_of(baseline)
+    return Row(
+        case=key.case,
+        fingerprint=key.fingerprint,
+        target=str(target_of(baseline)),
+        place=key.place,
+        launches=launch_reports(launches_of(baseline)),
+        time_ns=time_ns(baseline),
+        environment=baseline.environment if isinstance(baseline, TimeBaseline) else None,
+        recorded=baseline.recorded,
+        path=str(entry.path),
+        note=ungateable(baseline),
+    )
+
+
+def _time(row: Row) -> str:
+    return "\n".join(filter(None, [format_time(row.time_ns), row.note]))
+
+
+def _environment(environment: Environment | None) -> str:
+    if environment is None:
+        return ""
+    named = (("Triton", environment.triton), ("torch", environment.torch), ("driver", environment.driver))
+    return "\n".join(f"{name} {version}" for name, version in named if version)
+
+
+def _nothing(folder: Path, pattern: str, entries: Sequence[Entry]) -> str:
+    if any(e.baseline is not None for e in entries):
+        return f"{folder}: no case matches {pattern!r}"
+    return f"{folder}: no baselines; pytest --kerntune records them"

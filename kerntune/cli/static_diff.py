@@ -1,0 +1,123 @@
+"""``kerntune static diff``: two baselines (of two git revisions, say) or two Triton versions side by side.
+
+No revision's code is compiled here; ``pytest --kerntune --kerntune-against=REF`` does that."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from kerntune.base.codec import to_json
+from kerntune.base.formatting import NO_FIGURE
+from kerntune.cli.changes import Figure
+from kerntune.cli.diff import load
+from kerntune.cli.static_compare import (
+    LaunchChange,
+    StaticChange,
+    StaticDifference,
+    compare_statics,
+)
+from kerntune.cli.static_record import record_both
+from kerntune.cli.stored import Entry, Pattern, load_folder
+from kerntune.errors import UsageError
+from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.project import baseline_folder
+from kerntune.static.finding import SEVERITIES, Finding
+
+HEADERS = ("case", "kernel", "before", "after", "what the rules say", "because of")
+WIDTHS = (34, 24, 28, 28, 44, 36)
+"""Columns of each cell before it wraps, in a terminal."""
+
+SERIES = re.compile(r"triton-\d+\.\d+")
+"""A name of what the folder has of one Triton series."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the difference; 1 if something can't be read, or with ``--exit-code`` if a rule fails."""
+    folder = baseline_folder(args.baselines, Path.cwd())
+    before, after, names, failures = _sides(args, folder)
+    found = compare_statics(before, after, names, Pattern(args.case).matches)
+    if args.json:
+        say(to_json(found).decode(), end="")
+    else:
+        say(text_of(found, markdown=args.markdown))
+    return max(fail_with([*found.problems, *failures]), FINDINGS if args.exit_code and found.failing else OK)
+
+
+def _sides(args: argparse.Namespace, folder: Path) -> tuple[list[Entry], list[Entry], tuple[str, str], list[str]]:
+    """Both sides' baselines, their names, and what went wrong when they were recorded."""
+    if args.python:
+        return record_both(args.python, args.names, args.target, folder)
+    if args.target:
+        raise UsageError("--target is for --python: baselines have their own targets")
+    if not 1 <= len(args.names) <= 2:
+        raise UsageError("name one or two of: a folder, a git revision, a series such as triton-3.9; or give --python")
+    before, after = args.names[0], args.names[1] if len(args.names) > 1 else ""
+    second = _load(after, folder) if after else load_folder(folder)
+    return _load(before, folder), second, (before, after or str(args.baselines or folder.name)), []
+
+
+def _load(name: str, folder: Path) -> list[Entry]:
+    if not SERIES.fullmatch(name) or Path(name).exists():
+        return load(name, folder)
+    found = [e for e in load_folder(folder) if e.path.parts[1] == name]
+    if not found:
+        raise UsageError(f"{folder}: has no baselines of {name}")
+    return found
+
+
+def text_of(found: StaticDifference, *, markdown: bool = False) -> str:
+    """The table and the lists, for a terminal or for a comment on a pull request."""
+    shown = [c for c in found.changed if c.differs]
+    head = f"{found.before} -> {found.after}"
+    parts = [f"### Kernels, {head}" if markdown else head]
+    parts += [_table(shown, markdown)] if shown else []
+    bullet, gap = ("- ", "\n\n") if markdown else ("  ", "\n")
+    for title, cases in (("Added", found.added), ("Removed", found.removed)):
+        parts += [f"{title}:{gap}" + "\n".join(bullet + c for c in cases)] if cases else []
+    alike = len(found.changed) - len(shown)
+    parts.append(
+        f"{found.failing} failing, {len(shown)} changed, {alike} with other code and equal figures, "
+        f"{len(found.added)} added, {len(found.removed)} removed, {found.same} the same"
+    )
+    return "\n\n".join(parts)
+
+
+def _table(changes: Sequence[StaticChange], markdown: bool) -> str:
+    rows = [row for c in changes for row in _rows(c)]
+    if markdown:
+        escaped = [[cell.replace("|", r"\|").replace("\n", "<br>") for cell in row] for row in rows]
+        return str(tabulate(escaped, headers=HEADERS, tablefmt="github", disable_numparse=True))
+    return str(tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True, maxcolwidths=list(WIDTHS)))
+
+
+def _rows(change: StaticChange) -> list[tuple[str, ...]]:
+    case = f"{change.case}\n({change.target})"
+    rows = [_row(case, x) for x in change.launches if x.figures]
+    if change.notes:
+        said = [*_said(change.findings), *change.notes]
+        rows.append((case, NO_FIGURE, NO_FIGURE, NO_FIGURE, "\n".join(said), NO_FIGURE))
+    return rows
+
+
+def _said(findings: Sequence[Finding]) -> list[str]:
+    return [f"{f.severity}: {f.text}" for s in SEVERITIES for f in findings if f.severity == s]
+
+
+def _row(case: str, launch: LaunchChange) -> tuple[str, ...]:
+    return (
+        case,
+        f"{launch.kernel}\n{launch.after}" if launch.after else launch.kernel,
+        "\n".join(f"{f.name} {_number(f, f.before)}" for f in launch.figures),
+        "\n".join(f"{f.name} {_number(f, f.after)}" for f in launch.figures),
+        "\n".join(_said(launch.findings)) or NO_FIGURE,
+        launch.because,
+    )
+
+
+def _number(figure: Figure, value: float | None) -> str:
+    return "?" if value is None else f"{value:.1%}" if figure.name == "occupancy" else f"{value:,}"

@@ -1,0 +1,171 @@
+"""When two compilations are the same code: hashes without names, paths, comments and debug information."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from kerntune.compiling.binary.elf import text_sections
+from kerntune.errors import UsageError
+
+AsmKind = Literal["ptx", "amdgcn"]
+
+NOT_CODE = frozenset({"hash", "name", "target", "ir_override"})
+"""Options that don't change the code, or whose effect is in the assembler text anyway; ``hash`` covers the Python
+source with its comments. Any other option counts, unknown ones too, and so does ``triton_version``, since Triton gives
+ptxas flags of its own (3.9: ``--regAllocOptLevel=2``). Two hashes for one code cost a measurement, one hash for two
+codes would hide a change."""
+
+_PATHS = frozenset({"extern_libs"})
+"""Options that hold paths; only file names count, since what is linked is in the assembler text."""
+
+_STRING = r'"(?:\\.|[^"\\\n])*"'
+_COMMENT = {
+    "ptx": re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL),
+    "amdgcn": re.compile(rf"({_STRING})|;[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL),
+}
+_PTX_DEBUG_SECTION = re.compile(r"^\s*\.section\s+\.debug_\w+\s*\{.*?\}", re.MULTILINE | re.DOTALL)
+_AMD_DEBUG_SECTION = re.compile(
+    r"^\s*\.section\s+\.debug_.*?(?=^\s*\.(?:section|text|data|bss|amdgpu_metadata)\b|\Z)", re.MULTILINE | re.DOTALL
+)
+_DEBUG_LINE = re.compile(r"^\s*\.(?:loc|file|ident|cfi_\w+)\b")
+_LABEL = re.compile(r"^([$.]L[\w$.]*):$")
+_WORD = re.compile(r"[\w$.]+")
+
+_PTX_FUNCTION = re.compile(r"^(?:\.(?:visible|weak)\s+)?\.(?:entry|func)\s+(?:\([^)]*\)\s*)?([\w$]+)", re.MULTILINE)
+_AMD_FUNCTION = re.compile(r"^\.type\s+([\w$.]+),@function", re.MULTILINE)
+
+
+def code_identity(
+    asm_text: str,
+    *,
+    kind: AsmKind,
+    options: Mapping[str, Any],
+    assembler: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """SHA-256 (hex) of what a kernel's code is.
+
+    ``asm_text`` is the PTX or amdgcn text, ``options`` the compilation's options (a whole Triton metadata mapping will
+    do), ``assembler`` the version of what makes machine code of it: ptxas's, or Triton's own for AMD, ``settings`` what
+    it is told by the environment alone (:data:`kerntune.kernels.compat.ASSEMBLER_ONLY`).
+
+    Comments, local names, the names of the kernel and of functions that it calls, paths and line numbers of the source
+    don't change it. Not covered: a ``tl.device_assert`` that is compiled in carries its file and line as data.
+    """
+    bare = bare_text(asm_text, kind)
+    return identity_of(bare, kind=kind, options=options, assembler=assembler, settings=settings)
+
+
+def bare_text(asm_text: str, kind: AsmKind) -> str:
+    """Assembly text as an identity sees it: only what assembles to machine code, functions named by their order."""
+    return anonymous(strip_debug(asm_text, kind=kind), kind)
+
+
+def identity_of(
+    bare: str,
+    *,
+    kind: AsmKind,
+    options: Mapping[str, Any],
+    assembler: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """:func:`code_identity` of a text that :func:`bare_text` has made (in another process, say)."""
+    parts: dict[str, Any] = {
+        "kind": kind,
+        "assembler": assembler.strip(),
+        "options": _canonical_options(options),
+        "code": bare,
+    }
+    if settings:
+        parts["settings"] = dict(settings)  # only then: what is compiled as usual keeps its identity
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def text_identity(binary: bytes) -> str:
+    """SHA-256 (hex) of a cubin's or hsaco's machine code, its ``.text`` sections' bytes in order.
+
+    A whole cubin changes with the source's path and comments, its machine code doesn't. Raises :class:`StoreError` for
+    a damaged binary.
+    """
+    digest = hashlib.sha256()
+    for _name, code in text_sections(binary):
+        digest.update(len(code).to_bytes(8, "little") + code)
+    return digest.hexdigest()
+
+
+def strip_debug(asm_text: str, *, kind: AsmKind) -> str:
+    """PTX or amdgcn text without comments, debug sections, line directives and labels that nothing names.
+
+    What is left assembles to the same machine code; lines are stripped and blanks within them made single.
+    """
+    section = _PTX_DEBUG_SECTION if kind == "ptx" else _AMD_DEBUG_SECTION
+    bare = _COMMENT[kind].sub(lambda m: m[1] or " ", asm_text)
+    lines = (line for line in section.sub("", bare).splitlines() if not _DEBUG_LINE.match(line))
+    return "\n".join(_without_idle_labels([" ".join(line.split()) for line in lines if line.strip()])) + "\n"
+
+
+def _without_idle_labels(lines: list[str]) -> list[str]:
+    """Debug information marks the code with labels of its own; without it nothing names them."""
+    named = {word for line in lines if not _LABEL.match(line) for word in _WORD.findall(line)}
+    return [line for line in lines if not ((label := _LABEL.match(line)) and label[1] not in named)]
+
+
+def anonymous(text: str, kind: AsmKind) -> str:
+    """``text`` with the names of functions that it defines replaced by their order.
+
+    Names come from the Python source; a called function's also from its module. Only places where a name can stand are
+    touched, so that a kernel named ``add`` leaves the instruction ``add`` alone.
+    """
+    pattern = _PTX_FUNCTION if kind == "ptx" else _AMD_FUNCTION
+    names = {name: f"function_{i}" for i, name in enumerate(dict.fromkeys(pattern.findall(text)))}
+    if not names:
+        return text
+    either = "|".join(re.escape(n) for n in sorted(names, key=len, reverse=True))
+    replace: Callable[[re.Match[str]], str] = lambda m: names[m[0]]  # noqa: E731 - a type for mypy
+    return re.sub(_places(either, kind), replace, text, flags=re.MULTILINE)
+
+
+def _places(name: str, kind: AsmKind) -> str:
+    """A pattern of ``name`` where it stands for a function: never first on a line, where instructions are."""
+    if kind == "ptx":
+        inside = rf"(?<=[ (\[,])(?:{name})(?![\w$.])"
+        return rf"{inside}|^(?:{name})(?=[,(])|(?<![\w$%.])(?:{name})(?=_param_\d)"
+    inside = rf"(?<=[ ,(-])(?:{name})(?![\w$])"
+    return rf"{inside}|^(?:{name})(?=:)|(?<=\.L)(?:{name})(?=\.)"
+
+
+def _canonical_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that count, as JSON values; ``None`` is left out, so a new option that is unset changes nothing."""
+    return {
+        name: _canonical(name, _file_names(value) if name in _PATHS else value)
+        for name, value in sorted(options.items())
+        if name not in NOT_CODE and value is not None
+    }
+
+
+def _file_names(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\\", "/").rpartition("/")[2]
+    if isinstance(value, Mapping):
+        return {str(k): _file_names(v) for k, v in value.items()}
+    return [_file_names(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _canonical(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): _canonical(name, v) for k, v in sorted(value.items(), key=lambda kv: str(kv[0]))}
+    if isinstance(value, (list, tuple)):
+        return [_canonical(name, v) for v in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(str(_canonical(name, v)) for v in value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _canonical(name, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    raise UsageError(f"option {name!r} has a {type(value).__name__}, which has no stable text; pass plain values")

@@ -1,0 +1,162 @@
+"""A compiling process: takes MLIR text, runs Triton's remaining stages, answers. Imports no torch and no user code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from kerntune.base.device import Target
+from kerntune.compiling.kernel_facts import facts_of
+from kerntune.compiling.protocol import Answer, Done, Failed, Hello, Job, frame, read_job
+
+MESSAGE = 4000
+"""Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
+
+NICE = 3
+"""Whoever asks comes first: it has the front end to run, and results to look at while others are compiled."""
+
+LONE_CHECK_MS = 2000
+"""How often a busy worker looks whether the process that asked is still there."""
+
+
+def main(memory_limit: int, knobs: str, inherited: int = 0) -> None:
+    """Serve jobs from standard input until it closes. ``knobs`` is JSON: ``[[group, name, value], ...]``. ``inherited``
+    bytes of address space, of the process that was forked, don't count."""
+    inbox, outbox = _take_pipes()
+    _limit(memory_limit + inherited if memory_limit else 0)
+    threading.Thread(target=_end_with_parent, args=(inbox.fileno(),), daemon=True).start()
+    import triton
+
+    _set_knobs(triton, json.loads(knobs))
+    outbox.write(frame(Hello(triton.__version__, triton.__file__)))
+    outbox.flush()
+    while (job := read_job(inbox)) is not None:
+        answer = answer_to(job)
+        if isinstance(answer, Done):
+            answer = msgspec.structs.replace(answer, address_space=answer.address_space - inherited)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        outbox.write(frame(answer))
+        outbox.flush()
+
+
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """The protocol's pipes, moved away from descriptors 0 and 1, which LLVM and Triton print to."""
+    inbox, outbox = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return inbox, outbox
+
+
+def _limit(memory: int) -> None:
+    """Bound the address space of this process and of each ptxas; no core dumps; first choice of the OOM killer, last of
+    the scheduler."""
+    os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if memory:
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        soft = memory if hard == resource.RLIM_INFINITY else min(memory, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _end_with_parent(inbox: int) -> None:
+    """End this process group, ptxas included, once nobody is left to read an answer."""
+    poll = select.poll()
+    poll.register(inbox, 0)  # hang-ups are always reported, data is not wanted here
+    while not poll.poll(LONE_CHECK_MS):
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def _set_knobs(triton: Any, values: Sequence[tuple[str, str, Any]]) -> None:
+    warnings.simplefilter("ignore")  # the parent's front end has said it
+    for group, name, value in values:
+        setattr(getattr(triton.knobs, group), name, value)
+
+
+def answer_to(job: Job) -> Answer:
+    """Compile a job; an exception becomes its text."""
+    try:
+        return _compile(job)
+    except (Exception, SystemExit) as exc:
+        text = str(exc).strip()
+        reason = f"{type(exc).__name__}: {text[:MESSAGE]}" if text else type(exc).__name__
+        return Failed(reason, passing=isinstance(exc, OSError))
+
+
+def _compile(job: Job) -> Answer:
+    from triton.backends.compiler import GPUTarget, Language
+    from triton.compiler.compiler import make_backend
+
+    backend = make_backend(GPUTarget(job.backend, job.arch, job.warp_size))
+    options = options_from(backend, job.options)
+    if options.hash() != job.options_hash:
+        return Failed("its compile options don't survive the way to another process", refused=True)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, Language[job.language])
+    metadata = json.loads(job.metadata)
+    module, context = _parse(job, backend)
+    made: dict[str, bytes] = {}
+    times: list[tuple[str, int]] = []
+    for name, stage in list(stages.items())[list(stages).index(job.ext) + 1 :]:
+        start = time.perf_counter()
+        module = stage(module, metadata)
+        times.append((name, int((time.perf_counter() - start) * 1e6)))
+        made[name] = module if isinstance(module, bytes) else str(module).encode()
+    del context  # lives as long as the modules do
+    facts = facts_of(_target(job), {"ttir": job.ir.encode(), **made}) if job.ext == "ttir" or "ttir" in made else None
+    return Done(made, json.dumps(metadata, default=vars).encode(), times, address_space(), facts)
+
+
+def _target(job: Job) -> Target:
+    return Target(job.backend, str(job.arch), job.warp_size)
+
+
+def options_from(backend: Any, fields: dict[str, Any]) -> Any:
+    """A backend's option object from its fields, sequences as tuples (as the backends write them)."""
+    kind = type(backend.parse_options({"enable_fp_fusion": True}))
+    known = kind.__dataclass_fields__
+    return kind(**{k: _tuples(v) for k, v in fields.items() if k in known})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _parse(job: Job, backend: Any) -> tuple[Any, Any]:
+    """The module and its context. Triton's bindings parse files only."""
+    from triton._C.libtriton import ir
+
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    with tempfile.NamedTemporaryFile("w", suffix=f".{job.ext}") as file:
+        file.write(job.ir)
+        file.flush()
+        module = ir.parse_mlir_module(file.name, context)
+    module.context = context
+    return module, context
+
+
+def address_space() -> int:
+    """Bytes of this process's."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()

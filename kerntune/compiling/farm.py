@@ -1,0 +1,298 @@
+"""Compiles in parallel in persistent processes, so that a compiler that crashes or hangs costs one candidate."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import os
+import queue
+import re
+import threading
+import time
+import weakref
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Union
+
+from kerntune.compiling.cost_estimate import Expectation, Shape
+from kerntune.compiling.deadline import Deadline
+from kerntune.compiling.fork_client import Nursery
+from kerntune.compiling.forking import may_fork
+from kerntune.compiling.knobs import Surroundings, here_and_now
+from kerntune.compiling.protocol import Done, Failed, Job
+from kerntune.compiling.worker_process import Died, Process, Told, says_error
+
+MAX_WORKERS = 16
+"""Beyond this the parent's front end (about 10 ms a config, one at a time) feeds no more of them."""
+
+IDLE_SECONDS = 60.0
+"""A worker without work gives its 100 MB back after this long; starting another takes 0.15 to 0.45 s."""
+
+WORTH_A_NEST = 3
+"""So many processes start sooner as forks of one that has imported Triton than each by itself; one does where this
+process is such a one."""
+
+GIB = 1 << 30
+MIN_MEMORY, MAX_MEMORY = 4 * GIB, 16 * GIB
+"""Bounds of one worker's address space: 0.3 GiB with Triton imported, 0.45 GiB on the largest kernel tried."""
+
+
+_MEMORY = re.compile(r"bad_alloc|MemoryError|(out of|allocate) memory", re.IGNORECASE)
+
+_PASS_FAILED = "PassManager::run failed"
+"""MLIR says so of a pass that refused, and of one that crashed: it catches SIGSEGV and SIGABRT, and goes on."""
+
+
+@dataclass(frozen=True)
+class NotStarted:
+    """No worker could take the job; the reason."""
+
+    reason: str
+
+
+Outcome = Union[Told, NotStarted]
+
+
+@dataclass(order=True)
+class _Order:
+    rank: float
+    number: int
+    job: Job = field(compare=False)
+    shape: Shape = field(compare=False)
+    surroundings: Surroundings = field(compare=False)
+    future: Future[Outcome] = field(compare=False)
+
+
+class Farm:
+    """Up to ``workers`` processes (one per core, at most 16), started when there is work for them.
+
+    A job whose process dies, hangs or runs out of memory is answered with :class:`Died`; the process is replaced and
+    the other jobs go on. Safe for several threads; a forked child starts processes of its own.
+    """
+
+    def __init__(
+        self,
+        workers: int | None = None,
+        memory: int | None = None,
+        deadline: Deadline | None = None,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self.workers = workers or worker_count()
+        self.memory = memory_limit(self.workers) if memory is None else memory
+        self.deadline, self.expectation = deadline or Deadline(), Expectation()
+        self._idle = idle_seconds
+        self._numbers = itertools.count()
+        self._empty()
+        _ALL.add(self)
+
+    def _empty(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._orders: queue.PriorityQueue[_Order] = queue.PriorityQueue()
+        self._threads: dict[threading.Thread, Process | None] = {}
+        self._nursery: Nursery | None = None
+        self._open = 0
+        self._closed = False
+        self._unavailable = ""
+
+    def like(self) -> Farm:
+        """Another farm with the same limits, which has learnt the same."""
+        other = Farm(self.workers, self.memory, self.deadline, self._idle)
+        other.expectation = self.expectation
+        return other
+
+    def warm(self, jobs: int) -> None:
+        """Start the processes that ``jobs`` jobs will need, and don't wait for them."""
+        self._own()
+        with self._lock:
+            missing = min(jobs, self.workers) - len(self._threads)
+            if missing >= (1 if may_fork() else WORTH_A_NEST) and self._nursery is None and not self._closed:
+                with contextlib.suppress(OSError):
+                    self._nursery = Nursery(here_and_now())
+            while len(self._threads) < min(jobs, self.workers) and not (self._closed or self._unavailable):
+                self._hire()
+
+    def submit(self, job: Job, shape: Shape) -> Future[Outcome]:
+        """Have a job compiled, those expected to take longest first. The future never raises; it can be cancelled."""
+        self._own()
+        surroundings = here_and_now()
+        future: Future[Outcome] = Future()
+        with self._lock:
+            if self._closed or self._unavailable:
+                future.set_result(NotStarted(self._unavailable or "the compile farm is closed"))
+                return future
+            rank = -self.expectation.seconds(shape)
+            self._orders.put(_Order(rank, next(self._numbers), job, shape, surroundings, future))
+            self._open += 1
+            if self._open > len(self._threads) < self.workers:
+                self._hire()
+        return future
+
+    def close(self) -> None:
+        """End every process. Jobs under way count as :class:`Died`, those that wait as :class:`NotStarted`."""
+        self._own()
+        with self._lock:
+            self._closed = True
+            threads = dict(self._threads)
+            self._refuse_all("the compile farm is closed")
+            for _ in threads:
+                self._orders.put(_END)
+        for process in threads.values():
+            if process is not None:
+                process.interrupt()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._end_nursery()
+
+    @property
+    def queued(self) -> int:
+        """How many jobs wait for a process."""
+        return self._orders.qsize()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers that run."""
+        with self._lock:
+            return [p.pid for p in self._threads.values() if p is not None and p.pid]
+
+    # under the lock
+
+    def _hire(self) -> None:
+        thread = threading.Thread(target=self._serve, args=(here_and_now(),), name="kerntune-compile", daemon=True)
+        self._threads[thread] = None
+        thread.start()
+
+    def _refuse_all(self, reason: str) -> None:
+        while not self._orders.empty():
+            order = self._orders.get_nowait()
+            self._open -= order is not _END
+            if order is not _END and order.future.set_running_or_notify_cancel():
+                order.future.set_result(NotStarted(reason))
+
+    def _own(self) -> None:
+        if self._pid != os.getpid():  # forked: the processes and threads are the parent's
+            self._empty()
+
+    # in a thread for each process
+
+    def _serve(self, surroundings: Surroundings) -> None:
+        process, reason = self._start(surroundings)
+        try:
+            while not reason and (order := self._next()) is not None:
+                process, reason = self._ready(process, order.surroundings)
+                self._settle(order, process, reason)
+        finally:
+            if process is not None:
+                process.kill()
+            self._leave(reason)
+            if not self._threads:
+                self._end_nursery()
+
+    def _start(self, surroundings: Surroundings) -> tuple[Process | None, str]:
+        process = Process(surroundings, self.memory, self._nursery)
+        with self._lock:
+            if self._closed:
+                return None, ""
+            self._threads[threading.current_thread()] = process
+        reason = process.start()
+        return (None, reason) if reason else (process, "")
+
+    def _next(self) -> _Order | None:
+        while True:
+            try:
+                order = self._orders.get(timeout=self._idle)
+            except queue.Empty:
+                with self._lock:
+                    if self._orders.empty():
+                        self._threads.pop(threading.current_thread(), None)
+                        return None
+                continue
+            if order is _END:
+                return None
+            if order.future.set_running_or_notify_cancel():
+                return order
+            self._finished()
+
+    def _ready(self, process: Process | None, surroundings: Surroundings) -> tuple[Process | None, str]:
+        if process is not None and process.alive and process.surroundings == surroundings:
+            return process, ""
+        if process is not None:
+            process.kill()
+        return self._start(surroundings)
+
+    def _settle(self, order: _Order, process: Process | None, reason: str) -> None:
+        outcome: Outcome = NotStarted(reason or "the compile farm is closed")
+        if process is not None:
+            start = time.monotonic()
+            told = process.ask(order.job, self.deadline.seconds, str(self.deadline))
+            outcome = self._judged(told, process, order.shape, time.monotonic() - start)
+        self._finished()
+        order.future.set_result(outcome)
+
+    def _judged(self, told: Told, process: Process, shape: Shape, seconds: float) -> Told:
+        answer = told.answer
+        if isinstance(answer, (Died, Failed)) and _MEMORY.search(answer.reason + told.output):
+            process.kill()
+            limit = f"{answer.reason} (a compiling process may use {self.memory / GIB:.3g} GiB)"
+            return Told(Died(limit), told.output)
+        if isinstance(answer, Died):
+            return told
+        with self._lock:
+            self.deadline.saw(seconds)
+            self.expectation.saw(shape, seconds)
+        if isinstance(answer, Done) and self.memory and answer.address_space > self.memory / 2:
+            process.kill()  # what it has kept would count against the next job
+        if isinstance(answer, Failed) and _PASS_FAILED in answer.reason:
+            process.kill()
+        if isinstance(answer, Done) and says_error(told.output):
+            return Told(Failed("the compiler reported an error and went on"), told.output)
+        return told
+
+    def _end_nursery(self) -> None:
+        with self._lock:
+            nursery, self._nursery = self._nursery, None
+        if nursery is not None:
+            nursery.close()
+
+    def _finished(self) -> None:
+        with self._lock:
+            self._open -= 1
+
+    def _leave(self, reason: str) -> None:
+        with self._lock:
+            self._threads.pop(threading.current_thread(), None)
+            if reason and not self._threads:
+                self._unavailable = reason
+                self._refuse_all(reason)
+
+
+_END = _Order(
+    float("-inf"),
+    -1,
+    Job("", "", "", "", "", 0, {}, "", b""),
+    Shape(0, 0, 0),
+    Surroundings((), ""),
+    Future(),
+)
+"""Tells a thread to end; sorts before every job."""
+
+_ALL: weakref.WeakSet[Farm] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for farm in list(_ALL):
+        farm.close()
+
+
+def worker_count() -> int:
+    """One per core that this process may use, at most :data:`MAX_WORKERS`."""
+    return min(MAX_WORKERS, len(os.sched_getaffinity(0)))
+
+
+def memory_limit(workers: int) -> int:
+    """Bytes of address space for one worker: its share of the machine's memory, within :data:`MIN_MEMORY` and max."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(MIN_MEMORY, min(MAX_MEMORY, total // workers))

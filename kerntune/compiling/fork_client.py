@@ -1,0 +1,151 @@
+"""The farm's end of a :mod:`kerntune.compiling.fork_server`: many worker processes for the price of one import."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import BinaryIO
+
+from kerntune.compiling.fork_server import STATUS
+from kerntune.compiling.forking import may_fork
+from kerntune.compiling.knobs import Surroundings
+from kerntune.compiling.own_fork import OwnFork, fork_nest
+
+READY_SECONDS, FORKED_SECONDS = 60.0, 2.0
+"""A nest is ready after 0.2 to 0.5 s; more than this is a broken installation. One that is a fork of this process is
+ready at once, or waits for a lock that another thread held."""
+
+FORK_SECONDS = 10.0
+
+_COMMAND = (
+    "import gc, sys; gc.disable(); sys.path[:] = sys.argv[2:]; "
+    "from kerntune.compiling.fork_server import main; main(int(sys.argv[1]))"
+)
+"""Without collections, imports take a seventh less time; its children have them again."""
+
+
+class Child:
+    """A forked worker, with the part of ``subprocess.Popen`` that :class:`kerntune.compiling.worker_process.Process` uses."""
+
+    def __init__(self, stdin: BinaryIO, stdout: BinaryIO, status: int) -> None:
+        self.stdin, self.stdout, self._status = stdin, stdout, status
+        self.returncode: int | None = None
+        self.pid = 0
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            os.close(self._status)
+
+    def poll(self) -> int | None:
+        """Its exit status if it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status, a signal's number negative; 1 if its nest has gone without telling."""
+        if self.returncode is None:
+            found = read_status(self._status, timeout)
+            self.returncode = 1 if found is None else found
+        return self.returncode
+
+
+def read_status(pipe: int, timeout: float | None) -> int | None:
+    """The next number of a status pipe; None at its end. ``subprocess.TimeoutExpired`` if there is none in time."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    if not poll.poll(None if timeout is None else timeout * 1000):
+        raise subprocess.TimeoutExpired("a worker process", timeout or 0.0)
+    data = os.read(pipe, STATUS.size)
+    return int(STATUS.unpack(data)[0]) if len(data) == STATUS.size else None
+
+
+class Nursery:
+    """Starts a nest in the background, and forks of it. Safe for several threads; a forked child must not use it.
+
+    The nest is a fork of this process where that may be (:func:`kerntune.compiling.forking.may_fork`), else, or if
+    ``own_fork`` is false, a new one."""
+
+    def __init__(self, surroundings: Surroundings, own_fork: bool | None = None) -> None:
+        self.surroundings = surroundings
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._begin(may_fork() if own_fork is None else own_fork)
+
+    def _begin(self, own_fork: bool) -> None:
+        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            forked = fork_nest(theirs.fileno()) if own_fork else None
+            self._popen: OwnFork | subprocess.Popen[bytes] = forked or self._new_process(theirs)
+        self._ready: bool | None = None
+
+    def _new_process(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-c", _COMMAND, str(theirs.fileno()), *sys.path],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,  # if it fails, plain processes are started, and they say why
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+            env={**os.environ, **dict(self.surroundings.env)},
+        )
+
+    def fork(self, surroundings: Surroundings, memory: int, folder: str, stderr: BinaryIO) -> Child | None:
+        """A worker process; None if there is none to be had, and a plain one has to be started."""
+        if surroundings.env != self.surroundings.env or os.getpid() != self._pid:
+            return None
+        wanted = {"memory": str(memory), "knobs": surroundings.knobs, "folder": folder}
+        with self._lock:
+            ready = self._is_ready()
+        return self._forked(json.dumps(wanted).encode(), stderr.fileno()) if ready else None
+
+    def _is_ready(self) -> bool:
+        if self._ready is None:
+            self._ready = self._says_ready()
+            if not self._ready and isinstance(self._popen, OwnFork):
+                self.close()
+                self._begin(own_fork=False)
+                self._ready = self._says_ready()
+        return self._ready
+
+    def _says_ready(self) -> bool:
+        self._ours.settimeout(FORKED_SECONDS if isinstance(self._popen, OwnFork) else READY_SECONDS)
+        try:
+            return self._ours.recv(16) == b"ready"
+        except OSError:
+            return False
+
+    def _forked(self, wanted: bytes, stderr: int) -> Child | None:
+        in_read, in_write = os.pipe()
+        out_read, out_write = os.pipe()
+        status_read, status_write = os.pipe()
+        child = Child(os.fdopen(in_write, "wb"), os.fdopen(out_read, "rb"), status_read)
+        try:
+            socket.send_fds(self._ours, [wanted], [in_read, out_write, stderr, status_write])
+        except OSError:
+            self._ready = False
+            return None
+        finally:
+            for one in (in_read, out_write, status_write):
+                os.close(one)
+        try:
+            child.pid = read_status(status_read, FORK_SECONDS) or 0
+        except subprocess.TimeoutExpired:
+            self._ready = False
+        return child if child.pid else None
+
+    def close(self) -> None:
+        """End the nest. Its children go on, but nobody tells how they end."""
+        self._ours.close()
+        end = time.monotonic() + 1.0
+        while self._popen.poll() is None and time.monotonic() < end and os.getpid() == self._pid:
+            time.sleep(0.001)
+        if self._popen.poll() is None and os.getpid() == self._pid:
+            self._popen.kill()
+            self._popen.wait()

@@ -1,0 +1,195 @@
+"""The parent's half of a compilation: from a launch to MLIR text, before anything that can crash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kerntune.compiling.cost_estimate import Shape, elements_in, tile_of
+from kerntune.compiling.forking import may_fork, text_of_fork
+from kerntune.compiling.protocol import Job
+from kerntune.kernels import compat
+from kerntune.kernels.specialize import Specialized
+
+FILE_NAME = 150
+"""Characters of a kernel's name that Triton's cache keeps in file names (triton/compiler/compiler.py)."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A launch as ``triton.compile`` sees it: source, target and options."""
+
+    launch: Specialized
+    source: Any
+    target: Any
+    backend: Any
+    options: Any
+    env: dict[str, str]
+
+    @cached_property
+    def hash(self) -> str:
+        """What Triton's cache goes by, made as ``triton.compile`` makes it for an ``ASTSource``, so that each finds
+        what the other has stored. The first of a process waits for :func:`prepare_hashes`."""
+        from triton.runtime.cache import get_cache_key
+
+        prepare_hashes().result()
+        key = get_cache_key(self.source, self.backend, self.options, env_vars=self.env)
+        return hashlib.sha256(key.encode()).hexdigest()
+
+    @property
+    def file_name(self) -> str:
+        """The stem of its files in Triton's cache."""
+        return str(self.source.name[:FILE_NAME])
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A request after the front end: the first module's text (Triton's ``.source``) and the job for a worker."""
+
+    request: Request
+    source_text: str
+    job: Job
+
+    @property
+    def shape(self) -> Shape:
+        """What its compile time is guessed from."""
+        return shape_of(self.request.launch, self.job.ir)
+
+    def identity(self) -> str:
+        """Equal for jobs whose answers are equal: the same text, target and options."""
+        job = self.job
+        parts = (job.ir, job.ext, job.language, job.backend, str(job.arch), str(job.warp_size), job.options_hash)
+        return hashlib.sha256("\0".join((*parts, repr(sorted(self.request.env.items())))).encode()).hexdigest()
+
+
+def shape_of(launch: Specialized, ir: str = "") -> Shape:
+    """What is known of a launch's compile time, by its TTIR once there is one, else by its constants."""
+    values = [getattr(v, "value", v) for v in launch.constexprs.values()]
+    stages, warps = (getattr(launch.options, name, None) or 1 for name in ("num_stages", "num_warps"))
+    return Shape(max(len(ir), 1), elements_in(ir) or tile_of(values), stages, warps)
+
+
+_hashing: Future[None] | None = None
+_hashing_lock = threading.Lock()
+
+
+def prepare_hashes() -> Future[None]:
+    """Have Triton read its own files, which are in every hash: 0.3 to 0.5 s, once a process, beside it. Done when
+    they are read.
+
+    In a fork where that may be: half a gigabyte is read in pieces of one megabyte, each of which waits twice for
+    Python's lock, so that a thread of a process that tunes took 0.5 to 1 s.
+    """
+    global _hashing
+    with _hashing_lock:
+        if _hashing is None:
+            _hashing = Future()
+            threading.Thread(target=_read_triton, args=(_hashing,), name="kerntune-hash", daemon=True).start()
+        return _hashing
+
+
+def _forget_hashing() -> None:
+    """In a fork of whatever kind: the thread that reads is the parent's."""
+    global _hashing, _hashing_lock
+    _hashing_lock = threading.Lock()
+    if _hashing is not None and not _hashing.done():
+        _hashing = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_hashing)
+
+HASH_SECONDS = 10.0
+"""A fork that takes longer hangs, and is done without."""
+
+
+def _read_triton(done: Future[None]) -> None:
+    try:
+        if not compat.triton_key_is_known() and may_fork():
+            compat.know_triton_key(text_of_fork(compat.triton_key, HASH_SECONDS))
+        compat.triton_key()
+    finally:  # whoever asks for a hash will see the error
+        done.set_result(None)
+
+
+def hashes_are_ready() -> bool:
+    """Whether :attr:`Request.hash` can be had without waiting."""
+    return prepare_hashes().done()
+
+
+def request_of(launch: Specialized) -> Request:
+    """A launch in Triton's own words."""
+    from triton._C.libtriton import get_cache_invalidating_env_vars
+
+    target = compat.gpu_target(launch.target.backend, launch.target.triton_arch, launch.target.warp_size)
+    backend = compat.make_backend(target)
+    source = compat.source_of(launch.jit, launch.signature, launch.constexprs, launch.attrs)
+    options = backend.parse_options(dict(vars(launch.options)))
+    return Request(launch, source, target, backend, options, get_cache_invalidating_env_vars())
+
+
+def lower(request: Request) -> Lowered:
+    """Run the kernel's Python through Triton's front end and its first stage. Raises what that raises."""
+    from triton._C.libtriton import ir
+
+    backend, options, source = request.backend, request.options, request.source
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, source.language)
+    functions, modules = backend.get_codegen_implementation(options), backend.get_module_map()
+    module = source.make_ir(request.target, options, functions, modules, context)
+    source_text = str(module)
+    metadata = first_metadata(request)
+    text = str(stages[source.ext](module, metadata))
+    return Lowered(request, source_text, _job(request, text, metadata))
+
+
+def first_metadata(request: Request) -> dict[str, Any]:
+    """What ``triton.compile`` knows of a kernel before its stages have run; its hash, which no stage reads, comes when
+    the kernel is stored."""
+    import triton
+
+    return {
+        "target": request.target,
+        **vars(request.options),
+        **request.env,
+        "triton_version": triton.__version__,
+    }
+
+
+def _job(request: Request, text: str, metadata: dict[str, Any]) -> Job:
+    target = request.target
+    return Job(
+        ir=text,
+        ext=request.source.ext,
+        language=request.source.language.name,
+        backend=target.backend,
+        arch=target.arch,
+        warp_size=target.warp_size,
+        options=dict(vars(request.options)),
+        options_hash=request.options.hash(),
+        metadata=json.dumps(metadata, default=vars).encode(),
+    )
+
+
+def why_in_process(launch: Specialized) -> str:
+    """Why only this process can compile a launch: a setting that looks into the stages. Empty for nearly all."""
+    from triton import knobs
+
+    for name in ("override", "dump_ir", "use_ir_loc", "store_binary_only"):
+        if getattr(knobs.compilation, name, None):
+            return f"triton.knobs.compilation.{name} is set"
+    if getattr(knobs.runtime, "add_stages_inspection_hook", None) is not None:
+        return "triton.knobs.runtime.add_stages_inspection_hook is set"
+    for name in ("ir_override", "instrumentation_mode"):
+        if getattr(launch.options, name, None):
+            return f"the compile option {name} is set"
+    return ""

@@ -1,0 +1,84 @@
+"""A nest that is a fork of this process: no interpreter to start and no Triton to import, 0.3 s of a first call.
+
+It has this process's modules, and nothing of its GPU, threads, descriptors, signal handlers and exit handlers. What it
+shares of memory is copied page by page as this process goes on writing, so a process that holds much is not forked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import NoReturn
+
+from kerntune.compiling import (  # all that a nest needs: whoever imports could wait for another thread's lock
+    compile_worker,
+    fork_server,
+)
+from kerntune.compiling.forking import fork, leave_behind
+
+SLOW_SECONDS = 0.1
+"""A fork takes 10 to 20 ms with torch and a CUDA context. Where it takes longer, 16 more would, too."""
+
+
+HELPERS = 2
+"""Forks that fork workers as well: one alone would take a quarter of a second for sixteen."""
+
+
+class OwnFork:
+    """A forked process, with the part of ``subprocess.Popen`` that a nursery uses."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit status if it has ended."""
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        """Its exit status, once it has ended."""
+        return self._reap(0)
+
+    def kill(self) -> None:
+        """End it, and its helpers with it: they are of its process group, workers are not."""
+        if self.returncode is None:
+            for end, number in ((os.killpg, self.pid), (os.kill, self.pid)):  # it may not have its group yet
+                with contextlib.suppress(ProcessLookupError):
+                    end(number, signal.SIGKILL)
+
+    def _reap(self, options: int) -> int | None:
+        if self.returncode is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+            except ChildProcessError:  # somebody else has reaped it
+                self.returncode = 0
+        return self.returncode
+
+
+def fork_nest(descriptor: int) -> OwnFork | None:
+    """A fork of this process that serves a nest's requests from a socket; None if it can't be had cheaply."""
+    begin = time.perf_counter()
+    try:
+        pid = fork()
+    except OSError:
+        return None
+    if not pid:
+        _be_nest(descriptor)
+    own = OwnFork(pid)
+    if time.perf_counter() - begin <= SLOW_SECONDS:
+        return own
+    own.kill()
+    own.wait()
+    return None
+
+
+def _be_nest(descriptor: int) -> NoReturn:
+    """In the fork: never returns, and runs nobody's exit handlers."""
+    try:
+        leave_behind(descriptor)
+        fork_server.main(descriptor, compile_worker.address_space(), HELPERS)
+    finally:
+        os._exit(1)

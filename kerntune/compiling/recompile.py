@@ -1,0 +1,120 @@
+"""Compiles a recording's stored TTIR with today's compiler: the same kernels, whatever became of their source."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kerntune.base.device import Target
+from kerntune.base.recording import Binary, Recording
+from kerntune.compiling.binary.identity import code_identity, text_identity
+from kerntune.compiling.compiler import arch_of, launch_needs, unseen_settings
+from kerntune.compiling.cost_estimate import Shape
+from kerntune.compiling.farm import Farm, NotStarted
+from kerntune.compiling.kernel_facts import ASSEMBLY
+from kerntune.compiling.protocol import Done, Failed, Job
+from kerntune.errors import ReplayError
+from kerntune.gpu.program import Artifacts
+from kerntune.kernels import compat
+
+
+def recompiled(farm: Farm, recording: Recording, artifacts: Artifacts) -> tuple[Recording, dict[str, bytes]]:
+    """The recording with every binary made anew from its TTIR, and the new binaries by checksum.
+
+    :class:`ReplayError` where a TTIR is not stored, or today's compiler refuses it (or crashes: it runs elsewhere).
+    """
+    made = [_recompiled(farm, recording, binary, artifacts) for binary in recording.binaries]
+    data = {binary.sha256: content for binary, content in made}
+    return msgspec.structs.replace(recording, binaries=tuple(b for b, _ in made)), data
+
+
+def under_todays_flags(before: Recording, now: Recording) -> Recording:
+    """``before`` with the options that environment variables set as they are today, so that it is recompiled so.
+
+    What ``now``'s launches were told otherwise than today's environment says is their caller's doing, and stays.
+    """
+    target = now.target
+    defaults = compat.default_options(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
+    binaries = list(before.binaries)
+    for old, new in zip(before.launches, now.launches, strict=False):
+        options = now.binary_of(new).options
+        todays = {n: options[n] for n in compat.SURROUNDING_OPTIONS if n in options and options[n] == defaults.get(n)}
+        if old.kernel == new.kernel:
+            binary = before.binary_of(old)
+            binaries[old.binary] = msgspec.structs.replace(binary, options={**binary.options, **todays})
+    return msgspec.structs.replace(before, binaries=tuple(binaries))
+
+
+def _recompiled(farm: Farm, recording: Recording, binary: Binary, artifacts: Artifacts) -> tuple[Binary, bytes]:
+    if binary.ttir_sha256 not in artifacts:
+        raise ReplayError(f"kernel {binary.symbol}: its TTIR {binary.ttir_sha256[:12]} is not stored here")
+    job = _job(recording.target, _options(binary), artifacts[binary.ttir_sha256].decode())
+    return _described(recording, binary, job, _done(farm, job, binary.symbol))
+
+
+def stages_from(farm: Farm, target: Target, ttir: str, options: Mapping[str, Any], kernel: str) -> Mapping[str, bytes]:
+    """What each stage of today's compiler makes of a TTIR, by the stage's name, under these compile options; what the
+    backend has no option for is passed over. :class:`ReplayError` where it is refused."""
+    return _done(farm, _job(target, options, ttir), kernel).stages
+
+
+def _done(farm: Farm, job: Job, kernel: str) -> Done:
+    outcome = farm.submit(job, Shape(len(job.ir), 1, 1)).result()
+    if isinstance(outcome, NotStarted):
+        raise ReplayError(f"kernel {kernel}: its TTIR can't be compiled: {outcome.reason}")
+    answer = outcome.answer
+    if not isinstance(answer, Done):
+        why = answer.reason if isinstance(answer, Failed) else f"the compiler died: {answer.reason}"
+        raise ReplayError(f"kernel {kernel}: Triton {compat.triton_version()} refuses its TTIR: {why}")
+    return answer
+
+
+def _job(target: Target, given: Mapping[str, Any], ttir: str) -> Job:
+    wanted = compat.gpu_target(target.backend, target.triton_arch, target.warp_size)
+    options = compat.make_backend(wanted).parse_options(dict(given))
+    fields = dict(vars(options))
+    metadata = {"hash": "", "target": wanted, **fields, "triton_version": compat.triton_version()}
+    return Job(
+        ir=ttir,
+        ext="ttir",
+        language="TRITON",
+        backend=target.backend,
+        arch=target.triton_arch,
+        warp_size=target.warp_size,
+        options=fields,
+        options_hash=options.hash(),
+        metadata=json.dumps(metadata, default=vars).encode(),
+    )
+
+
+def _options(binary: Binary) -> dict[str, Any]:
+    """The recorded options as a backend takes them; what this Triton doesn't know it passes over."""
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in binary.options.items() if k != "arch"}
+    return {**given, "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
+
+
+def _described(recording: Recording, old: Binary, job: Job, done: Done) -> tuple[Binary, bytes]:
+    asm_stage, binary_stage = ASSEMBLY[job.backend]
+    asm, data, metadata = done.stages[asm_stage].decode(), done.stages[binary_stage], json.loads(done.metadata)
+    assembler = compat.assembler_version(job.backend, recording.target.triton_arch)
+    settings = compat.compiler_settings(job.backend)
+    new = msgspec.structs.replace(
+        old,
+        arch=arch_of(recording.target, asm),
+        symbol=metadata["name"],
+        sha256=hashlib.sha256(data).hexdigest(),
+        code=code_identity(
+            asm, kind=asm_stage, options=old.options, assembler=assembler, settings=unseen_settings(settings)
+        ),
+        settings=settings,
+        text=text_identity(data),
+        triton=compat.triton_version(),
+        assembler=assembler,
+        **launch_needs(metadata),
+        unreplayable="",
+    )
+    return new, data

@@ -1,0 +1,368 @@
+"""Launches in, kernels out, in the order in which they are done."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Union
+
+from kerntune.base.codec import encodable
+from kerntune.compiling.binary.stages import strip_locations
+from kerntune.compiling.compile_listeners import tell, tell_post_compile
+from kerntune.compiling.farm import Farm, NotStarted, Outcome
+from kerntune.compiling.fault import is_fault, remedy
+from kerntune.compiling.forking import may_fork
+from kerntune.compiling.forks import Crashed, Fronted, fork_count, lower_in_forks
+from kerntune.compiling.frontend import (
+    Lowered,
+    Request,
+    hashes_are_ready,
+    lower,
+    prepare_hashes,
+    request_of,
+    shape_of,
+    why_in_process,
+)
+from kerntune.compiling.protocol import Done, Failed
+from kerntune.compiling.triton_cache import Group, Store, done_again, is_stored, made_of, take_damage
+from kerntune.compiling.worker_process import Died, with_words
+from kerntune.errors import CompileError, EnvironmentFault, TrialError
+from kerntune.kernels.source import kernel_file
+from kerntune.kernels.specialize import Specialized
+
+FEW = 2
+"""So few launches wait until Triton's cache can be asked: a front end and a process for nothing cost more, unless
+processes are forks of this one."""
+
+_IN_PROCESS = threading.Lock()
+"""One compilation at a time in this process: Triton 3.6 makes wrong code when threads compile for several targets."""
+
+Result = tuple[Specialized, Union[Any, CompileError]]
+"""A launch with :class:`kerntune.compiling.triton_cache.Made` or Triton's ``CompiledKernel``, or with why there is none."""
+
+
+@dataclass
+class _Run:
+    """One stream under way: what is done, what the farm has, and the jobs by their identity."""
+
+    stopped: Future[None]
+    finished: list[Result] = field(default_factory=list)
+    futures: dict[Future[Outcome], list[Lowered]] = field(default_factory=dict)
+    equals: dict[str, list[Lowered]] = field(default_factory=dict)
+    unasked: list[tuple[Request, Future[Outcome] | None]] = field(default_factory=list)
+    """What went to the farm before Triton's cache could be asked for it."""
+
+
+_Step = Callable[[Request, _Run], Union["Future[Outcome]", None]]
+
+
+class Compilations:
+    """Compiles launches on a farm, equal jobs once, and leaves the kernels in Triton's disk cache."""
+
+    def __init__(self, farm: Farm) -> None:
+        self.farm = farm
+        self._made: dict[str, Future[Group] | str] = {}
+        """By a job's identity: the files of its kernel, or why there is none."""
+
+        self._said: set[str] = set()
+        self._sound: set[str] = set()
+        """Hashes of the entries of Triton's cache that were looked through."""
+
+        self._damage: list[str] = []
+        """What was found damaged there and isn't told yet."""
+
+        self._store = Store()
+
+    def warm(self, jobs: int) -> None:
+        """Start what ``jobs`` launches will need, and don't wait for it."""
+        self.farm.warm(jobs)
+        prepare_hashes()
+
+    def stream(
+        self,
+        launches: Sequence[Specialized],
+        made_before: Collection[int] = (),
+        stopped: Future[None] | None = None,
+    ) -> Iterator[Result]:
+        """Each launch's result as it comes, cached ones first. The front end runs here, between the first results.
+
+        What came of it is in Triton's cache after :meth:`flush`. Launches whose ``id`` is in ``made_before`` are
+        probably there already: they wait until it can be asked. Once ``stopped`` is done, from whatever thread, no
+        more results come, and what has not begun is cancelled.
+        """
+        run = _Run(stopped or Future())
+        try:
+            requests = self._requests(launches, run)
+            new = [r for r in requests if id(r.launch) not in made_before]
+            for _ in self._submit(new, run, patient=not made_before and len(new) <= FEW and not may_fork()):
+                yield from self._done_so_far(run)
+            for _ in self._submit([r for r in requests if id(r.launch) in made_before], run, patient=True):
+                yield from self._done_so_far(run)
+            yield from self._done_so_far(run)
+            while run.futures and not run.stopped.done():
+                _wait(run)
+                if run.unasked and hashes_are_ready():
+                    self._take_back(run)
+                yield from self._done_so_far(run)
+        finally:
+            for future in run.futures:
+                future.cancel()
+
+    def flush(self) -> None:
+        """Wait until all kernels so far are in Triton's cache."""
+        self._store.flush()
+
+    def _requests(self, launches: Sequence[Specialized], run: _Run) -> list[Request]:
+        """Launches in Triton's words, longest-expected first."""
+        requests = []
+        for launch in launches:
+            try:
+                requests.append(request_of(launch))
+            except Exception as exc:
+                run.finished.append((launch, refusal(launch, exc)))
+        return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
+
+    def _done_so_far(self, run: _Run) -> Iterator[Result]:
+        self._tell_damage()
+        finished, run.finished = run.finished, []
+        yield from finished
+        for future in [f for f in run.futures if f.done()]:
+            yield from self._finish(future, run)
+
+    def _submit(self, requests: Sequence[Request], run: _Run, patient: bool = False) -> Iterator[None]:
+        """Run the front end and hand each distinct job to the farm as it is made; a pause after each.
+
+        While Triton's cache can't be asked yet (:func:`prepare_hashes`), jobs go to the farm unasked; those that it
+        turns out to hold are taken back once it can. ``patient`` ones wait.
+        """
+        prepare_hashes()
+        asked = patient or hashes_are_ready()
+        if asked:
+            requests = [r for r in requests if not self._is_known(r, run)]
+        for request, fronted in self._fronted(requests):
+            if run.stopped.done():
+                return
+            if not asked and fronted is None and hashes_are_ready():
+                self._take_back(run)
+                if self._is_known(request, run):
+                    continue
+            future = self._guarded(partial(self._lower, fronted=fronted), request, run)
+            run.unasked += [] if asked else [(request, future)]
+            yield
+
+    @staticmethod
+    def _fronted(requests: Sequence[Request]) -> Iterator[tuple[Request, Fronted]]:
+        """Requests with what forked copies made of them, or to be lowered here."""
+        forks = fork_count(len(requests))
+        if forks < 2 or any(why_in_process(r.launch) for r in requests):
+            return ((r, None) for r in requests)
+        return lower_in_forks(requests, forks)
+
+    def _is_known(self, request: Request, run: _Run) -> bool:
+        """Whether a request's result needs no compiler, and is finished now."""
+        try:
+            if self._is_stored(request):
+                self._from_cache(request, run)
+                return True
+        except Exception as exc:
+            run.finished.append((request.launch, refusal(request.launch, exc)))
+            return True
+        return False
+
+    def _take_back(self, run: _Run) -> None:
+        """Cancel what is in Triton's cache after all, unless a process has it already."""
+        for request, future in run.unasked:
+            alone = future is not None and len(run.futures.get(future, ())) == 1
+            if future is not None and alone and self._needs_no_compiler(request) and future.cancel():
+                (lowered,) = run.futures.pop(future)
+                run.equals.pop(lowered.identity())
+                self._is_known(request, run)
+        run.unasked.clear()
+
+    def _is_stored(self, request: Request) -> bool:
+        """Whether Triton's cache has a request's kernel, whole. Damage is set aside."""
+        if not is_stored(request):
+            return False
+        if request.hash not in self._sound:
+            damage = take_damage(request)
+            if damage:
+                launch = request.launch
+                self._damage.append(f"kernel {launch.name} ({kernel_file(launch.jit)}): {damage}")
+                return False
+            self._sound.add(request.hash)
+        return True
+
+    def _tell_damage(self) -> None:
+        told, self._damage = self._damage, []
+        for text in dict.fromkeys(told):
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+    def _needs_no_compiler(self, request: Request) -> bool:
+        """Whether a request is in Triton's cache, or can't even be asked for."""
+        try:
+            return self._is_stored(request)
+        except Exception:
+            return True
+
+    def _guarded(self, step: _Step, request: Request, run: _Run) -> Future[Outcome] | None:
+        """A step for one request, whose error is its result."""
+        try:
+            return step(request, run)
+        except Exception as exc:
+            run.finished.append((request.launch, refusal(request.launch, exc)))
+            return None
+
+    def _from_cache(self, request: Request, run: _Run) -> None:
+        """By ``triton.compile`` in this process, which looks into its cache first."""
+        run.finished.append(self._here(request))
+
+    def _lower(self, request: Request, run: _Run, fronted: Fronted = None) -> Future[Outcome] | None:
+        """Through the front end and to the farm; None if that is not needed."""
+        if isinstance(fronted, Crashed):
+            raise CompileError(fronted.reason)
+        if why_in_process(request.launch):
+            self._is_stored(request)  # what is damaged there must go
+            self._from_cache(request, run)
+            return None
+        lowered = fronted or lower(request)
+        identity = lowered.identity()
+        again = self._again(lowered, identity)
+        if again is not None:
+            run.finished.append(again)
+        elif identity in run.equals:
+            run.equals[identity].append(lowered)
+        else:
+            run.equals[identity] = [lowered]
+            future = self.farm.submit(lowered.job, lowered.shape)
+            run.futures[future] = run.equals[identity]
+            return future
+        return None
+
+    def _again(self, lowered: Lowered, identity: str) -> Result | None:
+        """What an equal job of an earlier stream came to, if there was one."""
+        made = self._made.get(identity)
+        if isinstance(made, str):
+            return lowered.request.launch, _of_job(lowered, made)
+        done = done_again(made.result(), lowered) if made else None
+        return None if done is None else self._keep(lowered, done, identity)
+
+    def _finish(self, future: Future[Outcome], run: _Run) -> Iterator[Result]:
+        outcome, equal = future.result(), run.futures.pop(future)
+        run.equals.pop(equal[0].identity())
+        if isinstance(outcome, NotStarted):
+            yield from self._instead(outcome.reason, equal)
+        elif isinstance(outcome.answer, Failed) and outcome.answer.refused:
+            yield from self._instead(outcome.answer.reason, equal)
+        elif isinstance(outcome.answer, Done):
+            sys.stderr.write(outcome.output)  # dumps and remarks that were asked for by environment variables
+            identity = equal[0].identity()
+            for lowered in equal:
+                yield self._kept(lowered, outcome.answer, identity)
+        else:
+            answer = outcome.answer
+            why = with_words(answer.reason, outcome.output, last=isinstance(answer, Died))
+            if not answer.passing and not is_fault(why):
+                self._made[equal[0].identity()] = why
+            for lowered in equal:
+                yield lowered.request.launch, _of_job(lowered, why, answer.passing)
+
+    def _instead(self, reason: str, equal: list[Lowered]) -> Iterator[Result]:
+        if reason not in self._said:
+            self._said.add(reason)
+            warnings.warn(f"kernels are compiled in this process, one by one: {reason}", RuntimeWarning, stacklevel=2)
+        for lowered in equal:
+            try:
+                self._is_stored(lowered.request)  # what is damaged there must go
+                yield self._here(lowered.request)
+            except Exception as exc:
+                yield lowered.request.launch, refusal(lowered.request.launch, exc)
+
+    def _kept(self, lowered: Lowered, done: Done, identity: str) -> Result:
+        try:
+            return self._keep(lowered, done, identity)
+        except Exception as exc:  # Triton refuses to hash some kernels: what they name may change
+            return lowered.request.launch, refusal(lowered.request.launch, exc)
+
+    def _keep(self, lowered: Lowered, done: Done, identity: str) -> Result:
+        lowered.request.source.hash()  # raises as Triton's would; all of the hash is waited for by those who store
+        stored = self._made[identity] = self._store.put(lowered, done)
+        made = made_of(lowered, done, stored)
+        tell(made, done)
+        return lowered.request.launch, made
+
+    def _here(self, request: Request) -> Result:
+        import triton
+
+        with _IN_PROCESS:
+            options = dict(vars(request.launch.options))
+            kernel = triton.compile(request.source, target=request.target, options=options)
+        tell_post_compile(request)
+        return request.launch, kernel
+
+
+def _wait(run: _Run) -> None:
+    """Until there is something to do: a job is done, the run was stopped, or Triton's cache can be asked."""
+    others: set[Future[Any]] = {run.stopped, *([prepare_hashes()] if run.unasked else [])}
+    wait({*run.futures, *others}, return_when=FIRST_COMPLETED)
+
+
+def is_passing(error: TrialError) -> bool:
+    """Whether the same compilation may well succeed another time: no other process is told."""
+    return isinstance(error, EnvironmentFault) or (error.__cause__ is not None and is_fault(error.__cause__))
+
+
+def refusal(launch: Specialized, why: Exception | str, fault: bool = False) -> CompileError:
+    """The error of one launch: kernel, file, target, and the compiler's words; with ``fault``, or if ``why`` says so,
+    an :class:`EnvironmentFault` that says what to do."""
+    text = why if isinstance(why, str) else _text(why)
+    path = kernel_file(launch.jit)
+    name = f"kernel {launch.name} ({encodable(path)}) for {launch.target}"
+    error: CompileError
+    if encodable(path) != path:  # Triton's bindings refuse it, whatever the kernel
+        error = EnvironmentFault(
+            f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: Triton can't "
+            f"take its path under an ASCII locale ({text.splitlines()[0]})\n"
+            "What to do: set PYTHONUTF8=1, or a locale of UTF-8 (LC_ALL=C.UTF-8); then run again"
+        )
+    elif fault or is_fault(why):
+        error = EnvironmentFault(
+            f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: {text}\n"
+            f"What to do: {remedy(why)}; then run again"
+        )
+    else:
+        error = CompileError(f"{name}: {text}")
+    if isinstance(why, Exception):
+        error.__cause__ = _without_frames(why)
+    return error
+
+
+def _of_job(lowered: Lowered, why: str, fault: bool = False) -> CompileError:
+    """The error of a launch that the compiler has refused, or died of, after the front end."""
+    error = refusal(lowered.request.launch, why, fault)
+    if lowered.job.ext == "ttir":
+        error.ttir_sha256 = hashlib.sha256(strip_locations(lowered.job.ir).encode()).hexdigest()
+    return error
+
+
+def _without_frames(error: Exception) -> Exception:
+    """The same exception; the front end's frames hold MLIR modules, and a remembered error would keep them."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
+
+
+def _text(error: BaseException) -> str:
+    """An exception's text and that of its first cause: Triton's front end shows the line and leaves out the reason."""
+    text = str(error).strip() or type(error).__name__
+    while error.__cause__ is not None:
+        error = error.__cause__
+    first = str(error).strip()
+    return text if first in text else f"{text}\n{first}"

@@ -1,0 +1,227 @@
+"""The farm's end of one worker process: start it, ask it, end it with everything that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from kerntune.base.temporary_folders import Scratch
+from kerntune.compiling.fault import FROM_OUTSIDE
+from kerntune.compiling.fork_client import Child, Nursery
+from kerntune.compiling.knobs import Surroundings
+from kerntune.compiling.protocol import Answer, Done, Failed, Hello, Job, answer_in, frame
+
+START_SECONDS = 60.0
+"""A worker says hello after 0.15 to 0.45 s; more than this is a broken installation."""
+
+LAST_SECONDS = 1.0
+"""Whoever comes back after the time is up looks at what is there by then: this process may have been stopped itself, or
+had no turn, while the worker answered."""
+
+TAIL = 64 << 10
+"""Bytes of a worker's output that are looked at."""
+
+WORDS_LINES, WORDS_WIDTH = 8, 300
+"""Of them, the lines and columns that a person is shown."""
+
+_COMMAND = "import sys; sys.path[:] = sys.argv[3:]; from kerntune.compiling.compile_worker import main; main(int(sys.argv[1]), sys.argv[2])"
+_ERROR = re.compile(r"\berror\s*:\s", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Died:
+    """The process ended, or had to be ended, instead of answering. ``passing``: somebody else has killed it, the system
+    for want of memory mostly, which says nothing of its job."""
+
+    reason: str
+    passing: bool = False
+
+
+@dataclass(frozen=True)
+class Told:
+    """An answer, and what was printed meanwhile."""
+
+    answer: Done | Failed | Died
+    output: str
+
+
+class Process:
+    """One worker, used by one thread; only :meth:`interrupt` may come from another."""
+
+    def __init__(self, surroundings: Surroundings, memory_limit: int, nursery: Nursery | None = None) -> None:
+        self.surroundings, self._memory_limit, self._nursery = surroundings, memory_limit, nursery
+        self._popen: subprocess.Popen[bytes] | Child | None = None
+        self._output: BinaryIO | None = None
+        self._scratch: Scratch | None = None
+        self._folder = ""
+
+    def start(self) -> str:
+        """Start it and wait for its hello. The reason if that fails, else nothing."""
+        import triton
+
+        try:
+            self._spawn()
+        except OSError as exc:
+            self.kill()
+            return f"no process can be started ({exc})"
+        answer = self._answer(START_SECONDS, "")
+        if isinstance(answer, Hello) and (answer.triton, answer.path) == (triton.__version__, triton.__file__):
+            return ""
+        words = self._said(0)
+        self.kill()
+        if isinstance(answer, Hello):
+            return f"another process finds another Triton ({answer.triton} in {answer.path})"
+        reason = answer.reason if isinstance(answer, (Died, Failed)) else "it answers out of turn"
+        return f"a worker process does not start: {with_words(reason, words)}"
+
+    def _spawn(self) -> None:
+        self._scratch = Scratch("compile")
+        self._folder = str(self._scratch.folder)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
+        if self._nursery is not None:
+            self._popen = self._nursery.fork(self.surroundings, self._memory_limit, self._folder, self._output)
+        if self._popen is None:
+            self._popen = self._plain(self._output)
+
+    def _plain(self, output: BinaryIO) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", _COMMAND, str(self._memory_limit), self.surroundings.knobs, *sys.path]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,  # its own process group: killpg takes ptxas along, Ctrl-C stays here
+            env={**os.environ, **dict(self.surroundings.env), "TMPDIR": self._folder},
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs. A process that has ended is reaped."""
+        return self._popen is not None and self._popen.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its process group's too; 0 when it doesn't run."""
+        return self._popen.pid if self._popen else 0
+
+    def ask(self, job: Job, seconds: float, why: str) -> Told:
+        """Have a job done within ``seconds``; a process that doesn't answer is ended. ``why`` explains the limit."""
+        mark = self._size()
+        answer: Answer | Died
+        try:
+            self._send(frame(job))
+        except OSError:
+            answer = self._dead()
+        else:
+            answer = self._answer(seconds, why)
+        if isinstance(answer, Hello):
+            answer = Died("the compiler process answered out of turn")
+        output = self._said(mark)
+        if isinstance(answer, Died):
+            self.kill()
+        return Told(answer, output)
+
+    def _send(self, data: bytes) -> None:
+        assert self._popen is not None
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(data)
+        self._popen.stdin.flush()
+
+    def _answer(self, seconds: float, why: str) -> Answer | Died:
+        popen = self._popen
+        assert popen is not None
+        assert popen.stdout is not None
+        pipe, buffer, end = popen.stdout.fileno(), bytearray(), time.monotonic() + seconds
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        while True:
+            left = max(end - time.monotonic(), LAST_SECONDS)
+            if not poll.poll(left * 1000):
+                return Died(f"the compiler did not come back and was ended after {why or f'{seconds:.0f} s'}")
+            data = os.read(pipe, 1 << 20)
+            if not data:
+                return self._dead()
+            buffer += data
+            try:
+                answer = answer_in(buffer)
+            except ValueError as exc:  # msgspec's errors are ValueErrors too
+                return Died(f"the compiler process answered with {exc}")
+            if answer is not None:
+                return answer
+
+    def _dead(self) -> Died:
+        assert self._popen is not None
+        try:
+            code = self._popen.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return Died("the compiler process closed its pipe")
+        return Died(f"the compiler process {how_it_ended(code)}", passing=-code in FROM_OUTSIDE)
+
+    def _size(self) -> int:
+        return os.fstat(self._output.fileno()).st_size if self._output else 0
+
+    def _said(self, since: int) -> str:
+        output = self._output
+        if output is None or output.closed:
+            return ""
+        size = self._size()
+        since = max(since, size - TAIL)
+        return os.pread(output.fileno(), size - since, since).decode(errors="replace")
+
+    def interrupt(self) -> None:
+        """From another thread: end the process group, so that the thread that waits for an answer has one."""
+        popen = self._popen
+        if popen is not None and popen.returncode is None:
+            _kill_group(popen.pid)
+
+    def kill(self) -> None:
+        """End the process group, reap it and remove its temporary files."""
+        popen, self._popen = self._popen, None
+        if popen is not None:
+            _kill_group(popen.pid)
+            popen.wait()
+            for pipe in (popen.stdin, popen.stdout):
+                assert pipe is not None
+                with contextlib.suppress(OSError):  # closing flushes what a dead process will not read
+                    pipe.close()
+        if self._output is not None:
+            self._output.close()
+        if self._scratch is not None:
+            self._scratch.remove()
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code of ``subprocess`` in words."""
+    if code >= 0:
+        return f"ended with exit status {code}"
+    try:
+        return f"died ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"died (signal {-code})"
+
+
+def says_error(output: str) -> bool:
+    """Whether a compiler's output holds a diagnostic of an error, as MLIR, LLVM and ptxas write them."""
+    return _ERROR.search(output) is not None
+
+
+def with_words(reason: str, output: str, last: bool = True) -> str:
+    """A reason and what the process said of it: its error lines, or else (``last``) the last ones that it said."""
+    lines = [line.rstrip()[:WORDS_WIDTH] for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if says_error(line)]
+    words = (errors or (lines if last else []))[-WORDS_LINES:]
+    return reason + "".join(f"\n  {line}" for line in dict.fromkeys(words) if line not in reason)

@@ -1,0 +1,105 @@
+"""The baseline that a check may leave behind: the recording, its sample, and what can be told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from kerntune.base.recording import Recording, same_work
+from kerntune.capture.memory_plan import describe
+from kerntune.capture.recorder import Recorded
+from kerntune.errors import KerntuneError
+from kerntune.gate.baselines import (
+    TIME_SCHEMA,
+    Argument,
+    Calibration,
+    SinceAnchor,
+    TimeBaseline,
+    fingerprint_of,
+    now,
+    work_id,
+)
+from kerntune.gate.calibration import calibrate
+from kerntune.gate.call import Call, Pending, Settings
+from kerntune.gate.judgement import Judgement
+from kerntune.gate.replayer import Replayer
+from kerntune.gate.reporting import should_write
+from kerntune.gate.static_figures import LaunchStatic
+from kerntune.gpu.base import Backend
+from kerntune.timing.sample import Sample
+from kerntune.timing.worker.pool import Pairs
+
+
+@dataclass(frozen=True)
+class Keeper:
+    """Makes the baseline of one captured call."""
+
+    backend: Backend
+    pairs: Pairs
+    settings: Settings
+    call: Call
+    recorded: Recorded
+    arguments: tuple[Argument, ...]
+    replayer: Replayer
+    progress: Callable[[str], None]
+
+    def pending(
+        self, judgement: Judgement, sample: Sample, static: tuple[LaunchStatic, ...], before: TimeBaseline | None
+    ) -> Pending:
+        """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
+        verdict = judgement.verdict
+        outcome, missing = self.call.policy.outcome(verdict), self.call.policy.missing.value
+        write = should_write(verdict, self.settings.update, outcome, missing) and not self.settings.read_only
+        recording = self.recorded.recording
+        contents: dict[str, bytes] = {}
+        if not recording.hidden_pointers:  # what addresses lead to is of use to this process alone
+            storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
+            recording = msgspec.structs.replace(recording, storages=storages)
+        found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
+        found = msgspec.structs.replace(found, since=since_of(judgement))
+        return Pending(found, {**self.recorded.artifacts, **contents}, write)
+
+    def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
+        """What is known of the same work, else a new one for a baseline that is written; None where it can't be had."""
+        now = self.recorded.recording
+        if before is not None and before.calibration is not None and same_work(before.recording, now):
+            return before.calibration
+        gpu = self.backend.gpu
+        assert gpu is not None
+        if not write or now.hidden_pointers or not self.settings.calibrate:
+            return None
+        self.progress(f"{self.call.case}: calibrating")
+        try:
+            work, seen = self.replayer.work(now, now, {}), () if self.call.scope == "op" else sample.times_ns
+            return calibrate(self.pairs, work, seen_ns=seen, throttle=lambda: gpu.environment().throttle)
+        except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
+            return None
+
+    def _baseline(
+        self, recording: Recording, sample: Sample, static: tuple[LaunchStatic, ...], calibration: Calibration | None
+    ) -> TimeBaseline:
+        gpu = self.backend.gpu
+        assert gpu is not None
+        return TimeBaseline(
+            schema=TIME_SCHEMA,
+            case=self.call.case,
+            fingerprint=fingerprint_of(self.arguments),
+            arguments=self.arguments,
+            device=msgspec.structs.replace(gpu.spec, uuid=""),
+            environment=gpu.environment(),
+            recorded=now(),
+            recording=recording,
+            sample=sample,
+            static=static,
+            calibration=calibration,
+        )
+
+
+def since_of(judgement: Judgement) -> SinceAnchor | None:
+    """What the next run needn't find out again about the anchor."""
+    since = judgement.since
+    if since is None or since.change is None:
+        return None
+    return SinceAnchor(work_id(since.baseline.recording), since.change)

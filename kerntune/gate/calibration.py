@@ -1,0 +1,91 @@
+"""A case against itself in fresh processes: the floor of what can be told, and what a process adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import log
+from statistics import NormalDist, stdev
+
+from kerntune.base.policy import DEFAULT_LEVEL
+from kerntune.base.stats import Estimate, hodges_lehmann, median
+from kerntune.gate.baselines import Calibration
+from kerntune.timing.paired_processes import BLOCKS, ONE_SIGMA, Work, between, combine, log_ratios
+from kerntune.timing.worker.pool import Pairs
+from kerntune.timing.worker.requests import PairReply
+
+CALIBRATION_PROCESSES = 4
+"""Fresh processes of a calibration: under a second for a short kernel, and a first baseline pays it once."""
+
+STATE_BLOCKS = 3
+DRIFT_ROOM = 1.25
+"""Four processes within a second or two don't meet a device's fastest and slowest state: a quarter more. On an H200
+under its power limit, a matmul of 4096 x 4096 x 4096 took 224 us when rested and 252 to 258 us when not."""
+
+MIN_SPREAD = 0.002
+"""Plain medians of one session agree better than those of two: on one H200, 0.1 to 0.7 % between processes."""
+
+
+def calibrate(
+    pairs: Pairs,
+    work: Work,
+    processes: int = CALIBRATION_PROCESSES,
+    seen_ns: Sequence[float] = (),
+    throttle: Callable[[], str] = lambda: "",
+) -> Calibration:
+    """Time ``work``, whose two sides are equal, in several processes.
+
+    The floor is how far the interval of a first look reaches from zero, the truth being zero. ``seen_ns`` are times
+    of the same work by the same timer at other moments, its stored sample's say; ``throttle`` tells what holds the
+    device back just now. Raises what :func:`kerntune.timing.paired_processes.compare` raises.
+    """
+    pairs.expect(processes)
+    replies, reasons = [], {throttle()}
+    for seed in range(processes):
+        replies.append(pairs.run(work.request(BLOCKS, seed)))
+        reasons.add(throttle())
+    change = combine(replies, DEFAULT_LEVEL, bias=0.0).change
+    bias = between([hodges_lehmann(log_ratios(r), ONE_SIGMA) for r in replies], centre=0.0)
+    medians = [log(median(r.a_ns + r.b_ns)) for r in replies]
+    states = [x for times in (*map(both, replies), seen_ns) for x in states_of(times) if x > 0]
+    return Calibration(
+        processes=processes,
+        blocks=BLOCKS,
+        floor=_rounded(max(abs(change.low), abs(change.high))),
+        bias=_rounded(bias),
+        spread=_rounded(stdev(medians) if processes > 1 else 0.0),
+        drift=_rounded(DRIFT_ROOM * (max(states) / min(states) - 1)),
+        throttle=tuple(sorted(reasons - {""})),
+    )
+
+
+def both(reply: PairReply) -> list[float]:
+    """Per block the mean time of both sides, which are equal."""
+    return [(a + b) / 2 for a, b in zip(reply.a_ns, reply.b_ns, strict=True)]
+
+
+def states_of(times_ns: Sequence[float]) -> list[float]:
+    """The times that lasted for a while: medians of three in a row, so that one interrupted block is none, while a
+    clock that is held back for three is. Of fewer, their median; none of none."""
+    if not times_ns:
+        return []
+    return [median(times_ns[i : i + STATE_BLOCKS]) for i in range(max(1, len(times_ns) - STATE_BLOCKS + 1))]
+
+
+def against_stored(today_ns: float, stored_ns: float, found: Calibration, level: float) -> Estimate:
+    """Today's median against a stored one, with an interval for what two sessions of equal code differ by.
+
+    Student's t with one degree of freedom less than the calibration's processes, for its spread is an estimate itself.
+    """
+    margin = _student((1 + level) / 2, found.processes - 1) * 2**0.5 * max(found.spread, MIN_SPREAD)
+    ratio = log(today_ns / stored_ns)
+    return Estimate(ratio, ratio - margin, ratio + margin, level).map_exp()
+
+
+def _student(probability: float, freedom: int) -> float:
+    from scipy.stats import t  # half a second to import, and needed on the last rung only
+
+    return float(t.ppf(probability, freedom)) if freedom > 0 else NormalDist().inv_cdf(probability) * 10
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

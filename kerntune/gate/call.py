@@ -1,0 +1,116 @@
+"""What a check is asked, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.config import Config
+from kerntune.base.policy import Policy, TuneMode, Update
+from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Project-wide choices. ``root`` is the folder of the ini file; ``targets`` empty means the default."""
+
+    root: Path
+    baselines: Path
+    update: Update = Update.NONE
+    tune: TuneMode = TuneMode.AUTO
+    policy: Policy = field(default_factory=Policy)
+    targets: tuple[str, ...] = ()
+    cache_dir: Path | None = None
+    yardstick: Path | None = None
+    """A folder whose baselines are the measure instead of those in ``baselines``, which are then written only."""
+
+    yardstick_name: str = ""
+    read_only: bool = False
+    """Whether no baseline is written, whatever the verdict."""
+
+    anchor: Path | None = None
+    """A folder of older baselines that every case is held against as well."""
+
+    calibrate: bool = True
+    """Whether a baseline that is written is calibrated."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One ``autotune(fn, *args)`` of a test. ``name`` is the given name or the call's ordinal as text.
+
+    ``candidates`` are configs for bare kernels, by kernel name. ``flops`` and ``bytes`` are of one call.
+    """
+
+    nodeid: str
+    name: str
+    fn: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    policy: Policy = field(default_factory=Policy)
+    reference: Callable[[], Any] | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    scope: str = "kernels"
+    candidates: Mapping[str, tuple[Config, ...]] = field(default_factory=dict)
+    flops: float | None = None
+    bytes: float | None = None
+
+    @property
+    def case(self) -> CaseId:
+        """The call's identity, without its fingerprint."""
+        return CaseId(self.nodeid, self.name)
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A baseline that will be written once its test has passed."""
+
+    baseline: TimeBaseline | StaticBaseline
+    artifacts: Mapping[str, bytes]
+    write: bool
+    anew: bool = False
+    """Whether it is written also where what is stored says the same: when it was recorded decides what it accepts."""
+
+    def commit(self, store: BaselineStore) -> tuple[Path, bool]:
+        """Write it, atomically. Where it is, and whether that changed anything."""
+        if isinstance(self.baseline, TimeBaseline):
+            return store.put_time(self.baseline, self.artifacts), True
+        same = not self.anew and store.says(self.baseline)
+        return store.put_static(self.baseline, self.artifacts, anew=self.anew), not same
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What ``fn`` returned, and the results: one on a GPU, one per target without.
+
+    ``pending`` holds what this run measured, ``obsolete`` is a baseline that it is to remove; call :meth:`commit` once
+    the test has passed.
+    """
+
+    value: Any
+    results: tuple[CaseResult, ...]
+    pending: tuple[Pending | None, ...] = ()
+    store: BaselineStore | None = None
+    obsolete: Path | None = None
+    ended: Exception | None = None
+    """What ``fn`` raised after its launches because it needs a GPU's results: what it had launched is judged, and there
+    is no value to go on with."""
+
+    def commit(self) -> tuple[CaseResult, ...]:
+        """Write and remove the baselines that this run is to; the results, marked where one was written."""
+        if self.obsolete is not None and self.store is not None:
+            self.store.remove(self.obsolete)
+        out = []
+        for result, pending in zip(self.results, self.pending or [None] * len(self.results), strict=True):
+            if pending is not None and pending.write and self.store is not None:
+                path, changed = pending.commit(self.store)
+                recorded = result.recorded or changed
+                result = msgspec.structs.replace(result, recorded=recorded, baseline_path=self.store.shown(path))
+            out.append(result)
+        return tuple(out)

@@ -1,0 +1,166 @@
+"""Finds the configs that a call's open launches run with, before it is timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from kerntune.base.case_result import WRONG, FailedTrial, LeftOut, TrialReport
+from kerntune.base.policy import Policy
+from kerntune.base.recording import Recording
+from kerntune.capture import Capture, Site
+from kerntune.capture.recorder import Recorded
+from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.rerun import Rerun
+from kerntune.gpu.program import Loader
+from kerntune.tuning.notify import tell_failed
+from kerntune.tuning.stored_trials import Trials
+from kerntune.tuning.stored_winners import Winners, candidate_of
+from kerntune.tuning.tuner import tune
+from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.verification import Verification
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What tuning a launch came to; the recording ``before``, the candidate that was ``captured`` in it, and those that
+    the call's reference had ``refuted``."""
+
+    tuned: Tuned
+    before: Recording
+    captured: int
+    refuted: Mapping[int, str]
+
+
+@dataclass
+class Tuning:
+    """The tuning of one call: changes ``recorded`` to what the winners launch, and keeps what was tried.
+
+    ``policy`` says which candidates are checked (:attr:`kerntune.base.policy.Policy.verify`), what of them isn't compared
+    and which are left out unrun (:attr:`~kerntune.base.policy.Policy.static_prune`).
+    """
+
+    capture: Capture
+    recorded: Recorded
+    loader: Loader
+    winners: Winners
+    policy: Policy
+    progress: Callable[[str], None]
+    trials: list[TrialReport] = field(default_factory=list)
+    failures: list[FailedTrial] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What a reader should know of the verification."""
+
+    seconds: float = 0.0
+
+    def run(self, baseline: TimeBaseline | None, rerun: Rerun | None = None) -> None:
+        """Settle every launch whose config is open; ties go to the winner that is known, else to the baseline's.
+
+        With ``rerun`` the captured run's result has been compared with a reference: it is trusted, and a winner some of
+        whose results nobody could compare has to stand up to the reference, too.
+        """
+        start = time.perf_counter()
+        sites = {i: p.site for i, p in enumerate(self.capture.launches) if p.site is not None and 0 not in p.grid}
+        tuned = {i: it for i, site in sites.items() if (it := self._site(i, site, baseline, rerun)) is not None}
+        if rerun is not None:
+            self._confirm(tuned, baseline, rerun)
+        for index, it in tuned.items():
+            self._take(sites[index], it)
+        self.seconds = time.perf_counter() - start
+
+    def leave(self) -> None:
+        """Settle what was launched as it was: where nothing can be timed, a later call must not try to."""
+        for pending in self.capture.launches:
+            if pending.site is not None and 0 not in pending.grid:
+                pending.site.settle(pending.site.chosen)
+
+    def _site(
+        self,
+        index: int,
+        site: Site,
+        baseline: TimeBaseline | None,
+        rerun: Rerun | None,
+        refuted: Mapping[int, str] = MappingProxyType({}),
+    ) -> Outcome | None:
+        stored = self.winners.find(site)
+        if stored is not None and stored == site.chosen:
+            site.settle(stored)
+            return None
+        before = self.recorded.recording
+        with self.capture.active():
+            tuned = tune(
+                self.capture,
+                self.recorded,
+                index,
+                self.loader,
+                incumbent=self._incumbent(index, site, baseline) if stored is None else stored,
+                trials=Trials(self.winners),
+                verify=Verification.asked(self.policy.verify, self.policy.verify_ignore),
+                trusted=rerun is not None,
+                refuted=refuted,
+                static_prune=self.policy.static_prune,
+                progress=self.progress,
+            )
+        self.recorded.recording = tuned.recording
+        captured, site.chosen = site.chosen, tuned.winner
+        site.settle(tuned.winner)
+        return Outcome(tuned, before, captured, refuted)
+
+    def _take(self, site: Site, outcome: Outcome) -> None:
+        tuned = outcome.tuned
+        tell_failed(self.capture, site, tuned.failures)
+        self.failures += tuned.failures
+        self.notes += tuned.notes
+        self.left_out += [LeftOut(site.kernel, site.candidates[i].config, why) for i, why in tuned.left_out.items()]
+        self.trials += [
+            TrialReport(site.kernel, site.candidates[i].config, round(ns, 1)) for i, ns in tuned.times_ns.items()
+        ]
+        self.winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+
+    # winners that the reference has to judge
+
+    def _confirm(self, tuned: dict[int, Outcome], baseline: TimeBaseline | None, rerun: Rerun) -> None:
+        """Tune anew, without their winners, the launches whose winners the reference refutes."""
+        while doubtful := {i: it for i, it in tuned.items() if it.tuned.partly and it.tuned.winner != it.captured}:
+            self.progress("running the call with its winners, to compare the result with its reference")
+            if (why := rerun.mismatch()) is None:
+                return
+            winners = {i: it.tuned.winner for i, it in doubtful.items()}
+            self._settle({i: it.captured for i, it in doubtful.items()})
+            if (again := rerun.mismatch()) is not None:
+                self._settle(winners)
+                self.notes.append(f"a second run of the call fails its reference, whatever the configs: {again}")
+                return
+            for i, it in doubtful.items():
+                self._rewind(i, it.before)
+                site = self.capture.launches[i].site
+                assert site is not None
+                refuted = {**it.refuted, it.tuned.winner: f"{WRONG} than the reference: {why}"}
+                anew = self._site(i, site, baseline, rerun, refuted)
+                if anew is None:  # meanwhile somebody has stored the captured config as the winner
+                    del tuned[i]
+                else:
+                    tuned[i] = anew
+
+    def _settle(self, chosen: Mapping[int, int]) -> None:
+        for index, candidate in chosen.items():
+            site = self.capture.launches[index].site
+            assert site is not None
+            site.chosen = candidate
+            site.settle(candidate)
+
+    def _rewind(self, index: int, before: Recording) -> None:
+        """Let launch ``index`` be what was captured."""
+        launch = before.launches[index]
+        recording = self.recorded.recording
+        self.recorded.recording = recording.with_launch(index, launch, before.binary_of(launch))
+
+    def _incumbent(self, index: int, site: Site, baseline: TimeBaseline | None) -> int | None:
+        """The baseline's config, else who won among other candidates for the same arguments."""
+        launches = baseline.recording.launches if baseline else ()
+        config = launches[index].config if index < len(launches) and launches[index].kernel == site.kernel else None
+        known = None if config is None else candidate_of(site, config)
+        return self.winners.incumbent(site) if known is None else known

@@ -1,0 +1,154 @@
+"""What differs between two recordings, cause by cause: the one answer that sentences and attributed shares rest on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import msgspec
+
+from kerntune.base.config import COMPILE_OPTIONS, changed_settings, settings_text, split_settings
+from kerntune.base.recording import Binary, Launch, Recording, Work, work_of
+from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, paired
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What differs, a line for each difference; a cause without lines is the same on both sides.
+
+    ``compiler``: Triton or the assembler. ``settings``: what the environment tells the compiler. ``source``: the text
+    of kernels that both sides launch. ``config``: what was chosen from a list. ``options``: constants and options that
+    the launch was given by hand. ``launches``: which kernels, how often, in which order.
+    """
+
+    compiler: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+    config: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    launches: tuple[str, ...] = ()
+    grid: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+
+
+def changes_between(before: Recording, after: Recording) -> Changes:
+    """The changes from ``before`` to ``after``. Each kernel's n-th launch is held against its n-th."""
+    pairs = [(i, a, b) for i, (a, b) in enumerate(paired(before.launches, after.launches)) if a and b]
+    same = [(i, a, b) for i, a, b in pairs if _alike(a, b, *(_names(r, x) for r, x in ((before, a), (after, b))))]
+    binaries = [(before.binary_of(a), after.binary_of(b)) for _, a, b in same]
+    config, options = setting_lines((a, b, _changed(before, after, a, b)) for _, a, b in same)
+    works = [(f"launch {i} ({b.kernel})", work_of(before, a), work_of(after, b)) for i, a, b in same]
+    launches = tuple(launch_lines(before.launches, after.launches))
+    return Changes(
+        compiler=_compiler(before, after),
+        settings=_once(moved_settings(a.settings, b.settings) for a, b in binaries),
+        source=tuple(changed_sources(before.launches, after.launches)),
+        config=config,
+        options=options,
+        launches=launches,
+        grid=tuple(f"{name}: grid changed" for name, a, b in works if a.grid != b.grid),
+        arguments=tuple(_arguments(works, whole=not launches)),
+    )
+
+
+def _alike(before: AnyLaunch, after: AnyLaunch, old: Set[str], new: Set[str]) -> bool:
+    """Whether settings have counterparts: of the same kernel, or of one with the same names of settings, as a renamed
+    one has."""
+    return before.kernel == after.kernel or (bool(old) and old == new)
+
+
+def _names(recording: Recording, launch: Launch) -> set[str]:
+    return {*recording.binary_of(launch).constexprs, *(launch.config.kwargs if launch.config else ())}
+
+
+def _once(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text for text in dict.fromkeys(texts) if text)
+
+
+def _compiler(before: Recording, after: Recording) -> tuple[str, ...]:
+    then, today = (sorted({f"Triton {b.triton}, assembler {b.assembler}" for b in r.binaries}) for r in (before, after))
+    return () if then == today or not then or not today else (f"{'; '.join(then)} -> {'; '.join(today)}",)
+
+
+def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
+    """Kernels whose text is another one. A kernel that only one side launches is no change of code, unless another one
+    stands in its place."""
+    for old, new in paired(before, after):
+        if old and new and old.source != new.source:
+            yield new.kernel if old.kernel == new.kernel else f"{old.kernel} -> {new.kernel}"
+
+
+def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
+    """What is launched otherwise: other numbers, or the same kernels in another order."""
+    old, new = [x.kernel for x in before], [x.kernel for x in after]
+    if len(old) != len(new):
+        yield f"launches: {len(old)} -> {len(new)}"
+    elif old != new and Counter(old) == Counter(new):
+        yield "order of launches changed"
+
+
+def _arguments(works: Sequence[tuple[str, Work, Work]], whole: bool) -> Iterator[str]:
+    """Where launches were added or moved, storages have other numbers, which say nothing then."""
+    for name, a, b in works:
+        if _seen(a, whole) != _seen(b, whole):
+            yield f"{name}: arguments changed"
+
+
+def _seen(work: Work, whole: bool) -> list[tuple[object, ...]]:
+    views = [v if whole or v is None else msgspec.structs.replace(v, storage=0) for *_, v in work.arguments]
+    return [(*rest, view) for (*rest, _), view in zip(work.arguments, views, strict=True)]
+
+
+def setting_lines(
+    launches: Iterable[tuple[AnyLaunch, AnyLaunch, Mapping[str, tuple[str, str]]]],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Per kernel what changed of its config, and of what the launch was given by hand.
+
+    ``launches`` has a launch on both sides, and the changes of all that it is compiled with
+    (:func:`kerntune.base.config.changed_settings`).
+    """
+    config, options = [], []
+    for before, after, changed in launches:
+        name = after.kernel
+        chosen, given = split_settings(changed, before.config, after.config)
+        config += [f"config of {name} changed: {settings_text(chosen)}"] if chosen else []
+        options += [f"launch options of {name}: {settings_text(given)}"] if given else []
+    return _once(config), _once(options)
+
+
+def _changed(before: Recording, after: Recording, a: Launch, b: Launch) -> dict[str, tuple[str, str]]:
+    old, new = before.binary_of(a), after.binary_of(b)
+    return {**_other_options(old, new), **changed_settings(_settings(a, old), _settings(b, new))}
+
+
+def _settings(launch: Launch, binary: Binary) -> dict[str, object]:
+    """Meta-parameters and options that are tuned, wherever they were written."""
+    options = {name: binary.options[name] for name in COMPILE_OPTIONS if name in binary.options}
+    return {**binary.constexprs, **options, **(launch.config.all_kwargs() if launch.config else {})}
+
+
+def _other_options(old: Binary, new: Binary) -> dict[str, tuple[str, str]]:
+    """Options that nobody tunes (``launch_pdl``, ``enable_fp_fusion``), where the launch alone can have set them.
+
+    Another Triton and the environment's settings change their defaults.
+    """
+    if (old.triton, old.settings) != (new.triton, new.settings):
+        return {}
+    names = [n for n in new.options if n in old.options and n not in COMPILE_OPTIONS]
+    texts = {n: tuple("" if x is None else str(x) for x in (old.options[n], new.options[n])) for n in names}
+    return {n: (a, b) for n, (a, b) in texts.items() if a != b}
+
+
+def static_setting_lines(
+    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """:func:`setting_lines` of compiled launches."""
+    pairs = [(a, b) for a, b in paired(before, after) if a and b and _alike(a, b, set(a.settings), set(b.settings))]
+    return setting_lines((a, b, a.setting_changes(b)) for a, b in pairs)
+
+
+def moved_settings(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What the environment tells the compiler otherwise: ``DISABLE_PTXAS_OPT unset -> 1``."""
+    names = sorted({*before, *after})
+    return settings_text({n: (before.get(n, ""), after.get(n, "")) for n in names if before.get(n) != after.get(n)})

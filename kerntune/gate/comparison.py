@@ -1,0 +1,187 @@
+"""Today's recording held against one baseline: on which rung, what that shows, and what caused it."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kerntune.base.case_result import Attribution, Share
+from kerntune.base.policy import Policy, Verdict
+from kerntune.base.recording import Recording, same_work
+from kerntune.base.stats import Estimate, median
+from kerntune.capture import Capture
+from kerntune.capture.recorder import Recorded
+from kerntune.compiling.recompile import recompiled, under_todays_flags
+from kerntune.errors import ReplayError
+from kerntune.gate.attribution import at_configs, attribute, steps_between
+from kerntune.gate.baselines import TimeBaseline, work_id
+from kerntune.gate.call import Call
+from kerntune.gate.decision import Evidence, decide, drift_limit, settled
+from kerntune.gate.fallback import IDENTITY, RECOMPILED, REMEMBERED, REPLAY, STORED, Standing, stand, stored_change
+from kerntune.gate.replayer import Artifacts, Replayer
+from kerntune.gpu.base import Gpu
+from kerntune.timing.paired_processes import PROCESS_BIAS, Replay
+from kerntune.timing.sample import Sample
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What holding a case against ``baseline`` gave, judged by ``policy`` on its time."""
+
+    baseline: TimeBaseline
+    standing: Standing
+    evidence: Evidence
+    policy: Policy
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the time, whatever else is gated."""
+        return decide(self.evidence, self.policy)
+
+    @property
+    def change(self) -> Estimate | None:
+        """The replay's estimate, if there was one, today or when the baseline was recorded."""
+        return self.evidence.replay
+
+    @property
+    def shown(self) -> Estimate | None:
+        """The change with the interval that people are shown; None where nothing was replayed today."""
+        return self.standing.replay.shown if self.standing.replay is not None else None
+
+    def remembered(self, anchor: TimeBaseline, policy: Policy) -> Comparison | None:
+        """The comparison with ``anchor`` from when the baseline was recorded, if both are still the same work.
+
+        Only what clears the case (by today's policy): what fails it is measured anew.
+        """
+        known = self.baseline.since
+        if self.standing.rung != IDENTITY or known is None or known.anchor != work_id(anchor.recording):
+            return None
+        evidence = replace(
+            self.evidence,
+            identical=False,
+            replay=known.change,
+            drift=None,
+            baseline_ns=median(anchor.sample.times_ns),
+            effect_floor=floor_of(anchor),
+        )
+        found = Comparison(anchor, Standing(REMEMBERED), evidence, policy)
+        return found if found.verdict in (Verdict.PASS, Verdict.IMPROVED) else None
+
+
+@dataclass(frozen=True)
+class Comparer:
+    """Holds one captured call against baselines."""
+
+    gpu: Gpu
+    call: Call
+    capture: Capture
+    recorded: Recorded
+    replayer: Replayer
+    next_decision: Callable[[], int]
+    progress: Callable[[str], None]
+
+    def against(self, baseline: TimeBaseline, stored: Artifacts, sample: Sample, policy: Policy) -> Comparison:
+        """Compare with ``baseline``, whose artifacts are among ``stored``; ``sample`` is today's."""
+        standing = self._standing(baseline, stored, policy)
+        return Comparison(baseline, standing, self._evidence(baseline, sample, standing), policy)
+
+    def shared(self, found: Comparison, anchor: TimeBaseline, sample: Sample, policy: Policy) -> Comparison:
+        """What ``found`` showed serves for an ``anchor`` that did its baseline's work; times and floors are its own."""
+        return Comparison(anchor, found.standing, self._evidence(anchor, sample, found.standing), policy)
+
+    def moved(self, baseline: TimeBaseline, sample: Sample) -> bool:
+        """Whether the same work took another time than stored: worth a second look before it is called drift."""
+        stored = median(baseline.sample.times_ns)
+        same = comparable(baseline, sample) and same_work(baseline.recording, self.recorded.recording)
+        return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > drift_limit(spread_of(baseline))
+
+    def _standing(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy) -> Standing:
+        if same_work(baseline.recording, self.recorded.recording):
+            return Standing(IDENTITY, before=baseline.recording)
+        self.progress(f"{self.call.case}: replaying the baseline beside today's code")
+        level, floor = self.call.policy.level_of(self.next_decision()), floor_of(baseline)
+        bias = max(PROCESS_BIAS, baseline.calibration.bias if baseline.calibration else 0.0)
+
+        def done(change: Estimate, a_ns: float) -> bool:
+            return settled(change, policy, a_ns, floor)
+
+        def judged(before: Recording, artifacts: Artifacts) -> Replay:
+            return self.replayer.judged(before, artifacts, level, bias, done)
+
+        return stand(baseline, stored, self.capture.compiler.farm, judged)
+
+    def _evidence(self, baseline: TimeBaseline, sample: Sample, standing: Standing) -> Evidence:
+        stored = median(baseline.sample.times_ns)
+        fair = comparable(baseline, sample)
+        last = fair and standing.rung == STORED and self.call.scope != "op"
+        return Evidence(
+            launched=len(self.recorded.recording.working),
+            expected=len(baseline.recording.working),
+            identical=standing.rung == IDENTITY,
+            replay=standing.replay.change if standing.replay else None,
+            drift=self._drift(stored, sample, standing) if fair and stored > 0 else None,
+            baseline_ns=stored,
+            spread=spread_of(baseline),
+            effect_floor=floor_of(baseline),
+            stored=stored_change(baseline, sample, self.call.policy.level) if last else None,
+        )
+
+    def _drift(self, stored: float, sample: Sample, standing: Standing) -> float | None:
+        """What took another time than stored though no kernel's code can be to blame: the baseline's own binary, or the
+        same work. Of a whole operation the kernels are a part only, and only their part can be replayed: its own time
+        is held against the stored one in any case."""
+        if self.call.scope == "op" or standing.rung == IDENTITY:
+            return median(sample.times_ns) / stored - 1
+        if standing.rung == REPLAY and standing.replay is not None:
+            return median(standing.replay.a_ns) / stored - 1
+        return None
+
+    def attribution(self, found: Comparison) -> Attribution | None:
+        """Which cause did what."""
+        standing, baseline = found.standing, found.baseline
+        if standing.before is None:
+            return None
+        environment = self._environment(found)
+        before, now = standing.before, self.recorded.recording
+        if standing.rung == IDENTITY:
+            same = Share(0.0, "the same machine code")
+            return Attribution(environment, same, same, same, same)
+        self.progress(f"{self.call.case}: looking for the cause")
+        made: dict[str, bytes] = {}
+        artifacts = ChainMap(made, standing.artifacts or {})  # type: ignore[arg-type]  # only made is written
+
+        def again() -> Recording:
+            if standing.rung == RECOMPILED:
+                raise ReplayError("the baseline's binary can't be run: " + "; ".join(standing.why_not))
+            then = under_todays_flags(baseline.recording, now)
+            recording, binaries = recompiled(self.capture.compiler.farm, then, artifacts)
+            made.update(binaries)
+            return recording
+
+        chain = steps_between(before, again, now, lambda: at_configs(self.capture, self.recorded, before))
+        total = found.change.point if found.change else None
+        return attribute(chain, total, environment, lambda a, b: self.replayer.change(a, b, artifacts))
+
+    def _environment(self, found: Comparison) -> Share:
+        moved = "; ".join(found.baseline.environment.differences(self.gpu.environment()))
+        if self.call.scope != "op":
+            return Share(found.evidence.drift, moved)
+        if found.standing.rung != IDENTITY:
+            return Share(None, "the whole call was timed then, its kernels were replayed now")
+        return Share(found.evidence.drift, "; ".join(filter(None, ["all of the call but its kernels' code", moved])))
+
+
+def comparable(baseline: TimeBaseline, sample: Sample) -> bool:
+    """Whether the stored times were taken as today's are."""
+    return not baseline.sample.protocol.differences(sample.protocol)
+
+
+def floor_of(baseline: TimeBaseline) -> float:
+    """The smallest change that can be told, as the baseline's calibration says."""
+    return baseline.calibration.floor if baseline.calibration else 0.0
+
+
+def spread_of(baseline: TimeBaseline) -> float:
+    """How far apart plain medians of equal code lay, as the baseline's calibration says."""
+    return baseline.calibration.drift if baseline.calibration else 0.0

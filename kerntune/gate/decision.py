@@ -1,0 +1,140 @@
+"""The decision table: from evidence to exactly one verdict. Sees numbers and facts, never a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kerntune.base.policy import Policy, Verdict
+from kerntune.base.stats import Estimate
+
+DRIFT = 0.05
+"""Identical code more than 5 % off its stored time is DRIFTED: medians moved by up to 4 % from process to process
+on one H200 with nothing changed, so less than that says nothing."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a case when it is judged. Changes are relative: 0.12 is 12 % slower than the baseline.
+
+    ``launched`` and ``expected`` count launches (``expected`` is None without a baseline). ``identical`` tells that
+    code, grids, scalars, layouts and order are the baseline's. ``replay`` is the paired estimate of today's recording
+    against the baseline's binary. ``drift`` is the baseline's binary (or identical code) against its stored time.
+    ``static_failure`` tells that a static rule failed, or that a gated metric grew by more than it may. ``timed``:
+    there are times, and they are gated. ``spread`` is how far plain medians of equal code lay apart when the case was
+    calibrated, ``effect_floor`` the smallest change that this says can be told from none. ``stored`` is today's time
+    against the stored one, where nothing of the baseline can be replayed; its interval holds what sessions differ by.
+    ``other_settings`` tells that the environment had the compiler make other code than it would under the baseline's.
+    """
+
+    launched: int
+    expected: int | None = None
+    identical: bool = False
+    replay: Estimate | None = None
+    drift: float | None = None
+    baseline_ns: float | None = None
+    static_failure: bool = False
+    timed: bool = True
+    spread: float = 0.0
+    effect_floor: float = 0.0
+    stored: Estimate | None = None
+    other_settings: bool = False
+
+
+def decide(evidence: Evidence, policy: Policy) -> Verdict:
+    """The verdict. Total and exclusive: the first line that holds decides.
+
+    ====  =================================================================  ============
+    line  holds when                                                         verdict
+    ====  =================================================================  ============
+    1     nothing was launched, or less than the baseline has                INCOMPLETE
+    2     a static rule failed (a limit of the device, without a baseline),  REGRESSED
+          or a gated metric grew
+    3     there is no baseline                                               NEW
+    4     no rule failed, and time isn't gated (static only, say)            PASS,
+                                                                             INCONCLUSIVE
+    5     identical, and its time is near the stored one                     PASS
+    6     identical otherwise                                                DRIFTED
+    7     replayed: the whole interval is slower than tolerance and floor    REGRESSED
+    8     replayed: the whole interval is faster than tolerance and floor    IMPROVED
+    9     replayed: the interval excludes a slowdown beyond tolerance        PASS, DRIFTED
+    10    no replay: the stored sample excludes a slowdown beyond tolerance  PASS
+    11    anything else                                                      INCONCLUSIVE
+    ====  =================================================================  ============
+
+    Line 4 says INCONCLUSIVE where code was compiled under other settings than the baseline's, line 9 DRIFTED where the
+    baseline's own binary runs far off its stored time. Tolerance is never below the case's effect floor.
+    """
+    if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
+        return Verdict.INCOMPLETE
+    if evidence.static_failure:
+        return Verdict.REGRESSED
+    if evidence.expected is None:
+        return Verdict.NEW
+    if not evidence.timed:
+        return Verdict.INCONCLUSIVE if evidence.other_settings else Verdict.PASS
+    drifted = evidence.drift is not None and abs(evidence.drift) > drift_limit(evidence.spread)
+    if evidence.identical:
+        return Verdict.DRIFTED if drifted else Verdict.PASS
+    if evidence.replay is None:
+        return _decide_stored(evidence, policy)
+    return _decide_replay(evidence.replay, evidence, policy, drifted)
+
+
+def with_anchor(verdict: Verdict, since: Verdict | None) -> Verdict:
+    """The worse of the verdict by the baseline and that by the anchor, which only says whether code got slower.
+
+    ====  =================================================================  ============
+    line  holds when                                                         verdict
+    ====  =================================================================  ============
+    1     INCOMPLETE by the baseline: what ran is not the case               INCOMPLETE
+    2     REGRESSED by the anchor                                            REGRESSED
+    3     INCONCLUSIVE by the anchor, and PASS, IMPROVED or DRIFTED by the   INCONCLUSIVE
+          baseline
+    4     anything else; no anchor                                           as it was
+    ====  =================================================================  ============
+
+    With another number of launches than the anchor has, nothing is wrong: that was accepted when the baseline was
+    recorded. Nor is the anchor's drift of interest: it is older than the driver, as a rule.
+    """
+    if verdict is Verdict.INCOMPLETE:
+        return verdict
+    if since is Verdict.REGRESSED:
+        return Verdict.REGRESSED
+    cleared = verdict in (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED)
+    return Verdict.INCONCLUSIVE if since is Verdict.INCONCLUSIVE and cleared else verdict
+
+
+def drift_limit(spread: float) -> float:
+    """How far equal code may lie from its stored time: :data:`DRIFT`, or what the case's calibration saw if that is
+    more."""
+    return max(DRIFT, spread)
+
+
+def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted: bool) -> Verdict:
+    limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
+    if change.low > limit:
+        return Verdict.REGRESSED
+    if change.high < -limit:
+        return Verdict.IMPROVED
+    if change.high <= limit:
+        return Verdict.DRIFTED if drifted else Verdict.PASS
+    return Verdict.INCONCLUSIVE
+
+
+def _decide_stored(evidence: Evidence, policy: Policy) -> Verdict:
+    """Times of two sessions can say that nothing got slower; that something did, they can't."""
+    limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
+    passed = evidence.stored is not None and evidence.stored.high <= limit
+    return Verdict.PASS if passed else Verdict.INCONCLUSIVE
+
+
+def limit_of(policy: Policy, baseline_ns: float | None, effect_floor: float = 0.0) -> float:
+    """The relative slowdown that is allowed: the tolerance, or the absolute or the effect floor where that is more."""
+    floor = policy.floor_ns / baseline_ns if baseline_ns else 0.0
+    return max(policy.tolerance, floor, effect_floor)
+
+
+def settled(change: Estimate, policy: Policy, baseline_ns: float | None, effect_floor: float = 0.0) -> bool:
+    """Whether more blocks could not change the verdict: the interval lies on one side of each border."""
+    limit = limit_of(policy, baseline_ns, effect_floor)
+    return change.low > limit or change.high < -limit or (change.high <= limit and change.low >= -limit)

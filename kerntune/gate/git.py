@@ -1,0 +1,103 @@
+"""What a git revision holds, laid out in a folder. The user's own checkout and index are not touched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kerntune.base.temporary_folders import PREFIX, Scratch, scratch_folder
+from kerntune.errors import UsageError
+
+
+def top_of(place: Path) -> Path:
+    """The root of the repository around ``place`` (which need not exist yet); :class:`UsageError` if there is none."""
+    inside = next(p for p in (place, *place.parents) if p.is_dir())
+    found = _git(inside, "rev-parse", "--show-toplevel")
+    if found is None:
+        raise UsageError(f"{inside} is in no git repository")
+    return Path(found.decode().strip()).resolve()
+
+
+def commit_of(top: Path, revision: str) -> str:
+    """The full name of a revision's commit; :class:`UsageError` if git knows none, as in a shallow clone."""
+    found = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if found is None:
+        raise UsageError(
+            f"{revision}: no such commit, branch or tag in {top}; in CI, fetch it first (a shallow clone lacks it)"
+        )
+    return found.decode().strip()
+
+
+def extract(revision: str, folder: Path, into: Path) -> Path:
+    """Write the files of ``folder`` as ``revision`` has them under ``into``; where the folder is there.
+
+    An index of its own is used, so checkout filters apply (Git LFS) and nothing staged is lost. A revision without the
+    folder gives an empty one.
+    """
+    top = top_of(folder.resolve())
+    inside = folder.resolve().relative_to(top).as_posix()
+    commit = commit_of(top, revision)
+    with scratch_folder("index") as scratch:
+        env = {**os.environ, "GIT_INDEX_FILE": str(scratch / "index")}
+        _must(top, env, "read-tree", commit)
+        names = _must(top, env, "ls-files", "-z", "--", inside)
+        _must(top, env, "checkout-index", "-q", "-z", "--stdin", f"--prefix={into.resolve()}/", given=names)
+    found = into / inside
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+@contextlib.contextmanager
+def worktree(revision: str, place: Path) -> Iterator[Path]:
+    """A checkout of ``revision`` of the repository around ``place``, in a temporary folder, for a while."""
+    top = top_of(place)
+    commit = commit_of(top, revision)
+    scratch = Scratch(BASE)
+    _forget_lost(top)
+    try:
+        root = scratch.folder.resolve() / top.name
+        _must(top, None, "worktree", "add", "--quiet", "--detach", str(root), commit)
+        try:
+            yield root
+        finally:
+            _git(top, "worktree", "remove", "--force", str(root))
+    finally:
+        scratch.remove()
+
+
+BASE = "base"
+"""The kind of scratch folder that holds a worktree."""
+
+
+def _forget_lost(top: Path) -> None:
+    """Take back the registrations of worktrees that killed runs have left, and only these: ``git worktree prune`` would
+    forget the user's own on a disk that isn't mounted now."""
+    lines = (_git(top, "worktree", "list", "--porcelain") or b"").decode(errors="surrogateescape").splitlines()
+    for path in (Path(x.removeprefix("worktree ")) for x in lines if x.startswith("worktree ")):
+        if path.parent.name.startswith(f"{PREFIX}{BASE}-") and not path.exists():
+            _git(top, "worktree", "remove", "--force", str(path))
+
+
+def _must(top: Path, env: Mapping[str, str] | None, *args: str, given: bytes = b"") -> bytes:
+    done = _run(top, env, args, given)
+    if done.returncode:
+        raise UsageError(f"git {args[0]} failed in {top}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
+
+
+def _git(where: Path, *args: str) -> bytes | None:
+    """What git prints; None if it fails."""
+    done = _run(where, None, args, b"")
+    return done.stdout if done.returncode == 0 else None
+
+
+def _run(
+    where: Path, env: Mapping[str, str] | None, args: tuple[str, ...], given: bytes
+) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(["git", "-C", str(where), *args], input=given, capture_output=True, env=env, check=False)
+    except FileNotFoundError:
+        raise UsageError("git is not installed, so no revision can be read") from None

@@ -1,0 +1,88 @@
+"""Times recordings beside each other on memory like today's call had."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from functools import cached_property
+
+from kerntune.base.recording import Recording, Storage, same_arguments
+from kerntune.base.stats import Estimate, median
+from kerntune.capture.memory_plan import describe
+from kerntune.capture.recorder import Recorded
+from kerntune.errors import ReplayError
+from kerntune.gpu.base import Backend
+from kerntune.gpu.program import Loader
+from kerntune.timing.paired import Pairing, common_plan, live_memory, pair
+from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS, Replay, Work, combine, compare, once
+from kerntune.timing.worker.pool import Pairs
+from kerntune.timing.worker.requests import PairReply
+
+HANDED_OVER = 64 << 20
+"""Whole numbers of up to this many bytes go to a worker as they are: indices and tables can't be made up."""
+
+Artifacts = Mapping[str, bytes]
+Settled = Callable[[Estimate, float], bool]
+
+
+class Replayer:
+    """Pairs of recordings: in fresh processes, or in this one where kernels follow addresses, which no other has."""
+
+    def __init__(self, backend: Backend, pairs: Pairs, loader: Loader, recorded: Recorded, timer: str = "auto") -> None:
+        self._backend, self._pairs, self._loader, self._recorded = backend, pairs, loader, recorded
+        self._timer = timer
+
+    def judged(self, before: Recording, artifacts: Artifacts, level: float, bias: float, settled: Settled) -> Replay:
+        """``before`` beside today's recording, until the verdict is settled or the last look is done."""
+        mine = self._recorded.recording
+        if self._in_place(before, mine):
+            return self._judged_here(before, mine, artifacts, level, bias, settled)
+        return compare(self._pairs, self.work(before, mine, artifacts), level, bias, settled)
+
+    def change(self, a: Recording, b: Recording, artifacts: Artifacts) -> float:
+        """The change from ``a`` to ``b`` as one process sees it."""
+        if self._in_place(a, b):
+            return self._pairing(a, b, artifacts).run(BLOCKS, 0.99).change.point
+        return once(self._pairs, self.work(a, b, artifacts))
+
+    def work(self, a: Recording, b: Recording, artifacts: Artifacts) -> Work:
+        """Both sides on today's storages, described, and those that only they have."""
+        storages, contents = self._described
+        (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
+        added = max(more_a, more_b, key=len)[len(storages) :]
+        found = ChainMap(contents, self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
+        return Work(a, b, (*storages, *added), found, self._timer)
+
+    @cached_property
+    def _described(self) -> tuple[tuple[Storage, ...], dict[str, bytes]]:
+        storages = self._recorded.recording.storages
+        return describe(storages, self._recorded.sources, self._backend, HANDED_OVER)
+
+    @staticmethod
+    def _in_place(*sides: Recording) -> bool:
+        return any(side.hidden_pointers for side in sides)
+
+    def _judged_here(
+        self, before: Recording, mine: Recording, artifacts: Artifacts, level: float, bias: float, settled: Settled
+    ) -> Replay:
+        """One process has one bias, which its interval is widened by as that of several."""
+        pairing = self._pairing(before, mine, artifacts)
+
+        def look(blocks: int) -> Replay:
+            seen = pairing.run(blocks, level)
+            return combine([PairReply(seen.a_ns, seen.b_ns)], level, bias)
+
+        first = look(BLOCKS)
+        return first if settled(first.change, median(first.a_ns)) else look(MORE_BLOCKS)
+
+    def _pairing(self, a: Recording, b: Recording, artifacts: Artifacts) -> Pairing:
+        mine = self._recorded.recording
+        if not (same_arguments(a, mine) and same_arguments(b, mine)):
+            raise ReplayError("it follows addresses, and took other arguments: today's may not be what it expects")
+        (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
+        storages = max(more_a, more_b, key=len)
+        if len(storages) > len(mine.storages):
+            raise ReplayError("it follows addresses, and its memory is not laid out as today's")
+        found = ChainMap(self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
+        memory = live_memory(self._loader.gpu, storages, self._recorded.sources, found)
+        return pair(self._loader, a, b, memory, found, self._timer)

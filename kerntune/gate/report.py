@@ -1,0 +1,248 @@
+"""Results for people and for files: figures as text, the table, the counts, a run's JSON."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tabulate import tabulate
+
+from kerntune.base.case_result import CaseResult, LaunchReport, Since
+from kerntune.base.codec import from_json, to_json, write_atomic
+from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time
+from kerntune.base.policy import Verdict
+from kerntune.base.stats import Estimate
+
+SCHEMA = "kerntune.run/1"
+
+MAX_ROWS = 40
+"""Rows of the table before PASS rows are folded into one line: what fits on a screen beside a failure."""
+
+WIDTHS = {"config": 40, "change": 40}
+"""Columns before a cell wraps: ``BLOCK_M=128 BLOCK_N=256 num_warps=8`` fits on one line."""
+
+MAX_CONFIG_LINES = 4
+"""Kernels of one case that are named in its row; the JSON has them all."""
+
+HEADERS = ("case", "config", "time", "rate", "baseline", "change", "verdict")
+ALWAYS = (0, 6)
+"""Columns that are shown even if they hold nothing: without a GPU there are no baseline times, say."""
+
+
+class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Everything that ``--kerntune-json`` writes: one run, whole.
+
+    ``header`` are the lines of pytest's header (device, Triton, torch, baseline folder); ``static_only`` maps the
+    node ids of tests that could not be finished without a GPU to the reason; ``failed`` maps those of tests (and of
+    files that can't be imported) that failed, for whatever reason, to a line of it; ``baselines`` maps a case's text to
+    what ``kerntune baselines apply`` needs to write its baseline on another machine.
+    """
+
+    results: tuple[CaseResult, ...]
+    header: tuple[str, ...] = ()
+    counts: dict[str, int] = {}
+    static_only: dict[str, str] = {}
+    baselines: dict[str, Any] = {}
+    exit_status: int = 0
+    created: str = ""
+    versions: dict[str, str] = {}
+    failed: dict[str, str] = {}
+    schema: str = SCHEMA
+
+
+def write_run(path: Path, run: RunReport) -> None:
+    """Write a run's JSON whole or not at all; :class:`~kerntune.errors.StoreError` says why it can't."""
+    results = tuple(storable(r) for r in run.results)
+    write_atomic(path, to_json(msgspec.structs.replace(run, results=results)))
+
+
+def read_run(path: Path) -> RunReport:
+    """The run that ``--kerntune-json`` wrote to ``path``, strictly decoded."""
+    return from_json(path.read_bytes(), RunReport, SCHEMA, where=str(path))
+
+
+def storable(result: CaseResult) -> CaseResult:
+    """The result without numbers that JSON lacks: NaN becomes nothing, an infinite end the largest float."""
+    return msgspec.structs.replace(
+        result,
+        baseline_ns=_known(result.baseline_ns),
+        current_ns=_known(result.current_ns),
+        change=_finite(result.change),
+        shown=_finite(result.shown),
+        since=result.since and _storable_since(result.since),
+        times_ns=tuple(t for t in result.times_ns if math.isfinite(t)),
+    )
+
+
+def _storable_since(since: Since) -> Since:
+    return msgspec.structs.replace(since, change=_finite(since.change), shown=_finite(since.shown))
+
+
+def counts(results: Iterable[CaseResult]) -> dict[Verdict, int]:
+    """How many results each verdict has, in the order of the enum; verdicts without any are left out."""
+    seen = [r.verdict for r in results]
+    return {v: seen.count(v) for v in Verdict if v in seen}
+
+
+def counts_line(results: Iterable[CaseResult]) -> str:
+    """``3 PASS, 1 REGRESSED``."""
+    return ", ".join(f"{n} {v.value}" for v, n in counts(results).items()) or "no case was checked"
+
+
+def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS) -> str:
+    """One row a result, in the given order; beyond ``max_rows``, PASS rows are folded into a last line.
+
+    A result without a time shows its static figures, and all its findings as its change.
+    """
+    shown = _fold(results, max_rows)
+    several = len({r.target for r in results if r.target}) > 1
+    rows = [_row(r, several) for r in shown]
+    columns = [i for i, cells in enumerate(zip(*rows, strict=True)) if i in ALWAYS or set(cells) != {NO_FIGURE}]
+    text = tabulate(
+        [[row[i] for i in columns] for row in rows],
+        headers=[_header(i, results) for i in columns],
+        tablefmt="simple",
+        disable_numparse=True,
+        maxcolwidths=[WIDTHS.get(HEADERS[i]) for i in columns],
+    )
+    folded = len(results) - len(shown)
+    return f"{text}\n... and {folded} more PASS" if folded else str(text)
+
+
+def format_change(change: Estimate | None) -> str:
+    """A change with its interval: ``+12.1 % (+11.6..+12.5)``."""
+    if change is None or math.isnan(change.point):
+        return NO_FIGURE
+    if not (bounded(change.low) and bounded(change.high)):
+        return format_share(change.point)
+    return f"{format_share(change.point)} ({100 * change.low:+.1f}..{100 * change.high:+.1f})"
+
+
+def format_static(launches: Sequence[LaunchReport]) -> str:
+    """Registers a thread, spilled bytes and shared memory a block; the largest of each over the launches."""
+    parts = [
+        _largest("{} regs", [x.registers for x in launches]),
+        _largest("{} B spilled", [x.spill_bytes for x in launches if x.spill_bytes]),
+        _largest("{} B shared", [x.shared_bytes for x in launches if x.shared_bytes]),
+    ]
+    return ", ".join(p for p in parts if p) or NO_FIGURE
+
+
+def format_configs(launches: Sequence[LaunchReport]) -> str:
+    """A line per kernel and config, each once; launches with written-out parameters show the kernel alone."""
+    lines = list(dict.fromkeys(f"{x.kernel}: {x.config}" if x.config else x.kernel for x in launches))
+    more = len(lines) - MAX_CONFIG_LINES
+    return "\n".join([*lines[:MAX_CONFIG_LINES], f"... {more} more"] if more > 0 else lines) or NO_FIGURE
+
+
+def format_work(result: CaseResult) -> str:
+    """Operations a second where the test says how many there are, else bytes a second and their share of what the
+    device was measured to copy: ``612 TFLOP/s``, ``3.81 TB/s (92 %)``."""
+    if result.flops_per_second is not None:
+        return format_rate(result.flops_per_second, "FLOP")
+    used = result.of_bandwidth
+    return format_rate(result.bytes_per_second, "B") + (f" ({used:.0%})".replace("%", " %") if used is not None else "")
+
+
+def properties(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
+    """Names and texts for a test's JUnit ``<property>`` elements; several results of one test carry their call."""
+    out: list[tuple[str, str]] = []
+    for r in results:
+        suffix = f"[{_suffix(r, results)}]" if len(results) > 1 else ""
+        out.append((f"kerntune_verdict{suffix}", r.verdict.value))
+        out += [(f"kerntune_{name}{suffix}", text) for name, text in _figures(r).items()]
+    return out
+
+
+def _row(result: CaseResult, several_targets: bool) -> tuple[str, ...]:
+    case = f"{result.case}\n({result.target})" if several_targets and result.target else str(result.case)
+    timed = _known(result.current_ns) is not None
+    return (
+        case,
+        format_configs(result.launches),
+        format_time(result.current_ns) if timed else format_static(result.launches),
+        format_work(result),
+        format_time(result.baseline_ns),
+        _change(result),
+        f"{result.verdict.value} (recorded)" if result.recorded else result.verdict.value,
+    )
+
+
+def _change(result: CaseResult) -> str:
+    """The change of the time, or what else decided: a rule or metric, the anchor."""
+    lines = [format_change(result.shown or result.change)] if result.change is not None else []
+    lines += _findings(result) or result.remarks[:1]
+    since = result.since
+    if since is not None and since.change is not None and since.verdict is result.verdict is not Verdict.PASS:
+        lines.append(f"{format_change(since.shown or since.change)} since {since.date}")
+    return "\n".join(lines) or NO_FIGURE
+
+
+def _findings(result: CaseResult) -> list[str]:
+    """All of them, but candidate configs by their number: a list can have hundreds, and the summary names them."""
+    about_configs = {f"{c.kernel} with {c.config}: {c.problem}" for c in result.configs if c.problem}
+    found = [f for f in result.findings if f not in about_configs]
+    count = len(result.findings) - len(found)
+    return [*found, f"{count} config{'s' if count > 1 else ''} with a problem"] if count else found
+
+
+def _dull(result: CaseResult) -> bool:
+    """Whether nobody misses its row."""
+    return result.verdict is Verdict.PASS and not result.findings
+
+
+def _fold(results: Sequence[CaseResult], max_rows: int | None) -> list[CaseResult]:
+    if max_rows is None or len(results) <= max_rows:
+        return list(results)
+    others = sum(not _dull(r) for r in results)
+    room = max(0, max_rows - others)
+    passes = [r for r in results if _dull(r)][:room]
+    keep = {id(r) for r in passes}
+    return [r for r in results if not _dull(r) or id(r) in keep]
+
+
+def _header(column: int, results: Sequence[CaseResult]) -> str:
+    timed = any(_known(r.current_ns) is not None for r in results)
+    return "static figures" if HEADERS[column] == "time" and not timed else HEADERS[column]
+
+
+def _largest(form: str, values: Iterable[int | None]) -> str:
+    known = [v for v in values if v is not None]
+    return form.format(max(known)) if known else ""
+
+
+def _figures(result: CaseResult) -> Mapping[str, str]:
+    change = result.change.point if result.change else None
+    figures = {
+        "change": None if change is None or math.isnan(change) else f"{change:+.4f}",
+        "time_ns": None if _known(result.current_ns) is None else f"{result.current_ns:.1f}",
+        "baseline_ns": None if _known(result.baseline_ns) is None else f"{result.baseline_ns:.1f}",
+        "bytes_per_second": None if result.bytes_per_second is None else f"{result.bytes_per_second:.4g}",
+        "of_bandwidth": None if result.of_bandwidth is None else f"{result.of_bandwidth:.3f}",
+        "flops_per_second": None if result.flops_per_second is None else f"{result.flops_per_second:.4g}",
+        "shares": ", ".join(f"{x.kernel} {x.share:.0%}" for x in result.shares) or None,
+    }
+    return {k: v for k, v in figures.items() if v is not None}
+
+
+def _suffix(result: CaseResult, results: Sequence[CaseResult]) -> str:
+    several = len({r.target for r in results if r.target}) > 1
+    return f"{result.case.call or '0'} {result.target}" if several else result.case.call or "0"
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _finite(change: Estimate | None) -> Estimate | None:
+    if change is None or math.isnan(change.point):
+        return None
+    top = sys.float_info.max
+    low = -top if math.isnan(change.low) else change.low
+    high = top if math.isnan(change.high) else change.high
+    point, low, high = (max(-top, min(top, x)) for x in (change.point, low, high))
+    return Estimate(point, low, high, change.level)

@@ -1,0 +1,319 @@
+"""Judges a captured call without a GPU: its static figures against the stored ones, per target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, replace
+
+from kerntune.base.case_result import CaseResult, ConfigReport
+from kerntune.base.config import Config
+from kerntune.base.device import Target, typical_device
+from kerntune.base.policy import ACCEPTING, Outcome, StaticPolicy, Update, Verdict
+from kerntune.capture import Capture
+from kerntune.capture.recorder import Recorded, record
+from kerntune.errors import CompileError, EnvironmentFault
+from kerntune.gate.baselines import (
+    STATIC_SCHEMA,
+    Argument,
+    BaselineStore,
+    StaticBaseline,
+    TimeBaseline,
+    case_file,
+    fingerprint_of,
+    now,
+)
+from kerntune.gate.call import Call, Pending
+from kerntune.gate.candidate_configs import config_findings, config_reports
+from kerntune.gate.causes import attribution, code_cause, config_causes
+from kerntune.gate.changes import changed_sources, launch_lines, moved_settings, static_setting_lines
+from kerntune.gate.damage import Damage
+from kerntune.gate.decision import Evidence, decide
+from kerntune.gate.inputs import case_inputs
+from kerntune.gate.launch_rules import LaunchFindings, compare_launches, count_findings
+from kerntune.gate.renamed import Renames
+from kerntune.gate.reporting import launch_reports, readable, should_write
+from kerntune.gate.static_figures import LaunchStatic, launch_statics, paired
+from kerntune.kernels import compat
+from kerntune.kernels.specialize import Specialized
+from kerntune.static.finding import Said, worst_first
+from kerntune.static.metrics import StaticMetrics
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the static rules say of a case: sentences that fail it, that warn, and that only inform."""
+
+    failures: tuple[str, ...]
+    notes: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+
+    def unsure(self, broken: tuple[str, ...]) -> Found:
+        """With nothing failed but what can't be compiled at all: figures of another compilation are compared."""
+        failures = tuple(text for text in self.failures if text in broken)
+        return Found(failures, (*(text for text in self.failures if text not in broken), *self.notes))
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is remembered of a case: its own baseline, what it is held against, which may be another Triton's, and what
+    it was on devices."""
+
+    own: StaticBaseline | None
+    reference: StaticBaseline | None
+    times: tuple[TimeBaseline, ...] = ()
+    anchor: StaticBaseline | None = None
+    """What today's figures are held against as well, so that small steps don't add up."""
+
+    @property
+    def launches(self) -> tuple[LaunchStatic, ...]:
+        """The launches that today's are held against."""
+        return self.reference.launches if self.reference else ()
+
+    def figures(self, update: Update) -> dict[str, StaticMetrics]:
+        """Of code identities, so that equal code needs no disassembler. None where all is recorded anew: figures may
+        have been made by an older kerntune."""
+        return {x.code: x.metrics for x in self.launches} if update is not Update.ALL else {}
+
+    @property
+    def most(self) -> tuple[int, str]:
+        """The most launches that a baseline has, and which. Another one than its own doesn't count if it is older: that
+        there are fewer now was accepted when its own was recorded."""
+        known = (
+            [(len(self.launches), f"the static baseline under Triton {self.reference.triton}")]
+            if self.reference
+            else []
+        )
+        since = self.own.recorded if self.own else ""
+        known += [
+            (len(t.recording.launches), f"the baseline of {t.device.name}") for t in self.times if t.recorded > since
+        ]
+        return max(known, default=(0, ""))
+
+
+def check_static(
+    store: BaselineStore,
+    call: Call,
+    capture: Capture,
+    target: Target,
+    arguments: tuple[Argument, ...],
+    update: Update,
+    damage: Damage,
+    renames: Renames,
+    anchor: BaselineStore | None = None,
+) -> tuple[CaseResult, Pending]:
+    """One target's verdict on a call, and the baseline that may be written."""
+    recorded = record(capture, target)
+    spec, rules = typical_device(target), call.policy.static
+    arguments = arguments or case_inputs(store, target, call.case, recorded.recording)
+    fingerprint = fingerprint_of(arguments)
+    series = compat.triton_series()
+    own_path = store.static_path(target, series, call.case, fingerprint)
+    renamed = renames.settle(call.case, fingerprint, recorded.recording, own_path)
+    known = _known(store, target, series, call, fingerprint, update)
+    _refuse_known(known, recorded, capture, target)
+    known = replace(known, anchor=_reference(anchor, target, series, call, fingerprint) if anchor else None)
+    launches = launch_statics(recorded, spec, known.figures(update))
+    configs = config_reports(capture, spec) if rules.every_config else ()
+    broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
+    moved = _moved(known.launches, launches)
+    found = _found(known, launches, configs, broken, target, rules)
+    found = found.unsure(broken) if moved else found
+    launched = len(capture.launches)
+    verdict = _verdict(known, launched, found, bool(moved), call)
+    today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
+    outcome = call.policy.outcome(verdict)
+    write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
+    if write and update in ACCEPTING:
+        outcome = Outcome.PASS
+    reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found), *_settings(moved))
+    reasons = (*reasons, renamed.said) if renamed.said else reasons
+    word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
+    result = CaseResult(
+        case=call.case,
+        fingerprint=fingerprint,
+        verdict=verdict,
+        outcome=outcome,
+        message=", ".join([f"{word} {call.case} ({target}, static only)", *found.failures, *reasons]),
+        target=str(target),
+        launches=launch_reports(launches),
+        rung="static",
+        causes=reasons,
+        findings=(*found.failures, *found.notes),
+        remarks=found.remarks,
+        configs=configs,
+        warnings=tuple(damage.among(store, target, (x.ttir_sha256 for x in known.launches))),
+        baseline_path=store.shown(own_path),
+        recorded=renamed.taken,
+    )
+    fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
+    return result, Pending(today, {} if broken else recorded.artifacts, write, anew=fewer)
+
+
+def _known(store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str, update: Update) -> Known:
+    own = readable(lambda: store.static(target, series, call.case, fingerprint), update)
+    reference = own or readable(lambda: store.static_elsewhere(target, series, call.case, fingerprint), update)
+    return Known(own, reference, tuple(_times(store, call, target, fingerprint, update)))
+
+
+def _refuse_known(known: Known, recorded: Recorded, capture: Capture, target: Target) -> None:
+    """:class:`EnvironmentFault` for a launch that can't be compiled, though the baseline has the same one: the same
+    TTIR, compiled for the same arguments and options by the same compiler. Whatever failed, it isn't the code."""
+    for index, error in recorded.failures.items():
+        launch = capture.launches[index].specialized[target]
+        if not isinstance(error, CompileError) or not isinstance(launch, Specialized):
+            continue
+        assembler = compat.assembler_version(target.backend, target.triton_arch)
+        compiler = f"Triton {compat.triton_version()}, assembler {assembler}"
+        for before in known.launches:
+            same_job = (before.compiler, before.compiled_for) == (compiler, launch.compiled_for())
+            if error.ttir_sha256 and before.ttir_sha256 == error.ttir_sha256 and same_job:
+                raise EnvironmentFault(
+                    f"{error}\nThe baseline has the same code, compiled for the same arguments and options by the same "
+                    "compiler, so this machine is to blame: look at its memory, its load, HOME, TRITON_CACHE_DIR and "
+                    "TMPDIR, and run again"
+                )
+
+
+def stored_configs(
+    store: BaselineStore, call: Call, target: Target, fingerprint: str | None, update: Update = Update.NONE
+) -> dict[str, list[Config]]:
+    """Configs that baselines of this case remember, by kernel: winners on real devices first, then static ones."""
+    out: dict[str, list[Config]] = {}
+    if fingerprint is None:
+        return out
+    for time in _times(store, call, target, fingerprint, update):
+        for launch in time.recording.launches:
+            _add(out, launch.kernel, launch.config)
+    static = readable(lambda: store.static(target, compat.triton_series(), call.case, fingerprint), update)
+    for entry in static.launches if static else ():
+        _add(out, entry.kernel, entry.config)
+    return out
+
+
+def _times(
+    store: BaselineStore, call: Call, target: Target, fingerprint: str, update: Update
+) -> Iterator[TimeBaseline]:
+    """What the case was on real devices of this target."""
+    end = "/" + case_file(call.case, fingerprint)
+    for path in [p for p in store.time_files(target_slug=target.slug) if str(p).endswith(end)]:
+        time = readable(lambda path=path: store.read_time(path), update)  # type: ignore[misc]  # mypy: lambda default
+        if time is not None:
+            yield time
+
+
+def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> None:
+    if config is not None and config not in out.setdefault(kernel, []):
+        out[kernel].append(config)
+
+
+def _found(
+    known: Known,
+    launches: tuple[LaunchStatic, ...],
+    configs: tuple[ConfigReport, ...],
+    broken: tuple[str, ...],
+    target: Target,
+    rules: StaticPolicy,
+) -> Found:
+    judged = {(x.kernel, x.config) for x in launches}
+    said = [Said("fail", "limits", text) for text in broken]
+    said += _over_limits(launches, target, rules)
+    said += [x for pair in compare_launches(known.launches, launches, rules) for x in _findings(pair)]
+    said += [Said(f.severity, f.rule, f.text) for f in count_findings(known.launches, launches, rules)]
+    said += _since_anchor(known, launches, rules, {x.text for x in said})
+    said += config_findings(configs, judged, rules)
+    said = worst_first(said)
+    return Found(
+        tuple(x.text for x in said if x.severity == "fail"),
+        tuple(x.text for x in said if x.severity == "warn"),
+        tuple(x.text for x in said if x.severity == "info"),
+    )
+
+
+def _reference(
+    store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str
+) -> StaticBaseline | None:
+    """The case's figures under this Triton series, else under the nearest that has some."""
+    own = store.static(target, series, call.case, fingerprint)
+    return own or store.static_elsewhere(target, series, call.case, fingerprint)
+
+
+def _since_anchor(
+    known: Known, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
+) -> Iterator[Said]:
+    """What got worse since the anchor, and isn't said of the baseline already."""
+    if known.anchor is None:
+        return
+    for pair in compare_launches(known.anchor.launches, launches, rules):
+        for found in _findings(pair):
+            if found.severity in ("fail", "warn") and found.text not in said:
+                text = f"{found.text}, since the anchor of {known.anchor.recorded.partition('T')[0]}"
+                yield found._replace(text=text)
+
+
+def _over_limits(launches: tuple[LaunchStatic, ...], target: Target, rules: StaticPolicy) -> list[Said]:
+    severity = rules.rule("limits").severity
+    if severity == "off":
+        return []
+    texts = (f"{x.kernel} can't be launched on {target}: {v}" for x in launches for v in x.metrics.over_limit)
+    return [Said(severity, "limits", text) for text in texts]
+
+
+def _findings(pair: LaunchFindings) -> Iterator[Said]:
+    """What the rules say of a launch; what it breaks by itself is said already."""
+    over = {v.resource for v in pair.after.metrics.over_limit}
+    for finding in pair.findings:
+        if finding.rule != "limits" or finding.metric not in over:
+            yield Said(finding.severity, finding.rule, f"{pair.after.kernel}: {finding.text}")
+
+
+def _verdict(known: Known, launched: int, found: Found, other_settings: bool, call: Call) -> Verdict:
+    """A case without a baseline of its own is NEW, but not if another one knows more launches of it."""
+    expected = known.most[0]
+    evidence = Evidence(
+        launched=launched,
+        expected=expected if known.own is not None or expected > launched else None,
+        static_failure=bool(found.failures),
+        timed=False,
+        other_settings=other_settings,
+    )
+    return decide(evidence, call.policy)
+
+
+def _moved(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
+    """What the environment tells the compiler otherwise than it did, where code differs; each once."""
+    pairs = [(a, b) for a, b in paired(before, after) if a and b and a.code != b.code]
+    moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
+    return tuple(dict.fromkeys(text for text in moved if text))
+
+
+def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
+    if not moved:
+        return ()
+    told = "; ".join(moved)
+    text = f"compiled under another environment than the baseline ({told}), so not judged: set it as it was, or refresh"
+    return (text,)
+
+
+def _missing(known: Known, launched: int) -> tuple[str, ...]:
+    """How many launches there were, if a baseline has more."""
+    expected, name = known.most
+    return (f"{launched} of the {expected} launches that {name} has",) if launched < expected else ()
+
+
+def _reasons(
+    known: Known, launches: tuple[LaunchStatic, ...], target: Target, series: str, found: Found
+) -> tuple[str, ...]:
+    reference = known.reference
+    if reference is None and found.failures:
+        return ()  # a baseline would not help
+    if reference is None:
+        return (f"no static baseline for {target} under Triton {series}",)
+    elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"
+    changed = any(changed_sources(reference.launches, launches))
+    code = code_cause(changed, reference.triton, series)
+    pairs = [(a, b) for a, b in paired(reference.launches, launches) if a and b]
+    configs = config_causes(*static_setting_lines(reference.launches, launches))
+    moved = launch_lines(reference.launches, launches)
+    blamed = [attribution(a, b, reference.triton, series) for a, b in pairs]
+    first = () if known.own else (elsewhere,)
+    return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))

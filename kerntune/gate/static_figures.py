@@ -1,0 +1,164 @@
+"""Static figures of a recording's launches."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
+from kerntune.base.device import DeviceSpec
+from kerntune.base.recording import Binary, Launch
+from kerntune.capture.recorder import Recorded
+from kerntune.static.metrics import BinaryInput, StaticMetrics, metrics_of
+
+CONSTANT = "constexpr "
+"""What the text of a constant begins with in :attr:`LaunchStatic.compiled_for`."""
+
+
+class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Static figures of one launch, and how its code came about.
+
+    ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler was told of arguments,
+    constants and options, ``compiler`` its version and the assembler's, ``compile_seconds`` what it took (None where
+    its cache answered). Baselines of before these were kept have none of the four. ``compiler_settings`` has what the
+    environment told the compiler beside the options.
+    """
+
+    kernel: str
+    source: str
+    code: str
+    ttir_sha256: str
+    grid: tuple[int, int, int]
+    metrics: StaticMetrics
+    config: Config | None = None
+    stages: dict[str, str] = {}
+    compiled_for: dict[str, str] = {}
+    compiler: str = ""
+    compile_seconds: float | None = None
+    compiler_settings: dict[str, str] = {}
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """Meta-parameters and launch options by name, wherever they were written: in a config, in the call, as a
+        parameter's default, or by a heuristic."""
+        chosen = {
+            name: text.removeprefix(CONSTANT)
+            for name, text in self.compiled_for.items()
+            if text.startswith(CONSTANT) or name in COMPILE_OPTIONS
+        }
+        return {**chosen, **self._tuned}
+
+    @property
+    def _tuned(self) -> dict[str, object]:
+        return dict(self.config.all_kwargs()) if self.config else {}
+
+    def setting_changes(self, after: LaunchStatic) -> dict[str, tuple[str, str]]:
+        """What ``after`` is compiled with otherwise, by name. Of a baseline that doesn't say what it was compiled for,
+        only the config is known."""
+        if self.compiled_for and after.compiled_for:
+            return changed_settings(self.settings, after.settings)
+        return changed_settings(self._tuned, after._tuned)
+
+
+def launch_statics(
+    recorded: Recorded, spec: DeviceSpec, known: Mapping[str, StaticMetrics] = MappingProxyType({})
+) -> tuple[LaunchStatic, ...]:
+    """One entry a launch, in order; each distinct binary is looked at once.
+
+    ``known`` has the figures of code identities on this device: equal code needs no disassembler again.
+    """
+    recording = recorded.recording
+    new = [b for b in recording.binaries if b.code not in known]
+    made = metrics_of([_input(recorded, b) for b in new], spec)
+    figures = {**known, **{b.code: m for b, m in zip(new, made, strict=True)}}
+    return tuple(_of(recorded, x, figures[recording.binary_of(x).code]) for x in recording.launches)
+
+
+def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchStatic:
+    binary = recorded.recording.binary_of(launch)
+    compiled = recorded.compiled[binary.sha256, binary.ttir_sha256]
+    return LaunchStatic(
+        kernel=launch.kernel,
+        source=launch.source,
+        code=binary.code,
+        ttir_sha256=binary.ttir_sha256,
+        grid=launch.grid,
+        metrics=metrics,
+        config=launch.config,
+        stages=dict(compiled.stages),
+        compiled_for=dict(compiled.compiled_for),
+        compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
+        compile_seconds=None if compiled.seconds is None else round(compiled.seconds, 3),
+        compiler_settings=dict(binary.settings),
+    )
+
+
+def _input(recorded: Recorded, binary: Binary) -> BinaryInput:
+    return binary_input(binary, recorded.artifacts[binary.sha256], recorded.asm[binary.sha256])
+
+
+def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
+    """A recording's binary, its bytes and its assembly text, for :func:`kerntune.static.metrics.metrics_of`."""
+    return BinaryInput(
+        kind=binary.kind,
+        data=data,
+        asm=asm,
+        shared_bytes=binary.shared,
+        num_warps=binary.num_warps,
+        num_ctas=binary.num_ctas,
+        arch=binary.arch,
+        tensor_memory_columns=binary.tmem,
+    )
+
+
+class _Launch(Protocol):
+    """What a launch is told by, as compiled or as recorded."""
+
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def config(self) -> Config | None: ...
+
+
+AnyLaunch = TypeVar("AnyLaunch", bound=_Launch)
+
+
+def paired(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tuple[AnyLaunch | None, AnyLaunch | None]]:
+    """Launches of two sides that belong together, in the order of ``after``; then those that only ``before`` has.
+
+    Of one kernel those with the same code belong together, then those compiled for the same, with the same grid where
+    there is one, then the n-th with the n-th; so a launch that is added in between shifts none. What is left over,
+    renamed kernels among it, goes together in its order. Of launches as they were recorded only the kernel is compared.
+    """
+    found: dict[int, AnyLaunch] = {}
+    rest = dict(enumerate(before))
+    compiled = all(isinstance(x, LaunchStatic) for x in (*before, *after))
+    for common in _IN_COMMON if compiled else _IN_COMMON[-2:]:
+        waiting: defaultdict[object, deque[int]] = defaultdict(deque)
+        for j, old in rest.items():
+            waiting[common(old)].append(j)
+        for i, new in enumerate(after):
+            if i not in found and waiting[common(new)]:
+                found[i] = rest.pop(waiting[common(new)].popleft())
+    return [*((found.get(i), new) for i, new in enumerate(after)), *((old, None) for old in rest.values())]
+
+
+def _compiled_for(launch: LaunchStatic) -> object:
+    return tuple(sorted(launch.compiled_for.items()))
+
+
+_IN_COMMON: tuple[Callable[[Any], object], ...] = (
+    lambda x: (x.kernel, x.code, x.grid),
+    lambda x: (x.kernel, x.code),
+    lambda x: (x.kernel, _compiled_for(x), x.grid),
+    lambda x: (x.kernel, _compiled_for(x)),
+    lambda x: x.kernel,
+    lambda x: None,
+)
+"""What launches that belong together have in common, the most telling first."""

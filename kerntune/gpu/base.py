@@ -1,0 +1,203 @@
+"""What kerntune asks of a GPU and of its tensors: protocols, one real and one scripted implementation each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from kerntune.base.device import DeviceSpec, Environment, Target
+from kerntune.base.recording import Binary, Param
+from kerntune.gpu.compare import Difference
+
+
+class Buffer(Protocol):
+    """A piece of device memory that is freed when the object goes."""
+
+    address: int
+    nbytes: int
+
+
+class Event(Protocol):
+    """A point in the device's time."""
+
+
+class Graph(Protocol):
+    """A recorded sequence of device work that is enqueued with one call."""
+
+    def replay(self) -> None:
+        """Enqueue the whole sequence once."""
+
+
+class Function(Protocol):
+    """A loaded kernel. The figures are the driver's own."""
+
+    @property
+    def binary(self) -> Binary:
+        """What was loaded."""
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread."""
+
+    @property
+    def spills(self) -> int:
+        """Spilled 4-byte words a thread."""
+
+
+def one_by_one(copy: Callable[[Buffer, Buffer], None], pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+    """An :meth:`Executor.copier` of a device that has no way to copy several buffers at once."""
+    kept = list(pairs)
+
+    def copy_all() -> None:
+        for target, source in kept:
+            copy(target, source)
+
+    return copy_all
+
+
+class Executor(Protocol):
+    """One device that executes. Work is enqueued in order; only reads and :meth:`synchronize` wait for it."""
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """What this device is."""
+
+    def lock(self, patience_s: float = ...) -> AbstractContextManager[None]:
+        """Held for a whole comparison: one measuring process per device. :class:`MeasurementError` if another one
+        doesn't end within ``patience_s`` (default: an hour)."""
+
+    def free_bytes(self) -> int:
+        """Device memory that could be allocated now."""
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """At least 256-byte aligned memory, contents undefined."""
+
+    def allocate_host(self, nbytes: int) -> Buffer:
+        """Pinned memory of the host, to copy to and from; a launch must not be given its address."""
+
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
+        """A piece of a device buffer as it is now, to copy or compare; the buffer is kept alive."""
+
+    def copy(self, target: Buffer, source: Buffer) -> None:
+        """Enqueue a copy of ``source.nbytes`` bytes."""
+
+    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+        """A call that enqueues a copy to each target from its source, in any order, for as often as it is called."""
+
+    def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
+        """How two buffers differ, after all enqueued work (:func:`kerntune.gpu.compare.compare_bytes`).
+
+        ``expected`` may be the host's.
+        """
+
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
+        """The buffer's bytes, or the first ``limit`` of them, after all enqueued work."""
+
+    def write(self, buffer: Buffer, data: bytes) -> None:
+        """Fill the start of the buffer with ``data``."""
+
+    def repeat(self, buffer: Buffer, data: bytes) -> None:
+        """Fill the buffer with ``data`` over and over; the last one may be cut off."""
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """Enqueue a fill with one byte value."""
+
+    def load(self, binary: Binary, data: bytes) -> Function:
+        """Load a kernel. OutOfResourcesError where this device can't launch it; BackendError for the rest."""
+
+    def unload(self, function: Function) -> None:
+        """Free a loaded kernel."""
+
+    def prepare(
+        self, function: Function, grid: tuple[int, int, int], params: Sequence[Param], addresses: Sequence[int | None]
+    ) -> Callable[[], None]:
+        """A call that enqueues one launch. ``addresses`` has, per parameter, its pointer, or None for a scalar."""
+
+    def event(self) -> Event:
+        """Enqueue an event now."""
+
+    def reached(self, event: Event) -> bool:
+        """Whether the device has come to an event yet; doesn't wait. One that it comes to before everything up to a
+        later event is enqueued had nothing to do meanwhile: the time between the two may be the host's."""
+
+    def elapsed_ns(self, start: Event, end: Event) -> float:
+        """Nanoseconds between two events, after waiting for the later one."""
+
+    def graph(self, work: Callable[[], None]) -> Graph:
+        """Record what ``work`` enqueues, without running it."""
+
+    def flush_l2(self) -> None:
+        """Enqueue a write that is larger than the L2 cache."""
+
+    def rest(self, seconds: float = 0.5) -> None:
+        """Idle, by default until clocks and power are as they are before hard work."""
+
+    def synchronize(self) -> None:
+        """Wait for all enqueued work."""
+
+
+class Gpu(Executor, Protocol):
+    """An executor that sees the user's tensors and calls: the one in the user's own process."""
+
+    def environment(self) -> Environment:
+        """Versions, clocks and throttle reasons as they are now."""
+
+    def reaches(self, address: int) -> bool:
+        """Whether a number is an address of memory that this process can use, the device's or the host's."""
+
+    def borrow(self, tensor: Any) -> Buffer:
+        """The memory under a user's tensor, whole storage, not copied; it is kept alive."""
+
+    def call_graph(self, work: Callable[[], object]) -> Graph:
+        """Record a user's call, which may allocate. RuntimeError where it can't be recorded."""
+
+
+class Tensors(Protocol):
+    """How the tensors of a run are looked at: real ones, or stand-ins without memory."""
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether ``value`` is a tensor on the device."""
+
+    def storage_address(self, tensor: Any) -> int:
+        """Address of the tensor's storage: equal for views of one storage."""
+
+    def address(self, tensor: Any) -> int:
+        """Address of the tensor's first element."""
+
+    def specializing(self) -> AbstractContextManager[None]:
+        """Held while Triton looks at arguments, so that pointers have their alignment."""
+
+
+class Backend(Protocol):
+    """Where a run takes place: a real GPU, none (stand-ins), or a scripted one."""
+
+    @property
+    def name(self) -> str:
+        """``cuda``, ``static`` or ``fake``."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What is compiled for; the first is what device queries answer for."""
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """The device, or the usual one of the first target."""
+
+    @property
+    def tensors(self) -> Tensors:
+        """How to look at this run's tensors."""
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """None: launches are captured and compiled, nothing runs."""
+
+    @property
+    def torch_device(self) -> str:
+        """What users' tests create tensors on."""
+
+    def activate(self) -> AbstractContextManager[None]:
+        """Held for the whole session."""
+
+    def end_reason(self, error: BaseException) -> str | None:
+        """Why a test body can't go on with stand-ins; None for a genuine failure."""

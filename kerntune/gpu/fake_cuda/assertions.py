@@ -1,0 +1,105 @@
+"""Comparisons of stand-ins pass; what their metadata can tell stays true."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from kerntune.gpu.fake_cuda.known_values import KnownValues
+from kerntune.gpu.fake_cuda.modes import Handler
+
+TRUTH = "_kerntune_truth"
+"""Where a reduced comparison carries the answer it will give to ``bool()``."""
+
+_ASSERT = re.compile(r"\s*assert\b|.*\bassert(True|False)\(")
+_NEGATED = re.compile(r"\s*assert\s+not\b|.*\bassertFalse\(")
+_SEVERAL = re.compile(r"\sand\s|\sor\s|;")
+_QUIET_FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+
+
+class Comparisons:
+    """Answers questions about results, unless the values are known: then torch answers.
+
+    ``torch.testing.assert_close`` needs no entry: it compares shapes, dtypes, devices and strides first, for real,
+    and values last, by ``torch.all``.
+    """
+
+    def __init__(self, known: KnownValues) -> None:
+        self._known = known
+
+    def handlers(self) -> dict[Any, Handler]:
+        """What :class:`~kerntune.gpu.fake_cuda.modes.Answers` needs to let comparisons pass."""
+        tensor = torch.Tensor
+        handlers: dict[Any, Handler] = dict.fromkeys((torch.allclose, tensor.allclose), self._allclose)
+        handlers |= dict.fromkeys((torch.equal, tensor.equal), self._equal)
+        # all is usually asserted, any usually denied: assert not x.isnan().any()
+        handlers |= dict.fromkeys((torch.all, tensor.all), functools.partial(self._reduction, True))
+        handlers |= dict.fromkeys((torch.any, tensor.any), functools.partial(self._reduction, False))
+        return handlers | dict.fromkeys((tensor.__bool__, tensor.item), self._truth)
+
+    def _allclose(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._all_known(args, kwargs):
+            return func(*args, **kwargs)
+        torch.isclose(*args, **kwargs)  # what can't be compared (dtypes, shapes) raises here, as on a GPU
+        return _asked(default=True)
+
+    def _equal(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        left, right = (*args, *kwargs.values())[:2]
+        if self._all_known(args, kwargs):
+            return func(*args, **kwargs)
+        if left.shape != right.shape:
+            return False
+        torch.eq(left, right)
+        return _asked(default=True)
+
+    def _reduction(self, usual: bool, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*args, **kwargs)
+        if isinstance(result, FakeTensor) and result.numel() == 1 and not self._known.knows(result):
+            setattr(result, TRUTH, usual)
+        return result
+
+    def _truth(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """``bool(t)`` and ``t.item()``: told of a reduced comparison, and of any comparison right in an ``assert``."""
+        asked = args[0]
+        if self._known.knows(asked):
+            return func(*args, **kwargs)
+        usual = getattr(asked, TRUTH, None)
+        if usual is not None:
+            return _asked(default=usual)
+        if asked.dtype == torch.bool and asked.numel() == 1 and _assertion(_asking_line()):
+            return _asked(default=True)
+        return func(*args, **kwargs)
+
+    def _all_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        return all(map(self._known.knows, tensors))
+
+
+def _asked(default: bool) -> bool:
+    """The answer that lets the asking line pass: ``assert not torch.equal(a, b)`` hears False."""
+    line = _asking_line()
+    if not _assertion(line):
+        return default
+    return not _NEGATED.match(line)
+
+
+def _assertion(line: str) -> bool:
+    """Whether a line asserts one thing: if it asserts more, one answer can't fit all parts."""
+    return _ASSERT.match(line) is not None and not _SEVERAL.search(line)
+
+
+def _asking_line() -> str:
+    """The source line, outside torch and this package, that asks; empty if unknown."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_QUIET_FOLDERS):
+        frame = frame.f_back
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno) if frame is not None else ""

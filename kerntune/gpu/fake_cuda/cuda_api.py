@@ -1,0 +1,191 @@
+"""What ``torch.cuda`` and its relatives answer for a device that isn't there."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from kerntune.base.device import DeviceSpec
+from kerntune.gpu.fake_cuda.clocks import clocks_of
+from kerntune.gpu.fake_cuda.cuda_objects import CUDAGraph, DeviceContext, Event, Generator, Stream, StreamContext
+from kerntune.gpu.fake_cuda.driver import capability
+from kerntune.gpu.fake_cuda.management import install_management
+from kerntune.gpu.fake_cuda.patches import replace, replace_known
+
+MEMORY_BYTES = 80 << 30
+"""Total and free memory of a stand-in device; no test of a kernel should depend on it."""
+CUDA_VERSION = "12.8"
+HIP_VERSION = "6.4.0"
+"""What ``torch.version`` says of the toolkit, if the installed torch has none: users compare it to a minimum."""
+BF16_CAPABILITY = (8, 0)
+"""The first compute capability with bfloat16 arithmetic (CUDA C++ Programming Guide, feature support table)."""
+
+_SAME_NAMES = ("torch.cuda.memory", "torch.cuda.random", "torch.cuda.graphs", "torch.cuda.streams")
+"""Modules that hold, under the same name, what ``torch.cuda`` re-exports."""
+
+
+def install_cuda(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
+    """Have torch answer for ``spec`` until ``stack`` closes."""
+    stubs = cuda_stubs(spec)
+    for module in (torch.cuda, *(sys.modules[name] for name in _SAME_NAMES if name in sys.modules)):
+        for name, stub in stubs.items():
+            replace_known(stack, module, name, stub)
+    for name, stub in _nvtx_stubs().items():
+        replace_known(stack, torch.cuda.nvtx, name, stub)
+    for name, stub in _accelerator_stubs().items():
+        replace_known(stack, torch.accelerator, name, stub)
+    install_management(stack, spec, MEMORY_BYTES)
+    replace(stack, torch, "Generator", Generator)
+    _install_versions(stack, spec)
+
+
+def properties(spec: DeviceSpec) -> SimpleNamespace:
+    """What ``torch.cuda.get_device_properties`` returns; sizes in bytes, clocks in kHz."""
+    clocks, (major, minor) = clocks_of(spec.target), capability(spec.target)
+    return SimpleNamespace(
+        name=spec.name,
+        major=major,
+        minor=minor,
+        total_memory=MEMORY_BYTES,
+        multi_processor_count=spec.sm_count,
+        max_threads_per_multi_processor=spec.max_threads_per_sm,
+        max_threads_per_block=spec.max_threads_per_block,
+        regs_per_multiprocessor=spec.registers_per_sm,
+        shared_memory_per_block=min(spec.shared_memory_per_block, 49152),
+        shared_memory_per_block_optin=spec.shared_memory_per_block,
+        shared_memory_per_multiprocessor=spec.shared_memory_per_sm,
+        L2_cache_size=spec.l2_bytes,
+        warp_size=spec.warp_size,
+        gcnArchName=spec.target.arch if spec.target.backend == "hip" else spec.name,
+        clock_rate=1000 * clocks.sm_mhz,
+        memory_clock_rate=1000 * clocks.memory_mhz,
+        memory_bus_width=clocks.bus_bits,
+        is_integrated=0,
+        is_multi_gpu_board=0,
+        uuid=spec.uuid,
+    )
+
+
+def cuda_stubs(spec: DeviceSpec) -> dict[str, Any]:
+    """By name in ``torch.cuda``: what replaces it."""
+    return {**_device_stubs(spec), **_queue_stubs(), **_memory_stubs(), **_random_stubs()}
+
+
+def _device_stubs(spec: DeviceSpec) -> dict[str, Any]:
+    has_bf16 = spec.target.backend == "hip" or capability(spec.target) >= BF16_CAPABILITY
+    return {
+        "is_available": _always(True),
+        "is_initialized": _always(True),
+        "init": _always(None),
+        "_lazy_init": _always(None),
+        "device_count": _always(1),
+        "current_device": _always(0),
+        "set_device": _always(None),
+        "get_device_capability": _always(capability(spec.target)),
+        "get_device_properties": _always(properties(spec)),
+        "get_device_name": _always(spec.name),
+        "get_arch_list": _always([f"sm_{spec.target.arch}" if spec.target.backend == "cuda" else spec.target.arch]),
+        "can_device_access_peer": _always(False),
+        "is_bf16_supported": _always(has_bf16),
+        "is_tf32_supported": _always(spec.target.backend == "cuda" and has_bf16),
+        "device": DeviceContext,
+        "device_of": DeviceContext,
+        "_DeviceGuard": DeviceContext,
+        "utilization": _always(0),
+        "clock_rate": _always(clocks_of(spec.target).sm_mhz),
+        "memory_usage": _always(0),
+        "device_memory_used": _always(0),
+        "temperature": _always(0),
+        "power_draw": _always(0),
+    }
+
+
+def _queue_stubs() -> dict[str, Any]:
+    return {
+        "synchronize": _always(None),
+        "ipc_collect": _always(None),
+        "_sleep": _always(None),
+        "Stream": Stream,
+        "ExternalStream": Stream,
+        "Event": Event,
+        "current_stream": Stream,
+        "default_stream": Stream,
+        "set_stream": _always(None),
+        "stream": StreamContext,
+        "StreamContext": StreamContext,
+        "CUDAGraph": CUDAGraph,
+        "graph": StreamContext,
+        "graph_pool_handle": _always((0, 0)),
+        "is_current_stream_capturing": _always(False),
+        "current_blas_handle": _always(0),
+    }
+
+
+def _memory_stubs() -> dict[str, Any]:
+    nothing = ("empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
+    more = ("reset_accumulated_memory_stats", "set_per_process_memory_fraction")
+    zero = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+    return {
+        **_each((*nothing, *more), None),
+        **_each(zero, 0),
+        "mem_get_info": _always((MEMORY_BYTES, MEMORY_BYTES)),
+        "memory_stats": lambda *args, **kwargs: {},
+        "memory_summary": _always(""),
+    }
+
+
+def _random_stubs() -> dict[str, Any]:
+    nothing = ("manual_seed", "manual_seed_all", "seed", "seed_all", "set_rng_state", "set_rng_state_all")
+    return {
+        **_each(nothing, None),
+        "initial_seed": _always(0),
+        "get_rng_state": lambda *args, **kwargs: torch.zeros(16, dtype=torch.uint8),
+        "get_rng_state_all": lambda *args, **kwargs: [torch.zeros(16, dtype=torch.uint8)],
+    }
+
+
+def _nvtx_stubs() -> dict[str, Any]:
+    names = ("range_push", "range_pop", "range_start", "range_end", "mark")
+    return {**_each(names, 0), "range": StreamContext}
+
+
+def _accelerator_stubs() -> dict[str, Any]:
+    return {
+        "is_available": _always(True),
+        "device_count": _always(1),
+        "current_accelerator": _always(torch.device("cuda")),
+        "current_device_index": _always(0),
+        "current_device_idx": _always(0),
+        "set_device_index": _always(None),
+        "set_device_idx": _always(None),
+        "current_stream": Stream,
+        "set_stream": _always(None),
+        "synchronize": _always(None),
+        **_memory_stubs(),
+    }
+
+
+def _install_versions(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
+    """``torch.version.cuda`` and ``.hip`` say what they would where this device is: users choose code paths by them."""
+    hip = spec.target.backend == "hip"
+    replace(stack, torch.version, "cuda", None if hip else torch.version.cuda or CUDA_VERSION)
+    replace(stack, torch.version, "hip", (torch.version.hip or HIP_VERSION) if hip else None)
+
+
+def _each(names: Iterable[str], answer: Any) -> dict[str, Callable[..., Any]]:
+    """A function of its own for each name: dynamo, once imported, has a rule for each and refuses one with two."""
+    return {name: _always(answer) for name in names}
+
+
+def _always(answer: Any) -> Callable[..., Any]:
+    """A function that takes anything and says one thing."""
+
+    def stub(*args: Any, **kwargs: Any) -> Any:
+        return answer
+
+    return stub

@@ -1,0 +1,158 @@
+"""Launches that stop before the device: arguments are bound, hooks run, nothing is executed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import triton
+from triton.compiler import ASTSource
+from triton.compiler.compiler import make_backend
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction, create_function_from_signature
+
+from kerntune.base.device import DeviceSpec
+from kerntune.gpu.fake_cuda.driver import gpu_target
+from kerntune.gpu.fake_cuda.patches import replace
+from kerntune.gpu.fake_cuda.resources import resources
+from kerntune.kernels.compat import prune_configs
+
+RUN_OPTIONS = ("instrumentation_mode", "fpsan_homomorphic_casts")
+"""Knobs that ``JITFunction.run`` hands to hooks and binder as keyword arguments (3.6: the first; 3.9: both)."""
+
+
+class Unlaunched:
+    """What a launch or a warm-up returns; compiles once someone asks what only a compiler knows.
+
+    Has what ``triton.compiler.CompiledKernel`` has (``asm``, ``metadata``, ``name``, ``hash``, ``src``), and what is
+    otherwise read from a loaded kernel: ``n_regs``, ``n_spills``, ``n_max_threads``.
+    """
+
+    function = module = None
+
+    def __init__(self, compile_now: Callable[[], Any], spec: DeviceSpec, again: Callable[..., Any]) -> None:
+        self._compile_now = compile_now
+        self._spec = spec
+        self._again = again
+
+    @functools.cached_property
+    def compiled(self) -> Any:
+        """The compiled kernel; never loaded."""
+        return self._compile_now()
+
+    @property
+    def n_regs(self) -> int:
+        """Registers of a thread."""
+        return resources(self.compiled.asm).registers
+
+    @property
+    def n_spills(self) -> int:
+        """Spilled 32-bit words of a thread, as Triton counts them."""
+        return resources(self.compiled.asm).spills
+
+    @property
+    def n_max_threads(self) -> int:
+        """Threads of the largest block whose registers fit, in whole warps."""
+        fitting = self._spec.registers_per_sm // max(1, self.n_regs) // self._spec.warp_size * self._spec.warp_size
+        return min(self._spec.max_threads_per_block, fitting)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.compiled, name)
+
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
+        """As ``CompiledKernel``'s, for wrappers that keep compiled kernels: the launch is bound like any other."""
+
+        def launch(*args: Any, stream: Any = None) -> None:
+            self._again(*args, grid=tuple(grid))
+
+        return launch
+
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing runs."""
+
+    def _init_handles(self) -> None:
+        """Nothing is loaded."""
+
+
+class Launches:
+    """Replaces ``JITFunction.run`` and ``Autotuner.run``.
+
+    ``specializing()`` is entered while Triton's binder asks arguments for their addresses.
+    """
+
+    def __init__(self, spec: DeviceSpec, specializing: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._spec = spec
+        self._specializing = specializing
+        self._target = gpu_target(spec.target)
+        self._binders: dict[int, tuple[Any, Callable[..., Any]]] = {}
+
+    def install(self, stack: contextlib.ExitStack) -> None:
+        """Nothing is launched until ``stack`` closes."""
+        replace(stack, JITFunction, "run", lambda kernel, /, *args, **kwargs: self.run(kernel, *args, **kwargs))
+        replace(stack, Autotuner, "run", run_first)
+
+    def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
+        """As ``JITFunction.run``, up to the launch: wrong arguments, a failing grid, a failing warm-up raise."""
+        kwargs |= _run_options(kernel, kwargs)
+        for hook in kernel.pre_run_hooks:
+            hook(*args, **kwargs)
+        backend = make_backend(self._target)
+        with self._specializing():
+            bound, specialization, options = self._binder(kernel, backend)(*args, **kwargs)
+        if callable(grid) and not warmup:
+            grid(bound)
+        packed = kernel._pack_args(backend, kwargs, bound, specialization, options)
+        again = functools.partial(launch_again, kernel, kwargs)
+        launch = Unlaunched(lambda: self._compile(kernel, *packed), self._spec, again)
+        if warmup:
+            _ = launch.compiled
+        return launch
+
+    def _binder(self, kernel: Any, backend: Any) -> Callable[..., Any]:
+        """Ours, not one of ``kernel.device_caches``: those outlive the stand-ins."""
+        if id(kernel) not in self._binders:
+            binder = create_function_from_signature(kernel.signature, kernel.params, backend)
+            self._binders[id(kernel)] = (kernel, binder)
+        return self._binders[id(kernel)][1]
+
+    def _compile(self, kernel: Any, options: Any, signature: Any, constexprs: Any, attributes: Any) -> Any:
+        source = _source_class(kernel)(kernel, signature, constexprs, attributes)
+        return triton.compile(source, target=self._target, options=options.__dict__)
+
+
+def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """``Autotuner.run`` without a benchmark: launch the first config that pruning leaves."""
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    try:
+        configs = prune_configs(tuner, kwargs) if len(tuner.configs) > 1 else tuner.configs
+        config = tuner.best_config = configs[0]
+        if config.pre_hook is not None:
+            config.pre_hook({**tuner.nargs, **kwargs, **config.all_kwargs()})
+        return tuner.fn.run(*args, **kwargs, **config.all_kwargs())
+    finally:
+        tuner.nargs = None
+
+
+def launch_again(kernel: Any, kwargs: dict[str, Any], *args: Any, grid: tuple[int, ...]) -> None:
+    """Launch a kernel with all parameters by position and the options of an earlier launch; whoever stands in for
+    ``JITFunction.run`` by now hears of it."""
+    known = {*kernel.arg_names, *RUN_OPTIONS}
+    kernel.run(*args, grid=grid, warmup=False, **{k: v for k, v in kwargs.items() if k not in known})
+
+
+def _run_options(kernel: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    compilation = triton.knobs.compilation
+    options = {name: getattr(compilation, name) for name in RUN_OPTIONS if hasattr(compilation, name)}
+    return {"debug": kwargs.get("debug", kernel.debug) or triton.knobs.runtime.debug, **options}
+
+
+def _source_class(kernel: Any) -> Any:
+    if not kernel.is_gluon():
+        return ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    return GluonASTSource

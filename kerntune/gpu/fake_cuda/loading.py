@@ -1,0 +1,104 @@
+"""``torch.load`` and storages that move to a GPU that isn't there: bytes are read on the CPU, which is told of it."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kerntune.gpu.fake_cuda.patches import replace, replace_known
+
+LOCATION = "cuda:0"
+"""How files call the only device."""
+
+FIRST = 0
+"""Before torch's own, which ask a driver (``torch.serialization.register_package``: 10 and more)."""
+
+
+def install_restoring(
+    stack: contextlib.ExitStack, put: Callable[[Any], None], there: Callable[[Any], bool] = lambda storage: False
+) -> None:
+    """Until ``stack`` closes, a storage that belongs on the GPU stays on the CPU, and ``put`` is told. One that is
+    ``there`` is saved as the GPU's."""
+
+    def tag(storage: Any) -> str | None:
+        return LOCATION if there(storage) else None
+
+    def restore(storage: Any, location: str) -> Any:
+        if not location.startswith("cuda"):
+            return None
+        put(storage)
+        return storage
+
+    entry = (FIRST, tag, restore)
+    registry: list[Any] = torch.serialization._package_registry
+    registry.insert(0, entry)
+    stack.callback(registry.remove, entry)
+    _install_moves(stack, put)
+
+
+def _install_moves(stack: contextlib.ExitStack, put: Callable[[Any], None]) -> None:
+    """``map_location=lambda storage, location: storage.cuda()`` is as good as a name."""
+    base = torch.storage._StorageBase
+    original = base.to
+
+    def cuda(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
+        copy = storage.clone()
+        put(copy)
+        return copy
+
+    def to(storage: Any, *, device: Any, non_blocking: bool = False) -> Any:
+        there = torch.device(device).type == "cuda"
+        return cuda(storage) if there else original(storage, device=device, non_blocking=non_blocking)
+
+    replace(stack, base, "cuda", cuda)
+    replace(stack, base, "to", to)
+
+
+class Loaded:
+    """Makes stand-ins of the tensors that ``torch.load`` rebuilds over storages that belong on the GPU."""
+
+    def __init__(self) -> None:
+        self._moved: weakref.WeakKeyDictionary[Any, dict[torch.dtype, torch.Tensor]] = weakref.WeakKeyDictionary()
+        self._read = True
+        """Whether storages hold what the file says: the old format is read after tensors are rebuilt."""
+
+    def install(self, stack: contextlib.ExitStack) -> None:
+        """Until ``stack`` closes."""
+        install_restoring(stack, self._put)
+        before = torch._utils._restore_device_fake_mode  # what all that rebuild a tensor call last
+        replace(stack, torch._utils, "_restore_device_fake_mode", lambda tensor: self._rebuilt(before(tensor)))
+        legacy = getattr(torch.serialization, "_legacy_load", None)
+        replace_known(
+            stack, torch.serialization, "_legacy_load", lambda *args, **words: self._late(legacy, args, words)
+        )
+
+    def _put(self, storage: Any) -> None:
+        self._moved[storage] = {}
+
+    def _rebuilt(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A view of its storage's one stand-in: tensors that share memory go on doing so."""
+        moved = self._moved.get(tensor.untyped_storage())
+        if moved is None:
+            return tensor
+        if tensor.dtype not in moved:
+            moved[tensor.dtype] = self._stand_in(tensor.detach())
+        view = moved[tensor.dtype].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+        return view.detach().requires_grad_(tensor.requires_grad)
+
+    def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Of a tensor's whole storage."""
+        count = tensor.untyped_storage().nbytes() // tensor.element_size()
+        if not self._read:
+            return torch.empty(count, dtype=tensor.dtype, device="cuda")
+        return tensor.as_strided((count,), (1,), 0).to("cuda")
+
+    def _late(self, load: Any, args: tuple[Any, ...], words: dict[str, Any]) -> Any:
+        self._read = False
+        try:
+            return load(*args, **words)
+        finally:
+            self._read = True

@@ -1,0 +1,83 @@
+"""The fake mode below, and who answers questions at torch's surface."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+
+from kerntune.gpu.fake_cuda.dynamo import defer_dynamo, undisabled
+
+_TAKING_DEVICE = (torch.Tensor.cuda, torch.Tensor.to)
+
+Handler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Answers one torch function: ``handler(func, args, kwargs)``."""
+
+
+class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types are skipped
+    """torch's fake mode, kept from touching a device even while ``torch.cuda.is_available()`` says True."""
+
+    avoid_device_init = True
+    __torch_dispatch__ = undisabled(FakeTensorMode.__torch_dispatch__)
+
+    def __init__(self) -> None:
+        defer_dynamo()
+        super().__init__(allow_fallback_kernels=False, allow_non_fake_inputs=True)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would wrap the dispatch above again."""
+        return False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StandInFakeMode:
+        """Itself: every stand-in refers to its mode, and a copy of a mode corrupts the heap (torch 2.13)."""
+        return self
+
+
+class Answers(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
+    """Answers what a caller asks of a stand-in at torch's surface: its address, a comparison."""
+
+    def __init__(self, handlers: Mapping[Any, Handler]) -> None:
+        super().__init__()
+        self._handlers = dict(handlers)
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        args, kwargs = _name_device(func, args, kwargs or {})
+        handler = self._handlers.get(func)
+        if func is torch.Tensor.pin_memory:
+            return args[0]
+        if handler is not None and any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs)):
+            return handler(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+def _name_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """``device=0`` as ``device="cuda:0"``: torch looks for the accelerator that a number means, and finds none."""
+    if type(kwargs.get("device")) is int:
+        kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
+    if func in _TAKING_DEVICE and len(args) > 1 and type(args[1]) is int:
+        args = (args[0], torch.device("cuda", args[1]), *args[2:])
+    return args, kwargs
+
+
+@contextlib.contextmanager
+def entered(*modes: Any) -> Iterator[None]:
+    """Enter modes again where torch has taken them off: inside a torch function, below the dispatcher."""
+    with contextlib.ExitStack() as stack:
+        for mode in modes:
+            stack.enter_context(mode)
+        yield
+
+
+def tensors_in(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """Tensors among the arguments, one level of lists deep (an operator's schema nests no deeper)."""
+    for value in (*args, *kwargs.values()):
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, torch.Tensor):
+                yield item

@@ -1,0 +1,206 @@
+"""Which tensors become stand-ins, and what is known of an operator's outcome."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kerntune.gpu.fake_cuda.end_reasons import StandInEnd
+from kerntune.gpu.fake_cuda.known_values import KNOWN_ELEMENTS, Arguments, KnownValues, is_like, small
+from kerntune.gpu.fake_cuda.modes import StandInFakeMode, tensors_in
+
+REAL_CPU_ELEMENTS = 1 << 22
+"""A CPU tensor made with at most so many elements (16 MiB of float32) stays real; a larger one would only cost time."""
+
+LENGTH_ARGUMENTS = ("n", "m", "end", "steps")
+"""What the schemas of eye, randperm, arange, linspace call their lengths."""
+
+VALUE_OPERATORS = frozenset(
+    {
+        "_local_scalar_dense",
+        "equal",
+        "allclose",
+        "nonzero",
+        "masked_select",
+        "index",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+    }
+)
+"""Operators whose outcome depends on values, and is no larger than what they are given."""
+
+MASKED_OPERATORS = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_unsafe_index"})
+"""Operators that take a mask where they take positions."""
+
+
+class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
+    """Makes stand-ins of what is created on or moved to CUDA, and of large CPU tensors. All else stays real."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: nothing is compiled here, and to have dynamo skip this mode torch would import it."""
+        return False
+
+    def __init__(
+        self, fake: StandInFakeMode, known: KnownValues, implementation: Callable[[Any], Callable[..., Any] | None]
+    ) -> None:
+        super().__init__()
+        self._fake = fake
+        self._known = known
+        self._implementation = implementation
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = _without_pinning(kwargs or {})
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **kwargs)
+        on_stand_in = any(isinstance(tensor, FakeTensor) for tensor in tensors_in(args, kwargs))
+        if not on_stand_in and not _wants_stand_in(func, args, kwargs):
+            return func(*args, **kwargs)
+        real_code = self._implementation(func)
+        if real_code is not None:
+            return real_code(*args, **kwargs)
+        args = self._by_position(func, tuple(_without_history(value) for value in args))
+        if on_stand_in:
+            _refuse_writes_to_real(func, args, kwargs)
+        return self._outcome(func, args, kwargs)
+
+    def _outcome(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """A stand-in for the outcome, with its values if they are known; a real outcome on the CPU, if it can be."""
+        inputs = None if _fake_mode_is_on() else self._known.inputs(func, args, kwargs)
+        try:
+            with self._fake:
+                outcome = func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            if inputs is None or not _bounded(func, inputs[0]):
+                raise
+            return self._faked(func(*inputs[0], **inputs[1]), _device(args))
+        real = _computed(func, inputs) if inputs is not None and small(outcome) else None
+        if real is None:
+            self._known.forget(list(_written(func, args, kwargs)))
+        elif isinstance(outcome, FakeTensor) and outcome.device.type == "cpu" and not func._schema.is_mutable:
+            return real
+        else:
+            derived = not is_like(func) and any(isinstance(x, FakeTensor) for x in tensors_in(args, kwargs))
+            self._known.keep(outcome, real, derived)
+        return outcome
+
+    def _by_position(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A known mask as the positions that it selects: then how many is known though the selected values aren't."""
+        if func._schema.name not in MASKED_OPERATORS:
+            return args
+        indices = [position for index in args[1] for position in self._positions(index, args[0].device)]
+        return (args[0], indices, *args[2:])
+
+    def _positions(self, index: Any, device: torch.device) -> tuple[Any, ...]:
+        real = self._known.of(index) if index is not None and index.dtype == torch.bool else None
+        return (index,) if real is None else tuple(self._faked(real.nonzero().unbind(1), device))
+
+    def _faked(self, real: Any, device: torch.device) -> Any:
+        """Stand-ins on ``device`` for real tensors whose shapes only their values could tell."""
+        if isinstance(real, (list, tuple)):
+            return tuple(self._faked(item, device) for item in real)
+        if not isinstance(real, torch.Tensor) or device.type == "cpu":
+            return real
+        with self._fake:
+            stand_in = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=device)
+        self._known.keep(stand_in, real)
+        return stand_in
+
+
+def _fake_mode_is_on() -> bool:
+    """Whether torch is amid a fake operator, or a test has entered a fake mode of its own."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
+def _wants_stand_in(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if _fake_mode_is_on():
+        return False  # it decides, ours or someone else's (torch.compile, a test's own)
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type == "cuda":
+        return True
+    made_on_cpu = device is None or torch.device(device).type == "cpu"
+    return made_on_cpu and _elements(func, args, kwargs) > REAL_CPU_ELEMENTS
+
+
+def _elements(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """How many elements a factory will make; 0 for operators that take tensors."""
+    if func.namespace != "aten" or next(tensors_in(args, kwargs), None) is not None:
+        return 0
+    given = {argument.name: value for argument, value in _bound(func, args, kwargs)}
+    if "size" in given:
+        return math.prod(given["size"])
+    lengths = [given[name] for name in LENGTH_ARGUMENTS if isinstance(given.get(name), (int, float))]
+    return int(math.prod(lengths)) if lengths else 0
+
+
+def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+    """The given arguments of an operator, each with what the schema says of it."""
+    for place, argument in enumerate(func._schema.arguments):
+        if place < len(args):
+            yield argument, args[place]
+        elif argument.name in kwargs:
+            yield argument, kwargs[argument.name]
+
+
+def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
+    """The tensors that an operator writes in place."""
+    if not func._schema.is_mutable:
+        return
+    for argument, value in _bound(func, args, kwargs):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from tensors_in((value,), {})
+
+
+def _refuse_writes_to_real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """A real tensor would silently keep its old values: end here instead of failing a later comparison."""
+    if not all(isinstance(tensor, FakeTensor) for tensor in _written(func, args, kwargs)):
+        raise StandInEnd(f"{func} writes the values of a stand-in into a real CPU tensor")
+
+
+def _computed(func: Any, inputs: Arguments) -> Any:
+    """The real outcome on the CPU; ``None`` if the CPU can't."""
+    try:
+        return func(*inputs[0], **inputs[1])
+    except (RuntimeError, NotImplementedError, IndexError):
+        return None
+
+
+def _bounded(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an outcome whose size depends on values stays small."""
+    name = func._schema.name.removeprefix("aten::")
+    if name == "repeat_interleave":
+        return bool(args[0].sum() <= KNOWN_ELEMENTS)
+    return name in VALUE_OPERATORS
+
+
+def _device(args: Sequence[Any]) -> torch.device:
+    """Where an outcome belongs: with the first stand-in among the arguments."""
+    return next(tensor.device for tensor in tensors_in(args, {}) if isinstance(tensor, FakeTensor))
+
+
+def _without_history(value: Any) -> Any:
+    """Real tensors detached (autograd is above): fake mode looks at ``.grad`` of what it converts, and torch warns."""
+    if isinstance(value, list):
+        return [_without_history(item) for item in value]
+    is_result = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and not value.is_leaf
+    return value.detach() if is_result else value
+
+
+def _without_pinning(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Pinned memory needs a driver; whether memory is pinned changes no kernel."""
+    return {**kwargs, "pin_memory": False} if kwargs.get("pin_memory") else kwargs

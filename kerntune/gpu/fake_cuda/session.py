@@ -1,0 +1,155 @@
+"""Installs the stand-ins process-wide, and takes everything back."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import triton
+from torch._library.triton import set_wrap_triton_enabled
+from torch._subclasses.fake_tensor import FakeTensor
+
+from kerntune.base.device import DeviceSpec
+from kerntune.errors import UsageError
+from kerntune.gpu.fake_cuda.assertions import Comparisons
+from kerntune.gpu.fake_cuda.autograd import engine
+from kerntune.gpu.fake_cuda.autograd_functions import install_functions
+from kerntune.gpu.fake_cuda.cuda_api import install_cuda
+from kerntune.gpu.fake_cuda.driver import StandInDriver
+from kerntune.gpu.fake_cuda.gradient_hooks import hook_handlers
+from kerntune.gpu.fake_cuda.guard import ensure_guard
+from kerntune.gpu.fake_cuda.known_values import KnownValues
+from kerntune.gpu.fake_cuda.launches import Launches
+from kerntune.gpu.fake_cuda.levels import Level
+from kerntune.gpu.fake_cuda.loading import Loaded
+from kerntune.gpu.fake_cuda.modes import Answers, Handler, StandInFakeMode, entered
+from kerntune.gpu.fake_cuda.modules import module_apply, parse_to
+from kerntune.gpu.fake_cuda.ops import RealImplementations
+from kerntune.gpu.fake_cuda.patches import replace
+from kerntune.gpu.fake_cuda.placement import Placement
+from kerntune.gpu.fake_cuda.pointers import Addresses
+from kerntune.gpu.fake_cuda.tensors import install_methods
+
+_only_one = threading.Lock()
+
+
+def are_active() -> bool:
+    """Whether the GPU that torch sees in this process is not there."""
+    return _only_one.locked()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Held while this process answers for a GPU that isn't there. :class:`UsageError` if it does already."""
+    if not _only_one.acquire(blocking=False):
+        raise UsageError("stand-ins are active already in this process: leave them before activating others")
+    try:
+        yield
+    finally:
+        _only_one.release()
+
+
+class StandIns:
+    """Full-size stand-ins for the tensors of a device that isn't there.
+
+    While active, ``device="cuda"`` makes tensors with shape, strides, dtype and an address, but no memory; kernels are
+    bound and not launched; torch and Triton answer for ``spec``. Everything is process-wide, except that tensors
+    become stand-ins only on the thread that activated (torch's modes are per thread).
+    """
+
+    def __init__(self, spec: DeviceSpec, level: Level = Level.COMPARISONS_PASS) -> None:
+        self.spec = spec
+        self.level = level
+        self._addresses = Addresses()
+        self._known = KnownValues()
+        self._operators = RealImplementations(self._surroundings)
+        self._launches = Launches(spec, self.specializing)
+        self._answers: Answers | None = None
+        self._placement: Placement | None = None
+
+    @contextlib.contextmanager
+    def activate(self) -> Iterator[None]:
+        """Install everything until the context closes.
+
+        :class:`UsageError` if stand-ins are active already; :class:`BackendError` if this torch can't carry them.
+        Activate before users' modules are imported: ``skipif(not torch.cuda.is_available())`` is decided then.
+        """
+        with alone(), contextlib.ExitStack() as stack:
+            ensure_guard()
+            self._install(stack)
+            yield
+
+    def address(self, tensor: torch.Tensor) -> int:
+        """A tensor's synthetic device address in bytes, storage offset included; the real one of a real tensor."""
+        self._known.forget(tensor)  # who knows where it is may write it
+        return self._addresses.tensor(tensor)
+
+    def storage_address(self, tensor: torch.Tensor) -> int:
+        """The address of a tensor's storage, a multiple of 256; views of one storage share it."""
+        self._known.forget(tensor)
+        return self._addresses.storage(tensor)
+
+    def reserved(self, address: int) -> bool:
+        """Whether a number is in a storage's synthetic memory, or was while the storage lived."""
+        return self._addresses.reserved(address)
+
+    @contextlib.contextmanager
+    def specializing(self) -> Iterator[None]:
+        """Have ``data_ptr`` of stand-ins answer :meth:`address` to everyone, Triton's binder too.
+
+        Outside, only calls at torch's surface hear it: torch itself takes 0 to mean that a tensor has no memory.
+        """
+        with contextlib.ExitStack() as stack:
+            replace(stack, FakeTensor, "data_ptr", lambda tensor: self.address(tensor))
+            yield
+
+    def _install(self, stack: contextlib.ExitStack) -> None:
+        fake = StandInFakeMode()  # first: it imports parts of torch that list torch.cuda's functions
+        install_cuda(stack, self.spec)
+        install_methods(stack, self._known)
+        self._launches.install(stack)
+        self._operators.install(stack)
+        self._install_driver(stack)
+        self._install_torch(stack)
+        Loaded().install(stack)
+        self._install_modes(stack, fake)
+
+    def _install_driver(self, stack: contextlib.ExitStack) -> None:
+        driver = StandInDriver(self.spec)
+        replace(stack, triton.runtime.driver, "_default", driver)
+        replace(stack, triton.runtime.driver, "_active", driver)
+
+    def _install_torch(self, stack: contextlib.ExitStack) -> None:
+        backward = engine(torch.autograd._engine_run_backward, self._surroundings)
+        replace(stack, torch.autograd, "_engine_run_backward", backward)
+        replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
+        install_functions(stack)
+        replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
+        replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
+        replace(stack, torch, "compile", run_eagerly)
+        stack.enter_context(set_wrap_triton_enabled(False))
+
+    def _install_modes(self, stack: contextlib.ExitStack, fake: StandInFakeMode) -> None:
+        stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
+        self._answers = Answers(self._handlers())
+        self._placement = Placement(fake, self._known, self._operators.find)
+        stack.enter_context(self._surroundings())
+
+    def _handlers(self) -> dict[Any, Handler]:
+        comparisons = Comparisons(self._known).handlers() if self.level is Level.COMPARISONS_PASS else {}
+        return {torch.Tensor.data_ptr: self._data_ptr, **hook_handlers(), **comparisons}
+
+    def _data_ptr(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        return self.address(args[0])
+
+    def _surroundings(self) -> contextlib.AbstractContextManager[None]:
+        return entered(self._placement, self._answers)
+
+
+def run_eagerly(model: Any = None, **options: Any) -> Any:
+    """``torch.compile`` that compiles nothing: what it makes of a function would hide the user's kernels."""
+    return model if model is not None else lambda function: function

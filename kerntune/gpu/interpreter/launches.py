@@ -1,0 +1,244 @@
+"""Launches that run in the interpreter: bound as for a GPU, scalars in their types, memory checked, time limited."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import InterpreterError
+from triton.runtime.jit import JITFunction
+
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
+from kerntune.compiling.frontend import lower, request_of
+from kerntune.errors import CompileError, InterpreterLimit, KernelTimeout, KerntuneError
+from kerntune.gpu.fake_cuda.launches import Unlaunched, launch_again, run_first
+from kerntune.gpu.fake_cuda.patches import replace
+from kerntune.gpu.interpreter.language import Language
+from kerntune.gpu.interpreter.launch_memory import Memory
+from kerntune.gpu.interpreter.narrow_floats import encode, numpy_type, word_type
+from kerntune.gpu.interpreter.time_limit import Deadline, Overdue
+from kerntune.grids import check_grid
+from kerntune.kernels import compat
+from kerntune.kernels.source import kernel_file, kernel_name
+from kerntune.kernels.specialize import Specialized, specialize
+
+LAUNCH_SECONDS = 20.0
+"""A launch that will take longer is refused: so long a test of small shapes never takes, and one of full size would
+take hours (a program costs some 0.1 ms an operation, whatever its block)."""
+
+NEVER_ENDS_SECONDS = 60.0
+"""Wall time after which a launch is ended: programs run one after the other here, so one that waits for a later one
+never ends, and nothing can be guessed of a loop. Longer than any launch that :data:`LAUNCH_SECONDS` lets pass, on a
+busy machine too."""
+
+LOOK_SECONDS = 1.0
+"""When the first guess is made of how long a launch will take."""
+
+LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
+
+
+class Launches:
+    """Replaces ``JITFunction.run`` and ``Autotuner.run``. ``count`` is how many kernels have run."""
+
+    def __init__(
+        self,
+        spec: DeviceSpec,
+        language: Language,
+        clock: Callable[[], float] = time.thread_time,
+        limit: float = NEVER_ENDS_SECONDS,
+    ) -> None:
+        self.count = 0
+        self._limit = limit
+        self._spec = spec
+        self._language = language
+        self._clock = clock
+        self._given: Mapping[str, tuple[Config, ...]] = {}
+        self._lock = threading.RLock()
+
+    def install(self, stack: contextlib.ExitStack) -> None:
+        """Kernels run here until ``stack`` closes; of tuned ones the first config that pruning leaves."""
+        replace(stack, JITFunction, "run", lambda kernel, /, *args, **kwargs: self.run(kernel, *args, **kwargs))
+        replace(stack, Autotuner, "run", run_first)
+
+    @contextlib.contextmanager
+    def given(self, candidates: Mapping[str, tuple[Config, ...]]) -> Iterator[None]:
+        """Meanwhile, bare kernels of these names run with the first of their candidates."""
+        before, self._given = self._given, candidates
+        try:
+            yield
+        finally:
+            self._given = before
+
+    def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
+        """As ``JITFunction.run``; what it returns is compiled once somebody asks what only a compiler knows, and can be
+        launched again. :class:`InterpreterLimit` for what can't be interpreted, :class:`KernelFault` for what no GPU
+        should be given."""
+        if not warmup:
+            _refuse_gluon_and_autocast(kernel)
+        args, kwargs = self._with_candidate(kernel, args, kwargs)
+        for hook in () if warmup else kernel.pre_run_hooks:
+            hook(*args, **kwargs)
+        launch = specialize(kernel, args, {k: v for k, v in kwargs.items() if k not in LAUNCH_WORDS}, self._spec.target)
+        if not warmup:
+            self._launch(launch, grid, kwargs)
+        again = functools.partial(launch_again, kernel, kwargs)
+        return Unlaunched(lambda: _compiled(launch), self._spec, again)
+
+    def _launch(self, launch: Specialized, grid: Any, kwargs: Mapping[str, Any]) -> None:
+        """:class:`KernelTimeout` if it doesn't end within the limit."""
+        triple = self._grid(launch, grid, kwargs)
+        try:
+            with self._lock, self._language.running(), Deadline(self._limit):
+                self._execute(launch, triple)
+        except Overdue as exc:
+            raise KernelTimeout(self._overdue(launch, triple, exc)) from None
+        except Exception as exc:
+            raise _reason(exc, launch) from exc
+        self.count += 1
+
+    def _with_candidate(self, kernel: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        candidates = self._given.get(kernel_name(kernel))
+        if not candidates:
+            return args, kwargs
+        named = dict(zip([p.name for p in kernel.params], args, strict=False))
+        return (), {**named, **kwargs, **candidates[0].all_kwargs()}
+
+    def _grid(self, launch: Specialized, grid: Any, kwargs: Mapping[str, Any]) -> tuple[int, int, int]:
+        values = grid(launch.bound) if callable(grid) else grid
+        name = f"{launch.name} ({kernel_file(launch.jit)})"
+        ctas, warps = int(kwargs.get("num_ctas") or 1), launch.options.num_warps
+        return check_grid(values, kernel=name, spec=self._spec, num_ctas=ctas, num_warps=warps)
+
+    def _overdue(self, launch: Specialized, grid: tuple[int, int, int], error: Overdue) -> str:
+        file = kernel_file(launch.jit)
+        lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+        where = f"{file}:{lines[-1]}" if lines else file
+        return (
+            f"kernel {launch.name} ({where}) has not ended after {self._limit:g} s in the interpreter, in program "
+            f"{tuple(self._language.builder.grid_idx)} of grid {grid}. Programs run one after the other here: one that "
+            "waits for a later one (a spin lock, a semaphore of split-K) waits for ever. "
+            "--kerntune-interpret-limit=SECONDS changes the limit; 0 is none"
+        )
+
+    def _execute(self, launch: Specialized, grid: tuple[int, int, int]) -> None:
+        builder, function = self._language.builder, self._language.function(launch.jit)
+        constant = {p.name for p in launch.jit.params if p.is_constexpr}
+        memory = builder.memory = Memory(launch.name)
+        moved = memory.moved(launch.bound)
+        values = {n: v if n in constant else _argument(v, launch.signature[n]) for n, v in moved.items()}
+        builder.next_program = _Watch(launch.name, grid, self._clock).next
+        builder.set_grid_dim(*grid)
+        try:
+            for x in range(grid[0]):
+                for y in range(grid[1]):
+                    for z in range(grid[2]):
+                        builder.set_grid_idx(x, y, z)
+                        function(**values)
+            memory.write_back()
+        finally:
+            builder.memory, builder.next_program = None, lambda: None
+
+
+class _Watch:
+    """Guesses from the programs done how long the others take."""
+
+    def __init__(self, kernel: str, grid: tuple[int, int, int], clock: Callable[[], float]) -> None:
+        self._kernel, self._grid, self._clock = kernel, grid, clock
+        self._begin = clock()
+        self._done = -1
+
+    def next(self) -> None:
+        """Called before each program. :class:`InterpreterLimit` once all of them will take too long."""
+        self._done += 1
+        elapsed = self._clock() - self._begin
+        if self._done < 1 or elapsed < LOOK_SECONDS:
+            return
+        total = self._grid[0] * self._grid[1] * self._grid[2]
+        guess = elapsed / self._done * total
+        if guess > LAUNCH_SECONDS:
+            raise InterpreterLimit(
+                f"kernel {self._kernel}: {total} programs would take about {guess:.0f} s in the interpreter, more than "
+                f"{LAUNCH_SECONDS:.0f} s; {SMALLER}"
+            )
+
+
+def _compiled(launch: Specialized) -> Any:
+    """Triton's ``CompiledKernel``, for the target that is answered for."""
+    request = request_of(launch)
+    return triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
+
+
+def _reason(exc: Exception, launch: Specialized) -> Exception:
+    """What an exception inside a kernel means: the kernel's fault if it asserts or doesn't compile either."""
+    known = next((e for e in _chain(exc) if isinstance(e, KerntuneError)), None)
+    if known is not None:
+        return known
+    asserted = next((e for e in _chain(exc) if isinstance(e, AssertionError)), None)
+    if asserted is not None:
+        return asserted
+    where = f"kernel {launch.name} ({kernel_file(launch.jit)})"
+    wrong = _front_end_error(launch)
+    if wrong is not None:
+        return CompileError(f"{where}: {wrong}")
+    return InterpreterLimit(f"{where} compiles, but Triton's interpreter fails on it: {_text(exc)}")
+
+
+def _front_end_error(launch: Specialized) -> Exception | None:
+    """Why Triton's own front end refuses a kernel; None if it takes it."""
+    try:
+        lower(request_of(launch))
+    except Exception as exc:
+        return exc
+    return None
+
+
+SMALLER = (
+    "give smaller shapes: @pytest.mark.autotune(interpret={'rows': 64}) for parameters, "
+    "`if autotune.interpreted` for what the test's body chooses"
+)
+"""What to do about a size that is too large."""
+
+
+def _refuse_gluon_and_autocast(kernel: Any) -> None:
+    where = f"kernel {kernel_name(kernel)} ({kernel_file(kernel)})"
+    if compat.is_gluon(kernel):
+        raise InterpreterLimit(f"{where} is written in Gluon, which Triton's interpreter doesn't run")
+    if torch.is_autocast_enabled("cuda"):
+        raise InterpreterLimit(f"{where} is launched under autocast for CUDA, which tensors on the CPU don't follow")
+
+
+def _argument(value: Any, word: Any) -> Any:
+    """An argument as the kernel's body gets it: numbers in the type that the compiler would be told (a float is a
+    float32 there, a stride annotated as int64 is one), pointers and descriptors as Triton's interpreter has them."""
+    if not isinstance(value, (bool, int, float)):
+        return interpreter._implicit_cvt(value)
+    dtype = tl.int32 if word == "constexpr" else word_type(word)  # the compiler makes a constant of 1
+    data = encode(np.array([value], np.float64), dtype) if dtype.is_floating() else _integer(value, dtype)
+    return tl.tensor(interpreter.TensorHandle(data, dtype), dtype)
+
+
+def _integer(value: float, dtype: Any) -> np.ndarray:
+    return np.array([value]).astype(numpy_type(dtype))
+
+
+def _text(exc: BaseException) -> str:
+    inner = exc.__cause__ if isinstance(exc, InterpreterError) and exc.__cause__ is not None else exc
+    return f"{type(inner).__name__}: {inner}"
+
+
+def _chain(exc: BaseException | None) -> Iterator[BaseException]:
+    while exc is not None:
+        yield exc
+        exc = exc.__cause__ or exc.__context__

@@ -1,0 +1,100 @@
+"""Runs tests' kernels in Triton's interpreter, process-wide, and takes everything back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch._dynamo  # lists torch.cuda's functions when it is imported: before they are replaced
+import triton
+from torch._library.triton import set_wrap_triton_enabled
+
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
+from kerntune.errors import InterpreterLimit
+from kerntune.gpu.fake_cuda.cuda_api import install_cuda
+from kerntune.gpu.fake_cuda.driver import StandInDriver
+from kerntune.gpu.fake_cuda.loading import install_restoring
+from kerntune.gpu.fake_cuda.modes import entered
+from kerntune.gpu.fake_cuda.ops import RealImplementations
+from kerntune.gpu.fake_cuda.patches import replace
+from kerntune.gpu.fake_cuda.session import alone, run_eagerly
+from kerntune.gpu.interpreter.language import Language
+from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS, Launches
+from kerntune.gpu.interpreter.placement import OnCpu, Places, SaysGpu
+
+
+class Interpreter:
+    """While active, ``device="cuda"`` makes tensors in the CPU's memory that say they are on a GPU, torch and Triton
+    answer for ``spec``, and kernels run in Triton's interpreter, whenever they were decorated. Everything is
+    process-wide, but torch's modes are per thread.
+
+    Not seen: races between programs (they run one after the other), asynchronous copies, tf32 (products are exact).
+    """
+
+    def __init__(self, spec: DeviceSpec, limit: float = NEVER_ENDS_SECONDS) -> None:
+        """``limit``: seconds of wall time after which a launch is ended, 0 for none."""
+        self.spec = spec
+        self._language = Language()
+        self._launches = Launches(spec, self._language, limit=limit)
+        self._operators = RealImplementations(self._surroundings)
+        places = Places()
+        self._places = places
+        self._on_cpu = OnCpu(places, self._operators.find)
+        self._says_gpu = SaysGpu(places)
+
+    @property
+    def launched(self) -> int:
+        """Kernels that have run so far."""
+        return self._launches.count
+
+    def given(self, candidates: Mapping[str, tuple[Config, ...]]) -> contextlib.AbstractContextManager[None]:
+        """Meanwhile, bare kernels of these names run with the first of their candidates."""
+        return self._launches.given(candidates)
+
+    @contextlib.contextmanager
+    def activate(self) -> Iterator[None]:
+        """Install everything until the context closes; before users' modules are imported, which ask for a GPU.
+
+        :class:`UsageError` if stand-ins are active.
+        """
+        with alone(), contextlib.ExitStack() as stack:
+            install_cuda(stack, self.spec)
+            self._language.install(stack)
+            self._launches.install(stack)
+            self._operators.install(stack)
+            driver = StandInDriver(self.spec)
+            replace(stack, triton.runtime.driver, "_default", driver)
+            replace(stack, triton.runtime.driver, "_active", driver)
+            self._install_torch(stack)
+            install_restoring(stack, self._places.put_storage, self._places.has_storage)
+            stack.enter_context(self._surroundings())
+            yield
+
+    def _install_torch(self, stack: contextlib.ExitStack) -> None:
+        original = torch.autograd._engine_run_backward
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            with entered(self._says_gpu):  # torch has taken it off on the way here
+                return original(*args, **kwargs)
+
+        replace(stack, torch.autograd, "_engine_run_backward", backward)
+        replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
+        replace(stack, torch, "compile", run_eagerly)
+        stack.enter_context(set_wrap_triton_enabled(False))
+
+    def _surroundings(self) -> contextlib.AbstractContextManager[None]:
+        return entered(self._on_cpu, self._says_gpu)
+
+
+def limit_of(error: BaseException | None) -> InterpreterLimit | None:
+    """The interpreter's limit behind an error, if that is what it comes from."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, InterpreterLimit):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None

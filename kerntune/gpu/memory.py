@@ -1,0 +1,279 @@
+"""A recording's memory plan made real: buffers on a device, in several copies, with their first content."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kerntune.base.recording import Recording, Storage
+from kerntune.errors import MeasurementError
+from kerntune.gpu.base import Buffer, Executor
+from kerntune.gpu.compare import is_float
+from kerntune.gpu.content import content_bytes
+
+MAX_REPLICAS = 256
+ROTATION_FACTOR = 2.0
+"""Rotated copies hold this many times the L2 cache, so that none is still cached when its turn comes."""
+
+MEMORY_SHARE = 0.25
+"""Of the free device memory, at most this much goes into copies."""
+
+COPY_SHARE, FREE_SHARE = 0.09, 1 / 16
+"""A call that fills the card must not take more than a tenth on top; what is small beside the free memory may."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a storage held before its first use: ``pristine`` is never written.
+
+    ``shared`` tells that copy 0 may be the pristine buffer itself (nobody writes it). ``home`` is the memory to work in
+    where kernels find it by addresses of their own: it has no copies, and is written. ``far``: ``pristine`` is the
+    host's.
+    """
+
+    pristine: Buffer
+    shared: bool
+    home: Buffer | None = None
+    far: bool = False
+
+
+def copies_allowed(gpu: Executor, inputs: int, held: int = 0) -> int:
+    """Bytes of device memory that copies of a call's storages may take; the call itself holds ``inputs`` bytes.
+
+    A tenth of what the call holds, or a sixteenth of what is free where that is more; never more than a quarter of
+    what is free. ``held`` are the bytes that such copies take already.
+    """
+    free = gpu.free_bytes() + held
+    return int(min(free * MEMORY_SHARE, max(inputs * COPY_SHARE, free * FREE_SHARE))) - held
+
+
+def keep_content(gpu: Executor, buffer: Buffer, inputs: int, held: int = 0) -> Buffer:
+    """A copy of a buffer: on the device if it may be there, else in pinned memory of the host."""
+    return keep_at_home(gpu, buffer, inputs, held).pristine
+
+
+def keep_at_home(gpu: Executor, buffer: Buffer, inputs: int, held: int = 0) -> Source:
+    """A copy of a buffer, as :func:`keep_content` makes it, for work in the buffer itself."""
+    far = buffer.nbytes > copies_allowed(gpu, inputs, held)
+    copy = gpu.allocate_host(buffer.nbytes) if far else gpu.allocate(buffer.nbytes)
+    gpu.copy(copy, buffer)
+    return Source(copy, shared=False, home=buffer, far=far)
+
+
+PIECES = 64
+LEAST_KEPT = 64 << 20
+"""Of what is too large to keep, this many pieces are kept, of so many bytes together at least."""
+
+PIECE_ALIGN = 512
+
+
+def pieces(nbytes: int, limit: int) -> list[tuple[int, int]]:
+    """Offsets and sizes: one piece of ``nbytes`` if that is within ``limit``, else evenly spread ones, the first at the
+    start and the last at the end."""
+    if nbytes <= limit:
+        return [(0, nbytes)] if nbytes else []
+    size = max(limit // PIECES // PIECE_ALIGN, 1) * PIECE_ALIGN
+    step = (nbytes - size) / (PIECES - 1)
+    starts = [int(i * step) // PIECE_ALIGN * PIECE_ALIGN for i in range(PIECES)]
+    return [(start, size) for start in starts[:-1]] + [(starts[-1], nbytes - starts[-1])]
+
+
+class Held:
+    """Counts the bytes of buffers that somebody still has."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def add(self, buffer: Buffer) -> None:
+        """Count a buffer until it goes."""
+        self.nbytes += buffer.nbytes
+        weakref.finalize(buffer, self._gone, buffer.nbytes).atexit = False
+
+    def _gone(self, nbytes: int) -> None:
+        self.nbytes -= nbytes
+
+
+class Memory:
+    """Buffers for one memory plan. Copy ``r`` of storage ``s`` is ``buffer(r, s)``.
+
+    A buffer is made when it is first asked for: a small kernel's many copies don't copy what only its neighbours use.
+
+    A ``frugal`` memory makes no copy that would raise the device's peak much (:func:`copies_allowed`): it keeps the
+    first content in the host's memory, works in the pristine buffer itself, and must be told to :meth:`give_back`.
+    So must every memory of which sources have homes.
+    """
+
+    def __init__(
+        self, gpu: Executor, storages: Sequence[Storage], sources: Sequence[Source], frugal: bool = False
+    ) -> None:
+        self.gpu = gpu
+        self.storages = tuple(storages)
+        self.inputs = sum(s.nbytes for s in self.storages)
+        """Bytes that the call itself holds."""
+
+        self._sources = list(sources)
+        self._copies: list[dict[int, Buffer]] = []
+        self._frugal = frugal
+        self._held = Held()
+        self._restores: dict[tuple[int, tuple[int, ...], bool], Callable[[], None]] = {}
+        self._homes = {i: source.home for i, source in enumerate(self._sources) if source.home is not None}
+        self.ensure(1)
+        for i, home in self._homes.items():
+            gpu.copy(home, self._sources[i].pristine)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Per storage, its first content."""
+        return tuple(self._sources)
+
+    @property
+    def replicas(self) -> int:
+        """How many copies exist."""
+        return len(self._copies)
+
+    def buffer(self, replica: int, storage: int) -> Buffer:
+        """One copy of one storage. :class:`MeasurementError` if the device has no room for it."""
+        if storage in self._homes:
+            return self._homes[storage]
+        copy = self._copies[replica]
+        if storage not in copy:
+            copy[storage] = self._make(storage, shareable=replica == 0)
+        return copy[storage]
+
+    def _make(self, storage: int, shareable: bool) -> Buffer:
+        source = self._sources[storage]
+        if source.shared and shareable:
+            return source.pristine
+        nbytes = source.pristine.nbytes
+        if self._frugal and shareable and nbytes > copies_allowed(self.gpu, self.inputs, self._held.nbytes):
+            return self._move_out(storage)
+        buffer = self.gpu.allocate(nbytes)
+        self._held.add(buffer)
+        self.gpu.copy(buffer, source.pristine)
+        return buffer
+
+    def _move_out(self, storage: int) -> Buffer:
+        home = self._sources[storage].pristine
+        kept = self.gpu.allocate_host(home.nbytes)
+        self.gpu.copy(kept, home)
+        self._sources[storage] = Source(kept, shared=False, home=home, far=True)
+        self._homes[storage] = home
+        self._restores.clear()
+        return home
+
+    def give_back(self) -> None:
+        """Put the first content back where it was not a copy that was worked in; the memory can't be used on."""
+        for storage, home in self._homes.items():
+            self.gpu.copy(home, self._sources[storage].pristine)
+        self.gpu.synchronize()
+        self._homes.clear()
+        self._copies.clear()
+        self._restores.clear()
+
+    def keep(self, storage: int) -> list[tuple[int, Buffer]]:
+        """What copy 0 of a storage holds now, in pieces with their offsets: all of it, or where there is no room for
+        that, evenly spread ones."""
+        buffer = self.buffer(0, storage)
+        allowed = copies_allowed(self.gpu, self.inputs, self._held.nbytes)
+        kept = []
+        for offset, nbytes in pieces(buffer.nbytes, max(allowed // 2, LEAST_KEPT)):
+            piece = self.gpu.part(buffer, offset, nbytes)
+            source = keep_at_home(self.gpu, piece, self.inputs, self._held.nbytes)
+            if not source.far:
+                self._held.add(source.pristine)
+            kept.append((offset, source.pristine))
+        return kept
+
+    def will_write(self, storages: Sequence[int]) -> None:
+        """Nobody's own memory may be shared from now on where these storages are.
+
+        Another config may write what the recorded one only read.
+        """
+        for index in storages:
+            source = self._sources[index]
+            if source.shared:
+                self._sources[index] = Source(source.pristine, shared=False)
+                self._copies[0].pop(index, None)
+                self._restores.clear()
+
+    def ensure(self, replicas: int) -> None:
+        """Let there be ``replicas`` copies at least."""
+        self._copies += [{} for _ in range(replicas - len(self._copies))]
+
+    def restore(self, replica: int, storages: Sequence[int], timing: bool = False) -> None:
+        """Enqueue the first content back into some storages of one copy.
+
+        For ``timing``, numbers whose first content has moved to the host stay: a card's worth takes seconds to come
+        back, and a kernel takes as long for other numbers. Integers, which may be indices, do come back.
+        """
+        key = (replica, tuple(storages), timing)
+        if key not in self._restores:
+            pairs = list(self._restored(replica, storages, timing))
+            self._restores[key] = self.gpu.copier(pairs)
+        self._restores[key]()
+
+    def _restored(self, replica: int, storages: Sequence[int], timing: bool) -> Iterator[tuple[Buffer, Buffer]]:
+        for index in storages:
+            buffer = self.buffer(replica, index)
+            source = self._sources[index]
+            if buffer is not source.pristine and not (timing and self.may_stay(index, source)):
+                yield buffer, source.pristine
+
+    def may_stay(self, storage: int, source: Source) -> bool:
+        """Whether what a storage is to begin with needn't come back for timing: numbers that are the host's."""
+        return source.far and is_float(self.storages[storage].dtype)
+
+    def rotation(self, recording: Recording) -> int:
+        """How many copies a timer should rotate through: 1 where the call's memory must stay in place."""
+        if recording.hidden_pointers or any(i in self._homes for i in used_storages(recording)):
+            return 1
+        used = sum(max(self.storages[i].nbytes, 256) for i in used_storages(recording))
+        if not used:
+            return 1
+        wanted = min(MAX_REPLICAS, max(2, int(-(-ROTATION_FACTOR * self.gpu.spec.l2_bytes // used))))
+        room = int(self.gpu.free_bytes() * MEMORY_SHARE // max(used, 1))
+        return wanted if wanted <= self.replicas + room else 1
+
+
+def used_storages(recording: Recording) -> list[int]:
+    """Indices of the storages that any launch reads or writes."""
+    return sorted({i for launch in recording.launches for i in (*launch.reads, *launch.writes)})
+
+
+def written_storages(recording: Recording) -> list[int]:
+    """Indices of the storages that any launch writes."""
+    return sorted({i for launch in recording.launches for i in launch.writes})
+
+
+def in_place_storages(recording: Recording) -> list[int]:
+    """Indices of written storages whose first use is a read: what a launch makes of them depends on what they held."""
+    first: dict[int, bool] = {}
+    for launch in (x for x in recording.launches if 0 not in x.grid):
+        reads = set(launch.reads)
+        for i in (*launch.reads, *launch.writes):
+            first.setdefault(i, i in reads)
+    return [i for i in written_storages(recording) if first.get(i)]
+
+
+def make_source(gpu: Executor, storage: Storage, stored: bytes | None = None) -> Source:
+    """A pristine buffer with the content that a stored recording describes."""
+    buffer = gpu.allocate(storage.nbytes)
+    data = content_bytes(storage, stored)
+    if data is None:
+        gpu.fill(buffer, 0)
+    elif len(data) < storage.nbytes:
+        gpu.repeat(buffer, data)
+    else:
+        gpu.write(buffer, data)
+    return Source(buffer, shared=not storage.written)
+
+
+def require_memory(gpu: Executor, nbytes: int, what: str) -> None:
+    """:class:`MeasurementError` if the device has not ``nbytes`` left for ``what``."""
+    free = gpu.free_bytes()
+    if nbytes > free:
+        raise MeasurementError(
+            f"{what} needs {nbytes / 2**30:.1f} GiB, the device has {free / 2**30:.1f} GiB free; "
+            "use smaller inputs or free memory before the call"
+        )

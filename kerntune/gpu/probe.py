@@ -1,0 +1,87 @@
+"""Finds out where a run takes place."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target, typical_device
+from kerntune.errors import UsageError
+from kerntune.gpu.base import Backend
+
+
+def find_backend(targets: Sequence[str] = (), known: Sequence[Target] = ()) -> Backend:
+    """The GPU of this machine; without one, or with ``targets`` given, a backend that only compiles.
+
+    ``known`` are the targets that the project's baselines know: the default without a GPU.
+    :class:`UsageError` if there is no GPU and no target.
+    """
+    chosen = tuple(dict.fromkeys(Target.parse(t) for text in targets for t in text.split(",") if t.strip()))
+    if not chosen and has_cuda():
+        from kerntune.gpu.cuda import CudaBackend
+
+        return CudaBackend()
+    chosen = chosen or tuple(t for t in known if str(t) in TYPICAL_DEVICES)
+    if not chosen:
+        raise UsageError(
+            "there is no GPU here and the baseline folder knows no target; say what to compile for, "
+            "for example --kerntune-target=cuda:90 (H100, H200)"
+        )
+    for target in chosen:
+        typical_device(target)
+    from kerntune.gpu.compile_only import StaticBackend
+
+    return StaticBackend(chosen)
+
+
+def torch_device() -> str:
+    """What a plain test makes its tensors on: ``cuda`` (AMD GPUs too) if torch sees a GPU, else ``cpu``."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def has_cuda() -> bool:
+    """Whether torch sees an NVIDIA GPU, not a stand-in. AMD GPUs can be compiled for, but not yet measured on."""
+    import torch
+
+    return bool(torch.cuda.is_available()) and torch.version.hip is None and not _stood_in()
+
+
+def captures_graph() -> bool:
+    """Whether the calling thread's current stream is being captured into a CUDA graph: nothing runs then."""
+    import torch
+
+    return bool(torch.cuda.is_current_stream_capturing())
+
+
+def _stood_in() -> bool:
+    session = sys.modules.get("kerntune.gpu.fake_cuda.session")  # what nobody imported isn't active
+    return session is not None and bool(session.are_active())
+
+
+def current_device() -> DeviceSpec:
+    """torch's current GPU as far as it can be asked; else the usual one of its target, and an H100 without any."""
+    import torch
+
+    if has_cuda():
+        return _cuda_device(torch.cuda.current_device())
+    if not torch.cuda.is_available():
+        return TYPICAL_DEVICES[WITHOUT_GPU]
+    if torch.version.hip is not None:
+        found = torch.cuda.get_device_properties()
+        target = Target.parse("hip:" + found.gcnArchName.partition(":")[0])
+        return DeviceSpec(target, found.name, found.multi_processor_count)
+    return typical_device(Target.parse("cuda:{}{}".format(*torch.cuda.get_device_capability())))
+
+
+@lru_cache(maxsize=16)
+def _cuda_device(ordinal: int) -> DeviceSpec:
+    from kerntune.gpu.driver_gpu import DriverGpu
+
+    return DriverGpu(ordinal).spec
+
+
+WITHOUT_GPU = "cuda:90"
+"""What a proposal is made for on a machine that has no GPU."""

@@ -1,0 +1,158 @@
+"""Runs a recording with the driver alone: loaded binaries, bound memory, launches in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Union
+
+import msgspec
+
+from kerntune.base.recording import Binary, Launch, Param, Recording
+from kerntune.errors import ReplayError
+from kerntune.gpu.base import Buffer, Executor, Function
+from kerntune.gpu.memory import Memory, Source, in_place_storages, keep_at_home, used_storages, written_storages
+
+Artifacts = Mapping[str, bytes]
+"""Bytes by SHA-256: binaries, TTIR and stored contents."""
+
+First = Mapping[int, Union[Source, None]]
+"""What a program finds in some storages instead of the memory's first content; None for that very content, where
+another program on the same memory finds something else."""
+
+ALIKE: First = MappingProxyType({})
+"""All programs find the same."""
+
+
+SCRATCH = (Param("global_scratch", "*i8"), Param("profile_scratch", "*i8"))
+"""What every binary takes after the parameters that it names."""
+
+
+class Loader:
+    """Loads each binary once and frees all of them together."""
+
+    def __init__(self, gpu: Executor) -> None:
+        self.gpu = gpu
+        self._loaded: dict[tuple[str, str], Function] = {}
+
+    def load(self, binary: Binary, artifacts: Artifacts) -> Function:
+        """The loaded kernel. :class:`ReplayError` if its bytes are missing or it is for another kind of GPU."""
+        key = (binary.sha256, binary.symbol)
+        if key not in self._loaded:
+            if binary.unreplayable:
+                raise ReplayError(f"kernel {binary.symbol}: {binary.unreplayable}")
+            if binary.sha256 not in artifacts:
+                raise ReplayError(f"kernel {binary.symbol}: its binary {binary.sha256[:12]} is not stored here")
+            self._loaded[key] = self.gpu.load(binary, artifacts[binary.sha256])
+        return self._loaded[key]
+
+    def close(self) -> None:
+        """Unload everything."""
+        self.gpu.synchronize()
+        for function in self._loaded.values():
+            self.gpu.unload(function)
+        self._loaded.clear()
+
+
+class Program:
+    """A recording bound to memory: ``enqueue(r)`` runs all its launches on copy ``r``.
+
+    ``cycle`` is how many whole copies there are (None: as many as are asked for); from there on ``r`` has copies of its
+    own only of what the launches change and depend on, and takes the others in turn. ``first`` has a program's own
+    first content, which it depends on as well.
+    """
+
+    def __init__(
+        self, loader: Loader, recording: Recording, memory: Memory, artifacts: Artifacts, first: First = ALIKE
+    ) -> None:
+        self.gpu = loader.gpu
+        self.recording = recording
+        self.memory = memory
+        self.functions = [loader.load(b, artifacts) for b in recording.binaries]
+        self.written = written_storages(recording)
+        self.first = {i: content for i, content in first.items() if i in used_storages(recording)}
+        self.in_place = sorted({*in_place_storages(recording), *self.first})
+        memory.will_write([*self.written, *self.first])
+        self.cycle: int | None = None
+        self._scratch: list[Buffer] = []
+        self._calls: dict[int, list[Callable[[], None]]] = {}
+
+    def enqueue(self, replica: int = 0) -> None:
+        """Enqueue every launch, in order."""
+        for call in self._prepared(replica):
+            call()
+
+    def restore(self, replica: int = 0) -> None:
+        """Enqueue the first content back into what the launches change and depend on."""
+        self._begin(replica, self.in_place, timing=True)
+
+    def reset(self, replica: int = 0) -> None:
+        """Enqueue the first content back into everything the launches write."""
+        self._begin(replica, sorted({*self.written, *self.first}))
+
+    def _begin(self, replica: int, storages: Sequence[int], timing: bool = False) -> None:
+        own = {i: content for i in storages if (content := self.first.get(i)) is not None}
+        self.memory.restore(replica, [i for i in storages if i not in own], timing)
+        for i, content in own.items():
+            if not (timing and self.memory.may_stay(i, content)):
+                self.gpu.copy(self.memory.buffer(replica, i), content.pristine)
+
+    def _prepared(self, replica: int) -> list[Callable[[], None]]:
+        if replica not in self._calls:
+            self.memory.ensure(replica + 1)
+            self._calls[replica] = [self._bind(x, replica) for x in self.recording.launches if 0 not in x.grid]
+        return self._calls[replica]
+
+    def _bind(self, launch: Launch, replica: int) -> Callable[[], None]:
+        binary = self.recording.binary_of(launch)
+        addresses = [self._address(p, replica) for p in launch.params]
+        blocks = launch.grid[0] * launch.grid[1] * launch.grid[2] * binary.num_ctas
+        for scratch in (binary.global_scratch, binary.profile_scratch):
+            addresses.append(self._scratch_address(scratch.size * blocks) if scratch.size else 0)
+        return self.gpu.prepare(self.functions[launch.binary], launch.grid, [*launch.params, *SCRATCH], addresses)
+
+    def _address(self, param: Param, replica: int) -> int | None:
+        if param.view is not None:
+            view = self.recording.views[param.view]
+            own = self.cycle is None or view.storage in self.in_place
+            copy = replica if own else replica % (self.cycle or 1)
+            return self.memory.buffer(copy, view.storage).address + view.offset_bytes
+        return 0 if param.type.startswith("*") else None
+
+    def _scratch_address(self, nbytes: int) -> int:
+        buffer = self.gpu.allocate(nbytes)
+        self.gpu.fill(buffer, 0)
+        self._scratch.append(buffer)
+        return buffer.address
+
+
+def memory_at(
+    loader: Loader,
+    recording: Recording,
+    sources: Sequence[Source],
+    artifacts: Artifacts,
+    index: int,
+    *,
+    frugal: bool = False,
+) -> Memory:
+    """Memory as launch ``index`` found it: the launches before it are run once, their results become first content.
+
+    ``frugal`` as for :class:`Memory`.
+    """
+    if index == 0:
+        return Memory(loader.gpu, recording.storages, sources, frugal=frugal)
+    before = Memory(loader.gpu, recording.storages, sources)
+    prefix = msgspec.structs.replace(recording, launches=recording.launches[:index]).pruned()
+    Program(loader, prefix, before, artifacts).enqueue()
+    changed = set(written_storages(prefix))
+    later = [_found(before, i) if i in changed else s for i, s in enumerate(sources)]
+    loader.gpu.synchronize()
+    return Memory(loader.gpu, recording.storages, later, frugal=frugal)
+
+
+def _found(before: Memory, storage: int) -> Source:
+    """What launches have left in a storage, as the first content of later ones."""
+    left, source = before.buffer(0, storage), before.sources[storage]
+    if source.home is None:
+        return Source(left, shared=False)
+    return keep_at_home(before.gpu, left, before.inputs)

@@ -1,0 +1,362 @@
+"""A scripted GPU: stand-in tensors, real compilation, a virtual clock that follows a script.
+
+For tests of everything above the driver, kerntune's own and those of its users' tools: no GPU, no real time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kerntune import __version__
+from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
+from kerntune.base.recording import Binary, Param
+from kerntune.errors import MeasurementError, OutOfResourcesError
+from kerntune.gpu.base import Buffer, Event, Function, Graph, one_by_one
+from kerntune.gpu.compare import Difference, compare_bytes
+from kerntune.gpu.fake_cuda import StandIns, static_reason
+from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
+from kerntune.gpu.tensor_views import StandInTensors
+from kerntune.kernels import compat
+
+RIGHT, WRONG = 0x3C, 0x42
+"""What every byte is near to that a launch leaves in its pointers' buffers; which one exactly depends on its place, and
+on what stood there (:class:`~kerntune.gpu.scripted_work.Mark`)."""
+
+FIRST, GARBAGE = 0x30, 0xA8
+"""The same of what users' memory holds at first, and of memory that is new."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How launches of a kernel behave. A rule matches on the kernel's name and on constexprs, both if given.
+
+    ``time_ns`` is the duration of one launch; ``fails`` an out-of-resources reason; ``wrong`` writes other values, or
+    such as are near the byte ``leaves``; ``varies`` writes something else to the last pointer each time.
+    """
+
+    kernel: str = ""
+    constexprs: dict[str, Any] = field(default_factory=dict)
+    num_warps: int | None = None
+    time_ns: float = 10_000.0
+    fails: str = ""
+    wrong: bool = False
+    leaves: int | None = None
+    varies: bool = False
+    triton: str = ""
+    """The version that compiled it."""
+
+    def matches(self, binary: Binary) -> bool:
+        """Whether the rule speaks of this binary."""
+        if self.kernel not in ("", binary.symbol) or self.num_warps not in (None, binary.num_warps):
+            return False
+        if self.triton not in ("", binary.triton):
+            return False
+        return all(binary.constexprs.get(k) == str(v) for k, v in self.constexprs.items())
+
+
+def no_pause(launches: int) -> float:
+    """A host that is always in time."""
+    return 0.0
+
+
+@dataclass
+class Script:
+    """A device's behaviour: the first matching rule decides. ``noise`` is a relative standard deviation per slot;
+    ``shift`` multiplies every time (another clock, say)."""
+
+    rules: Sequence[Rule] = ()
+    noise: float = 0.0005
+    shift: float = 1.0
+    seed: int = 0
+    memory_bytes: int = 1 << 40
+    pause: Callable[[int], float] = no_pause
+    """By the number of launches so far, how long the host takes to enqueue what comes next while the device waits for
+    it, in nanoseconds."""
+
+    def rule(self, binary: Binary) -> Rule:
+        """The rule for a binary."""
+        return next((r for r in self.rules if r.matches(binary)), Rule())
+
+
+FLUSH_NS = 30_000.0  # as on an H200
+
+COMPARED = 1 << 12
+"""Bytes of a buffer that a comparison looks at: a launch changes all of it."""
+
+
+@dataclass(frozen=True)
+class FakeEvent:
+    """A time on the virtual clock, in nanoseconds."""
+
+    at: float
+
+
+@dataclass(eq=False)
+class FakeFunction:
+    """A loaded kernel. Asking a script for its rule once is enough: it is launched on hundreds of copies."""
+
+    binary: Binary
+    registers: int = 32
+    spills: int = 0
+    _known: tuple[Script, Rule] | None = None
+
+    def rule(self, script: Script) -> Rule:
+        """How it behaves."""
+        if self._known is None or self._known[0] is not script:
+            self._known = script, script.rule(self.binary)
+        return self._known[1]
+
+
+class FakeGraph:
+    """Launches to repeat."""
+
+    def __init__(self, gpu: FakeGpu, works: Sequence[FakeWork]) -> None:
+        self._gpu, self._work = gpu, FakeWork.of(works)
+
+    def replay(self) -> None:
+        """Run them all on the virtual clock."""
+        self._gpu.run(self._work)
+
+
+class FakeGpu:
+    """A device on a virtual clock."""
+
+    def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns) -> None:
+        self.spec = spec
+        self.script = script
+        self._stand_ins = stand_ins
+        self._random = random.Random(script.seed)
+        self._clock = 0.0
+        self._waited_at = -math.inf
+        """When the device last had nothing to do between two pieces of work."""
+
+        self._next = 1 << 44
+        self._allocated = 0
+        self.peak_bytes = 0
+        """The most device memory of our own that was held at once; users' tensors don't count."""
+
+        self.host_bytes = 0
+        """Pinned host memory held now."""
+
+        self.modules = 0
+        """Kernels that are loaded now."""
+
+        self._buffers: weakref.WeakValueDictionary[int, FakeBuffer] = weakref.WeakValueDictionary()
+        self._users: dict[int, FakeBuffer] = {}
+        """Users' own memory."""
+
+        self._recording: list[FakeWork] | None = None
+        self.launches = 0
+
+    def environment(self) -> Environment:
+        """The real versions, the scripted device."""
+        return Environment(
+            triton=compat.triton_version(), torch=compat.torch_version(), kerntune=__version__, device=self.spec.name
+        )
+
+    def lock(self, patience_s: float = 0.0) -> contextlib.AbstractContextManager[None]:
+        """Nobody else is here."""
+        return contextlib.nullcontext()
+
+    def free_bytes(self) -> int:
+        """What the script gives, less what was allocated."""
+        return self.script.memory_bytes - self._allocated
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Addresses are never used twice."""
+        if nbytes > self.free_bytes():
+            raise MeasurementError(f"no room on {self.spec.name} for {nbytes} bytes")
+        self._allocated += nbytes
+        self.peak_bytes = max(self.peak_bytes, self._allocated)
+        return self._at_new_address(nbytes, self._free)
+
+    def _free(self, nbytes: int) -> None:
+        self._allocated -= nbytes
+
+    def allocate_host(self, nbytes: int) -> Buffer:
+        """Counted by itself."""
+        self.host_bytes += nbytes
+        return self._at_new_address(nbytes, self._free_host)
+
+    def _free_host(self, nbytes: int) -> None:
+        self.host_bytes -= nbytes
+
+    def _at_new_address(self, nbytes: int, give_back: Callable[[int], None]) -> FakeBuffer:
+        address, self._next = self._next, self._next + -(-max(nbytes, 1) // 512) * 512
+        garbage = Scattered(address, GARBAGE)
+        buffer = self._buffers[address] = OwnBuffer(address, nbytes, garbage, give_back)
+        return buffer
+
+    def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
+        """As it is now."""
+        assert isinstance(buffer, FakeBuffer)
+        return FakeBuffer(buffer.address + offset, nbytes, Shifted(buffer.content, offset))
+
+    def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
+        """Of the start: where there is a difference, there is one too."""
+        return compare_bytes(self.read(expected, COMPARED), self.read(actual, COMPARED), dtype, tolerance)
+
+    def reaches(self, address: int) -> bool:
+        """Stand-ins' memory, also that of dead ones: nobody gives it back."""
+        return self._stand_ins.reserved(address)
+
+    def borrow(self, tensor: Any) -> Buffer:
+        """The stand-in's synthetic address."""
+        address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
+        if address not in self._users:
+            first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run
+            self._buffers[address] = self._users[address] = FakeBuffer(address, nbytes, first, users=True)
+        return self._users[address]
+
+    def copy(self, target: Buffer, source: Buffer) -> None:
+        """At once."""
+        assert isinstance(target, FakeBuffer)
+        assert isinstance(source, FakeBuffer)
+        target.put(source.content, source.nbytes)
+
+    def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
+        """All at once."""
+        return one_by_one(self.copy, pairs)
+
+    def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
+        """What a launch, a copy or a fill has left."""
+        assert isinstance(buffer, FakeBuffer)
+        return buffer.read(limit)
+
+    def write(self, buffer: Buffer, data: bytes) -> None:
+        """The rest stays."""
+        assert isinstance(buffer, FakeBuffer)
+        if data:
+            buffer.put(Repeated(data), len(data))
+
+    def repeat(self, buffer: Buffer, data: bytes) -> None:
+        """At once."""
+        assert isinstance(buffer, FakeBuffer)
+        buffer.content = Repeated(data)
+
+    def fill(self, buffer: Buffer, byte: int) -> None:
+        """At once."""
+        assert isinstance(buffer, FakeBuffer)
+        buffer.content = Filled(byte)
+
+    def load(self, binary: Binary, data: bytes) -> Function:
+        """Refuses what the script or the device's shared memory refuses."""
+        rule = self.script.rule(binary)
+        if rule.fails:
+            raise OutOfResourcesError(rule.fails)
+        if binary.shared > self.spec.shared_memory_per_block:
+            raise OutOfResourcesError(
+                f"needs {binary.shared} B shared memory a block, the device has {self.spec.shared_memory_per_block} B"
+            )
+        self.modules += 1
+        return FakeFunction(binary)
+
+    def unload(self, function: Function) -> None:
+        """One less."""
+        self.modules -= 1
+
+    def prepare(
+        self, function: Function, grid: tuple[int, int, int], params: Sequence[Param], addresses: Sequence[int | None]
+    ) -> Callable[[], None]:
+        """A launch takes its scripted time and marks the buffers it points to."""
+        assert isinstance(function, FakeFunction)
+        rule = function.rule(self.script)
+        byte = rule.leaves if rule.leaves is not None else WRONG if rule.wrong else RIGHT
+        left: dict[FakeBuffer, tuple[Mark, ...]] = {
+            b: (Mark(byte, i),) for i, a in enumerate(addresses) if a and (b := self._containing(a))
+        }
+        work = FakeWork(1, rule.time_ns, rule.time_ns, left)
+
+        def call() -> None:
+            if self._recording is None:
+                self.run(work)
+                if rule.varies:
+                    last = list(left)[-1]
+                    last.content = Scattered(self.launches, byte)
+            else:
+                self._recording.append(work)
+
+        return call
+
+    def run(self, work: FakeWork) -> None:
+        """Launches, on the virtual clock."""
+        if pause := self.script.pause(self.launches):
+            self._clock += pause
+            self._waited_at = self._clock
+        self.launches += work.launches
+        self._clock += self.script.shift * (work.time_ns + self._random.gauss(0, self.script.noise * work.spread_ns))
+        work.leave()
+
+    def _containing(self, address: int) -> FakeBuffer | None:
+        exact = self._buffers.get(address)
+        if exact is not None:
+            return exact
+        return next((b for b in self._buffers.values() if b.address <= address < b.address + b.nbytes), None)
+
+    def event(self) -> Event:
+        """Now, on the virtual clock."""
+        return FakeEvent(self._clock)
+
+    def reached(self, event: Event) -> bool:
+        """If the device has waited for the host since."""
+        assert isinstance(event, FakeEvent)
+        return event.at < self._waited_at
+
+    def elapsed_ns(self, start: Event, end: Event) -> float:
+        """Exact."""
+        assert isinstance(start, FakeEvent)
+        assert isinstance(end, FakeEvent)
+        return end.at - start.at
+
+    def graph(self, work: Callable[[], None]) -> Graph:
+        """Collects launches instead of running them."""
+        self._recording = []
+        try:
+            work()
+            return FakeGraph(self, self._recording)
+        finally:
+            self._recording = None
+
+    def call_graph(self, work: Callable[[], object]) -> Graph:
+        """A user's call launches nothing here, so there is nothing to record."""
+        raise RuntimeError("calls can't be recorded on a scripted GPU")
+
+    def flush_l2(self) -> None:
+        """Takes time that no event pair encloses, and as long as an H200: fewer flushes outlast what the host does."""
+        self._clock += FLUSH_NS
+
+    def rest(self, seconds: float = 0.5) -> None:
+        """Never tired."""
+
+    def synchronize(self) -> None:
+        """Nothing is ever pending."""
+
+
+class FakeBackend:
+    """Stand-in tensors and a scripted GPU, by default an H200-like one."""
+
+    name = "fake"
+    torch_device = "cuda"
+
+    def __init__(self, script: Script | None = None, target: str = "cuda:90", device_name: str = "Fake GPU") -> None:
+        self.targets = (Target.parse(target),)
+        self.spec = msgspec.structs.replace(typical_device(self.targets[0]), name=device_name)
+        self.stand_ins = StandIns(self.spec)
+        self.tensors = StandInTensors(self.stand_ins)
+        self.gpu = FakeGpu(self.spec, script or Script(), self.stand_ins)
+
+    def activate(self) -> contextlib.AbstractContextManager[None]:
+        """Install the stand-ins."""
+        return self.stand_ins.activate()
+
+    def end_reason(self, error: BaseException) -> str | None:
+        """What stand-ins can't answer."""
+        return static_reason(error)

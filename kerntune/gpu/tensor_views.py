@@ -1,0 +1,33 @@
+"""Stand-in tensors as the capture looks at them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from kerntune.gpu.fake_cuda import StandIns
+
+
+class StandInTensors:
+    """Stand-ins as the capture sees them."""
+
+    def __init__(self, stand_ins: StandIns) -> None:
+        self._stand_ins = stand_ins
+
+    def is_tensor(self, value: Any) -> bool:
+        """A tensor that claims to be on the GPU."""
+        import torch
+
+        return isinstance(value, torch.Tensor) and value.device.type == "cuda"
+
+    def storage_address(self, tensor: Any) -> int:
+        """Synthetic, 256-byte aligned."""
+        return self._stand_ins.storage_address(tensor)
+
+    def address(self, tensor: Any) -> int:
+        """The storage's address and the view's offset."""
+        return self._stand_ins.address(tensor)
+
+    def specializing(self) -> contextlib.AbstractContextManager[None]:
+        """Makes ``data_ptr`` answer synthetic addresses."""
+        return self._stand_ins.specializing()

@@ -1,0 +1,238 @@
+"""Coordinate descent's neighbourhoods: one step along one integer field of a config, or along all of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from math import prod
+
+import msgspec
+
+from kerntune.base.config import Config
+from kerntune.base.device import DeviceSpec
+from kerntune.errors import HintError
+from kerntune.heuristics.hints import BLOCK_NAMES, MAX_TENSOR_NUMEL, MIN_DOT_BLOCK, HeuristicType, KernelHints
+from kerntune.heuristics.mix_order import is_whole
+from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.sizing import bounds
+
+IMPROVEMENT = 0.001
+"""A step is taken if it saves more than a thousandth (torch 2.13, ``coordinate_descent_tuner.py``)."""
+
+DERIVED_FIELDS = (*BLOCK_NAMES.values(), "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")
+"""The fields that Inductor tunes in its own kernels, in its order."""
+
+MAX_WAVES_PER_EU = 8
+LOOP_STAGES_RADIUS = 2
+"""``NUM_STAGES`` 1 may beat 2 where 3 beats both, so a step looks two away."""
+
+GIVEN = frozenset({HeuristicType.USER_AUTOTUNE, HeuristicType.TEMPLATE, HeuristicType.FIXED})
+REDUCTIONS = frozenset(
+    {
+        HeuristicType.REDUCTION,
+        HeuristicType.PERSISTENT_REDUCTION,
+        HeuristicType.COOPERATIVE_REDUCTION,
+        HeuristicType.SPLIT_SCAN,
+    }
+)
+SQUARE_FIELDS = ("XBLOCK", "YBLOCK", "R0_BLOCK")
+
+
+class Field(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An integer field and its legal values: doubled and halved, or counted up and down (``by_one``)."""
+
+    name: str
+    least: int = 1
+    most: int = MAX_TENSOR_NUMEL
+    by_one: bool = False
+    radius: int = 1
+
+    def values(self, value: int, radius: int = 1, *, include_self: bool = False) -> tuple[int, ...]:
+        """Legal values up to ``radius`` steps above, then below; 1 is the step above 0."""
+        reach = range(max(radius, self.radius))
+        above = itertools.accumulate(reach, lambda v, _: self._up(v), initial=value)
+        below = itertools.accumulate(reach, lambda v, _: self._down(v), initial=value)
+        legal_above = itertools.takewhile(lambda v: v <= self.most, itertools.islice(above, 1, None))
+        legal_below = itertools.takewhile(lambda v: v >= self.least, itertools.islice(below, 1, None))
+        return (*legal_above, *legal_below, *((value,) if include_self else ()))
+
+    def _up(self, value: int) -> int:
+        return value + 1 if self.by_one or value == 0 else value * 2
+
+    def _down(self, value: int) -> int:
+        return value - 1 if self.by_one else value // 2
+
+
+class Neighbourhood(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fields worth stepping along, and which configs are legal.
+
+    ``mix_order`` keeps ``XBLOCK`` within ``RSPLIT_SIZE``, ``whole_splits`` a divisor of it; ``dot_rblock`` keeps a
+    native matmul's blocks, times that many reduced elements if the config has no R0 block, within one Triton tensor.
+    """
+
+    fields: tuple[Field, ...]
+    mix_order: bool = False
+    whole_splits: tuple[KernelHints, Preset] | None = None
+    native_matmul: bool = False
+    dot_rblock: int = 1
+
+    def neighbours(self, config: Config, field: Field) -> tuple[Config, ...]:
+        """Legal configs one step away along a field; none if the config doesn't set it."""
+        value = get_field(config, field.name)
+        if value is None:
+            return ()
+        steps = (set_field(config, field.name, v) for v in field.values(value))
+        return tuple(step for step in steps if self.is_legal(step))
+
+    def all_directions(self, config: Config, radius: int = 1) -> tuple[Config, ...]:
+        """Legal configs up to ``radius`` steps away along every field at once, the config itself among them."""
+        present = [(f, v) for f in self.fields if (v := get_field(config, f.name)) is not None]
+        choices = [f.values(value, radius, include_self=True) for f, value in present]
+        found = []
+        for values in itertools.product(*choices):
+            step = config
+            for (field, _), value in zip(present, values, strict=True):
+                step = set_field(step, field.name, value)
+            if self.is_legal(step):
+                found.append(step)
+        return tuple(found)
+
+    def is_legal(self, config: Config) -> bool:
+        """Whether a kernel of this kind can be compiled for the config."""
+        if self.whole_splits is not None:
+            x, split, stages = (get_field(config, n) or 1 for n in ("XBLOCK", "RSPLIT_SIZE", "NUM_STAGES"))
+            return is_whole(x, split, stages, *self.whole_splits)
+        if self.mix_order:
+            return (get_field(config, "XBLOCK") or 1) <= (get_field(config, "RSPLIT_SIZE") or 1)
+        if self.native_matmul:
+            blocks = prod(get_field(config, name) or 1 for name in ("XBLOCK", "YBLOCK", "ZBLOCK"))
+            return blocks * (get_field(config, "R0_BLOCK") or self.dot_rblock) <= MAX_TENSOR_NUMEL
+        return True
+
+
+def improves(best: float, trial: float) -> bool:
+    """Whether a trial's time is worth a step: less than 0.999 of the best."""
+    return trial < best * (1 - IMPROVEMENT)
+
+
+def may_descend(family: HeuristicType, hints: KernelHints) -> bool:
+    """Whether stepping is allowed: not for a deterministic reduction, whose order of additions blocks decide."""
+    return not (hints.modes.deterministic and family in REDUCTIONS)
+
+
+def neighbourhood(
+    config: Config,
+    device: DeviceSpec,
+    hints: KernelHints | None = None,
+    family: HeuristicType = HeuristicType.USER_AUTOTUNE,
+    *,
+    limits: Mapping[str, int] | None = None,
+    frozen: Collection[str] = (),
+    preset: Preset = INDUCTOR_2_13,
+) -> Neighbourhood:
+    """The neighbourhood of configs like ``config``.
+
+    A proposed kernel (one with ``hints``) is stepped along Inductor's fields, within its sizes and floors. A user's
+    kernel is stepped along every integer field: constexprs, warps, stages, compile options. ``limits`` gives upper
+    bounds by field name, and adds those fields; ``frozen`` takes fields away. Raises
+    :class:`~kerntune.errors.HintError` for a limit of a field that the config doesn't have.
+    """
+    limits = dict(limits or {})
+    for name in limits:
+        if get_field(config, name) is None:
+            raise HintError(f"a limit for {name}, but {config} has no integer field of that name")
+    derived = hints is not None and family not in GIVEN
+    names = _derived_names(config, hints, device) if derived and hints else _all_names(config)
+    fields = [
+        _field(name, hints if derived else None, device, family, preset) for name in dict.fromkeys([*limits, *names])
+    ]
+    mix_order = derived and hints is not None and hints.rsplit_size is not None
+    return Neighbourhood(
+        fields=tuple(_limited(f, limits) for f in fields if f.name not in frozen),
+        mix_order=mix_order,
+        whole_splits=(hints, preset) if mix_order and hints is not None and preset.whole_mix_order else None,
+        native_matmul=derived and hints is not None and hints.native_matmul,
+        dot_rblock=_dot_rblock(hints),
+    )
+
+
+def _limited(field: Field, limits: Mapping[str, int]) -> Field:
+    return msgspec.structs.replace(field, most=limits[field.name]) if field.name in limits else field
+
+
+def _all_names(config: Config) -> list[str]:
+    names = [*config.kwargs, "num_warps", "num_stages", *config.options]
+    return [name for name in names if get_field(config, name) is not None]
+
+
+def _derived_names(config: Config, hints: KernelHints, device: DeviceSpec) -> list[str]:
+    names = [name for name in DERIVED_FIELDS if not (hints.native_matmul and name == "ZBLOCK")]
+    if device.target.backend == "hip":
+        names.append("waves_per_eu")
+    if hints.native_matmul:
+        names.append("num_stages")
+    if hints.rsplit_size is not None:
+        names.append("NUM_STAGES")
+    return [name for name in names if get_field(config, name) is not None or name == "waves_per_eu"]
+
+
+def _field(name: str, hints: KernelHints | None, device: DeviceSpec, family: HeuristicType, preset: Preset) -> Field:
+    if name == "num_warps":
+        return Field(name, most=max(device.max_threads_per_block // device.warp_size, 1))
+    if name == "waves_per_eu":
+        return Field(name, most=MAX_WAVES_PER_EU)
+    if "stages" in name.lower():
+        return Field(name, by_one=True, radius=LOOP_STAGES_RADIUS if name == "NUM_STAGES" else 1)
+    if hints is None or name not in BLOCK_NAMES.values():
+        return Field(name)
+    least = _least(name, hints, family, preset)
+    return Field(name, least=least, most=_most(name, hints, device, preset))
+
+
+def _axis(name: str) -> str:
+    return next(axis for axis, block in BLOCK_NAMES.items() if block == name)
+
+
+def _most(name: str, hints: KernelHints, device: DeviceSpec, preset: Preset) -> int:
+    axis = _axis(name)
+    most = bounds(hints, device, preset).max_block[axis]
+    return min(most, hints.sizes.get(axis, most))
+
+
+def _least(name: str, hints: KernelHints, family: HeuristicType, preset: Preset) -> int:
+    floors = {"XBLOCK": hints.min_x_block, "R0_BLOCK": hints.min_r_block}
+    least = floors.get(name) or 1
+    if preset.whole_mix_order:
+        least = max(least, hints.tma_minimums.get(_axis(name), 1))
+    if hints.native_matmul and name in SQUARE_FIELDS:
+        least = max(least, MIN_DOT_BLOCK)
+    if family is HeuristicType.SPLIT_SCAN and name == "R0_BLOCK":
+        least = max(least, hints.min_scan_rblock)
+    return least
+
+
+def _dot_rblock(hints: KernelHints | None) -> int:
+    if hints is None or not hints.native_matmul:
+        return 1
+    return hints.native_matmul_rblock or max(hints.sizes.get("r0", 1), MIN_DOT_BLOCK)
+
+
+def get_field(config: Config, name: str) -> int | None:
+    """An integer field's value; None if the config doesn't set it or it is no integer.
+
+    ``waves_per_eu`` counts as set on any config that steps along it: 8 waves shared by the warps.
+    """
+    if name in ("num_warps", "num_stages", "num_ctas"):
+        value: object = getattr(config, name)
+    elif name == "waves_per_eu" and name not in config.kwargs:
+        value = config.options.get(name, MAX_WAVES_PER_EU // config.num_warps)
+    else:
+        value = config.kwargs.get(name, config.options.get(name))
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def set_field(config: Config, name: str, value: int) -> Config:
+    """A copy with the field changed where it stands: among the options if it is one, else as :meth:`Config.replace`."""
+    if name in config.options or (name == "waves_per_eu" and name not in config.kwargs):
+        return config.replace(options={**config.options, name: value})
+    return config.replace(**{name: value})

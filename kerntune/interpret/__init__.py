@@ -1,7 +1,0 @@
-"""Kernels run in Triton's interpreter on the CPU, its known traps mended or refused by name."""
-
-from __future__ import annotations
-
-from kerntune.interpret.session import Interpreter, limit_of
-
-__all__ = ["Interpreter", "limit_of"]

@@ -1,0 +1,161 @@
+"""Triton's C launchers and the modules that it builds for them."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from typing import Any
+
+from kerntune.kernels.compat.triton_compiler import source_of
+from kerntune.kernels.compat.versions import triton_series
+
+
+def prepare_driver() -> None:
+    """Have Triton's driver ready: it builds a C module (0.4 s) where Triton's cache has none.
+
+    A help, no need: whatever goes wrong will be said by the first launch. The same goes for :func:`prepare_launcher`.
+    """
+    from triton.runtime.driver import driver
+
+    with contextlib.suppress(Exception):
+        _ = driver.active
+
+
+def prepare_specializing() -> None:
+    """Have imported what Triton imports when it looks at the first launch's arguments: all of Gluon, 0.1 s."""
+    with contextlib.suppress(Exception):
+        import triton.experimental.gluon.nvidia.hopper  # noqa: F401
+
+
+def missing_driver() -> str:
+    """Why Triton has no driver here, in the words of the RuntimeError that a launch raises; empty if there is a GPU,
+    also where its driver can't be made (Triton builds it, and there may be no C compiler)."""
+    from triton.runtime.driver import backends, driver
+
+    try:
+        _ = driver.active
+    except Exception as exc:
+        return "" if any(backend.driver.is_active() for backend in backends.values()) else str(exc)
+    return ""
+
+
+def prepare_launcher(jit: Any, signature: Any, constexprs: Any, attrs: Any, descriptors: Any = None) -> None:
+    """Have the C module built that Triton 3.6 needs for launches of a signature (0.2 s, then it is in Triton's cache).
+
+    Later ones need none. For tensor descriptors it depends on what the compiler makes of them: ``tensordesc_meta`` of a
+    kernel's metadata, without which nothing is built.
+    """
+    from types import SimpleNamespace
+
+    from triton.backends.nvidia import driver
+
+    if not hasattr(driver, "make_launcher") or ("tensordesc" in str(signature) and not descriptors):
+        return
+    unused = dict.fromkeys(("global_scratch_size", "global_scratch_align", "profile_scratch_size"), 0)
+    unused |= dict.fromkeys(("profile_scratch_align", "launch_cooperative_grid", "launch_pdl"), 0)
+    with contextlib.suppress(Exception):
+        metadata = SimpleNamespace(**unused, tensordesc_meta=descriptors)
+        driver.CudaLauncher(source_of(jit, signature, constexprs, attrs), metadata)
+
+
+def compile_c(text: str, name: str) -> Any:
+    """A C extension module, compiled and cached by Triton's own helper. Raises what a missing compiler raises."""
+    from triton.runtime.build import compile_module_from_src
+
+    return compile_module_from_src(src=text, name=name)
+
+
+DIRECT_NAMES = ("kt_launch", "kt_cooperative", "kt_pdl", "kt_annotations", "kt_types", "kt_scratch_size", "kt_align")
+"""What :func:`direct_values` gives, under the names that :func:`direct_call` uses. The size is in bytes a block."""
+
+_LATER = (
+    "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
+    "kt_packed, None, None, None, kt_scratch, None, kt_annotations, kt_types, ({arguments}))"
+)
+
+_DIRECT_CALLS = {
+    "3.6": "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
+    "kt_scratch, None, kt_packed, None, None, None, {arguments})",
+    "3.7": _LATER,
+    "3.8": _LATER,
+    "3.9": _LATER,
+}
+"""How Triton's C launcher is called, by series: 3.6 compiles one for each signature, later ones have one for all.
+
+Both take grid, stream, function, cooperative and PDL flags, then two scratch pointers and the packed metadata with
+launch metadata and two hooks (since 3.7 the other way round), then the arguments (``CudaLauncher`` in Triton's
+``backends/nvidia/driver.py``).
+"""
+
+
+def direct_call() -> str:
+    """The text of a call of Triton's C launcher; where its order isn't known, nothing ever comes to it."""
+    return _DIRECT_CALLS.get(triton_series(), "pass  # {arguments}")
+
+
+def direct_order() -> int | None:
+    """The same for the C front: 36 as 3.6 has it, 37 as later ones; None where it isn't known."""
+    order = _DIRECT_CALLS.get(triton_series())
+    return None if order is None else 37 if order is _LATER else 36
+
+
+def direct_values(kernel: Any) -> tuple[Any, ...] | None:
+    """A compiled kernel's C launcher and what it takes; None where only ``kernel.run`` can launch.
+
+    That is where it is instrumented, isn't CUDA's, or is of a series whose launcher isn't known.
+    """
+    launcher = kernel.run
+    if triton_series() not in _DIRECT_CALLS or type(launcher).__name__ != "CudaLauncher":
+        return None
+    if launcher.profile_scratch_size or getattr(launcher, "gsan_enabled", False):
+        return None
+    annotations, types = (getattr(launcher, name, None) for name in ("arg_annotations", "kernel_signature"))
+    scratch = launcher.global_scratch_size * launcher.num_ctas
+    flags = (launcher.launch_cooperative_grid, launcher.launch_pdl)
+    return launcher.launch, *flags, annotations, types, scratch, launcher.global_scratch_align
+
+
+_C_TYPES = {
+    "i1": "b", "i8": "b", "u1": "b", "u8": "b", "i16": "h", "u16": "h", "i32": "i", "u32": "i", "i64": "l", "u64": "l",
+    "fp32": "f", "f32": "f", "fp64": "d", "constexpr": "-",
+}  # fmt: skip
+"""Triton's words for types that the C front can pass; 16-bit floats and descriptors are left to Triton's launcher."""
+
+
+def driver_plan(kernel: Any, room: int) -> bytes | None:
+    """What the C front tells the driver of a kernel (its ``Plan``, with ``room`` types); None where Triton launches.
+
+    That is with clusters, and for cooperative and programmatic dependent launches.
+    """
+    values, metadata = direct_values(kernel), kernel.metadata
+    if values is None or values[1] or values[2] or getattr(metadata, "num_ctas", 1) != 1:
+        return None
+    words = [str(word) for word in kernel.src.signature.values()]
+    types = ["P" if word.startswith("*") else _C_TYPES.get(word, "") for word in words]
+    if not all(types) or len(types) > room:
+        return None
+    threads = metadata.num_warps * metadata.target.warp_size
+    return struct.pack(f"QII{room}s", kernel.function, threads, metadata.shared, "".join(types).encode())
+
+
+DLPACK_CUDA, DLPACK_ROCM = 2, 10
+"""DLPack's numbers of device types (``DLDeviceType`` of dlpack.h)."""
+
+TOLD_DTYPES = (
+    "bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+)  # fmt: skip
+"""Element types that DLPack tells apart; torch's integers of less than 8 bits look like those of 8."""
+
+
+def tensor_exchange() -> tuple[Any, int, tuple[type, ...], list[tuple[Any, Any]]] | None:
+    """torch's DLPack C exchange (``__dlpack_c_exchange_api__``; 2.11 has it): its capsule, what kind of device the GPUs
+    are, the types that it tells all of, and a tensor of each element type that it tells exactly. None without it."""
+    import torch
+
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return None
+    dtypes = [getattr(torch, name) for name in TOLD_DTYPES if hasattr(torch, name)]
+    samples = [(torch.empty(0, dtype=dtype, device="cpu"), dtype) for dtype in dtypes]
+    return capsule, DLPACK_ROCM if torch.version.hip else DLPACK_CUDA, (torch.Tensor, torch.nn.Parameter), samples

@@ -1,0 +1,76 @@
+"""Triton's autotuner, its configs and decorators, and who listens."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The key under which ``triton.autotune`` keeps a winner: its key arguments, then every argument's dtype.
+
+    A tuner with a ``tuning_key`` of its own is asked instead.
+    """
+    if hasattr(tuner, "tuning_key"):
+        return tuple(tuner.tuning_key({**named, **kwargs}))
+    values = {k: v for k, v in {**named, **kwargs}.items() if k in tuner.arg_names}
+    key = [values[k] for k in tuner.keys if k in values]
+    return tuple(key + [str(v.dtype) for v in values.values() if hasattr(v, "dtype")])
+
+
+def out_of_resources(required: int, limit: int, name: str) -> Exception:
+    """What Triton raises for a kernel that needs more of a resource than the device has."""
+    from triton.runtime.errors import OutOfResources
+
+    return OutOfResources(required, limit, name)  # type: ignore[no-any-return]
+
+
+def triton_config(config: Any) -> Any:
+    """A :class:`kerntune.base.config.Config` as Triton's; backend options go among the keywords, as in AMD's examples."""
+    from triton import Config
+
+    words = {**config.kwargs, **config.options}
+    return Config(
+        words, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas,
+        maxnreg=config.maxnreg,
+    )  # fmt: skip
+
+
+def heuristic_layers(fn: Any) -> tuple[list[Any], Any]:
+    """``@triton.heuristics`` between a tuner and its kernel, as names and functions, outermost first; the kernel."""
+    from triton.runtime.autotuner import Heuristics
+
+    layers: list[Any] = []
+    while type(fn) is Heuristics and "run" not in vars(fn):
+        layers.append((fn.arg_names, fn.values))
+        fn = fn.fn
+    return layers, fn
+
+
+def interprets() -> bool:
+    """Whether kernels decorated now run in Triton's interpreter (``TRITON_INTERPRET=1``)."""
+    from triton import knobs
+
+    return bool(knobs.runtime.interpret)
+
+
+def cache_dir_set() -> str | None:
+    """The folder that this process has set for Triton's cache itself (``knobs.cache.dir = ...``), not by an environment
+    variable; None if it has set none."""
+    knobs = sys.modules.get("triton.knobs")  # where that isn't loaded, nobody has set it
+    return None if knobs is None else vars(knobs.cache).get("dir")
+
+
+def prints_tuning() -> bool:
+    """Whether the user wants a line per tuned kernel (``TRITON_PRINT_AUTOTUNING=1``)."""
+    from triton import knobs
+
+    return bool(knobs.autotuning.print)
+
+
+def tuning_listener() -> Any:
+    """What wants to hear of every tuned kernel (``knobs.autotuning.listener``, unknown to 3.6); None if nothing."""
+    from triton import knobs
+
+    return getattr(knobs.autotuning, "listener", None)

@@ -1,0 +1,237 @@
+"""A tuner's launches: the long way once for each kind of call, then straight to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import FunctionType
+from typing import Any, NamedTuple
+
+from kerntune.kernels import compat
+from kerntune.kernels.dispatch.argument_parts import Needs, absent_part, part_of
+from kerntune.kernels.dispatch.codegen import Argument, Form, front_text, key_text, make, parameters_of
+from kerntune.kernels.dispatch.native import MAX_PARAMETERS, native_front
+from kerntune.kernels.dispatch.stage import Fixed, Stage
+
+MAX_ENTRIES = 4096
+"""Of one form; a key argument with ever new values must not fill the memory. All are dropped, and found again."""
+
+MAX_FORMS = 64
+
+
+class _Absent:
+    """Stands for a parameter that a call leaves out."""
+
+
+ABSENT = _Absent()
+
+
+class Ran(NamedTuple):
+    """What the long way did: the launch's result, and the config that won before it (None if it was tuned just now, or
+    launched by something else)."""
+
+    result: Any
+    config: Any = None
+
+
+Slow = Callable[[Sequence[Any], dict[str, Any]], Ran]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A form's functions, and its launches by what decides."""
+
+    form: Form
+    settings: Any
+    front: Callable[..., Any]
+    key: FunctionType
+    table: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
+
+
+class LaunchPath:
+    """How one tuner launches. ``front(grid, *args, **kwargs)`` is the launch; ask for it anew at each call.
+
+    ``slow(args, kwargs)`` is the long way, with ``grid`` and ``warmup`` among the keywords: it finds the config, tunes
+    if it must, and launches through Triton. ``needs`` says what the config depends on beyond the arguments' types.
+
+    An entry is made after a launch that took the long way, from what Triton itself launched then, and it is used while
+    Triton's and the tuner's caches still say the same. Any thread may call; entries are whole or not there.
+    """
+
+    def __init__(self, tuner: Any, slow: Slow, needs: Needs) -> None:
+        self._tuner, self._slow, self._needs = tuner, slow, needs
+        self._forms: dict[Any, list[Prepared]] = {}
+        self._stages: dict[int, Stage] = {}
+        self.front: Callable[..., Any] = self._first
+
+    def drop(self) -> None:
+        """Forget all prepared launches, also those that somebody holds (``launch = kernel[grid]``)."""
+        self.front = self._first
+        for prepared in [p for several in list(self._forms.values()) for p in several]:
+            prepared.table.clear()
+        self._forms.clear()
+        self._stages.clear()
+
+    def retire(self) -> None:
+        """Forget all, and from now on leave each call to the tuner's ``run``, whatever that is by then."""
+        tuner = self._tuner
+        self._slow = lambda args, kwargs: Ran(tuner.run(*args, **kwargs))
+        self.drop()
+
+    def _first(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self._launch(grid, args, self._in_order(kwargs))
+
+    def _miss(self, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """What a prepared launch couldn't do; the parameters that were left out are among the arguments."""
+        present = tuple(a for a in args if a is not ABSENT)
+        return self._launch(grid, present, self._in_order({k: v for k, v in kwargs.items() if v is not ABSENT}))
+
+    def _in_order(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Keywords in the kernel's order: the tuner's key lists arguments, and a prepared launch can't tell in which
+        order they were given. Triton tunes anew for another order."""
+        names = self._tuner.arg_names
+        return {**{name: kwargs[name] for name in names if name in kwargs}, **kwargs} if kwargs else kwargs
+
+    def _launch(self, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        for prepared in self._forms.get(_classes(args, kwargs), ()):
+            if prepared.key(*args, **kwargs) in prepared.table:
+                self.front = prepared.front
+                return prepared.front(grid, *args, **kwargs)
+        ran = self._slow(args, {"grid": grid, "warmup": False, **kwargs})
+        if ran.config is not None and compat.is_compiled_kernel(ran.result):
+            self._learn(ran, args, kwargs)
+        return ran.result
+
+    def _learn(self, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Make the launch that was just done one that is prepared, if it can be."""
+        prepared = self._prepared(args, kwargs)
+        key = None if prepared is None else prepared.key(*args, **kwargs)
+        entry = None if prepared is None or key is None else self._entry(prepared.form, ran, args, kwargs)
+        if prepared is None or entry is None:
+            return
+        if len(prepared.table) >= MAX_ENTRIES:
+            prepared.table.clear()
+        prepared.table[key] = entry
+        self.front = prepared.front
+
+    def _prepared(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Prepared | None:
+        """The functions of the call's form, written now if it is new; None if it can have none."""
+        form = self._form(args, kwargs)
+        if form is None:
+            return None
+        known = self._forms.setdefault(_classes(args, kwargs), [])
+        settings = compat.launch_settings()
+        for prepared in list(known):
+            if prepared.form == form and prepared.settings == settings:
+                return prepared
+        known[:] = [prepared for prepared in known if prepared.form != form]
+        if len(self._forms) > MAX_FORMS:
+            self.drop()
+            known = self._forms.setdefault(_classes(args, kwargs), [])
+        written = self._write(form)
+        if written is not None:
+            known.append(written)
+        return written
+
+    def _write(self, form: Form) -> Prepared | None:
+        _, jit = compat.heuristic_layers(self._tuner.fn)
+        surroundings = compat.launch_surroundings(jit)
+        if surroundings is None:
+            return None
+        table: dict[Any, tuple[Any, ...]] = {}
+        names = {
+            **surroundings,
+            "kt_tuner": self._tuner,
+            "kt_fn": self._tuner.fn,
+            "kt_table": table,
+            "kt_absent": ABSENT,
+            "kt_miss": self._miss,
+            "kt_no_cache": ({},),
+            "kt_globals_kept": compat.globals_kept,
+        }
+        front, key = make(front_text(form), "kt_front", names), make(key_text(form), "kt_key", names)
+        quick = native_front(form, front, names) or front
+        return Prepared(form, compat.launch_settings(), quick, key, table)
+
+    def _form(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Form | None:
+        layers, jit = compat.heuristic_layers(self._tuner.fn)
+        params = parameters_of(jit) if hasattr(jit, "params") else None
+        if params is None or len(args) > len(params) or not set(kwargs) <= {p.name for p in params}:
+            return None
+        single = len(self._tuner.configs) == 1
+        staged = bool(layers) or any(config.pre_hook is not None for config in self._tuner.configs)
+        one = compat.has_one_device()
+        needs = replace(Needs() if single else self._needs, binary=not staged, one_device=one)
+        arguments = []
+        for i, param in enumerate(params):
+            variable = f"kt_{i}" if i < len(args) else param.name
+            if i < len(args) or param.name in kwargs:
+                part = part_of(args[i] if i < len(args) else kwargs[param.name], param, variable, needs)
+            else:
+                part = absent_part()
+            if part is None:
+                return None
+            arguments.append(Argument(param.name, variable, part, param.is_constexpr))
+        return Form(
+            positional=len(args),
+            keywords=tuple(kwargs),
+            arguments=tuple(arguments),
+            single=single,
+            staged=staged,
+            one_device=one,
+            settings=compat.settings_changed(compat.launch_settings()),
+            layouts=needs.layouts,
+            globals=bool(jit.used_global_vals),
+        )
+
+    def _entry(self, form: Form, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+        """What a launch needs that the call doesn't bring (:data:`~kerntune.kernels.dispatch.codegen.ENTRY`)."""
+        tuner, kernel = self._tuner, ran.result
+        named = dict(zip(tuner.arg_names, args, strict=False))
+        choice = None if form.single else compat.autotuner_key(tuner, named, kwargs)
+        if not (form.single or tuner.cache.get(choice) is ran.config):
+            return None
+        if form.staged:
+            return (self._stage(ran.config), ran.config, choice)
+        slot, rest = _slot_of(tuner.fn, kernel), _rest(form, tuner.fn, ran.config)
+        if slot is None or rest is None:
+            return None
+        launcher = compat.direct_values(kernel) or (None,) * len(compat.DIRECT_NAMES)
+        plan = compat.driver_plan(kernel, MAX_PARAMETERS)
+        return (kernel, ran.config, choice, slot, rest, kernel.function, kernel.packed_metadata, *launcher, plan)
+
+    def _stage(self, config: Any) -> Stage:
+        if id(config) not in self._stages:
+            layers, jit = compat.heuristic_layers(self._tuner.fn)
+            words = config.all_kwargs()
+            fixed = Fixed(jit, words)
+            path = LaunchPath(fixed, lambda args, kwargs: Ran(fixed.run(args, kwargs), fixed.best_config), Needs())
+            self._stages[id(config)] = Stage(config, layers, self._tuner.arg_names, path, words)
+        return self._stages[id(config)]
+
+
+def _classes(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells most calls apart that have different forms."""
+    return (tuple(map(type, args)), tuple(kwargs), tuple(map(type, kwargs.values())))
+
+
+def _slot_of(jit: Any, kernel: Any) -> Any:
+    """The key under which Triton keeps a compiled kernel for some device."""
+    caches = [cache[0] for cache in list(jit.device_caches.values())]
+    return next((key for cache in caches for key, value in list(cache.items()) if value is kernel), None)
+
+
+def _rest(form: Form, jit: Any, config: Any) -> dict[str, Any] | None:
+    """Values of the parameters that the call leaves out: the config's, else the defaults."""
+    words = config.all_kwargs()
+    given = {a.name for a in form.arguments if a.given}
+    if given & set(words):
+        return None
+    rest = {}
+    for param in jit.params:
+        if param.name in given:
+            continue
+        if param.name not in words and not param.has_default:
+            return None
+        rest[param.name] = words.get(param.name, param.default)
+    return rest

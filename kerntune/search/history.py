@@ -1,0 +1,99 @@
+"""What a search has tried so far: each config once, failures with their reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from kerntune.base.config import Config
+from kerntune.errors import TrialError, TuningError
+
+
+class Outcome(Protocol):
+    """What a measure answers: a time in nanoseconds, or None with the reason why there is none."""
+
+    @property
+    def time_ns(self) -> float | None:
+        """Nanoseconds; None if the config can't be used."""
+
+    @property
+    def reason(self) -> str:
+        """Why it can't be used; empty otherwise."""
+
+
+class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The plainest :class:`Outcome`."""
+
+    time_ns: float | None
+    reason: str = ""
+
+
+Measure = Callable[[Config], Outcome]
+"""Tries one config. A :class:`~kerntune.errors.TrialError` that it raises is a failed trial, anything else ends it."""
+
+
+class Tried(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A config that was tried, and what came of it."""
+
+    config: Config
+    time_ns: float | None
+    reason: str = ""
+
+
+class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A search's outcome: everything that was tried, in order."""
+
+    trials: tuple[Tried, ...]
+
+    @property
+    def best(self) -> Tried:
+        """The fastest, the earlier one of equals. :class:`TuningError`, listing every reason, if none can be used."""
+        usable = [t for t in self.trials if t.time_ns is not None]
+        if not usable:
+            lines = "".join(f"\n  {t.config}: {t.reason}" for t in self.trials)
+            raise TuningError(f"none of the {len(self.trials)} configs that the search tried can be used{lines}")
+        return min(usable, key=_time)
+
+
+class Ledger:
+    """Asks the measure for each config once; after ``limit`` trials a new config counts as unusable, unmeasured."""
+
+    def __init__(self, measure: Measure, limit: int | None = None) -> None:
+        self._measure, self._limit = measure, limit
+        self._by_key: dict[str, Tried] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit is reached."""
+        return self._limit is not None and len(self._by_key) >= self._limit
+
+    def time_of(self, config: Config) -> float:
+        """The config's time in nanoseconds; infinite if it can't be used or the ledger is full."""
+        key = config.key()
+        if key not in self._by_key:
+            if self.full:
+                return math.inf
+            self._by_key[key] = self._try(config)
+        return _time(self._by_key[key])
+
+    def _try(self, config: Config) -> Tried:
+        try:
+            outcome = self._measure(config)
+        except TrialError as exc:
+            return Tried(config, None, str(exc) or type(exc).__name__)
+        if outcome.time_ns is None:
+            return Tried(config, None, outcome.reason or "no reason was given")
+        if not math.isfinite(outcome.time_ns):
+            return Tried(config, None, outcome.reason or f"its time is {outcome.time_ns}")
+        return Tried(config, outcome.time_ns)
+
+    def found(self) -> Found:
+        """All trials so far."""
+        return Found(tuple(self._by_key.values()))
+
+
+def _time(trial: Tried) -> float:
+    return math.inf if trial.time_ns is None else trial.time_ns

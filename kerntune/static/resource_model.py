@@ -1,0 +1,249 @@
+"""Which of a kernel's configs look good by static figures alone, so that the first looks go to them.
+
+All candidates of one call do the same work, so costs are per unit of it: a multiply-add where tensor cores are used,
+else a byte that a thread moves to or from global memory. What a program does in loops stands in the code once, but so
+does the loop's share of the work, so instructions and bytes *per unit* hold without knowing how often a loop runs.
+Cycles of a multiprocessor per unit, of a candidate with B resident blocks of W warps (``cuda_occupancy``, NVIDIA's
+arithmetic):
+
+* issue:   instructions per unit and warp over the warp schedulers, one a cycle each;
+* tensor:  one over the multiply-adds per cycle, fewer for instructions that one warp alone issues;
+* memory:  bytes per unit over the bytes per cycle, or over what is in flight by Little's law if that is less:
+           in flight = B x (bytes that a block loads in one pass, or the stages ahead of a pipeline's buffers),
+           needed = bytes per cycle x latency (Little 1961; Volkov, "Better Performance at Lower Occupancy", GTC 2010);
+* spills:  local bytes, as further memory.
+
+The terms overlap if there are warps to switch between: the largest counts whole, the others by :data:`OVERLAP`. The
+sum is divided by the share of the multiprocessors' slots that the last wave of blocks fills (the grid's tail). The
+costs order configs of one kernel; they are no times, and say nothing about two kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kerntune.base.device import DeviceSpec
+from kerntune.base.recording import Binary
+from kerntune.compiling.binary.elf import cubin_resources
+from kerntune.errors import TargetError
+from kerntune.static.metrics import StaticMetrics
+from kerntune.static.occupancy import cuda_occupancy
+from kerntune.static.ptx import ptx_classes
+
+SCHEDULERS = 4
+"""Warp schedulers of a multiprocessor, each issues one instruction a cycle (sm_70 and later, CUDA C++ Programming
+Guide, "Compute Capability": architecture)."""
+
+LATENCY_CYCLES = 700
+"""Of a load from DRAM under load; unloaded some 480 on A100 and H100 (Luo et al., "Benchmarking and Dissecting the
+Nvidia Hopper GPU Architecture via Microbenchmarking", 2024)."""
+
+DRAM_BYTES_PER_CYCLE = {"80": 10.0, "90": 14.0, "100": 30.0}
+"""Bytes per cycle and multiprocessor from DRAM: A100 1.56 TB/s over 108 at 1.41 GHz, H100 3.35 TB/s over 132 at 1.8 GHz
+(H200: 20), B200 8 TB/s over 148 at 1.85 GHz; datasheets."""
+
+L2_BYTES_PER_CYCLE = 32.0
+"""From L2 to one multiprocessor: two thirds of A100's 5120 bytes a clock for 108 of them (A100 whitepaper)."""
+
+MACS_PER_CYCLE = {"80": 1024.0, "90": 2048.0, "100": 4096.0}
+"""Dense 16-bit multiply-adds per cycle and multiprocessor: A100 312, H100 989, B200 2250 TFLOP/s; datasheets."""
+
+WARP_MMA_SHARE = 0.62
+"""Of these, what instructions of one warp (HMMA) reach on sm_90, whose full rate needs warpgroups (Luo et al. 2024)."""
+
+GROUP_MACS = 16 * 8 * 32
+"""A tensor core instruction of more multiply-adds than one warp's largest is a warpgroup's, of four warps."""
+
+ATOMIC_CYCLES = 2000
+"""Of an atomic operation whose result a block waits for: a trip to L2, and often a neighbour's answer. Chosen by the
+sweep of a scan in chained blocks."""
+
+BARRIER_CYCLES = 30
+"""Of a barrier of a block. A guess: the recorded orders are the same from 0 to 100 but for one."""
+
+LOOP_SHARE = 0.3
+"""Of a matrix product's instructions, those in its loop; the rest, which runs once, computes addresses and stores. A
+guess: the recorded order is the same from 0 to 0.3."""
+
+OVERLAP = 0.5
+"""Share of the smaller terms that isn't hidden behind the largest. Chosen on the first recorded sweeps, whose orders
+hardly change between 0.2 and 1; ``benchmarks/resource_model.py`` tells those kernels from others."""
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """What is known of one config without running it. ``instructions`` are counted by class as in
+    :class:`kerntune.static.StaticMetrics`; ``shared_bytes`` and ``threads`` per block, the others per thread;
+    ``blocks`` is the grid's product."""
+
+    registers: int
+    shared_bytes: int
+    threads: int
+    blocks: int
+    instructions: Mapping[str, int]
+    spill_bytes: int = 0
+    launchable: bool = True
+    stages: int = 0
+    """Of the software pipeline, as the config says; 0 if unknown."""
+
+
+def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int = 1, stages: int = 0) -> Candidate:
+    """A compiled kernel at a grid (without clusters: times ``num_ctas`` blocks)."""
+    return Candidate(
+        registers=metrics.registers,
+        shared_bytes=metrics.shared_bytes,
+        threads=metrics.threads,
+        blocks=math.prod(grid) * num_ctas,
+        instructions=metrics.instructions,
+        spill_bytes=metrics.spill_store_bytes + metrics.spill_load_bytes,
+        launchable=not metrics.over_limit,
+        stages=stages,
+    )
+
+
+def quick_candidate(binary: Binary, data: bytes, ptx: str, grid: Sequence[int], *, stages: int = 0) -> Candidate:
+    """The same from a cubin and its PTX, without a disassembler: 0.3 to 0.8 ms, what a tuner can afford.
+
+    Instructions are counted in PTX; the whole stack frame counts as spilled, stored and loaded once.
+    :class:`StoreError` for a damaged file, or another than a cubin.
+    """
+    resources = cubin_resources(data, binary.symbol)
+    return Candidate(
+        registers=resources.registers,
+        shared_bytes=binary.shared,
+        threads=binary.num_warps * binary.warp_size,
+        blocks=math.prod(grid) * binary.num_ctas,
+        instructions=ptx_classes(ptx),
+        spill_bytes=2 * resources.frame_bytes,
+        stages=stages,
+    )
+
+
+def cost(candidate: Candidate, spec: DeviceSpec) -> float:
+    """Cycles of one multiprocessor per unit of work, tail included; infinite for what can't be launched.
+
+    Only compared among configs of one call on one device. :class:`TargetError` for a device whose limits aren't known.
+    """
+    resident = _resident(candidate, spec)
+    if resident == 0 or not candidate.launchable:
+        return math.inf
+    terms = sorted(_terms(candidate, spec, resident))
+    return (terms[-1] + OVERLAP * sum(terms[:-1])) / _filled(candidate.blocks, spec.sm_count, resident)
+
+
+def rank(candidates: Sequence[Candidate], spec: DeviceSpec) -> list[int]:
+    """Indices of ``candidates``, the most promising first; equal ones stay in their order."""
+    costs = [cost(c, spec) for c in candidates]
+    return sorted(range(len(candidates)), key=costs.__getitem__)
+
+
+def keep(candidates: Sequence[Candidate], spec: DeviceSpec, *, fraction: float) -> list[int]:
+    """The best ``fraction`` (0 to 1) of them by :func:`rank`: at least one, and all if none can be launched."""
+    order = rank(candidates, spec)
+    possible = [i for i in order if math.isfinite(cost(candidates[i], spec))]
+    if not possible:
+        return order
+    return possible[: max(1, math.ceil(fraction * len(candidates)))]
+
+
+def _resident(candidate: Candidate, spec: DeviceSpec) -> int:
+    if spec.target.backend != "cuda":
+        raise TargetError(f"the resource model knows NVIDIA's GPUs, not {spec.target}")
+    return cuda_occupancy(
+        spec,
+        registers=candidate.registers,
+        shared_bytes=candidate.shared_bytes,
+        threads=candidate.threads,
+    ).blocks
+
+
+def _terms(candidate: Candidate, spec: DeviceSpec, resident: int) -> list[float]:
+    counts = candidate.instructions
+    warps = max(1, candidate.threads // spec.warp_size)
+    moved = _moved(candidate)
+    macs = _macs_per_warp(counts) * warps
+    unit = macs or moved or 1.0
+    issue = counts.get("total", 0) * warps / unit / SCHEDULERS * _unhidden(resident * warps)
+    if macs:
+        issue *= LOOP_SHARE
+    local = candidate.spill_bytes * candidate.threads / unit / L2_BYTES_PER_CYCLE
+    return [issue, _tensor(counts, spec) if macs else 0.0, moved / unit / _bandwidth(candidate, spec, resident), local]
+
+
+def _tensor(counts: Mapping[str, int], spec: DeviceSpec) -> float:
+    whole = _known(MACS_PER_CYCLE, spec)
+    alone = spec.target.arch != "80" and not _grouped(counts)
+    return 1 / (whole * WARP_MMA_SHARE if alone else whole)
+
+
+def _moved(candidate: Candidate) -> float:
+    """Bytes that a block moves in one pass. A pipeline's copies stand in the code once a stage: its buffers are what
+    all of them fill, so one pass fills one stage of them."""
+    counts = candidate.instructions
+    plain = _bytes(counts, "global_load") + _bytes(counts, "global_store")
+    if _pipelined(counts) and "tensor_core" in counts:
+        return candidate.shared_bytes / max(1, candidate.stages)
+    return float((plain + _bytes(counts, "async_copy") / max(1, candidate.stages)) * candidate.threads)
+
+
+def _bandwidth(candidate: Candidate, spec: DeviceSpec, resident: int) -> float:
+    """Bytes per cycle that what is in flight can use. A block of a matrix product comes through L2, where its
+    neighbours find it; anything else is read once."""
+    counts = candidate.instructions
+    most = L2_BYTES_PER_CYCLE if "tensor_core" in counts else _known(DRAM_BYTES_PER_CYCLE, spec)
+    loads = _bytes(counts, "global_load") * candidate.threads
+    ahead = (candidate.stages - 1) / candidate.stages if candidate.stages > 1 else 1.0
+    staged = candidate.shared_bytes * ahead if _pipelined(counts) else 0.0
+    in_flight = resident * max(loads, staged)
+    return most * min(1.0, in_flight / (most * _latency(counts))) if in_flight else most
+
+
+def _latency(counts: Mapping[str, int]) -> float:
+    """Cycles between a block's loads and its end that nothing of its own fills: the loads', and what waits in turn."""
+    waits = ATOMIC_CYCLES * counts.get("atomic", 0) + BARRIER_CYCLES * counts.get("barrier", 0)
+    return LATENCY_CYCLES + (0 if "tensor_core" in counts else waits)
+
+
+def _unhidden(warps: int) -> float:
+    """More than 1 with so few warps that schedulers wait for dependent instructions, 4 cycles each (Jia et
+    al., "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018)."""
+    return max(1.0, 4 * SCHEDULERS / warps)
+
+
+def _filled(blocks: int, multiprocessors: int, resident: int) -> float:
+    """The share of the slots of all waves that blocks fill; of one multiprocessor at least. 1 for an empty grid."""
+    if not blocks:
+        return 1.0
+    slots = multiprocessors * resident
+    waves = math.ceil(blocks / slots)
+    if waves > 1:
+        return blocks / (waves * slots)
+    per_one = math.ceil(blocks / multiprocessors)
+    return blocks / (per_one * multiprocessors)
+
+
+def _bytes(counts: Mapping[str, int], kind: str) -> int:
+    """Bytes that one thread moves with the instructions of a class, from the counts by width in bits."""
+    widths = (name.rpartition("_") for name in counts if name.startswith(f"{kind}_"))
+    return sum(int(bits) // 8 * counts[f"{kind}_{bits}"] for _, _, bits in widths if bits.isdigit())
+
+
+def _macs_per_warp(counts: Mapping[str, int]) -> float:
+    macs = float(counts.get("tensor_core_macs", 0))
+    return macs / 4 if _grouped(counts) else macs
+
+
+def _grouped(counts: Mapping[str, int]) -> bool:
+    return counts.get("tensor_core_macs", 0) > GROUP_MACS * counts.get("tensor_core", 0)
+
+
+def _pipelined(counts: Mapping[str, int]) -> bool:
+    return "async_copy" in counts or "tma" in counts
+
+
+def _known(table: Mapping[str, float], spec: DeviceSpec) -> float:
+    """A table's figure for a device, of the newest architecture in it that isn't newer than the device's."""
+    arch = int(spec.target.arch)
+    older = [int(known) for known in table if int(known) <= arch]
+    return table[str(max(older))] if older else table[min(table, key=int)]

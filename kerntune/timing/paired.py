@@ -1,0 +1,132 @@
+"""Two recordings on the same memory, timed in turn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+import msgspec
+
+from kerntune.base.recording import Recording, Storage, Stored
+from kerntune.base.stats import Estimate, hodges_lehmann
+from kerntune.errors import ReplayError
+from kerntune.gpu.base import Executor
+from kerntune.gpu.memory import Memory, Source, make_source
+from kerntune.gpu.program import Artifacts, Loader, Program
+from kerntune.timing.sample import Slot
+from kerntune.timing.sampling import AUTO, PROFILER, estimate_ns, same_kind, slot_for
+from kerntune.timing.stopping import warm
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Times of both sides, a block each, in nanoseconds, and the change from ``a`` to ``b`` (0.12 is 12 % slower)."""
+
+    a_ns: tuple[float, ...]
+    b_ns: tuple[float, ...]
+    change: Estimate
+
+
+class Pairing:
+    """Side ``a`` (the stored recording) beside side ``b`` (today's), under one protocol, on one memory.
+
+    ``timer`` is as :func:`kerntune.timing.sampling.slot_for` takes it; the profiler's is for one side only, and means
+    the automatic choice here.
+    """
+
+    def __init__(self, a: Program, b: Program, seed: int = 0, timer: str = AUTO) -> None:
+        self._random = random.Random(seed)
+        self._slots = self._prepare(a, b, AUTO if timer == PROFILER else timer)
+        self._a: list[float] = []
+        self._b: list[float] = []
+        self._warm_up()
+
+    @staticmethod
+    def _prepare(a: Program, b: Program, timer: str) -> tuple[Slot, Slot]:
+        estimate = min(estimate_ns(a), estimate_ns(b))
+        slower = a if len(a.in_place) >= len(b.in_place) else b
+        first = slot_for(slower, estimate, timer)
+        other = same_kind(b if slower is a else a, first)
+        return (first, other) if slower is a else (other, first)
+
+    def _warm_up(self) -> None:
+        times: list[float] = []
+        while not warm(times):
+            times.append(self._slots[0].enqueue()() + self._slots[1].enqueue()())
+
+    def run(self, blocks: int, level: float) -> Pair:
+        """Add blocks, as many in ABBA as in BAAB order; the estimate is over all blocks so far.
+
+        Of each two blocks chance decides which order comes first. What the first slot after a wait has of its own, one
+        side would else get more often: with 36 coins by a sixth of it, which is more than all other noise.
+        """
+        first = False
+        for index in range(blocks):
+            first = self._random.random() < 0.5 if index % 2 == 0 else not first
+            order = (0, 1, 1, 0) if first else (1, 0, 0, 1)
+            readings = [(side, self._slots[side].enqueue()) for side in order]
+            times: tuple[list[float], list[float]] = ([], [])
+            for side, reading in readings:
+                times[side].append(reading())
+            self._a.append(sum(times[0]) / 2)
+            self._b.append(sum(times[1]) / 2)
+        ratios = block_ratios(self._a, self._b)
+        return Pair(tuple(self._a), tuple(self._b), hodges_lehmann(ratios, level).map_exp())
+
+
+def block_ratios(a_ns: Sequence[float], b_ns: Sequence[float]) -> list[float]:
+    """Per block, log of ``b`` over ``a``. :class:`ReplayError` if a side takes no time: it launches nothing."""
+    if min(*a_ns, *b_ns) <= 0:
+        raise ReplayError("one side launches nothing, so there is nothing to compare")
+    return [log(b / a) for a, b in zip(a_ns, b_ns, strict=True)]
+
+
+def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...], Recording]:
+    """Storages for both sides, today's first, and ``other`` with its storages renumbered for them.
+
+    A storage of ``other`` is today's storage of the same size, dtype and use (the same number if it fits, else the
+    first unused one). One that only ``other`` has (another temporary, say) is added.
+    """
+    storages = list(mine.storages)
+    at: dict[int, int] = {}
+    for i, storage in enumerate(other.storages):
+        free = [j for j in range(len(mine.storages)) if j not in at.values() and _alike(mine.storages[j], storage)]
+        if free:
+            at[i] = i if i in free else free[0]
+        else:
+            at[i] = len(storages)
+            storages.append(storage)
+    return tuple(storages), _renumbered(other, at)
+
+
+def live_memory(gpu: Executor, storages: Sequence[Storage], live: Sequence[Source], stored: Artifacts) -> Memory:
+    """Memory for a common plan in the user's own process: today's contents, then what the other side describes."""
+    added = [make_source(gpu, s, _stored(s, stored)) for s in storages[len(live) :]]
+    return Memory(gpu, storages, [*live, *added])
+
+
+def _alike(a: Storage, b: Storage) -> bool:
+    return (a.nbytes, a.dtype, a.read, a.written) == (b.nbytes, b.dtype, b.read, b.written)
+
+
+def _renumbered(recording: Recording, at: dict[int, int]) -> Recording:
+    replace = msgspec.structs.replace
+    views = tuple(replace(v, storage=at[v.storage]) for v in recording.views)
+    launches = tuple(
+        replace(x, reads=tuple(at[i] for i in x.reads), writes=tuple(at[i] for i in x.writes))
+        for x in recording.launches
+    )
+    return replace(recording, views=views, launches=launches)
+
+
+def _stored(storage: Storage, artifacts: Artifacts) -> bytes | None:
+    return artifacts.get(storage.content.sha256) if isinstance(storage.content, Stored) else None
+
+
+def pair(
+    loader: Loader, a: Recording, b: Recording, memory: Memory, artifacts: Artifacts, timer: str = AUTO
+) -> Pairing:
+    """Both recordings bound to one memory and warmed up."""
+    return Pairing(Program(loader, a, memory, artifacts), Program(loader, b, memory, artifacts), timer=timer)

@@ -1,0 +1,72 @@
+"""Kernel timestamps of the profiler (CUPTI, through ``torch.profiler``): a cross-check of the other timers.
+
+Floor: each kernel's own start and end, to about 32 ns on recent GPUs, without what lies between launches: no launch
+overhead, no gaps. So it reads lower than a graph by the gap between two kernels (about a microsecond each), and says
+what a kernel takes rather than what a call takes. Never chosen by itself: CUPTI slows every launch of its process from
+then on, needs torch, and other profilers must be off. Only in the user's own process; replays don't use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kerntune.base.stats import median
+from kerntune.errors import MeasurementError
+from kerntune.gpu.program import Program
+from kerntune.timing.sample import Reading, TimingProtocol
+
+DEFAULT_RUNS = 20
+
+
+class ProfilerSlot:
+    """``runs`` executions, each restored and flushed; the slot's time is the median of their kernels' summed times.
+
+    The profiler starts and stops with each slot, which takes milliseconds: all is done when ``enqueue`` returns.
+    """
+
+    def __init__(self, program: Program, runs: int = DEFAULT_RUNS) -> None:
+        self._program = program
+        self._symbols = [program.recording.binary_of(x).symbol for x in program.recording.launches if 0 not in x.grid]
+        self.protocol = TimingProtocol("profiler", runs, 1)
+        self.late = False  # the profiler's times are the device's alone
+
+    def enqueue(self) -> Reading:
+        """Run all executions under the profiler."""
+        ours = set(self._symbols)
+        seen = [(name, ns) for name, ns in kernels_of(self._work) if name in ours]
+        time_ns = median([sum(x) for x in executions(seen, self._symbols)])
+        return lambda: time_ns
+
+    def _work(self) -> None:
+        for _ in range(self.protocol.runs_per_slot):
+            self._program.restore()
+            self._program.gpu.flush_l2()
+            self._program.enqueue()
+        self._program.gpu.synchronize()
+
+
+def executions(seen: Sequence[tuple[str, float]], symbols: Sequence[str]) -> list[Sequence[float]]:
+    """Kernel times, a row an execution. :class:`MeasurementError` if they aren't the launches that were made."""
+    names, times = [name for name, _ in seen], [ns for _, ns in seen]
+    whole = len(names) // max(len(symbols), 1)
+    if not whole or names != list(symbols) * whole:
+        raise MeasurementError(
+            f"the profiler saw {len(names)} kernels that are not {', '.join(dict.fromkeys(symbols))} in turn; "
+            "end other profilers, or use another timer"
+        )
+    return [times[i : i + len(symbols)] for i in range(0, len(times), len(symbols))]
+
+
+def kernels_of(work: Callable[[], None]) -> list[tuple[str, float]]:
+    """Name and nanoseconds of each kernel that ``work`` runs, in the order in which they started."""
+    import torch
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    if not torch.cuda.is_available():
+        raise MeasurementError("the profiler's timestamps need torch and a CUDA device; use another timer")
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as found:
+        work()
+    events = [e for e in found.events() or () if e.device_type == DeviceType.CUDA]
+    events.sort(key=lambda e: e.time_range.start)
+    return [(str(e.name), 1e3 * float(e.time_range.elapsed_us())) for e in events]

@@ -1,0 +1,192 @@
+"""The parent's side: processes that start at the first need, are asked in turn, and are replaced after a while."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from kerntune.errors import MeasurementError, ReplayError
+from kerntune.gpu.base import Executor
+from kerntune.timing.worker.requests import Failed, Message, PairReply, PairRequest, Ready, receive, send
+from kerntune.timing.worker.serve import answer
+
+READY = 3
+"""Processes that start anew together: what one decision asks first."""
+
+REQUESTS = 10
+"""Requests that one process serves. Memory and code are laid out anew for each (:mod:`kerntune.timing.worker.layout`); then
+those of one process differ as those of several do (``benchmarks/results/process_reuse_h200.json``)."""
+
+START_TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 300.0
+
+
+class Pairs(Protocol):
+    """Something that answers pair requests, in several processes if it can."""
+
+    def expect(self, count: int) -> None:
+        """A decision begins or goes on that asks ``count`` times in all: let each time be another process's."""
+
+    def run(self, request: PairRequest) -> PairReply:
+        """:class:`ReplayError` where no process could, :class:`MeasurementError` where this one couldn't."""
+
+    def settle(self) -> None:
+        """Wait for processes that are starting up: they would disturb what is measured meanwhile."""
+
+    def close(self) -> None:
+        """End every process."""
+
+
+class LocalPairs:
+    """Answers in this process, on a given device: for scripted devices."""
+
+    def __init__(self, gpu: Executor | None) -> None:
+        self._gpu = gpu
+
+    def expect(self, count: int) -> None:
+        """There is this process only."""
+
+    def run(self, request: PairRequest) -> PairReply:
+        """At once. Without a device there is nothing to run on."""
+        if self._gpu is None:
+            raise ReplayError("there is no device to replay on")
+        return _checked(answer(self._gpu, request))
+
+    def settle(self) -> None:
+        """Nobody starts up."""
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class Worker:
+    """One process. ``asked`` counts its requests."""
+
+    def __init__(self, ordinal: int) -> None:
+        root = str(Path(__file__).resolve().parents[2])
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kerntune.timing.worker", str(ordinal)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, start_new_session=True,
+        )  # fmt: skip
+        self._ready = False
+        self.asked = 0
+
+    def wait(self) -> None:
+        """Until the process has its device."""
+        if self._ready:
+            return
+        try:
+            first = self._receive(START_TIMEOUT_S)
+        except EOFError as exc:
+            raise MeasurementError(f"a measuring process ended at its start: {self._last_words()}") from exc
+        if not isinstance(first, Ready):
+            raise MeasurementError(getattr(first, "message", "a measuring process did not start"))
+        self._ready = True
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read()[-2000:].decode(errors="replace").strip() or f"exit code {self._process.poll()}"
+
+    def ask(self, request: PairRequest) -> Message:
+        """The reply; :class:`MeasurementError` if the process dies or hangs."""
+        assert self._process.stdin is not None
+        self.wait()
+        self.asked += 1
+        try:
+            send(self._process.stdin, request)  # type: ignore[arg-type]  # a pipe is a binary stream
+            return self._receive(REQUEST_TIMEOUT_S)
+        except (EOFError, BrokenPipeError) as exc:
+            raise MeasurementError(f"a measuring process ended: {self._last_words()}") from exc
+
+    def _receive(self, timeout: float) -> Message:
+        stdout = self._process.stdout
+        assert stdout is not None
+        deadline = time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise MeasurementError(f"a measuring process has not answered for {timeout:.0f} s")
+        return receive(stdout)  # type: ignore[arg-type]  # a pipe is a binary stream
+
+    def close(self) -> None:
+        """End the process."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        self._process.wait()
+        self._errors.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+class WorkerPool:
+    """Workers on one device, asked in turn, each up to ``requests`` times; one that fails is dropped at once."""
+
+    def __init__(self, ordinal: int = 0, requests: int = REQUESTS, start: Callable[[int], Worker] = Worker) -> None:
+        self._ordinal, self._requests, self._start = ordinal, requests, start
+        self._workers: deque[Worker] = deque()
+        self._broken = ""
+
+    def expect(self, count: int) -> None:
+        """Start those that are missing, at once. They are asked first, for the others may have been asked already."""
+        for _ in range(count - len(self._workers)):
+            self._workers.appendleft(self._start(self._ordinal))
+
+    def run(self, request: PairRequest) -> PairReply:
+        """In the process that was asked longest ago."""
+        self.expect(1)
+        self.settle()
+        if not self._workers:
+            raise MeasurementError(self._broken)
+        worker = self._workers.popleft()
+        try:
+            reply = _checked(worker.ask(request))
+        except BaseException:
+            worker.close()
+            raise
+        self._back(worker)
+        return reply
+
+    def _back(self, worker: Worker) -> None:
+        """Keep a worker that may serve again. When the last one is used up, others start while the caller goes on."""
+        if worker.asked < self._requests:
+            self._workers.append(worker)
+            return
+        worker.close()
+        if not self._workers:
+            self.expect(READY)
+
+    def settle(self) -> None:
+        """Nobody starts up on the device while something is measured there."""
+        for worker in tuple(self._workers):
+            try:
+                worker.wait()
+            except MeasurementError as exc:
+                self._broken = str(exc)
+                self._workers.remove(worker)
+                worker.close()
+
+    def close(self) -> None:
+        """End every process."""
+        while self._workers:
+            self._workers.popleft().close()
+
+
+def _checked(reply: Message) -> PairReply:
+    if isinstance(reply, PairReply):
+        return reply
+    if isinstance(reply, Failed):
+        raise (MeasurementError if reply.replayable else ReplayError)(reply.message)
+    raise MeasurementError(f"a measuring process answered {type(reply).__name__}")

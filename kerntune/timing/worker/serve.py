@@ -1,0 +1,80 @@
+"""The worker's side: a device, one request after the other."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+
+from kerntune.base.recording import Storage, Stored
+from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError, ReplayError
+from kerntune.gpu.base import Executor
+from kerntune.gpu.memory import Memory, make_source
+from kerntune.gpu.program import Loader, Program
+from kerntune.timing.paired import Pairing
+from kerntune.timing.worker.layout import Scatter
+from kerntune.timing.worker.requests import Failed, Message, PairReply, PairRequest, Ready, receive, send
+
+
+def serve(ordinal: int) -> None:
+    """Answer requests on standard input until it closes. What others print goes to standard error."""
+    from kerntune.gpu.driver_gpu import DriverGpu
+
+    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        gpu = DriverGpu(ordinal)
+    except BackendError as exc:
+        send(target, Failed(str(exc), replayable=False))
+        return
+    send(target, Ready(gpu.spec.name))
+    chance = random.Random()
+    while True:
+        try:
+            request = receive(source)
+        except EOFError:
+            return
+        send(target, answer(gpu, request, chance))
+
+
+def answer(gpu: Executor, request: Message, chance: random.Random | None = None) -> Message:
+    """The reply to a request; failures are replies too."""
+    if not isinstance(request, PairRequest):
+        return Failed(f"a worker can't answer {type(request).__name__}", replayable=False)
+    try:
+        return run_pair(gpu, request, chance)
+    except (ReplayError, OutOfResourcesError) as exc:
+        return Failed(str(exc), replayable=False)
+    except KerntuneError as exc:
+        return Failed(str(exc))
+
+
+def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None = None) -> PairReply:
+    """Lay out memory, load both sides, time them in turn; everything is freed again.
+
+    ``chance`` decides where memory and code come to lie (:mod:`kerntune.timing.worker.layout`).
+    """
+    if request.a.hidden_pointers or request.b.hidden_pointers:
+        raise ReplayError("it follows addresses, which lead somewhere else in this process")
+    loaders, scatter = (Loader(gpu), Loader(gpu)), Scatter(gpu, chance or random.Random())
+    try:
+        scatter.memory()
+        scatter.code((request.a, request.b), request.artifacts)
+        return _timed(gpu, request, loaders)
+    finally:
+        for loader in loaders:
+            loader.close()
+        scatter.close()
+
+
+def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) -> PairReply:
+    """Each side has a loader of its own, so that equal code lies in two places too, as two codes do."""
+    sources = [make_source(gpu, s, _stored(s, request)) for s in request.storages]
+    memory, sides = Memory(gpu, request.storages, sources), (request.a, request.b)
+    a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
+    pair = Pairing(a, b, request.seed, request.timer).run(request.blocks, 0.99)
+    return PairReply(pair.a_ns, pair.b_ns)
+
+
+def _stored(storage: Storage, request: PairRequest) -> bytes | None:
+    return request.artifacts.get(storage.content.sha256) if isinstance(storage.content, Stored) else None

@@ -1,0 +1,244 @@
+"""What is put on a kernel to have it tuned: ``@kerntune.autotune``, ``@kerntune.pointwise`` and its like."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Union
+
+import msgspec
+
+from kerntune import heuristics
+from kerntune.base.config import Config
+from kerntune.base.policy import StaticPrune
+from kerntune.errors import ConfigError, HintError, UsageError
+from kerntune.heuristics.hints import KernelHints, Modes
+from kerntune.heuristics.proposer import Family, Proposer
+from kerntune.kernels import compat
+from kerntune.kernels.source import function_of
+from kerntune.search import Search
+from kerntune.tuning.api.autotuner import Autotuner
+from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
+from kerntune.tuning.api.search_tuner import SearchTuner
+from kerntune.tuning.patience import checked_patience
+from kerntune.tuning.verification import Verification, names_of
+
+Names = Mapping[str, Union[str, Sequence[str]]]
+Dims = Union[int, Sequence[int]]
+Decorator = Callable[[Any], HeuristicTuner]
+
+TUNER_WORDS = ("key", "reset_to_zero", "cache_results", "table", "static_prune")
+"""Options that are of the tuner, not of the proposal."""
+
+
+def autotune(
+    configs: Sequence[Any],
+    key: Sequence[str],
+    prune_configs_by: dict[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: int | None = None,
+    rep: int | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = True,
+    verify: str | None = None,
+    patience: float | str | None = None,
+    static_prune: Any = None,
+    verify_ignore: Sequence[str] | str | None = None,
+    search: Search | None = None,
+) -> Callable[[Any], Autotuner]:
+    """Tune a ``@triton.jit`` kernel over ``configs`` whenever an argument in ``key`` is new: ``triton.Config`` or
+    :class:`kerntune.Config`.
+
+    The arguments are those of ``triton.autotune`` and mean the same, with these differences: times are always of the
+    kernel alone (``warmup``, ``rep``, ``use_cuda_graph`` and ``do_bench`` are accepted and not needed); what the kernel
+    writes is found from its code, saved and restored, so ``restore_value`` is not needed; winners are kept on disk
+    unless ``cache_results`` is False. Hooks run outside every timed window. An empty list is Triton's default config.
+
+    ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
+    ``finalists``, ``all``, or ``off`` for nobody's. Of configs that write unlike results those fail that agree with
+    fewer others. ``verify_ignore`` (and ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't compared, since what is
+    written there rightly depends on the config or on chance.
+
+    ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
+    once those have been raced; ``all`` waits for every one. The default, or ``KERNTUNE_PATIENCE``, is a tenth of what
+    the call has taken so far. Those that are late go on compiling, are in ``kernel.untried``, and are held against the
+    winner by a later call of the same key.
+
+    ``static_prune`` leaves configs out once they are compiled, unrun: ``"spills"`` those that spill while others don't,
+    ``"occupancy"`` those whose occupancy is below a tenth of the highest, ``"model"`` those whose predicted cost is
+    more than three times the lowest, a share (``0.33`` or ``"33%"``) all but the best by predicted cost; several in one
+    text or list. Those are in ``kernel.left_out``, with the reason. By default (or as ``KERNTUNE_STATIC_PRUNE`` says)
+    there are none. :class:`UsageError` for anything else.
+
+    ``search`` (:class:`kerntune.search.Search`) goes on beyond the list, over a declared space: ``configs``, which may
+    be empty then, are tried first. The winner is kept like any other, and every trial, so that a search that was broken
+    off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; nobody is
+    late, and nobody left out by ``static_prune``. :class:`ConfigError` for a config outside of the space, or with a
+    dtype or a function, of which a space has no more than the text.
+    """
+    if search is not None:
+        _check_search(search, prune_configs_by, static_prune)
+
+    ignore = None if verify_ignore is None else names_of(verify_ignore)
+    check = Verification.asked(verify, ignore)
+    wait = None if patience is None else checked_patience(patience)
+    prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
+
+    def decorate(fn: Any) -> Autotuner:
+        if not hasattr(fn, "arg_names"):
+            raise ConfigError(f"{fn!r} is no Triton kernel: put kerntune.autotune above @triton.jit")
+        names = fn.arg_names
+        if unknown := [n for n in ignore or () if n.rpartition(".")[2] not in names]:
+            raise UsageError(f"kerntune.autotune, verify_ignore: the kernel has no argument {', '.join(unknown)}")
+        listed = [compat.triton_config(c) if isinstance(c, Config) else c for c in configs or ()]
+        kind = Autotuner if search is None else partial(SearchTuner, search)
+        tuner = kind(
+            fn, names, listed, key, reset_to_zero, restore_value, pre_hook=pre_hook, post_hook=post_hook,
+            prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench, cache_results=cache_results,
+        )  # fmt: skip
+        tuner.verify, tuner.patience, tuner.static_prune = check, wait, prune
+        return tuner
+
+    return decorate
+
+
+def _check_search(search: Any, prune_configs_by: Mapping[str, Any] | None, static_prune: Any) -> None:
+    if not isinstance(search, Search):
+        kind = search.__name__ if isinstance(search, type) else type(search).__name__
+        raise ConfigError(f"kerntune.autotune: search is a {kind}; give a kerntune.search.Search(space, seconds=30)")
+    if (prune_configs_by or {}).get("perf_model") is not None:
+        raise ConfigError("kerntune.autotune: a perf_model chooses from a list; with search= give early_config_prune")
+    if static_prune is not None:
+        raise ConfigError("kerntune.autotune: static_prune leaves out configs of a list, so it can't go with search=")
+
+
+def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
+    """An elementwise kernel of one to three axes, ``x y z``.
+
+    ``sizes`` names the arguments that hold the number of elements of each axis, ``{"x": "n_elements"}``; several are
+    multiplied. ``blocks`` names the kernel's own constexprs, ``{"x": "BLOCK"}``. An axis may do without a block only
+    where its block would be 1 in every candidate.
+
+    Options of this and the following decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``,
+    ``table=`` (a look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every
+    value is tuned for), ``reset_to_zero=``, ``cache_results=`` and ``static_prune=`` as in :func:`kerntune.autotune`,
+    and every field of :class:`~kerntune.heuristics.hints.KernelHints` that you know better.
+
+    Raises :class:`~kerntune.errors.HintError` and :class:`~kerntune.errors.ConfigError`, which name the kernel: at once
+    for names that don't exist and wrong hints; at a call for a negative size and a block that would have to exist. A
+    launch of size 0 is launched as it is, with nothing tuned.
+    """
+    return _decorator(heuristics.pointwise, sizes, blocks, options)
+
+
+def reduction(
+    *, sizes: Names, blocks: Mapping[str, str], reduced: Mapping[str, Dims] | None = None, **options: Any
+) -> Decorator:
+    """A kernel that walks the reduced axes ``r0`` (``r1``) in steps, for blocks of ``x`` (``y``) outputs.
+
+    Whether it is an inner or an outer reduction is read off the strides of the tensors whose shape is that of the
+    sizes; ``reduced`` says it where shapes don't (a square matrix): which dimensions of which argument are reduced,
+    ``{"x_ptr": -1}``. ``reduction="inner"`` settles it. A kernel without a block of ``x`` has one output a program.
+    Else as :func:`pointwise`.
+    """
+    return _decorator(heuristics.reduction, sizes, blocks, options, reduced=reduced or {}, reduces=True)
+
+
+def persistent_reduction(
+    *, sizes: Names, blocks: Mapping[str, str], reduced: Mapping[str, Dims] | None = None, **options: Any
+) -> Decorator:
+    """A reduction that holds whole rows: a block of ``r0``, if the kernel takes one, is the size, rounded up.
+
+    Else as :func:`reduction`.
+    """
+    family = heuristics.persistent_reduction
+    return _decorator(family, sizes, blocks, options, reduced=reduced or {}, reduces=True, whole_rows=True)
+
+
+def split_scan(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
+    """A scan of ``x`` rows along ``r0`` whose programs pass their sums on: steps of 256 or more, one row a program.
+
+    Else as :func:`pointwise`.
+    """
+    return _decorator(heuristics.split_scan, sizes, blocks, options, reduces=True)
+
+
+def matmul(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
+    """A product with ``tl.dot``, ``y`` by ``r0`` times ``r0`` by ``x``, that loops over ``r0``; perhaps batched, ``z``.
+
+    Else as :func:`pointwise`.
+    """
+    return _decorator(heuristics.reduction, sizes, blocks, {"native_matmul": True, **options}, counts=False)
+
+
+def _decorator(
+    family: Family,
+    sizes: Names,
+    blocks: Mapping[str, str],
+    options: dict[str, Any],
+    *,
+    reduced: Mapping[str, Dims] | None = None,
+    reduces: bool = False,
+    whole_rows: bool = False,
+    counts: bool = True,
+) -> Decorator:
+    rest = dict(options)
+    words = {name: rest.pop(name) for name in TUNER_WORDS if name in rest}
+    preset = _preset(rest.pop("preset", heuristics.INDUCTOR_2_13))
+    if rest.pop("max_autotune", False):
+        rest["modes"] = msgspec.structs.replace(rest.get("modes", Modes()), max_autotune=True)
+
+    def decorate(fn: Any) -> HeuristicTuner:
+        function = _function(fn)
+        unknown = [name for name in rest if name not in KernelHints.__struct_fields__ or name in ("sizes", "kernel")]
+        if unknown:
+            raise HintError(f"kernel {function.__name__}: there is no option or hint {', '.join(unknown)}")
+        proposer = Proposer(
+            family=family,
+            kernel=function.__name__,
+            parameters=tuple(fn.arg_names),
+            constexprs=_constexprs(function),
+            sizes={axis: _tuple(names) for axis, names in sizes.items()},
+            blocks=dict(blocks),
+            reduced={name: _tuple(dims) for name, dims in (reduced or {}).items()},
+            known=rest,
+            preset=preset,
+            reduces=reduces,
+            whole_rows=whole_rows,
+        )
+        return HeuristicTuner(fn, proposer, counts=counts, **words)
+
+    return decorate
+
+
+def _function(fn: Any) -> Any:
+    """The Python function under a kernel; :class:`ConfigError` for what can't be decorated."""
+    if hasattr(fn, "configs"):
+        raise ConfigError(f"kernel {function_of(fn).__name__}: it has a tuner already; it can have only one")
+    if not hasattr(fn, "arg_names"):
+        raise ConfigError(f"{fn!r} is no Triton kernel: put the heuristic's decorator above @triton.jit")
+    return function_of(fn)
+
+
+def _constexprs(function: Any) -> frozenset[str]:
+    """Parameters annotated ``tl.constexpr``, as Triton tells them."""
+    parameters = inspect.signature(function).parameters.values()
+    return frozenset(p.name for p in parameters if "constexpr" in str(p.annotation))
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _preset(value: Any) -> heuristics.Preset:
+    if isinstance(value, heuristics.Preset):
+        return value
+    if value not in heuristics.PRESETS:
+        raise HintError(f"unknown preset {value!r}: the presets are {', '.join(heuristics.PRESETS)}")
+    return heuristics.PRESETS[value]

@@ -1,0 +1,235 @@
+"""What a call of any of Triton's autotuners does under kerntune: launch the winner, which is found first if need be."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kerntune import capture as captures
+from kerntune.base.policy import TuneMode
+from kerntune.capture import Capture, Site
+from kerntune.errors import CacheMissError, MeasurementError, TuningError
+from kerntune.gpu.base import Gpu
+from kerntune.gpu.probe import captures_graph
+from kerntune.kernels import compat
+from kerntune.kernels.dispatch import Ran
+from kerntune.kernels.source import is_kernel, jit_of
+from kerntune.tuning import context
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.deferred import go_on, late_of, leave
+from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
+from kerntune.tuning.patience import Patience, patience_now
+from kerntune.tuning.stored_trials import Trials
+from kerntune.tuning.stored_winners import Winners
+from kerntune.tuning.tune_call import tune_call, unraced_call
+from kerntune.tuning.tuning_result import Tuned
+from kerntune.tuning.untuned import LAUNCHES_NOTHING, launches_nothing
+from kerntune.tuning.verification import verification_of
+
+SHORT_HASH = 12
+"""Characters of a source's hash in a profile."""
+
+_TUNING = threading.RLock()
+"""One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
+
+
+@naming_missing_gpu
+def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: bool, plain: Callable[..., Any]) -> Ran:
+    """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
+
+    ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
+    """
+    recording = captures.current()
+    if recording is not None:
+        return Ran(recording.tuned_run(tuner, args, kwargs))
+    call = _Call(tuner, args, kwargs, keep)
+    config = call.known()
+    if config is None:
+        with _TUNING:
+            config = call.known()
+            if config is None:
+                return Ran(call.tune(plain))
+    if (late := late_of(tuner, call.key)) is None:
+        return Ran(call.launch(config), config)
+    if late.due and not kwargs.get("warmup"):
+        config = call.try_late() or config
+    result = call.launch(config)
+    return Ran(result, None if late.due and late_of(tuner, call.key) is late else config)
+
+
+@dataclass
+class _Call:
+    """A tuner that was called with these arguments; ``keep`` as in :func:`run_tuned`."""
+
+    tuner: Any
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    keep: bool
+
+    def __post_init__(self) -> None:
+        self.named = dict(zip(self.tuner.arg_names, self.args, strict=False))
+        self.key = compat.autotuner_key(self.tuner, self.named, self.kwargs)
+
+    def known(self) -> Any:
+        """The config that won before for such arguments, in this process."""
+        return self.tuner.cache.get(self.key) if len(self.tuner.configs) > 1 else self.tuner.configs[0]
+
+    def launch(self, config: Any) -> Any:
+        """The one plain launch that the caller asked for."""
+        tuner, words = self.tuner, config.all_kwargs()
+        tuner.best_config = config
+        if config.pre_hook is not None:
+            config.pre_hook({**self.named, **self.kwargs, **words})
+        with compat.profiler_range(lambda: _range_name(tuner, config)):
+            return tuner.fn.run(*self.args, **self.kwargs, **words)
+
+    def tune(self, plain: Callable[..., Any]) -> Any:
+        """Find the winner, in the cache or by a race, and launch with it."""
+        if compat.interprets():
+            return self._launch_interpreted()
+        backend = context.this_gpu()
+        if backend is None or backend.gpu is None or not is_kernel(self.tuner):
+            return plain(self.tuner, *self.args, **self.kwargs)
+        begin, patience = time.perf_counter(), patience_now(getattr(self.tuner, "patience", None))
+        winners = self._winners(backend.gpu)
+        capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+        site = self._site(capture)
+        try:
+            found = winners.find(site, unfinished=patience is not None)
+        except CacheMissError:
+            with capture.active():
+                idle = launches_nothing(capture, site)
+            if idle:
+                return self.launch(site.originals[0])
+            if captures_graph() or (tuned := unraced_call(capture, site)) is None:
+                raise
+            self._settle_unraced(site, tuned)
+            return self._launch_first(site, tuned.winner, time.perf_counter() - begin)
+        if found is not None:
+            self._reuse(site, found, winners)
+            tell(self.tuner, site, self.key, None)
+            return self.launch(site.originals[found])
+        _refuse_graph_capture(site.kernel)
+        with backend.gpu.lock():
+            winner = self._race(capture, site, winners, patience)
+        return self._launch_first(site, winner, time.perf_counter() - begin)
+
+    def _site(self, capture: Capture) -> Site:
+        """The call's site. Where the user's pruning leaves nothing, Triton's own error, as without us."""
+        try:
+            return capture.site_of(self.tuner, self.args, self.kwargs)
+        except compat.autotuner_errors() as exc:
+            raise exc.__cause__ or exc from None
+
+    def _launch_first(self, site: Site, winner: int, seconds: float) -> Any:
+        """Launch with a winner that was just found, in so many seconds."""
+        tuner, late, config = self.tuner, late_of(self.tuner, self.key), site.originals[winner]
+        tuner.bench_time = seconds
+        if self.key not in tuner.cache:  # an empty grid: nothing was tuned, and the next call may have work
+            return self.launch(config)
+        tell(tuner, site, self.key, seconds, len(late.configs) if late else 0)
+        words = {**self.named, **self.kwargs, **config.all_kwargs()}
+        tuner.pre_hook(words, reset_only=True)  # as Triton's does after it has tuned
+        return self.launch(config)
+
+    def _launch_interpreted(self) -> Any:
+        """Triton's interpreter has no times worth comparing, and needs no GPU: with the first config that the user's
+        pruning leaves."""
+        self.tuner.nargs = self.named
+        try:
+            first = compat.prune_configs(self.tuner, self.kwargs)[0]
+        finally:
+            self.tuner.nargs = None
+        self.tuner.cache[self.key] = first
+        self.tuner.pre_hook({**self.named, **self.kwargs, **first.all_kwargs()}, reset_only=True)
+        return self.launch(first)
+
+    def _winners(self, gpu: Gpu) -> Winners:
+        lax = verification_of(getattr(self.tuner, "verify", None)).lax
+        return Winners(WinnerCache(), context.tune_mode() if self.keep else TuneMode.FORCE, gpu, lax)
+
+    def _reuse(self, site: Site, index: int, winners: Winners) -> None:
+        site.settle(index)
+        stored = winners.stored(site)
+        if stored is None:
+            return
+        self.tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
+        late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
+        if late and winners.mode is not TuneMode.FROZEN:
+            leave(self.tuner, self.key, site, index, late)
+
+    def _race(self, capture: Capture, site: Site, winners: Winners, patience: Patience | None) -> int:
+        """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
+        tuner = self.tuner
+        try:
+            tuned = tune_call(
+                capture,
+                site,
+                incumbent=winners.incumbent(site),
+                trials=Trials(winners) if self.keep else None,
+                verify=getattr(tuner, "verify", None),
+                patience=patience,
+                static_prune=getattr(tuner, "static_prune", None),
+            )
+        except TuningError as exc:
+            tell_failed(capture, site, exc.failures)
+            raise
+        tell_failed(capture, site, tuned.failures)
+        if tuned.unraced:
+            self._settle_unraced(site, tuned)
+            return tuned.winner
+        site.settle(tuned.winner)
+        tuner.configs_timings = timings_of(site, tuned)
+        tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
+        late = tuned.stragglers.indices if tuned.stragglers else frozenset()
+        if self.keep:
+            winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner], untried=late)
+        if late:
+            leave(tuner, self.key, site, tuned.winner, late, tuned.stragglers)
+        warn_of(site, tuned)
+        return tuned.winner
+
+    def _settle_unraced(self, site: Site, tuned: Tuned) -> None:
+        """Go on with a config that was not raced, and say why; the next call of an empty grid may have work."""
+        if tuned.unraced != LAUNCHES_NOTHING:
+            site.settle(tuned.winner)
+            tell_unraced(self.tuner, site, tuned)
+
+    def try_late(self) -> Any:
+        """The config to launch, if what was due for late ones could be done now: not while a CUDA graph is captured,
+        nor while another thread tunes, nor where tuning is frozen."""
+        frozen = self.keep and context.tune_mode() is TuneMode.FROZEN
+        if frozen or captures_graph() or not _TUNING.acquire(blocking=False):
+            return None
+        try:
+            backend = context.this_gpu()
+            if backend is not None and backend.gpu is not None:
+                go_on(
+                    self.tuner,
+                    self.key,
+                    self.args,
+                    self.kwargs,
+                    backend=backend,
+                    compiler=context.COMPILER,
+                    winners=self._winners(backend.gpu),
+                    keep=self.keep,
+                )
+        finally:
+            _TUNING.release()
+        return self.tuner.cache.get(self.key)
+
+
+def _range_name(tuner: Any, config: Any) -> str:
+    """What a profile calls a launch: kernel, the start of its source's hash, config."""
+    return f"{tuner.base_fn.__name__} [{jit_of(tuner).cache_key[:SHORT_HASH]}] {config}"
+
+
+def _refuse_graph_capture(kernel: str) -> None:
+    if captures_graph():
+        raise MeasurementError(
+            f"kernel {kernel} has no winner yet for these arguments, and tuning can't run while a CUDA graph is being "
+            "captured; call it once before the capture"
+        )

@@ -1,0 +1,22 @@
+"""What earlier tuning found, on disk: winners, and the single trials behind them."""
+
+from __future__ import annotations
+
+from kerntune.tuning.cache.exchange import export_cache, export_devices, import_cache
+from kerntune.tuning.cache.shipped import add_shipped
+from kerntune.tuning.cache.trials import StoredTrial, TrialCache, TrialKey
+from kerntune.tuning.cache.winner import Winner, WinnerKey
+from kerntune.tuning.cache.winners import WinnerCache
+
+__all__ = [
+    "StoredTrial",
+    "TrialCache",
+    "TrialKey",
+    "Winner",
+    "WinnerCache",
+    "WinnerKey",
+    "add_shipped",
+    "export_cache",
+    "export_devices",
+    "import_cache",
+]

@@ -1,0 +1,112 @@
+"""Single trials on disk, one entry per config: one config more costs one trial, and failures are remembered."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kerntune.base.config import Config
+from kerntune.base.device import Environment
+from kerntune.timing.sample import TimingProtocol
+from kerntune.tuning.cache.entries import Entries, default_folder
+from kerntune.tuning.cache.key import Question
+from kerntune.tuning.cache.miss_reason import why_missed
+
+SCHEMA = "kerntune.trial/1"
+
+
+class TrialKey(Question, frozen=True, forbid_unknown_fields=True):
+    """What a trial's time depends on beside its config and environment.
+
+    Its ``arguments`` are exact; ``protocol`` says how times are taken.
+    """
+
+    protocol: str
+
+
+class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What trying one config gave: times in nanoseconds, or a failure's reason.
+
+    ``specialization`` hashes what the config was compiled for (types, alignment, constants, options) and its grid;
+    ``estimate_ns`` is the first look's; ``time_ns`` the median in turn with others under ``timing``, None for what was
+    dropped before; ``code`` the binary's identity, empty if it has none.
+    """
+
+    schema: str
+    key: TrialKey
+    config: Config
+    specialization: str
+    environment: Environment
+    estimate_ns: float | None = None
+    time_ns: float | None = None
+    timing: TimingProtocol | None = None
+    failure: str = ""
+    code: str = ""
+    grid: tuple[int, int, int] = (1, 1, 1)
+
+    def name(self) -> str:
+        """The entry's name among those of its key."""
+        return hashlib.sha256(f"{self.config.key()}\0{self.specialization}".encode()).hexdigest()[:32]
+
+
+class Asked(TrialKey, frozen=True):
+    """A whole question, as explanations compare it."""
+
+    specialization: str
+    config: str
+
+
+class TrialCache:
+    """A folder per question with a file per config: writers of different configs never meet."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or default_folder()
+        self._entries = Entries(self.folder, "trials", StoredTrial, SCHEMA)
+
+    @property
+    def damaged(self) -> list[str]:
+        """What was found damaged so far, a line each."""
+        return self._entries.damaged
+
+    def of(self, key: TrialKey) -> list[StoredTrial]:
+        """All trials of one question, whatever their environment."""
+        digest = key.digest()
+        return [t for t in self._entries.all(f"{digest[:2]}/{digest}/*.json") if t.key == key]
+
+    def add(self, trial: StoredTrial) -> None:
+        """Store a trial in the place of an earlier one of the same config. :class:`CacheError` if it can't be."""
+        self._entries.write(self._path(trial), trial)
+
+    def holds(self, trial: StoredTrial) -> bool:
+        """Whether there is an entry for the trial's key, config and specialization."""
+        found = self._entries.read(self._path(trial))
+        return found is not None and found.key == trial.key
+
+    def entries(self) -> list[StoredTrial]:
+        """All trials that can be read."""
+        return list(self._all())
+
+    def clear(self) -> int:
+        """Remove all trials; how many there were."""
+        return self._entries.clear()
+
+    def why_missed(
+        self, key: TrialKey, config: Config, specialization: str, environment: Environment | None = None
+    ) -> list[str]:
+        """What differs from the nearest stored trial of the kernel, a line each; the environment too. Reads all."""
+        stored = [(_asked(t.key, t.config, t.specialization), t.environment) for t in self._all()]
+        return why_missed("trial", _asked(key, config, specialization), environment, stored, self.folder)
+
+    def _all(self) -> Iterator[StoredTrial]:
+        yield from self._entries.all()
+
+    def _path(self, trial: StoredTrial) -> Path:
+        digest = trial.key.digest()
+        return self._entries.path(digest[:2], digest, trial.name())
+
+
+def _asked(key: TrialKey, config: Config, specialization: str) -> Asked:
+    return Asked(**msgspec.structs.asdict(key), specialization=specialization, config=str(config))

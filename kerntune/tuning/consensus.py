@@ -1,0 +1,129 @@
+"""Says which candidates are wrong: those that disagree with a reference, or with most of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kerntune.gpu.program import First, Program
+from kerntune.tuning.race import Trial
+from kerntune.tuning.verification import Verification, Verifier
+
+Work = tuple[str, tuple[int, int, int], tuple[tuple[int, int], ...]]
+"""What makes two candidates one: code identity, grid, and what they begin with (:func:`content_of`)."""
+
+JURY = 8
+"""Candidates that are asked at most, where one disagrees with a reference that is only another candidate."""
+
+CLEAR = 2
+"""Votes ahead that make a majority clear: two to one may be two configs with the same fault."""
+
+DOUBT = "no more configs agree with one than with the other; if that is meant, name the argument in verify_ignore"
+"""Said of a reference that nobody confirms: it stays, being the first."""
+
+
+@dataclass
+class Jury:
+    """The verification of one kernel's candidates. ``verifier`` holds them against the reference of now; what it says
+    goes if that is settled, else most candidates decide."""
+
+    kernel: str
+    asked: Verification
+    verifier: Verifier
+    _right: set[Work] = field(default_factory=set)
+    _doubt: str = ""
+
+    def wrong(self, suspects: Sequence[Trial], alive: Sequence[Trial]) -> dict[int, str]:
+        """Why some of the suspects, by index, are wrong. All who are ``alive`` may be asked."""
+        before, found = self.verifier, self._found(suspects, alive)
+        return found if self.verifier is before else self._found(suspects, alive)  # by the new reference, all of them
+
+    @property
+    def partly(self) -> bool:
+        """Whether something that candidates write is not compared."""
+        return bool(self.verifier.left_out or self.asked.ignore)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know: arguments that are not compared, a reference that nobody confirms."""
+        texts = [*self.verifier.left_out.values(), *([self._doubt] if self._doubt else [])]
+        return tuple(f"kernel {self.kernel}: {text}" for text in texts)
+
+    def _found(self, suspects: Sequence[Trial], alive: Sequence[Trial]) -> dict[int, str]:
+        return {trial.index: why for trial in suspects if (why := self._disagreement(trial, alive)) is not None}
+
+    def _disagreement(self, trial: Trial, alive: Sequence[Trial]) -> str | None:
+        """How a trial differs from the reference. If that is the trial itself, another candidate has to agree with it;
+        where one doesn't, most candidates decide who is the reference."""
+        jurors = self._jurors(trial, alive)
+        if work_of(trial.program) in self._right or not jurors:
+            return None
+        programs = [juror.program for juror in jurors]
+        why = self.verifier.disagreement(programs[0], programs)
+        if why is not None and not self.verifier.settled:
+            self.verifier, lead = elected(self.verifier, programs)
+            self._right.clear()
+            self._doubt = "" if lead else f"{why}; {DOUBT}"
+            why = None if self._is_reference(trial) else self.verifier.disagreement(trial.program, programs)
+        if why is None:
+            self._right.add(work_of(trial.program))
+        return why
+
+    def _jurors(self, trial: Trial, alive: Sequence[Trial]) -> list[Trial]:
+        """Candidates other than the reference: the trial, then those with other constants, the fastest first. A
+        reference that is settled needs none."""
+        if self._is_reference(trial) and self.verifier.settled:
+            return []
+        seen = [_constants(trial)]
+        new: list[Trial] = []
+        rest: list[Trial] = []
+        for other in sorted(alive, key=lambda t: t.time_ns):
+            if other is not trial and not self._is_reference(other):
+                (rest if _constants(other) in seen else new).append(other)
+                seen.append(_constants(other))
+        return [*([] if self._is_reference(trial) else [trial]), *new, *rest]
+
+    def _is_reference(self, trial: Trial) -> bool:
+        return work_of(trial.program) == work_of(self.verifier.reference)
+
+
+def work_of(program: Program) -> Work:
+    """Of a program of one launch."""
+    single = program.recording
+    return single.binaries[0].code, single.launches[0].grid, content_of(program.first)
+
+
+def content_of(first: First) -> tuple[tuple[int, int], ...]:
+    """Equal for equal contents of one race: there is one copy of what is alike."""
+    return tuple((storage, id(content)) for storage, content in sorted(first.items()) if content is not None)
+
+
+def _constants(trial: Trial) -> Mapping[str, str]:
+    return trial.recording.binaries[0].constexprs
+
+
+def elected(first: Verifier, programs: Sequence[Program]) -> tuple[Verifier, int]:
+    """The verifier of whom most candidates agree with, ``first`` in doubt, and by how many votes it leads.
+    :attr:`~Verifier.confirmed` if that is clear.
+
+    ``programs`` are further candidates with code of their own, in the order in which they are asked.
+    """
+    classes, votes = [first], [1]
+    for program in programs[: JURY - 1]:
+        home = next((k for k, v in enumerate(classes) if v.disagreement(program, programs) is None), len(classes))
+        if home == len(classes):
+            classes.append(Verifier(program, left_out=first.left_out, ignored=first.ignored))
+            votes.append(0)
+        votes[home] += 1
+        if _lead(votes) >= CLEAR:
+            break
+    lead = _lead(votes)
+    best = votes.index(max(votes)) if lead else 0
+    found = classes[best]
+    found.name = f"{votes[best]} of {sum(votes)} configs" if lead else first.name
+    found.settled, found.confirmed = True, lead >= CLEAR
+    return found, lead
+
+
+def _lead(votes: Sequence[int]) -> int:
+    ranked = sorted([*votes, 0], reverse=True)
+    return ranked[0] - ranked[1]

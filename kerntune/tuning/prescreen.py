@@ -1,0 +1,48 @@
+"""Which compiled candidates are looked at first, and which aren't at all: by static figures, before any GPU time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kerntune.base.device import DeviceSpec
+from kerntune.base.policy import StaticPrune
+from kerntune.compiling.compiler import Compiled
+from kerntune.static import pruning
+from kerntune.static.prediction import Foresight, promising_first
+from kerntune.tuning.candidates import Prospects, Result
+
+
+class Outlook:
+    """Of one tuning. The order decides nothing but who is timed earlier; ``prune`` leaves candidates out, but neither
+    the incumbent nor those that earlier runs have timed."""
+
+    def __init__(self, prospects: Prospects, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
+        self._prospects, self._prune, self._incumbent = prospects, prune, incumbent
+        self._foresight = Foresight(spec)
+        self.left_out: dict[int, str] = {}
+        """Why each candidate that was left out was."""
+
+    def worth_a_look(self, compiled: Iterator[Result]) -> Iterator[Result]:
+        """Of what is there together the most promising first; where some may be left out, once all of it is there."""
+        if not self._prune:
+            return promising_first(compiled, self._prospects.ready, self._cost)
+        results = sorted(compiled, key=self._cost)
+        figures = {i: self._foresight.figures[i] for i, _ in results if i in self._foresight.figures}
+        protected = {*self._prospects.known.ran, self._incumbent}
+        self.left_out.update(pruning.left_out(figures, self._prune, protected))
+        return (result for result in results if result[0] not in self.left_out)
+
+    def readmitted(self) -> list[int]:
+        """Those that were left out; from now on nobody is."""
+        back, self.left_out, self._prune = sorted(self.left_out), {}, StaticPrune()
+        return back
+
+    def rank(self, index: int) -> int | None:
+        """A candidate's predicted place, from 1; None where nothing can be predicted."""
+        return self._foresight.rank(index)
+
+    def _cost(self, result: Result) -> float:
+        i, compiled = result
+        if isinstance(compiled, Compiled):
+            self._foresight.see(i, compiled, self._prospects.probes[i].grid)
+        return self._foresight.cost(i)

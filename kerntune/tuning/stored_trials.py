@@ -1,0 +1,190 @@
+"""Trials of earlier runs for the tuning sites of one device: what needn't be tried again."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kerntune.base.case_result import is_wrong
+from kerntune.base.device import Environment
+from kerntune.base.policy import TuneMode
+from kerntune.capture import Probe, Site
+from kerntune.compiling.compiler import NOT_CODE
+from kerntune.errors import CacheError
+from kerntune.kernels.specialize import Specialized
+from kerntune.kernels.value_text import text_of
+from kerntune.timing.sample import PROTOCOL_VERSION, TimingProtocol
+from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey
+from kerntune.tuning.cache.trials import SCHEMA
+from kerntune.tuning.stored_winners import Winners, exact_arguments
+
+RACE_VERSION = 2
+"""Raised whenever a change of the race makes its times incomparable with stored ones."""
+
+PROTOCOL = f"race/{RACE_VERSION}, timing/{PROTOCOL_VERSION}"
+
+FAILURE_FIELDS = ("triton", "assembler", "driver", "device")
+"""Parts of the environment that decide whether a binary can be made and launched."""
+
+TIME_FIELDS = (*FAILURE_FIELDS, "throttle")
+"""Parts that a time depends on. Python, torch and kerntune don't run on the GPU; clocks move by themselves."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What earlier runs say of a site's candidates, by index: those that ran, and those that failed.
+
+    ``bad`` has the failures by code identity and grid: another config that compiles to the same fails the same.
+    """
+
+    ran: Mapping[int, StoredTrial] = field(default_factory=dict)
+    failed: Mapping[int, StoredTrial] = field(default_factory=dict)
+    bad: Mapping[tuple[str, tuple[int, int, int]], str] = field(default_factory=dict)
+
+    def without_wrong(self) -> Known:
+        """Without failures that were wrong results: they may be right under other rules."""
+        failed = {i: t for i, t in self.failed.items() if not is_wrong(t.failure)}
+        return Known(self.ran, failed, {work: why for work, why in self.bad.items() if not is_wrong(why)})
+
+
+NOTHING = Known()
+
+
+class Trials:
+    """Where trials of earlier runs come from and go to: beside the winners, in the same mode.
+
+    ``force`` looks at none, and stores what it finds.
+    """
+
+    def __init__(self, winners: Winners) -> None:
+        self._cache, self._winners = TrialCache(winners.cache.folder), winners
+
+    def at(self, site: Site) -> SiteTrials:
+        """The trials of one site, under today's environment."""
+        force = self._winners.mode is TuneMode.FORCE
+        return SiteTrials(self._cache, site, self.key(site), _aside(self._winners.environment), blind=force)
+
+    def any(self, site: Site) -> bool:
+        """Whether earlier runs have left anything for a site, under whatever environment."""
+        return self._winners.mode is not TuneMode.FORCE and bool(self._cache.of(self.key(site)))
+
+    def key(self, site: Site) -> TrialKey:
+        """What a site's trials depend on beside config, specialization and environment: exact sizes, where a winner
+        may hold for rounded ones."""
+        winner, arguments = self._winners.key(site), exact_arguments(site) + self._winners.lax
+        return TrialKey(winner.kernel, winner.source, winner.target, winner.device, winner.triton, arguments, PROTOCOL)
+
+
+def _aside(ask: Callable[[], Environment]) -> Callable[[], Environment]:
+    """``ask()`` from now on, in a thread: NVML takes 15 to 40 ms to answer. What is given waits for that."""
+    found: Future[Environment] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(ask())
+        except BaseException as exc:
+            found.set_exception(exc)
+
+    threading.Thread(target=run, name="kerntune-environment", daemon=True).start()
+    return found.result
+
+
+@dataclass(frozen=True)
+class SiteTrials:
+    """The trials of one site. ``blind`` ones are only written. ``today`` gives the environment that they were asked
+    for under."""
+
+    cache: TrialCache
+    site: Site
+    key: TrialKey
+    today: Callable[[], Environment]
+    blind: bool = False
+
+    def known(self, probes: Mapping[int, Probe]) -> Known:
+        """What is known of the probed candidates, under an environment like today's."""
+        if self.blind:
+            return NOTHING
+        stored, unlike = self._earlier, self.site.ambiguous()
+        if not stored:
+            return NOTHING
+        probes = {i: probe for i, probe in probes.items() if i not in unlike}
+        failures = [t for t in stored if t.failure and _alike(t.environment, self.environment, FAILURE_FIELDS)]
+        ran = [t for t in stored if not t.failure and _alike(t.environment, self.environment, TIME_FIELDS)]
+        return Known(
+            ran=_by_index(self.site, probes, ran),
+            failed=_by_index(self.site, probes, failures),
+            bad={(t.code, t.grid): t.failure for t in failures if t.code},
+        )
+
+    @property
+    def environment(self) -> Environment:
+        """Today's."""
+        return self.today()
+
+    @cached_property
+    def _earlier(self) -> list[StoredTrial]:
+        """Those of earlier runs, read once: what this one stores it knows already."""
+        return self.cache.of(self.key)
+
+    def keep(
+        self,
+        index: int,
+        probe: Probe,
+        *,
+        estimate_ns: float | None = None,
+        time_ns: float | None = None,
+        timing: TimingProtocol | None = None,
+        failure: str = "",
+        code: str = "",
+    ) -> None:
+        """Store what a candidate gave. A folder that can't be written is told in the cache's ``damaged``, not fatal."""
+        if index in self.site.ambiguous():
+            return
+        trial = StoredTrial(
+            SCHEMA,
+            self.key,
+            self.site.candidates[index].config,
+            specialization_of(probe),
+            self.environment,
+            estimate_ns=estimate_ns,
+            time_ns=time_ns,
+            timing=timing,
+            failure=failure,
+            code=code,
+            grid=probe.grid,
+        )
+        try:
+            self.cache.add(trial)
+        except CacheError as exc:
+            self.cache.damaged.append(str(exc))
+
+    def why_missed(self, index: int, probe: Probe) -> list[str]:
+        """Why a candidate is tried: what differs from the nearest stored trial of the kernel."""
+        config = self.site.candidates[index].config
+        return self.cache.why_missed(self.key, config, specialization_of(probe), self.environment)
+
+
+def _by_index(site: Site, probes: Mapping[int, Probe], trials: list[StoredTrial]) -> dict[int, StoredTrial]:
+    by_name = {(t.config.key(), t.specialization): t for t in trials}
+    names = {i: (site.candidates[i].config.key(), specialization_of(p)) for i, p in probes.items()}
+    return {i: by_name[name] for i, name in names.items() if name in by_name}
+
+
+def _alike(before: Environment, today: Environment, fields: tuple[str, ...]) -> bool:
+    return all(getattr(before, f) == getattr(today, f) for f in fields)
+
+
+def specialization_of(probe: Probe) -> str:
+    """SHA-256 of what a candidate is compiled for, and its grid: equal in every process for equal launches."""
+    launch = probe.specialized
+    options = {k: repr(v) for k, v in sorted(vars(launch.options).items()) if k not in NOT_CODE}
+    parts = (str(launch.target), repr(launch.signature), _constants(launch), repr(launch.attrs), options, probe.grid)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _constants(launch: Specialized) -> list[tuple[tuple[int, ...], str]]:
+    return sorted((path, text_of(getattr(v, "value", v))) for path, v in launch.constexprs.items())

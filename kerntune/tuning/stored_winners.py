@@ -1,0 +1,171 @@
+"""Winners of earlier runs for the tuning sites of one device."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from kerntune.base.config import Config
+from kerntune.base.device import Environment
+from kerntune.base.policy import TuneMode
+from kerntune.capture import Capture, Site
+from kerntune.errors import CacheError, CacheMissError
+from kerntune.gpu.base import Gpu
+from kerntune.kernels import compat
+from kerntune.kernels.source import source_hash
+from kerntune.kernels.value_text import text_of
+from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
+
+NOT_KEY = frozenset({"grid", "warmup"})
+"""Launch words among a site's arguments: a grid is a new function object at every call."""
+
+
+class Winners:
+    """Where winners of earlier runs come from and go to, for the sites of one device.
+
+    ``lax`` says what of candidates' results isn't compared (:attr:`~kerntune.tuning.verification.Verification.lax`). What is
+    found so is kept apart: runs that compare everything must not believe it. Lax runs believe theirs.
+    """
+
+    _warned = False
+
+    def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu, lax: str = "") -> None:
+        self.cache, self.mode, self.lax, self._gpu = cache, mode, lax, gpu
+
+    def find(self, site: Site, unfinished: bool = False) -> int | None:
+        """The stored winner's index among the candidates; None if there is none or the mode forces a new race.
+
+        A winner of candidates some of which were never tried counts only if ``unfinished`` ones do, or if the mode is
+        ``frozen``.
+        """
+        if len(site.candidates) == 1:
+            return 0
+        found = self.stored(site)
+        if found is not None and (unfinished or not found.untried or self.mode is TuneMode.FROZEN):
+            return index_of(site, found.config)
+        if self.mode is TuneMode.FROZEN:
+            raise CacheMissError(
+                f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
+                f"KERNTUNE_TUNE=frozen); run once with --kerntune-tune=auto{self._nearest(site)}"
+            )
+        return None
+
+    def stored(self, site: Site) -> Winner | None:
+        """What is stored of a site's winner; None if there is nothing or the mode forces a new race."""
+        if self.mode is TuneMode.FORCE:
+            return None
+        found = self.cache.get(self.key(site))
+        if found is None and self.lax:
+            found = self.cache.get(self.key(site, lax=""))
+        return found if found is not None and index_of(site, found.config) is not None else None
+
+    def incumbent(self, site: Site) -> int | None:
+        """Who wins ties where nothing final is stored for these candidates: an unfinished winner, else who won among
+        others for the same arguments, so that a config more or less doesn't change the winner."""
+        if self.mode is TuneMode.FORCE:
+            return None
+        found = self.stored(site)
+        if found is not None and found.untried:
+            return index_of(site, found.config)
+        others = self.cache.of_other_configs(self.key(site))
+        return next((i for w in others if (i := candidate_of(site, w.config)) is not None), None)
+
+    def keep(self, site: Site, winner: int, time_ns: float, untried: Collection[int] = ()) -> None:
+        """Store a winner; some candidates may be ``untried``."""
+        config = site.candidates[winner].config
+        rest = tuple(site.candidates[i].config for i in sorted(untried))
+        try:
+            self.cache.put(self.key(site), config, time_ns, self.environment(), rest)
+        except CacheError as exc:
+            self.cache.damaged.append(str(exc))
+            if not Winners._warned:
+                Winners._warned = True
+                warnings.warn(f"winners can't be kept for the next run: {exc}", RuntimeWarning, stacklevel=2)
+
+    def why_missed(self, site: Site) -> list[str]:
+        """What differs from the nearest stored winner of the kernel, a line each."""
+        return self.cache.why_missed(self.key(site), self.environment())
+
+    def environment(self) -> Environment:
+        """Versions, clocks and throttle reasons now."""
+        return self._gpu.environment()
+
+    def key(self, site: Site, lax: str | None = None) -> WinnerKey:
+        """What the winner of a site depends on; under these rules, or ``lax`` ones."""
+        spec = self._gpu.spec
+        return WinnerKey(
+            kernel=site.kernel,
+            source=source_hash(site.jit),
+            target=str(spec.target),
+            device=spec.name,
+            triton=compat.triton_version(),
+            arguments=_arguments(site) + (self.lax if lax is None else lax),
+            configs=tuple(c.config for c in site.listed),
+            search="" if site.search is None else str(site.search),
+        )
+
+    def _nearest(self, site: Site) -> str:
+        lines = self.why_missed(site)
+        return "".join(f"\n  {line}" for line in lines)
+
+
+def candidate_of(site: Site, config: Config) -> int | None:
+    """A config's place among the candidates; one that the site's search might try is added. None for any other, and
+    for one that is there several times with other hooks."""
+    configs = [c.config for c in site.candidates]
+    if config in configs:
+        index = configs.index(config)
+        return None if index in site.ambiguous() else index
+    return Capture.add_candidate(site, 0, config) if site.search is not None and site.search.has(config) else None
+
+
+def index_of(site: Site, config: Config) -> int | None:
+    """As :func:`candidate_of`, of who has won. The last one with a single stage is added if that is what it is: it wins
+    where nothing else fits (:meth:`kerntune.tuning.tuner._Tuning.stages`)."""
+    found = candidate_of(site, config)
+    if found is not None:
+        return found
+    last = len(site.listed) - 1
+    single = site.candidates[last].config.replace(num_stages=1)
+    return Capture.add_candidate(site, last, config) if config == single else None
+
+
+def _arguments(site: Site) -> str:
+    """Every argument's layout or value, or what the tuner itself says that a winner depends on; and the constants that
+    ``@triton.heuristics`` below the tuner make of them."""
+    if hasattr(site.tuner, "tuning_key"):
+        own = "; ".join(map(str, site.tuner.tuning_key(site.arguments)))
+    else:
+        own = exact_arguments(site)
+    return "; ".join([own, *(f"{name}={text}" for name, text in _heuristics(site))])
+
+
+def _heuristics(site: Site) -> Iterator[tuple[str, str]]:
+    """What heuristics set, by name: one value, or where it depends on the config a hash of all."""
+    layers, _ = compat.heuristic_layers(site.tuner.fn) if site.tuner is not None else ([], None)
+    if not layers:
+        return
+    seen = [_set_by(layers, {**site.arguments, **candidate.words()}) for candidate in site.listed]
+    for name in sorted(seen[0]):
+        texts = list(dict.fromkeys(values[name] for values in seen))
+        yield name, texts[0] if len(texts) == 1 else hashlib.sha256(repr(texts).encode()).hexdigest()[:16]
+
+
+def _set_by(layers: Sequence[Any], words: dict[str, Any]) -> dict[str, str]:
+    """The texts of what heuristics make of a call's arguments and one config, each seeing what those before it set."""
+    found = {}
+    for _, values in layers:
+        for name, value in values.items():
+            try:
+                words[name] = value(words)
+            except Exception:  # a user's: it will be raised by whoever tries this config, if anybody does
+                words.pop(name, None)
+            found[name] = text_of(words.get(name))
+    return found
+
+
+def exact_arguments(site: Site) -> str:
+    """Every argument's layout or value, whatever the tuner rounds or leaves out."""
+    return "; ".join(f"{k}={text_of(v)}" for k, v in sorted(site.arguments.items()) if k not in NOT_KEY)

@@ -1,0 +1,238 @@
+"""Who enters a race: each compiled candidate is looked at, joined with its equal, or failed with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from kerntune.base.case_result import FailedTrial
+from kerntune.base.recording import Recording
+from kerntune.capture import Capture
+from kerntune.capture.recorder import Recorded, with_candidate
+from kerntune.compiling.compiler import Compiled
+from kerntune.compiling.stream import is_passing
+from kerntune.errors import BackendError, CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError
+from kerntune.gpu.memory import Memory
+from kerntune.gpu.program import ALIKE, First, Loader, Program
+from kerntune.tuning.candidates import Prospects, contenders
+from kerntune.tuning.consensus import Work, content_of
+from kerntune.tuning.pre_hooks import first_contents
+from kerntune.tuning.race import Looks, Trial
+from kerntune.tuning.resource_check import misfit
+from kerntune.tuning.stored_trials import NOTHING
+
+
+@dataclass
+class Entrants:
+    """The candidates of one tuning by index: their times, and why those that can't be used have failed.
+
+    They vary launch ``index`` of ``recorded``, and run in ``memory``. Who has the very code and grid of another is no
+    entrant of his own. What is found of a candidate is stored for later runs, where these keep trials.
+    """
+
+    capture: Capture
+    recorded: Recorded
+    index: int
+    loader: Loader
+    memory: Memory
+    prospects: Prospects
+    incumbent: int | None = None
+    warm: bool = False
+    """Whether the device needs no warming up before the first look."""
+
+    believing_wrong: bool = True
+    """Whether who was wrong in an earlier run is so today."""
+
+    times: dict[int, float] = field(default_factory=dict)
+    slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    failures: dict[int, FailedTrial] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.site, self.known, self._stored = self.prospects.site, self.prospects.known, self.prospects.stored
+        self._tried: set[int] = set()
+        self._recordings: dict[int, Recording] = {}
+        self._misfits: set[int] = set()
+        self._first = first_contents(self.capture, self.index, self.memory, self.prospects.probes)
+        self.begin(())
+
+    def take_over(self, refuted: Mapping[int, str]) -> None:
+        """What is known before anything is compiled: of earlier runs, and who is ``refuted`` otherwise."""
+        everybody = {*self.prospects.probes, *self.prospects.refused}
+        for i, why in refuted.items():
+            self.prospects.probes.pop(i, None)
+            self._fail(i, why)
+        self._take_known(everybody)
+
+    def join(self, indices: Sequence[int]) -> list[int]:
+        """Candidates beyond those that there were: who of them is to be tried, being unknown.
+
+        :class:`ConfigError` where hooks leave one config other memory than another: what one that comes now would find
+        can't be told any more.
+        """
+        if len({content_of(first) for first in self._first.values()}) > 1:
+            raise ConfigError(
+                f"kernel {self.site.kernel}: what hooks leave in memory depends on the config, so configs can't be "
+                "searched; list them, or let the hook do the same for all"
+            )
+        self.prospects.add(indices)
+        self._take_known(set(indices))
+        known = {*self.known.ran, *self.known.failed}
+        return [i for i in indices if i in self.prospects.probes and i not in known]
+
+    def _take_known(self, among: Set[int]) -> None:
+        if not self.believing_wrong:
+            self.prospects.known = self.prospects.known.without_wrong()
+        refused, self.known = self.prospects.refused, self.prospects.known
+        for i in sorted(among & refused.keys()):
+            self._fail(i, refused[i])
+        for i in sorted(among & self.known.failed.keys()):
+            self._fail(i, self.known.failed[i].failure)
+        for i in sorted(among & self.known.ran.keys()):
+            self.times[i] = self.known.ran[i].time_ns or self.known.ran[i].estimate_ns or 0.0
+
+    def forget(self) -> None:
+        """Believe earlier runs no longer: whoever failed there is tried again."""
+        self.known = NOTHING
+
+    def worth_repeating(self) -> list[int]:
+        """Those that were not tried, since earlier runs had, but may win."""
+        return sorted(contenders(self.known.ran) - self._tried)
+
+    def remembered(self) -> frozenset[int]:
+        """Those that were not tried, since earlier runs had."""
+        return frozenset((set(self.known.ran) | set(self.known.failed)) - self._tried)
+
+    def all_lack_resources(self) -> bool:
+        """Whether that is why everybody failed."""
+        return bool(self._misfits) and self._misfits == set(self.failures)
+
+    # one stage
+
+    def begin(self, candidates: Sequence[int]) -> None:
+        """These are going to be tried, together and from scratch."""
+        self._found: dict[Work, Trial] = {}
+        self._looks = Looks(warm=self.warm)
+        self.expect(candidates)
+
+    def expect(self, candidates: Sequence[int]) -> None:
+        """These are going to be tried, too."""
+        self._tried.update(candidates)
+        for i in candidates:
+            self.failures.pop(i, None)
+            self.times.pop(i, None)
+
+    def admit(self, i: int, compiled: Compiled | TrialError) -> None:
+        """Look at a candidate, or note why it can't be used."""
+        try:
+            if isinstance(compiled, TrialError):
+                raise compiled
+            if (trial := self._trial(i, compiled)) is not None:
+                self._looks.take(trial)
+        except (CompileError, OutOfResourcesError) as exc:
+            code = compiled.binary.code if isinstance(compiled, Compiled) else ""
+            self._fail(i, str(exc), remember=not is_passing(exc), code=code)
+            self._misfits |= {i} if isinstance(exc, OutOfResourcesError) else set()
+        except (TrialError, BackendError, CaptureError) as exc:
+            self._fail(i, str(exc))
+
+    def paused(self) -> None:
+        """The device has had nothing to do for a while: its clocks have fallen."""
+        self._looks.warm = False
+
+    def look_ns(self, i: int) -> float | None:
+        """What a first look at a candidate took, today or in an earlier run; None if it can't be used."""
+        if i in self.failures:
+            return None
+        looks = [t.estimate for t in self._found.values() if i in t.same]
+        stored = self.known.ran.get(i)
+        return looks[0] if looks else (stored.estimate_ns or stored.time_ns) if stored is not None else None
+
+    def looked_at(self) -> list[Trial]:
+        """Those that may race, in config order."""
+        return sorted((t for t in self._found.values() if t.looked), key=lambda t: t.index)
+
+    def name(self) -> None:
+        """Now that all are in: each trial goes by the incumbent if that is the same, else by the first in config
+        order."""
+        for trial in self._found.values():
+            trial.index = self.incumbent if self.incumbent in trial.same else min(trial.same)
+            trial.recording = self._recordings[trial.index]
+
+    def _trial(self, i: int, compiled: Compiled) -> Trial | None:
+        """A trial of its own; None for a candidate that is the same as another one."""
+        probe = self.prospects.probes[i]
+        recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
+        single = self._recordings[i] = recording.only(self.index).pruned()
+        code, begin = compiled.binary.code, self._begin(i)
+        work = (code, probe.grid, content_of(begin))
+        bad = {} if self._first else self.known.bad  # with other hooks the same code may be right
+        if (code, probe.grid) in bad:
+            self._fail(i, bad[code, probe.grid], remember=True, code=code)
+        elif work in self._found:
+            self._found[work].same.append(i)
+            self._fail_like(self._found[work], i)
+        else:
+            self._refuse_misfit(compiled)
+            self._found[work] = Trial(i, single, self.program(single, begin), [i])
+            return self._found[work]
+        return None
+
+    def program(self, single: Recording, first: First | None = None) -> Program:
+        """A recording of one launch in the race's memory; it finds what that begins with, or what ``first`` says."""
+        alike: First = dict.fromkeys(next(iter(self._first.values()), ()))
+        begin = alike if first is None else first
+        return Program(self.loader, single, self.memory, self.recorded.artifacts, begin)
+
+    def _begin(self, i: int) -> First:
+        """What a candidate finds; one that was added finds what the first of the list does that has its hook."""
+        hook = self.site.candidates[i].hook
+        same = (k for k in self._first if self.site.candidates[k].hook is hook)
+        return self._first[i] if i in self._first else self._first.get(next(same, i), ALIKE)
+
+    def _refuse_misfit(self, compiled: Compiled) -> None:
+        why = misfit(compiled.binary, compiled.data, self.loader.gpu.spec)
+        if why:
+            raise OutOfResourcesError(why)
+
+    def _fail_like(self, trial: Trial, i: int) -> None:
+        """The same code as one that could not be launched fails the same."""
+        if not trial.looked and trial.index in self.failures:
+            self._fail(i, self.failures[trial.index].reason)
+
+    # what is found of them
+
+    def note_times(self, trials: Sequence[Trial]) -> None:
+        """Take over what the race has measured so far."""
+        self.times.update({t.index: t.time_ns for t in trials})
+        self.slots.update({t.index: tuple(t.times) for t in trials if t.times})
+
+    def note_wrong(self, trial: Trial, why: str, remember: bool) -> None:
+        """A trial, and all that are the same, have failed: their results are wrong."""
+        for i in trial.same:
+            self._fail(i, why, remember=remember, code=trial.recording.binaries[0].code)
+
+    def keep_looks(self, among: Collection[int]) -> None:
+        """Store what first looks at these took, since much time goes by before the race."""
+        for trial in self.looked_at():
+            if not set(trial.same).isdisjoint(among):
+                self.keep(trial)
+
+    def keep(self, trial: Trial) -> None:
+        """Store a trial's times for later runs."""
+        if self._stored is None:
+            return
+        timing = trial.slot.protocol if trial.slot is not None and trial.times else None
+        for i in trial.same:
+            self._stored.keep(
+                i,
+                self.prospects.probes[i],
+                estimate_ns=trial.estimate,
+                time_ns=trial.time_ns if timing else None,
+                timing=timing,
+                code=trial.recording.binaries[0].code,
+            )
+
+    def _fail(self, i: int, why: str, *, remember: bool = False, code: str = "") -> None:
+        self.failures[i] = FailedTrial(self.site.kernel, self.site.candidates[i].config, why)
+        if remember and self._stored is not None:
+            self._stored.keep(i, self.prospects.probes[i], failure=why, code=code)

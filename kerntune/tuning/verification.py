@@ -1,0 +1,297 @@
+"""Holds what candidates write against what one of them, or the captured run, has written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kerntune.base.case_result import WRONG
+from kerntune.base.recording import Recording
+from kerntune.errors import UsageError
+from kerntune.gpu.base import Buffer
+from kerntune.gpu.compare import Difference, is_float
+from kerntune.gpu.program import Program
+from kerntune.tuning.workspaces import Parts, Written, explanations, parts_of, still_explained
+
+POISONS = (0x7F, 0x7B)
+"""Fill memory that is only written, so that a missed element shows. 0x7F7F... and 0x7B7B... are huge or NaN in every
+float format; two, because a kernel may rightly write one of them."""
+
+TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "float16": 1e-2, "bfloat16": 3e-2}
+"""Relative to the largest element: another block size sums in another order. Wrong kernels are off by far more."""
+
+ATOMIC_FACTOR = 10.0
+"""Float atomics add in any order, in the output's own precision."""
+
+REPEATS = 2
+"""Further runs of a reference that somebody disagrees with: does it write the same each time?"""
+
+WITNESSES = 2
+"""Further candidates that are run where two disagree about what may be a workspace: one of them may be wrong, too."""
+
+
+class Verify(str, Enum):
+    """Which candidates have to write what the reference writes: the winner, those of the last rounds, all, or none."""
+
+    WINNER = "winner"
+    FINALISTS = "finalists"
+    ALL = "all"
+    OFF = "off"
+
+
+def verify_mode(given: str | Verify | None = None) -> Verify:
+    """What an argument says, else ``KERNTUNE_VERIFY``, else ``winner``. :class:`UsageError` for anything else."""
+    text = given or os.environ.get("KERNTUNE_VERIFY") or Verify.WINNER
+    try:
+        return Verify(text)
+    except ValueError:
+        raise UsageError(f"verify is {text!r}; it can be winner, finalists, all or off") from None
+
+
+def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of arguments, in a list or in one text, separated by commas or spaces."""
+    return tuple(given.replace(",", " ").split() if isinstance(given, str) else map(str, given))
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Who is verified, and which arguments (``name``, or ``kernel.name``) are not compared. What is None is left to
+    ``KERNTUNE_VERIFY`` and ``KERNTUNE_VERIFY_IGNORE``."""
+
+    mode: Verify | None = None
+    ignore: tuple[str, ...] | None = None
+
+    @classmethod
+    def asked(cls, verify: str | Verify | None, ignore: tuple[str, ...] | None = None) -> Verification:
+        """What an option says; :class:`UsageError` if that is no mode."""
+        return cls(verify_mode(verify) if verify else None, ignore)
+
+    def now(self) -> Verification:
+        """With what the environment says where this says nothing."""
+        ignore = names_of(os.environ.get("KERNTUNE_VERIFY_IGNORE", "")) if self.ignore is None else self.ignore
+        return Verification(verify_mode(self.mode), ignore)
+
+    @property
+    def all_compared(self) -> bool:
+        """Whether somebody who was found wrong under the strictest rules may not be right under these."""
+        return self.mode is not Verify.OFF and not self.ignore
+
+    @property
+    def lax(self) -> str:
+        """What is stored beside what such rules let through; empty if everything is compared."""
+        if self.mode is Verify.OFF:
+            return "; verify=off"
+        return f"; verify_ignore={','.join(sorted(self.ignore))}" if self.ignore else ""
+
+    def ignores(self, kernel: str, argument: str) -> bool:
+        """Whether an argument of a kernel is not compared."""
+        return argument in (self.ignore or ()) or f"{kernel}.{argument}" in (self.ignore or ())
+
+
+def verification_of(given: Verification | str | Verify | None) -> Verification:
+    """What is asked for, the environment's part included."""
+    return (given if isinstance(given, Verification) else Verification.asked(given)).now()
+
+
+def run_poisoned(program: Program, poison: int, only_written: frozenset[int]) -> None:
+    """Run once on copy 0 from its first content, with ``only_written`` storages filled with ``poison``."""
+    gpu = program.gpu
+    program.reset()
+    for index in sorted(only_written):
+        gpu.fill(program.memory.buffer(0, index), poison)
+    program.enqueue()
+    gpu.synchronize()
+
+
+Pieces = list[tuple[int, Buffer]]
+"""What a storage held, in pieces with their offsets (all of it, unless it is too large to keep)."""
+
+
+def compares_all(argument: str) -> bool:
+    """No argument is ignored."""
+    return False
+
+
+@dataclass
+class Verifier:
+    """What one program, the reference, writes, once for each pattern of poison, and others held against it.
+
+    ``name`` says who the reference is; it is ``settled`` if no other one will be chosen, and ``confirmed`` if more than
+    its place in the list speaks for it. What depends on chance or on how a config splits its work is ``left_out`` by
+    storage, with the reason; several verifiers may share that. ``ignored`` are arguments that nobody compares.
+    All programs run on the same memory; copy 0 is as before after each call.
+    """
+
+    reference: Program
+    name: str = "the first candidate"
+    settled: bool = False
+    confirmed: bool = False
+    left_out: dict[int, str] = field(default_factory=dict)
+    ignored: Callable[[str], bool] = compares_all
+    _kept: dict[tuple[int, frozenset[int]], dict[int, Pieces]] = field(default_factory=dict)
+
+    def disagreement(self, program: Program, witnesses: Sequence[Program] = ()) -> str | None:
+        """Where and by how much ``program`` writes something else; None if it agrees.
+
+        Of the ``witnesses``, other candidates, some are run where one of the two may have written a workspace.
+        """
+        written = sorted({*self.reference.written, *program.written})
+        program.memory.will_write(written)
+        only_written = frozenset(written) - {*self.reference.in_place, *program.in_place}
+        for poison in POISONS if only_written else POISONS[:1]:
+            run = _Run(poison, only_written, written)
+            if (text := self._disagreement(program, run, witnesses)) is not None:
+                return text
+        return None
+
+    def _disagreement(self, program: Program, run: _Run, witnesses: Sequence[Program]) -> str | None:
+        memory, expected = program.memory, self._expected(run)
+        run_poisoned(program, run.poison, run.only_written)
+        compared = [i for i in run.written if i not in self.left_out and not self._ignores(program, i)]
+        unlike = {i: found for i in compared if (found := _differences(program, i, expected[i]))}
+        theirs = {i: memory.keep(i) for i in unlike}
+        memory.restore(0, run.written)
+        if unlike:
+            self._leave_out_varying(program, theirs, run)
+        for i, found in unlike.items():
+            if i not in self.left_out and not self._leave_out_workspace(program, i, theirs[i], found, run, witnesses):
+                return self._text(program, i, found)
+        return None
+
+    def _ignores(self, program: Program, index: int) -> bool:
+        names = arguments_at(program.recording, index)
+        return bool(names) and all(map(self.ignored, names))
+
+    def _expected(self, run: _Run) -> dict[int, Pieces]:
+        key = (run.poison, run.only_written)
+        if key not in self._kept or set(self._kept[key]) != set(run.written):
+            memory = self.reference.memory
+            run_poisoned(self.reference, run.poison, run.only_written)
+            self._kept[key] = {i: memory.keep(i) for i in run.written}
+            memory.restore(0, run.written)
+        return self._kept[key]
+
+    def _leave_out_varying(self, program: Program, theirs: dict[int, Pieces], run: _Run) -> None:
+        """Leave out what the reference itself writes differently from run to run. Where it is only a candidate, the
+        other one must, too: whoever varies alone may have a race, and others have to say."""
+        found = self._varying(self.reference, {i: self._expected(run)[i] for i in theirs}, run)
+        if found and not self.settled:
+            found &= self._varying(program, {i: theirs[i] for i in found}, run)
+        for i in sorted(found):
+            names = _names(self.reference, i)
+            self.left_out[i] = f"{names} is not compared: one config writes other values there from run to run"
+
+    def _varying(self, program: Program, kept: dict[int, Pieces], run: _Run) -> set[int]:
+        """The storages to which further runs write something else than what was kept."""
+        found: set[int] = set()
+        for _ in range(REPEATS):
+            run_poisoned(program, run.poison, run.only_written)
+            found |= {i for i, pieces in kept.items() if _differences(program, i, pieces)}
+        program.memory.restore(0, run.written)
+        return found
+
+    def _leave_out_workspace(
+        self, program: Program, i: int, theirs: Pieces, found: Found, run: _Run, witnesses: Sequence[Program]
+    ) -> bool:
+        """Whether storage ``i`` is a workspace with a row for each block, say: then it can't be compared."""
+        mine = self._expected(run)[i]
+        a, b = (_written(p, i, kept, run) for p, kept in ((self.reference, mine), (program, theirs)))
+        program.memory.restore(0, [i])
+        ways = explanations(a, b, sum(x.count for _, x in found))
+        others = [w for w in witnesses if w is not program and w is not self.reference]
+        if not self._unrefuted(ways, [(mine, a.parts), (theirs, b.parts)], i, run, others):
+            return False
+        self.left_out[i] = (
+            f"{_names(program, i)} is not compared: how much is written there follows how a config splits the work "
+            f"(({a.config}) writes {a.count:,}, ({b.config}) writes {b.count:,} {found[0][1].unit})"
+        )
+        return True
+
+    def _unrefuted(
+        self, ways: frozenset[str], both: list[tuple[Pieces, Parts]], i: int, run: _Run, others: Sequence[Program]
+    ) -> frozenset[str]:
+        """The ways of splitting work that still explain why two configs disagree about storage ``i`` once others have
+        been run that split it unlike both: who writes what one of the two writes shows that it follows no split."""
+        telling = [p for p in others if all(_parts(p).get(w) not in [parts[w] for _, parts in both] for w in ways)]
+        for other in telling[:WITNESSES] if ways else ():
+            other.memory.will_write(other.written)
+            run_poisoned(other, run.poison, run.only_written)
+            for kept, parts in both:
+                if not _differences(other, i, kept):
+                    ways = still_explained(ways, parts, _parts(other))
+            other.memory.restore(0, sorted({*run.written, *other.written}))
+        return ways
+
+    def _text(self, program: Program, index: int, found: Found) -> str:
+        offset, first = found[0]
+        where = f" from byte {offset} on" if offset else ""
+        dtype = program.memory.storages[index].dtype
+        hint = _fixed_grid(self.reference, program)
+        return f"{WRONG} than {self.name} into {_names(program, index)}{where}{hint} ({first}, dtype {dtype})"
+
+
+@dataclass(frozen=True)
+class _Run:
+    """How programs are run to be compared: ``only_written`` of the ``written`` storages are poisoned before."""
+
+    poison: int
+    only_written: frozenset[int]
+    written: list[int]
+
+
+Found = list[tuple[int, Difference]]
+"""Differences of a storage's pieces, with their offsets."""
+
+
+def _differences(program: Program, index: int, expected: Pieces) -> Found:
+    """How what copy 0 holds now differs from what is expected."""
+    gpu, memory = program.gpu, program.memory
+    buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
+    allowed, out = tolerance(program.recording, dtype), []
+    for offset, before in expected:
+        found = gpu.compare(before, gpu.part(buffer, offset, before.nbytes), dtype, allowed)
+        out += [(offset, found)] if found is not None else []
+    return out
+
+
+def _written(program: Program, index: int, kept: Pieces, run: _Run) -> Written:
+    """How much of a storage isn't as it was before a program ran. Leaves copy 0 as that was."""
+    gpu, memory = program.gpu, program.memory
+    buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype
+    if index in run.only_written:
+        gpu.fill(buffer, run.poison)
+    changed = (gpu.compare(piece, gpu.part(buffer, at, piece.nbytes), dtype, 0.0) for at, piece in kept)
+    (launch,) = program.recording.launches
+    return Written(sum(c.count for c in changed if c is not None), _parts(program), str(launch.config or ""))
+
+
+def _parts(program: Program) -> Parts:
+    (launch,) = program.recording.launches
+    return parts_of(launch.grid, program.recording.binary_of(launch).constexprs)
+
+
+def arguments_at(recording: Recording, storage: int) -> tuple[str, ...]:
+    """Names of the arguments that point into a storage."""
+    params = [p for launch in recording.launches for p in launch.params]
+    return tuple(p.name for p in params if p.view is not None and recording.views[p.view].storage == storage)
+
+
+def _fixed_grid(one: Program, other: Program) -> str:
+    """What to look at where configs split work by different constants over one grid: it may be too small for one."""
+    (first,), (second,) = one.recording.launches, other.recording.launches
+    constants = one.recording.binary_of(first).constexprs, other.recording.binary_of(second).constexprs
+    if first.grid != second.grid or constants[0] == constants[1]:
+        return ""
+    return f", and the grid {first.grid} does not depend on the config: look there"
+
+
+def _names(program: Program, storage: int) -> str:
+    return ", ".join(arguments_at(program.recording, storage)) or f"storage {storage}"
+
+
+def tolerance(recording: Recording, dtype: str) -> float:
+    """How far numbers may be off, relative to the largest; 0 for what has to agree to the bit."""
+    atomics = any(launch.float_atomics for launch in recording.launches)
+    return TOLERANCE[dtype] * (ATOMIC_FACTOR if atomics else 1.0) if is_float(dtype) else 0.0

@@ -1,0 +1,103 @@
+"""One setting, and where its value comes from: the command line first, then the ini file."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from kerntune.base.policy import Update
+from kerntune.errors import UsageError
+from pytest_kerntune.values import parse_choice
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting: its flag, its ini key and its help. ``flag`` is empty for what only the ini file sets, ``ini`` and
+    ``help`` for what kerntune tells another run of itself."""
+
+    flag: str
+    ini: str
+    help: str
+    metavar: str = ""
+    bare: str = ""
+    """The value of the flag without ``=value``; empty if it always takes one."""
+
+    @property
+    def dest(self) -> str:
+        """Where argparse keeps the value."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+    @property
+    def switch(self) -> bool:
+        """Whether it is on or off."""
+        return not self.metavar
+
+
+class Source:
+    """Where values come from: the command line first, then the ini file."""
+
+    def __init__(self, config: pytest.Config, given: argparse.Namespace, options: Iterable[Option]) -> None:
+        self._config = config
+        self._given = given
+        self._options = {o.flag or o.ini: o for o in options}
+        self.root = config.inipath.parent if config.inipath else config.rootpath
+
+    def on_command_line(self, flag: str) -> bool:
+        return getattr(self._given, self._options[flag].dest) not in (None, False)
+
+    def switch(self, flag: str) -> bool:
+        return self.on_command_line(flag) or bool(self._config.getini(self._options[flag].ini))
+
+    def read(self, name: str, parse: Callable[[str, str], T], default: T) -> T:
+        """The parsed value of a flag or ini key; an empty one is the default."""
+        text, where = self._text(name)
+        return parse(text.strip(), where) if text.strip() else default
+
+    def path(self, flag: str) -> Path | None:
+        """A path: from the command line relative to where pytest was called, from the ini file to its folder."""
+        text, where = self._text(flag)
+        base = self._config.invocation_params.dir if where == flag else self.root
+        return Path(os.path.abspath(base / Path(text).expanduser())) if text.strip() else None
+
+    def file(self, flag: str) -> Path | None:
+        """A file to write; an existing folder of that name is an error before anything runs."""
+        path = self.path(flag)
+        if path is not None and path.is_dir():
+            raise UsageError(f"{self._text(flag)[1]}: {path} is a folder; name a file")
+        return path
+
+    def _text(self, name: str) -> tuple[str, str]:
+        option = self._options[name]
+        given = getattr(self._given, option.dest) if option.flag else None
+        if given is not None and not str(given).strip():
+            raise UsageError(
+                f"{option.flag}= has no value; a variable that should give one may be unset. Give one, or leave the "
+                "option out"
+            )
+        if given is not None:
+            return str(given), option.flag
+        return str(self._config.getini(option.ini)) if option.ini else "", f"ini key {option.ini}"
+
+
+def choice(kind: type[T]) -> Callable[[str, str], T]:
+    """A parser for the words of an enum."""
+
+    def parse(text: str, where: str) -> T:
+        if kind is Update and text not in _UPDATES:
+            raise UsageError(
+                f"{where}: {text!r} is none of {', '.join(_UPDATES)}; the flag alone means all, a path may follow it"
+            )
+        return kind(parse_choice(text, tuple(x.value for x in kind), where))  # type: ignore[attr-defined, call-arg]
+
+    return parse
+
+
+_UPDATES = tuple(u.value for u in Update if u is not Update.NONE)

@@ -1,0 +1,112 @@
+"""Targets, devices and environments."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.base.device import RESTLESS, TYPICAL_DEVICES, DeviceSpec, Environment, Target, typical_device
+from kerntune.errors import TargetError
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "triton_arch", "slug"),
+    [
+        ("cuda:90", Target("cuda", "90", 32), 90, "cuda-90"),
+        (" cuda:120 ", Target("cuda", "120", 32), 120, "cuda-120"),
+        ("hip:gfx942", Target("hip", "gfx942", 64), "gfx942", "hip-gfx942"),
+        ("hip:gfx90a", Target("hip", "gfx90a", 64), "gfx90a", "hip-gfx90a"),
+        ("hip:gfx1100", Target("hip", "gfx1100", 32), "gfx1100", "hip-gfx1100"),
+    ],
+)
+def test_parse(text: str, target: Target, triton_arch: int | str, slug: str) -> None:
+    assert Target.parse(text) == target
+    assert target.triton_arch == triton_arch
+    assert target.slug == slug
+    assert str(target) == text.strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "cuda", "cuda:", "cuda:9", "cuda:90a", "cuda:9000", "sm_90", "hip:942", "hip:gfx", "rocm:gfx942", "CUDA:90"],
+)
+def test_parse_refuses_with_an_example(text: str) -> None:
+    with pytest.raises(TargetError, match=re.escape(repr(text))) as info:
+        Target.parse(text)
+    assert "cuda:90" in str(info.value)
+
+
+@given(st.text(max_size=12))
+def test_what_parses_is_its_own_text(text: str) -> None:
+    try:
+        target = Target.parse(text)
+    except TargetError:
+        return
+    assert Target.parse(str(target)) == target
+    assert str(target) == text.strip()
+
+
+def test_digits_are_ascii() -> None:
+    with pytest.raises(TargetError):
+        Target.parse("cuda:٩٠")
+
+
+@pytest.mark.parametrize("text", sorted(TYPICAL_DEVICES))
+def test_typical_devices_are_plausible(text: str) -> None:
+    spec = typical_device(Target.parse(text))
+    assert spec.target == Target.parse(text)
+    assert 49152 <= spec.shared_memory_per_block <= spec.shared_memory_per_sm
+    assert spec.sm_count > 0
+    assert spec.l2_bytes >= 1 << 20
+    assert spec.max_threads_per_block <= spec.max_threads_per_sm
+    assert spec.max_threads_per_sm % spec.warp_size == 0
+    assert spec.registers_per_sm >= 32768
+    assert spec.warp_size == spec.target.warp_size
+
+
+def test_typical_device_names_are_distinct_folders() -> None:
+    slugs = [spec.slug for spec in TYPICAL_DEVICES.values()]
+    assert len(set(slugs)) == len(slugs)
+
+
+def test_unknown_device_lists_the_known() -> None:
+    with pytest.raises(TargetError, match=r"cuda:70.*cuda:90") as info:
+        typical_device(Target("cuda", "70"))
+    assert info.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("NVIDIA H200", "nvidia-h200"),
+        ("NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3"),
+        ("  Tesla/T4 ", "tesla-t4"),
+        ("../..", "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_device_slug(name: str, slug: str) -> None:
+    assert DeviceSpec(Target("cuda", "90"), name, 132).slug == slug
+
+
+@given(st.text())
+def test_device_slug_is_always_one_plain_folder(name: str) -> None:
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", DeviceSpec(Target("cuda", "90"), name, 132).slug)
+
+
+def test_environment_differences_leave_clocks_out() -> None:
+    before = Environment("3.8.0", driver="560.1", sm_clock_mhz=1980, memory_clock_mhz=2619, throttle="")
+    after = Environment("3.9.0", driver="570.2", sm_clock_mhz=1200, memory_clock_mhz=1, throttle="power", power_w=699.0)
+    assert before.differences(after) == ["triton: 3.8.0 -> 3.9.0", "driver: 560.1 -> 570.2", "throttle:  -> power"]
+    assert before.differences(before) == []
+
+
+@pytest.mark.parametrize("field", [f for f in Environment.__struct_fields__ if f not in RESTLESS])
+def test_every_other_field_of_an_environment_counts(field: str) -> None:
+    before = Environment("3.9.0")
+    after = msgspec.structs.replace(before, **{field: "other"})
+    assert before.differences(after) == [f"{field}: {getattr(before, field)} -> other"]

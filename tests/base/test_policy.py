@@ -1,0 +1,129 @@
+"""What each verdict does to its test, under every policy."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.base.policy import (
+    DEFAULT_LEVEL,
+    DEFAULT_TOLERANCE,
+    MAPPABLE,
+    METRIC_TOLERANCES,
+    METRICS,
+    Metrics,
+    Missing,
+    Outcome,
+    Policy,
+    Verdict,
+    spent,
+)
+
+ALWAYS = {
+    "PASS": "pass",
+    "IMPROVED": "pass",
+    "REGRESSED": "fail",
+    "DRIFTED": "warn",
+    "STALE": "warn",
+}
+"""Of DESIGN's table: verdicts whose outcome no option changes."""
+
+POLICIES = [
+    Policy(missing=missing, strict=strict, ci=ci)
+    for missing, strict, ci in itertools.product(Missing, [False, True], [False, True])
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"{p.missing.value}-strict={p.strict}-ci={p.ci}")
+@pytest.mark.parametrize("verdict", Verdict)
+def test_outcome(policy: Policy, verdict: Verdict) -> None:
+    expected = {
+        **ALWAYS,
+        "NEW": {"record": "pass", "warn": "warn", "fail": "fail"}[policy.missing.value],
+        "INCONCLUSIVE": "fail" if policy.strict else "warn",
+        "INCOMPLETE": "fail" if policy.ci else "warn",
+    }
+    assert policy.outcome(verdict) is Outcome(expected[verdict.value])
+
+
+def test_verdict_names_are_what_users_read() -> None:
+    """In reports and JSON, and in ``--kerntune-json`` consumers: not to be renamed lightly."""
+    assert {v.name for v in Verdict} == {v.value for v in Verdict}
+    assert {v.value for v in Verdict} == {*ALWAYS, "NEW", "INCONCLUSIVE", "INCOMPLETE"}
+
+
+def test_defaults() -> None:
+    policy = Policy()
+    assert (policy.tolerance, policy.level) == (DEFAULT_TOLERANCE, DEFAULT_LEVEL) == (0.02, 0.999)
+    assert policy.floor_ns == 0.0
+    assert policy.missing is Missing.RECORD
+    assert not policy.strict
+    assert not policy.ci
+
+
+def test_round_trip() -> None:
+    policy = Policy(
+        tolerance=0.05,
+        floor_ns=100.0,
+        missing=Missing.FAIL,
+        strict=True,
+        ci=True,
+        anchor_tolerance=0.1,
+        metrics=Metrics(False, {"spills": 0.0}),
+        outcomes={Verdict.DRIFTED: Outcome.FAIL},
+    )
+    assert msgspec.json.decode(msgspec.json.encode(policy), type=Policy) == policy
+
+
+@pytest.mark.parametrize("policy", POLICIES[::5])
+@pytest.mark.parametrize("mapped", MAPPABLE)
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_mapped_verdict_has_that_outcome_and_no_other_changes(
+    policy: Policy, mapped: Verdict, outcome: Outcome
+) -> None:
+    changed = msgspec.structs.replace(policy, outcomes={mapped: outcome})
+    assert changed.outcome(mapped) is outcome
+    assert all(changed.outcome(v) is policy.outcome(v) for v in Verdict if v is not mapped)
+
+
+def test_time_alone_is_gated_by_default() -> None:
+    assert Policy().metrics == Metrics(time=True, static={})
+    assert set(METRICS) == {"time", "registers", "spills", "shared_memory", "binary_size", "instructions"}
+    assert METRIC_TOLERANCES["spills"] == 0.0, "a spill more is never allowed unless somebody says so"
+
+
+@given(st.floats(0.001, 0.5), st.floats(0.001, 0.5))
+def test_the_anchor_is_never_the_stricter_gate(tolerance: float, anchor: float) -> None:
+    found = Policy(tolerance=tolerance, anchor_tolerance=anchor).since_anchor()
+    assert found.tolerance == max(tolerance, anchor)
+    assert msgspec.structs.replace(found, tolerance=tolerance) == Policy(tolerance=tolerance, anchor_tolerance=anchor)
+
+
+def test_unknown_words_are_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="toleranz"):
+        msgspec.convert({"toleranz": 0.1}, Policy)
+    with pytest.raises(msgspec.ValidationError, match="ignore"):
+        msgspec.convert({"missing": "ignore"}, Policy)
+
+
+@given(st.floats(1e-6, 0.1), st.integers(1, 500), st.integers(0, 2000))
+def test_decisions_of_a_run_never_spend_more_than_the_whole(alpha: float, cases: int, more: int) -> None:
+    """However many calls the announced tests turn out to make."""
+    total = sum(spent(alpha, cases, i) for i in range(1, cases + more + 1))
+    assert total <= alpha * (1 + 1e-9)
+    assert sum(spent(alpha, cases, i) for i in range(1, cases + 1)) == pytest.approx(alpha / 2)
+
+
+@given(st.integers(1, 1000), st.integers(1, 3000))
+def test_later_decisions_never_get_more(cases: int, decision: int) -> None:
+    assert 0 < spent(0.001, cases, decision + 1) <= spent(0.001, cases, decision)
+
+
+def test_levels() -> None:
+    assert Policy().level_of(1) == pytest.approx(0.9995)
+    assert Policy(cases=200).level_of(200) == pytest.approx(1 - 0.001 / 400)
+    assert Policy(cases=200).level_of(201) == pytest.approx(1 - 0.0005 * 200 / (201 * 200))

@@ -1,0 +1,39 @@
+"""Calling the command in this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from kerntune.cli.command import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a call of the command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def clean(self) -> bool:
+        """Whether what it complained of is messages only."""
+        return "Traceback" not in self.out + self.err
+
+
+@dataclass(frozen=True)
+class Command:
+    """``command("baselines", "show")``."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *words: object) -> Ran:
+        self.capsys.readouterr()
+        try:
+            code = main([str(w) for w in words])
+        except SystemExit as exc:  # argparse's help and usage errors
+            code = int(exc.code or 0)
+        captured = self.capsys.readouterr()
+        return Ran(code, captured.out, captured.err)

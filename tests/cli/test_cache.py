@@ -1,0 +1,106 @@
+"""``kerntune cache``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kerntune.base.config import Config
+from kerntune.base.device import Environment
+from kerntune.tuning.cache import WinnerCache, WinnerKey
+
+
+@pytest.fixture
+def cache(tmp_path) -> WinnerCache:
+    cache = WinnerCache(tmp_path / "cache")
+    for n in (1024, 4096):
+        config = Config({"BLOCK": n})
+        key = WinnerKey("add_kernel", "s" * 64, "cuda:90", "NVIDIA H200", "3.9.0", f"n={n}", (config, Config()))
+        cache.put(key, config, 12_400.0, Environment(triton="3.9.0"))
+    return cache
+
+
+def test_show(kerntune, cache):
+    ran = kerntune("cache", "show", "--cache-dir", "cache")
+    assert ran.code == 0
+    assert ran.out.count("add_kernel") == 2
+    for text in ("NVIDIA H200 (cuda:90)", "BLOCK=4096", "12.4 µs", "n=1024", f"{cache.folder}: 2 winners"):
+        assert text in ran.out
+
+
+def test_show_json(kerntune, cache):
+    rows = json.loads(kerntune("cache", "show", "--cache-dir", "cache", "--json").out)
+    assert sorted(row["config"]["kwargs"]["BLOCK"] for row in rows) == [1024, 4096]
+
+
+def test_a_damaged_winner_is_set_aside_and_reported(kerntune, cache):
+    path = next(cache.folder.rglob("*.json"))
+    path.write_text("{")
+    ran = kerntune("cache", "show", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert str(path) in ran.err
+    assert ran.clean
+    assert "1 winner" in ran.out
+    assert kerntune("cache", "show", "--cache-dir", "cache").code == 0
+
+
+def test_clear(kerntune, cache, tmp_path):
+    (tmp_path / "cache" / "other.txt").write_text("not a winner")
+    assert "removed 2 winners" in kerntune("cache", "clear", "--cache-dir", "cache").out
+    assert "removed 0 winners" in kerntune("cache", "clear", "--cache-dir", "cache").out
+    assert (tmp_path / "cache" / "other.txt").exists()
+
+
+def test_the_folder_of_the_ini_file(kerntune, cache, tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_cache_dir = cache\n")
+    assert "2 winners" in kerntune("cache", "show").out
+
+
+def test_a_folder_that_can_not_be_cleared_is_named(kerntune, cache):
+    path = next(cache.folder.rglob("*.json"))
+    path.unlink()
+    path.mkdir()
+    ran = kerntune("cache", "clear", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert str(path) in ran.err
+    assert ran.clean
+
+
+def test_export_and_import(kerntune, cache, tmp_path):
+    ran = kerntune("cache", "export", "all.json", "--cache-dir", "cache")
+    assert (ran.code, ran.out) == (0, "all.json: 2 winners, 0 trials\n")
+    ran = kerntune("cache", "import", "all.json", "--cache-dir", "other")
+    assert (ran.code, ran.out) == (0, "all.json: 2 winners, 0 trials\n")
+    assert WinnerCache(tmp_path / "other").entries() == cache.entries()
+    assert (
+        "0 winners, 0 trials, 2 kept as they were"
+        in kerntune("cache", "import", "all.json", "--cache-dir", "other").out
+    )
+    assert "2 winners" in kerntune("cache", "import", "--replace", "all.json", "--cache-dir", "other").out
+
+
+def test_export_per_device_and_import(kerntune, cache, tmp_path):
+    ran = kerntune("cache", "export", "--per-device", "wheel", "--cache-dir", "cache")
+    assert (ran.code, ran.out) == (0, "wheel/cuda-90/nvidia-h200.json\n")
+    ran = kerntune("cache", "import", "wheel/cuda-90/nvidia-h200.json", "--cache-dir", "other")
+    assert ran.code == 0
+    assert WinnerCache(tmp_path / "other").entries() == cache.entries()
+
+
+def test_a_name_that_is_no_file_is_wrong_usage(kerntune, cache, tmp_path):
+    kerntune("cache", "export", "all.json", "--cache-dir", "cache")
+    ran = kerntune("cache", "import", "all.json", "nosuch.json", "--cache-dir", "other")
+    assert ran.code == 2
+    assert ran.err.startswith("kerntune: error: nosuch.json: no such file")
+    assert WinnerCache(tmp_path / "other").entries() == []
+
+
+def test_a_damaged_file_is_told_after_the_others_were_taken(kerntune, cache, tmp_path):
+    kerntune("cache", "export", "all.json", "--cache-dir", "cache")
+    (tmp_path / "bad.json").write_text("{")
+    ran = kerntune("cache", "import", "bad.json", "all.json", "--cache-dir", "other")
+    assert ran.code == 1
+    assert "bad.json" in ran.err
+    assert ran.clean
+    assert len(WinnerCache(tmp_path / "other").entries()) == 2

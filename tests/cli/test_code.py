@@ -1,0 +1,139 @@
+"""``kerntune diff``: a case's code beside what it was."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cli.command import Command
+from cli.made import folder, static
+from kerntune.cli.side_by_side import side_by_side, unified
+
+pytestmark = pytest.mark.usefixtures("quick_python")
+
+SOURCE = """
+import pytest, torch, triton, triton.language as tl
+
+@triton.autotune([triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})], key=[])
+@triton.jit
+def scale(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(y + i, v * 2.0, mask=i < n)
+
+@pytest.mark.parametrize("n", [1024, 4096])
+def test_scale(autotune, n):
+    x = torch.randn(n, device=autotune.device)
+    autotune(scale[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)], x, torch.empty_like(x), n)
+"""
+CASE = "test_it.py::test_scale[4096]"
+EDITED = SOURCE.replace("v * 2.0", "tl.exp(v)")
+
+
+def git(*words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def project(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a recorded test."""
+    monkeypatch.setenv("CI", "")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(SOURCE)
+    done = subprocess.run(
+        ["python", "-m", "kerntune.cli.command", "baselines", "refresh", "--kerntune-target=cuda:90", "-q"],
+        executable=__import__("sys").executable,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    return tmp_path
+
+
+def test_what_an_edit_did(kerntune: Command, project: Path) -> None:
+    same = kerntune("diff", CASE, "--exit-code")
+    assert (same.code, same.out) == (0, "scale: the same in every stage\n"), same.err
+    (project / "test_it.py").write_text(EDITED)
+    ran = kerntune("diff", "4096", "--width", "180", "--exit-code")
+    assert ran.code == 1, ran.err
+    assert ran.out.startswith("scale, ttir:\nbaseline of 20")
+    changed = [line for line in ran.out.splitlines() if " | " in line]
+    assert any("arith.mulf" in a and "math.exp" in b for a, _, b in (line.partition(" | ") for line in changed))
+    for stage, word in (("ttgir", "math.exp"), ("llir", "ex2"), ("ptx", "ex2.approx"), ("sass", "MUFU.EX2")):
+        shown = kerntune("diff", CASE, "--stage", stage, "--unified")
+        assert any(line.startswith("+") and word in line for line in shown.out.splitlines()), (stage, shown)
+    base = kerntune("diff", CASE, "--against", "HEAD", "--unified")
+    assert "--- HEAD\n+++ today" in base.out, base.err
+    assert "+    %12 = math.exp" in base.out
+    assert subprocess.run(["git", "worktree", "list"], capture_output=True, check=True).stdout.count(b"\n") == 1
+    git("checkout", "-q", "test_it.py")
+    clean = subprocess.run(["git", "status", "--short"], capture_output=True, check=True).stdout
+    assert clean == b""
+
+
+def test_the_config_of_the_baseline_is_compared(kerntune: Command, project: Path) -> None:
+    """The list's first config is another now; the winner stays the winner."""
+    text = (project / "test_it.py").read_text()
+    first, second = 'triton.Config({"BLOCK": 128})', 'triton.Config({"BLOCK": 256})'
+    (project / "test_it.py").write_text(text.replace(f"{first}, {second}", f"{second}, {first}"))
+    assert kerntune("diff", CASE).out == "scale: the same in every stage\n"
+
+
+def test_a_test_that_records_nothing(kerntune: Command, project: Path) -> None:
+    (project / "test_it.py").write_text("raise RuntimeError('at import')")
+    ran = kerntune("diff", CASE)
+    assert (ran.code, ran.clean) == (2, True)
+    assert "today" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("nothing",), "no baseline's case is 'nothing'"),
+        (("t.py",), "means 2 cases; name one of them:\n  t.py::test_a\n  t.py::test_b"),
+        (("test_a", "--target", "cuda:80"), "has no baseline of t.py::test_a for cuda:80"),
+        (("test_a", "--target", "cuda"), "unknown target 'cuda'"),
+    ],
+)
+def test_wrong_usage(kerntune: Command, tmp_path: Path, words: tuple[str, ...], says: str) -> None:
+    folder(tmp_path / "baselines", static("t.py::test_a"), static("t.py::test_b"))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "t.py").write_text("")
+    ran = kerntune("diff", *words)
+    assert ran.code in (1, 2)
+    assert ran.clean
+    assert says in ran.err
+
+
+def test_columns() -> None:
+    before = "\n".join(["head", *(f"line {i}" for i in range(10)), "%1 = a", "%2 = b %1", "tail"])
+    after = "\n".join(["head", *(f"line {i}" for i in range(10)), "%1 = a", "%2 = new", "%3 = b %1", "tail"])
+    assert side_by_side(before, after, ("old", "now"), 43).splitlines() == [
+        "old                    now",
+        "--------------------   --------------------",
+        "line 8                 line 8",
+        "line 9                 line 9",
+        "%1 = a                 %1 = a",
+        "                     > %2 = new",
+        "%2 = b %1              %3 = b %1",
+        "tail                   tail",
+    ]
+    assert side_by_side(before, before, ("old", "now"), 80) == ""
+
+
+def test_only_the_names_of_values_differ() -> None:
+    """Then they are what differs: operands that changed places, say."""
+    assert "| sub %b, %a" in side_by_side("sub %a, %b", "sub %b, %a", ("a", "b"), 60)
+    assert unified("x", "x", ("a", "b")) == ""
+
+
+def test_long_lines_are_wrapped() -> None:
+    shown = side_by_side("a" * 30, "b" * 50, ("x", "y"), 43).splitlines()[2:]
+    assert shown == [f"{'a' * 20} | {'b' * 20}", f"{'a' * 10:<20}   {'b' * 20}", f"{'':<20}   {'b' * 10}"]

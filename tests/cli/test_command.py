@@ -1,0 +1,214 @@
+"""The command as a whole: help, usage errors, exit codes, and how fast it starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.command import Command
+from cli.made import folder, timed
+from kerntune.gate.bundle import encoded_bundles
+from kerntune.gate.report import RunReport, write_run
+
+SOURCE = Path(__file__).parents[1]
+
+COMMANDS = [
+    ["baselines", "show"],
+    ["baselines", "diff"],
+    ["baselines", "refresh"],
+    ["baselines", "apply"],
+    ["baselines", "prune"],
+    ["baselines", "verify"],
+    ["cache", "show"],
+    ["cache", "clear"],
+    ["doctor"],
+]
+
+
+@pytest.fixture
+def kerntune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Command:
+    """The command, in ``tmp_path``."""
+    monkeypatch.chdir(tmp_path)
+    return Command(capsys)
+
+
+@pytest.mark.parametrize("words", [[], ["baselines"], ["cache"], *COMMANDS], ids=" ".join)
+def test_help(kerntune, words):
+    ran = kerntune(*words, "--help")
+    assert ran.code == 0
+    assert ran.out.startswith(" ".join(["usage: kerntune", *words]))
+    assert ran.err == ""
+
+
+def test_help_names_every_command(kerntune):
+    text = kerntune("baselines", "--help").out + kerntune("cache", "--help").out + kerntune("--help").out
+    for words in COMMANDS:
+        assert f"    {words[-1]}" in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["nothing"],
+        ["baselines"],
+        ["baselines", "nothing"],
+        ["baselines", "diff"],
+        ["baselines", "apply"],
+        ["baselines", "apply", "run.json", "--only", "some"],
+        ["baselines", "diff", "a", "b", "--json", "--markdown"],
+        ["baselines", "show", "--wrong"],
+        ["cache"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_exits_with_2(kerntune, words):
+    ran = kerntune(*words)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.clean
+    assert "usage: kerntune" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["baselines", "show", "--baselines", "here"], "here: is a file; name the folder of the baselines"),
+        (["baselines", "verify", "--baselines", "here"], "here: is a file"),
+        (["baselines", "prune", "--baselines", "here"], "here: is a file"),
+        (["baselines", "diff", "here", "here"], "here: is a file"),
+        (["baselines", "apply", "gone.json"], "gone.json: can't be read (No such file or directory)"),
+        (["baselines", "prune", "--stale-from", "gone.json"], "gone.json: can't be read"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_a_wrong_file_is_named(kerntune, tmp_path, words, says):
+    (tmp_path / "here").write_text("a file")
+    ran = kerntune(*words)
+    assert ran.code == 2
+    assert says in ran.err
+    assert ran.clean
+
+
+def test_a_broken_ini_file_is_named(kerntune, tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest")
+    ran = kerntune("baselines", "show")
+    assert ran.code == 2
+    assert str(tmp_path / "pyproject.toml") in ran.err
+    assert ran.clean
+
+
+def in_subprocess(code: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+PROBE = """
+import sys
+from kerntune.cli.command import main
+try:
+    main()
+except SystemExit:
+    pass
+print("loaded:", *({"torch", "triton", "numpy", "pytest"} & sys.modules.keys()), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "too_much"),
+    [
+        (["--help"], {"torch", "triton", "numpy", "pytest"}),
+        (["baselines", "--help"], {"torch", "triton", "numpy", "pytest"}),
+        (["baselines", "refresh", "--help"], {"torch", "triton", "numpy", "pytest"}),
+        (["baselines", "show"], {"torch", "triton", "pytest"}),
+        (["baselines", "diff", "baselines", "baselines"], {"torch", "triton", "pytest"}),
+        (["baselines", "verify"], {"torch", "triton", "pytest"}),
+        (["anchor"], {"torch", "triton", "pytest"}),
+        (["baselines", "prune", "--stale-from", "run.json"], {"torch", "triton", "pytest"}),
+        (["baselines", "apply", "run.json"], {"torch", "triton", "pytest"}),
+        (["cache", "show", "--cache-dir", "nowhere"], {"torch", "triton", "pytest"}),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else "",
+)
+def test_a_command_loads_no_more_than_it_needs(tmp_path, words, too_much):
+    folder(tmp_path / "baselines", timed())
+    write_run(tmp_path / "run.json", RunReport((), baselines=encoded_bundles([timed()])))
+    ran = in_subprocess(PROBE, *words, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout
+    loaded = ran.stderr.strip().splitlines()[-1].removeprefix("loaded:").split()
+    assert not too_much & set(loaded)
+
+
+def test_a_closed_pipe_is_no_traceback(tmp_path):
+    folder(tmp_path / "baselines", *(timed(f"t.py::test_{i}") for i in range(40)))
+    code = "import sys; from kerntune.cli.command import main; sys.exit(main())"
+    command = f'"{sys.executable}" -c "{code}" baselines show --json | head -c 1'
+    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(command, shell=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
+    assert ran.stdout == b"{"
+    assert ran.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("baselines", "verify", "--baselines="), "--baselines= has no value"),
+        (("baselines", "verify", "--baselines", ""), "--baselines has no value"),
+        (("baselines", "show", "--case", " "), "--case has no value"),
+        (("baselines", "diff", "", "HEAD"), "an argument is empty"),
+        (("anchor", "--anchor="), "--anchor= has no value"),
+    ],
+    ids=str,
+)
+def test_a_value_that_an_unset_variable_left_empty_is_wrong_usage(kerntune, words, says):
+    ran = kerntune(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+    assert "variable" in ran.err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_table_is_printed_whatever_the_encoding(tmp_path, encoding):
+    """12.4 µs."""
+    folder(tmp_path / "baselines", timed())
+    ran = subprocess.run(
+        [sys.executable, "-m", "kerntune.cli.command", "baselines", "show"],
+        env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(SOURCE)},
+        cwd=tmp_path, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert ("12.4 \\xb5s" if encoding == "ascii" else "12.4 µs") in ran.stdout.decode(encoding)
+
+
+def test_output_that_has_become_a_pipe_is_no_error(tmp_path):
+    program = (
+        "import os, sys\n"
+        "pipe = os.pipe()\n"
+        "os.dup2(pipe[1], 1)\n"
+        "from kerntune.cli.command import main\n"
+        "sys.exit(main(['baselines', 'show', '--baselines=.']))\n"
+    )
+    with (tmp_path / "out.txt").open("w") as out:
+        out.write("before")
+        out.flush()
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+            check=False,
+        )
+    assert b"Illegal seek" not in ran.stderr

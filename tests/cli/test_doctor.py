@@ -1,0 +1,128 @@
+"""``kerntune doctor``."""
+
+from __future__ import annotations
+
+import tempfile
+
+import msgspec
+import pytest
+
+from cli.made import folder, timed
+from kerntune.base.device import TYPICAL_DEVICES
+from kerntune.cli import doctor
+from kerntune.errors import MeasurementError
+from kerntune.gpu import device_lock, probe
+from kerntune.gpu.driver_gpu import DriverGpu
+from kerntune.kernels import compat
+
+
+@pytest.fixture
+def runtime(tmp_path, monkeypatch):
+    """A place for locks of its own, and no GPU whatever machine this is."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(probe, "has_cuda", lambda: False)
+    monkeypatch.setattr(doctor, "_driver", lambda: "")
+    return tmp_path
+
+
+def lines(out: str) -> dict[str, str]:
+    """The found text by the check's name, with its mark in front."""
+    rows = [x.split(None, 2) for x in out.splitlines() if not x.startswith(" ")]
+    return {name: f"{mark} {found}" for mark, name, found in rows}
+
+
+def test_everything_in_order(kerntune, runtime, tmp_path):
+    folder(tmp_path / "baselines", timed())
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    found = lines(ran.out)
+    assert ran.code == 0, ran.out
+    assert list(found) == ["kerntune", "Triton", "torch", "GPU", "ptxas", "nvdisasm", "lock", "cache", "baselines"]
+    assert all(text.startswith("ok ") for text in found.values())
+    assert compat.triton_version() in found["Triton"]
+    assert "none: kernels are compiled" in found["GPU"]
+    assert found["cache"] == f"ok {tmp_path / 'cache'}: 0 winners"
+    assert found["baselines"] == f"ok {tmp_path / 'baselines'}: 1 baseline for cuda:90"
+
+
+def test_without_gpu_and_targets_there_is_something_to_do(kerntune, runtime):
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert lines(ran.out)["baselines"].startswith("!!")
+    assert "--kerntune-target=cuda:90" in ran.out
+
+
+def test_with_a_gpu_no_baselines_are_in_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert doctor.check_baselines(None, gpu=True).advice == ""
+
+
+def test_a_driver_without_a_gpu_in_torch(kerntune, runtime, monkeypatch):
+    monkeypatch.setattr(doctor, "_driver", lambda: "580.65")
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert "there is an NVIDIA driver (580.65), but torch" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("found", "advice"),
+    [
+        ("3.6.0", ""),
+        ("3.10.1", ""),
+        ("4.0", ""),
+        ("2.13.0+cpu", "needs triton>=3.6"),
+        ("3.5.9", "needs triton>=3.6"),
+        ("", "install triton>=3.6"),
+    ],
+)
+def test_versions(found, advice):
+    check = doctor.check_version("Triton", found, doctor.LEAST_TRITON)
+    assert (advice in check.advice) if advice else check.advice == ""
+
+
+def test_one_broken_check_does_not_hide_the_others(kerntune, runtime, monkeypatch):
+    def broken(backend: str, arch: object) -> str:
+        raise RuntimeError("no ptxas here")
+
+    monkeypatch.setattr(compat, "assembler_version", broken)
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert lines(ran.out)["ptxas"] == "!! RuntimeError when looking"
+    assert "no ptxas here" in ran.out
+    assert lines(ran.out)["nvdisasm"].startswith("ok")
+
+
+@pytest.mark.parametrize("name", ["cache", "baselines"])
+def test_a_file_where_a_folder_should_be(kerntune, runtime, tmp_path, name):
+    (tmp_path / name).write_text("a file")
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert ran.code == 1
+    assert lines(ran.out)[name].startswith("!!")
+    assert ran.clean
+
+
+def test_a_device_that_another_process_measures_on_is_told(kerntune, runtime, tmp_path):
+    with device_lock.hold("GPU-1234", "a GPU", 0.0):
+        ran = kerntune("doctor", "--cache-dir", "cache")
+    assert lines(ran.out)["lock"] == f"ok {tmp_path}, now measuring: GPU-1234"
+    assert lines(kerntune("doctor", "--cache-dir", "cache").out)["lock"] == f"ok {tmp_path}"
+
+
+def test_the_lock_of_a_real_device_is_this_one(runtime, monkeypatch):
+    """``DriverGpu.lock`` without a driver: it needs no more of the device than what it is."""
+    gpu = object.__new__(DriverGpu)
+    gpu.spec = msgspec.structs.replace(TYPICAL_DEVICES["cuda:90"], uuid="GPU-5678")
+    assert device_lock.held_by_others() == []
+    with gpu.lock():
+        assert device_lock.held_by_others() == ["GPU-5678"]
+    assert device_lock.held_by_others() == []
+
+
+def test_waiting_for_a_device_is_said_and_ends(runtime, monkeypatch):
+    monkeypatch.setattr(device_lock, "NOTICE_S", 0.01)
+    with (
+        device_lock.hold("GPU-1", "a GPU", 0.0),
+        pytest.warns(UserWarning, match="waiting for a GPU: another process measures on it"),
+        pytest.raises(MeasurementError, match="a GPU is measured on by another process"),
+        device_lock.hold("GPU-1", "a GPU", 0.1),
+    ):
+        pass

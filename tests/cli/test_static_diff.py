@@ -1,0 +1,238 @@
+"""``kerntune static diff``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from inner import QUICK
+
+from cli.command import Command
+from cli.made import SOFTMAX, folder, metrics, static, timed
+from kerntune.base.config import Config
+from kerntune.cli.static_record import record_both
+from kerntune.errors import UsageError
+from kerntune.gate.baselines import StaticBaseline
+from kerntune.gate.call import Pending
+
+SECOND = "tests/test_add.py::test_add"
+
+
+def other(pending: Pending, **changes: object) -> Pending:
+    """The same case with other code: its launch with ``changes``."""
+    assert isinstance(pending.baseline, StaticBaseline)
+    launches = tuple(msgspec.structs.replace(x, **({"code": "e" * 64} | changes)) for x in pending.baseline.launches)
+    return Pending(msgspec.structs.replace(pending.baseline, launches=launches), pending.artifacts, True)
+
+
+STAGES = {"ttir": "1", "ttgir": "2", "llir": "3", "ptx": "4"}
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> tuple[Path, Path]:
+    """Two folders: a case that spills in b, one whose registers grow, one that only has other code, one the same."""
+    cases = [SOFTMAX, SECOND, "t.py::test_code", "t.py::test_same"]
+    folder(tmp_path / "a", *(other(static(c), code="c" * 64, stages=STAGES) for c in cases))
+    after = {**STAGES, "ttgir": "5", "llir": "6", "ptx": "7"}
+    folder(
+        tmp_path / "b",
+        other(static(SOFTMAX, figures=metrics(spilled=64)), stages=after, source="6" * 64),
+        other(static(SECOND, figures=metrics(registers=48)), stages=after, config=Config({"BLOCK": 64})),
+        other(static("t.py::test_code"), stages=after),
+        other(static("t.py::test_same"), code="c" * 64, stages=STAGES),
+    )
+    return tmp_path / "a", tmp_path / "b"
+
+
+def test_worst_first_side_by_side(kerntune: Command, sides: tuple[Path, Path]) -> None:
+    ran = kerntune("static", "diff", *sides)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.index("test_softmax") < ran.out.index("test_add")
+    assert "spilled bytes 0" in ran.out
+    assert "spilled bytes 128" in ran.out
+    assert "fail: registers are spilled" in ran.out
+    assert "test_code" not in ran.out
+    assert ran.out.splitlines()[-1] == (
+        "1 failing, 2 changed, 1 with other code and equal figures, 0 added, 0 removed, 1 the same"
+    )
+
+
+def test_exit_code_tells_of_failing_rules(kerntune: Command, sides: tuple[Path, Path]) -> None:
+    a, b = sides
+    assert kerntune("static", "diff", a, b, "--exit-code").code == 1
+    assert kerntune("static", "diff", b, a, "--exit-code").code == 0
+    assert kerntune("static", "diff", a, a, "--exit-code").code == 0
+
+
+def test_json(kerntune: Command, sides: tuple[Path, Path]) -> None:
+    found = json.loads(kerntune("static", "diff", *sides, "--json").out)
+    assert found["schema"] == "kerntune.static-diff/1"
+    first, second, third = found["changed"]
+    assert first["case"] == SOFTMAX
+    assert first["launches"][0]["stage"] == "TTGIR"
+    assert first["launches"][0]["findings"][0]["severity"] == "fail"
+    config = "BLOCK unset -> 64, num_warps unset -> 4, num_stages unset -> 3"
+    assert second["launches"][0]["because"] == f"config ({config}), first in TTGIR"
+    assert third["launches"][0]["figures"] == []
+    assert third["launches"][0]["because"].startswith("something that is not kept (")
+
+
+def test_more_launches_and_a_grown_grid(kerntune: Command, tmp_path: Path) -> None:
+    """Of equal code, too: nothing else about a case differs."""
+    grown, more = (static(c) for c in (SOFTMAX, SECOND))
+    folder(tmp_path / "a", grown, more)
+    assert isinstance(more.baseline, StaticBaseline)
+    sixteen = Pending(
+        msgspec.structs.replace(more.baseline, launches=more.baseline.launches * 16), more.artifacts, True
+    )
+    folder(tmp_path / "b", other(grown, code="c" * 64, grid=(8192, 1, 1)), sixteen)
+    ran = kerntune("static", "diff", tmp_path / "a", tmp_path / "b", "--markdown")
+    assert "warn: 2 times as many programs: 4,096 -> 8,192 (grid 4,096x1x1 -> 8,192x1x1)" in ran.out
+    assert "programs 4,096 | programs 8,192" in ran.out
+    assert "the launch (same code)" in ran.out
+    assert "warn: 16 times as many launches: 1 -> 16 (softmax_kernel 1 -> 16)" in ran.out
+    assert "launch added: softmax_kernel (15)" in ran.out
+    assert "0 failing, 2 changed" in ran.out
+
+
+def test_markdown_is_one_table(kerntune: Command, sides: tuple[Path, Path]) -> None:
+    out = kerntune("static", "diff", *sides, "--markdown").out
+    rows = [line for line in out.splitlines() if line.startswith("|")]
+    assert len(rows) == 4
+    assert len({line.replace(r"\|", "").count("|") for line in rows}) == 1
+    assert "spilled bytes 128" in rows[2]
+    assert "code (its source changed), first in TTGIR" in rows[2]
+
+
+def test_pattern(kerntune: Command, sides: tuple[Path, Path]) -> None:
+    out = kerntune("static", "diff", *sides, "--case", "test_add").out
+    assert "test_softmax" not in out
+    assert "1 changed" in out
+
+
+def test_two_series_of_one_folder(kerntune: Command, tmp_path: Path) -> None:
+    old = other(static(triton="3.6", figures=metrics(registers=32)), code="c" * 64)
+    new = other(static(triton="3.10", figures=metrics(registers=64)))
+    folder(tmp_path / "baselines", old, new)
+    ran = kerntune("static", "diff", "triton-3.6", "triton-3.10")
+    assert "registers 64" in ran.out
+    assert "Triton 3.10" in ran.out
+    newest = kerntune("static", "diff", "triton-3.6", "--json")
+    assert json.loads(newest.out)["changed"][0]["compilers"] == ["3.6", "3.10"]
+    missing = kerntune("static", "diff", "triton-3.7")
+    assert (missing.code, missing.clean) == (2, True)
+    assert "has no baselines of triton-3.7" in missing.err
+
+
+def test_two_git_revisions(kerntune: Command, tmp_path: Path) -> None:
+    git = ("git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run([*git, "init", "-q"], check=True)
+    for registers in (32, 64):
+        folder(tmp_path / "baselines", other(static(figures=metrics(registers=registers)), code=f"{registers}" * 32))
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    assert "registers 64" in kerntune("static", "diff", "HEAD~1", "HEAD").out
+    assert "1 the same" in kerntune("static", "diff", "HEAD").out
+
+
+def test_added_and_removed_cases_and_launches(kerntune: Command, tmp_path: Path) -> None:
+    one = static(SOFTMAX)
+    assert isinstance(one.baseline, StaticBaseline)
+    two = msgspec.structs.replace(one.baseline, launches=one.baseline.launches * 2)
+    folder(tmp_path / "a", one, static("t.py::test_gone"))
+    folder(tmp_path / "b", Pending(two, one.artifacts, True), static("t.py::test_new"))
+    out = kerntune("static", "diff", tmp_path / "a", tmp_path / "b").out
+    assert "launch added: softmax_kernel" in out
+    assert "Added:\n  t.py::test_new (cuda:90)" in out
+    assert "Removed:\n  t.py::test_gone (cuda:90)" in out
+
+
+def test_figures_of_timed_cases_count_too(kerntune: Command, tmp_path: Path) -> None:
+    folder(tmp_path / "a", timed())
+    folder(tmp_path / "b", timed(figures=metrics(registers=64)))
+    assert "1 the same" in kerntune("static", "diff", tmp_path / "a", tmp_path / "b").out
+
+
+def test_a_damaged_file_is_named(kerntune: Command, sides: tuple[Path, Path]) -> None:
+    path = next(sides[0].rglob("*.json"))
+    path.write_text("{")
+    ran = kerntune("static", "diff", *sides)
+    assert (ran.code, ran.clean) == (1, True)
+    assert path.name in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "name one or two of"),
+        (("a", "b", "c"), "name one or two of"),
+        (("--python", "no-such-python", "--target", "cuda:90"), "--python no-such-python: is no program"),
+        (("--python", sys.executable), "say what to compile for"),
+        (("--python", "a", "--python", "b", "--python", "c"), "once (beside the environment"),
+        (("nowhere",), "nowhere: is no folder"),
+        ((".", "--target", "cuda:90"), "--target is for --python"),
+    ],
+)
+def test_usage_errors(kerntune: Command, words: tuple[str, ...], says: str) -> None:
+    ran = kerntune("static", "diff", *words)
+    assert (ran.code, ran.clean) == (2, True)
+    assert says in ran.err
+
+
+TEST = """
+import pytest, torch, triton, triton.language as tl
+
+@triton.jit
+def copy_kernel(x, y, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at))
+
+@pytest.mark.autotune
+def test_copy(autotune):
+    x = torch.empty(4096, device=autotune.device)
+    autotune(lambda: copy_kernel[(4,)](x, torch.empty_like(x), BLOCK=1024))
+"""
+
+
+def pretending(path: Path, triton: str) -> str:
+    """An interpreter like this one whose Triton says that it is another version."""
+    (path / "site").mkdir(parents=True)
+    (path / "site" / "sitecustomize.py").write_text(
+        "import importlib.metadata as m\nreal = m.version\n"
+        f"m.version = lambda name: {triton!r} if name == 'triton' else real(name)\n"
+    )
+    script = path / "python"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{path / "site"}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_two_environments(
+    kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(p for p in sys.path if p))
+    monkeypatch.setenv("PYTEST_ADDOPTS", " ".join(QUICK))
+    (tmp_path / "test_it.py").write_text(TEST)
+    python = pretending(tmp_path / "env", "3.77.1")
+    ran = kerntune("static", "diff", "--python", python, "--target", "cuda:90,hip:gfx942", "test_it.py", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["after"] == "Triton 3.77.1"
+    assert found["same"] == 1  # one compiler made both, and ptxas has its own version
+    (change,) = found["changed"]
+    assert (change["target"], change["compilers"][1]) == ("hip:gfx942", "3.77")
+    assert change["launches"][0]["because"].startswith("compiler (Triton ")
+    assert change["launches"][0]["figures"] == []
+    assert not (tmp_path / "baselines").exists()
+
+
+def test_a_run_that_can_not_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_python: None) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="recorded nothing"):
+        record_both([sys.executable, sys.executable], ["no_such_test.py"], "cuda:90", tmp_path / "baselines")

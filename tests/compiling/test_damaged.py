@@ -1,0 +1,83 @@
+"""Entries of Triton's cache that can't be what Triton wrote are set aside, told and compiled anew."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from kerntune.compiling.compiler import Compiler
+from kerntune.compiling.damaged import SUFFIX, damage_in
+from kerntune.compiling.frontend import request_of
+from kerntune.compiling.triton_cache import is_stored
+
+from . import kernels
+
+DAMAGE = {
+    "no metadata": (".json", lambda data: b"{}"),
+    "metadata cut off": (".json", lambda data: data[:40]),
+    "metadata of another kind": (".json", lambda data: b"[]"),
+    "binary cut off": (".cubin", lambda data: data[:100]),
+    "binary empty": (".cubin", lambda data: b""),
+    "assembly cut off": (".ptx", lambda data: data[:100]),
+    "TTIR empty": (".ttir", lambda data: b""),
+    "TTIR cut off": (".ttir", lambda data: data[: len(data) // 3]),
+    "TTIR no text": (".ttir", lambda data: b"\xff\xfe"),
+}
+
+
+def file_of(cache: Path, end: str) -> Path:
+    (path,) = (p for p in cache.rglob(f"*{end}") if not p.name.startswith("__grp__"))
+    return path
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_entry_is_set_aside_and_compiled_anew(farm, cache, how):
+    launch = kernels.add_launch()
+    good = Compiler(farm()).compile(launch)
+    end, damage = DAMAGE[how]
+    path = file_of(cache, end)
+    path.write_bytes(damaged := damage(path.read_bytes()))
+    with pytest.warns(RuntimeWarning) as told:
+        again = Compiler(farm()).compile(launch)
+    (text,) = (str(w.message) for w in told)
+    assert str(path) in text
+    assert f"kernel {launch.name} ({kernels.__file__})" in text
+    assert (again.binary, again.ttir, again.data) == (good.binary, good.ttir, good.data)
+    assert path.with_name(path.name + SUFFIX).read_bytes() == damaged
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Compiler(farm()).compile(launch).data == good.data
+
+
+def test_what_the_settings_keep_in_this_process_is_compiled_anew_too(farm, cache, monkeypatch):
+    launch = kernels.add_launch()
+    good = Compiler(farm()).compile(launch)
+    file_of(cache, ".json").write_text("{}")
+    monkeypatch.setattr("kerntune.compiling.stream.why_in_process", lambda launch: "a test says so")
+    with pytest.warns(RuntimeWarning, match="is damaged"):
+        assert Compiler(farm()).compile(launch).data == good.data
+
+
+def test_a_folder_of_another_entry_is_left_alone(farm, cache, tmp_path):
+    """A cache that was copied lists the files of the original."""
+    launch = kernels.add_launch()
+    Compiler(farm()).compile(launch)
+    path = file_of(cache, ".cubin")
+    group = next(cache.rglob("__grp__*"))
+    elsewhere = tmp_path / "elsewhere.cubin"
+    elsewhere.write_bytes(b"cut off")
+    group.write_text(group.read_text().replace(str(path), str(elsewhere)))
+    with pytest.warns(RuntimeWarning, match=r"elsewhere\.cubin"):
+        Compiler(farm()).compile(launch)
+    assert elsewhere.read_bytes() == b"cut off"
+    assert is_stored(request_of(launch))
+
+
+@pytest.mark.parametrize("target", kernels.TARGETS, ids=str)
+def test_sound_entries_are_taken_for_such(farm, cache, target):
+    Compiler(farm()).compile(kernels.matmul_launch(target))
+    group = {p.name: str(p) for p in cache.rglob("*") if p.is_file() and not p.name.startswith("__grp__")}
+    assert len(group) > 5
+    assert damage_in(group, target.backend) is None

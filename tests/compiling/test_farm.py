@@ -1,0 +1,310 @@
+"""A crash, a hang and a lack of memory cost one job; processes are replaced, and none is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kerntune.compiling.cost_estimate import Shape
+from kerntune.compiling.deadline import Deadline
+from kerntune.compiling.farm import GIB, MAX_WORKERS, Farm, NotStarted, memory_limit, worker_count
+from kerntune.compiling.frontend import lower, request_of
+from kerntune.compiling.protocol import Done, Failed
+from kerntune.compiling.worker_process import Died, Told
+
+from . import kernels
+
+ADD = kernels.add_launch
+HANG = (kernels.huge, kernels.HALVES, kernels.CUDA90)
+ABORT = (kernels.abort, kernels.FLOATS, kernels.CUDA90)
+
+
+def submit(farm, launch):
+    lowered = lower(request_of(launch))
+    return farm.submit(lowered.job, lowered.shape)
+
+
+def answer(future):
+    outcome = future.result(timeout=120)
+    return outcome if isinstance(outcome, NotStarted) else outcome.answer
+
+
+def until(what, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not what() and time.monotonic() < end:
+        time.sleep(0.02)
+    return what()
+
+
+def gone(pid):
+    """Neither running nor a zombie."""
+    return not Path(f"/proc/{pid}").exists()
+
+
+def test_an_abort_costs_one_job_and_its_process_is_replaced(farm):
+    one = farm(workers=1)
+    first = [submit(one, ADD()), submit(one, kernels.launch(*ABORT, B=128))]
+    assert isinstance(answer(first[0]), Done)
+    (before,) = one.pids
+    aborted = first[1].result(timeout=120)
+    assert aborted.answer == Died("the compiler process died (SIGABRT)")
+    assert "LLVM ERROR: Cannot select: intrinsic %llvm.amdgcn.rcp" in aborted.output
+    assert isinstance(answer(submit(one, ADD(block=256))), Done)
+    assert gone(before)
+    assert one.pids != [before]
+
+
+def test_a_hang_is_ended_with_its_children_and_costs_one_job(farm):
+    one = farm(deadline=Deadline(floor=3))
+    hang = submit(one, kernels.launch(*HANG, B=1024))
+    rest = [submit(one, ADD(block=64 << i)) for i in range(4)]
+    assert all(isinstance(answer(x), Done) for x in rest)
+    died = answer(hang)
+    assert isinstance(died, Died)
+    assert "did not come back and was ended after" in died.reason
+
+
+def test_too_little_memory_costs_one_job(farm):
+    probe = farm(workers=1)
+    assert isinstance(answer(submit(probe, ADD())), Done)
+    size = int(re.search(r"VmSize:\s+(\d+)", Path(f"/proc/{probe.pids[0]}/status").read_text())[1]) << 10
+    one = farm(memory=size + (24 << 20), deadline=Deadline(floor=60))
+    futures = [submit(one, kernels.launch(kernels.sort, kernels.INTS, kernels.CUDA90, B=1 << 13, num_warps=1))]
+    futures += [submit(one, ADD(block=64 << i)) for i in range(4)]
+    died, *rest = map(answer, futures)
+    assert isinstance(died, Died)
+    assert "a compiling process may use" in died.reason
+    assert all(isinstance(x, Done) for x in rest)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_signal_while_compiling_costs_one_job(farm, number):
+    one = farm(workers=1)
+    one.warm(1)
+    assert until(lambda: one.pids)
+    hang, after = submit(one, kernels.launch(*HANG, B=1024)), submit(one, ADD())
+    assert until(lambda: hang.running() and one.pids)
+    time.sleep(0.3)
+    (before,) = one.pids
+    os.kill(before, number)
+    assert isinstance(answer(hang), (Died, Failed))  # MLIR catches some signals and makes failures of them
+    assert isinstance(answer(after), Done)
+    assert one.pids != [before]
+
+
+def test_a_signal_between_jobs_costs_none(farm):
+    one = farm(workers=1)
+    assert isinstance(answer(submit(one, ADD())), Done)
+    os.kill(one.pids[0], signal.SIGKILL)
+    time.sleep(0.2)
+    assert isinstance(answer(submit(one, ADD())), Done)
+
+
+def test_an_error_on_stderr_is_a_failure_even_if_the_compiler_goes_on(farm):
+    launch = kernels.launch(kernels.float_asm, kernels.INTS, kernels.GFX942, B=128)
+    outcome = submit(farm(), launch).result(timeout=120)
+    assert isinstance(outcome.answer, (Failed, Died))
+    assert "allocate output register for constraint 'f'" in outcome.output
+
+
+def test_the_longest_expected_is_first(farm):
+    one = farm(workers=1)
+    ended = []
+    for block in (64, 4096, 512):
+        future = submit(one, kernels.launch(kernels.softmax, kernels.FLOATS, kernels.CUDA90, B=block))
+        future.add_done_callback(lambda _, block=block: ended.append(block))
+    assert until(lambda: len(ended) == 3, 60)
+    assert ended == [4096, 512, 64]
+
+
+def test_no_more_processes_than_jobs_or_workers(farm):
+    one = farm(workers=3)
+    one.warm(2)
+    assert until(lambda: len(one.pids) == 2)
+    one.warm(9)
+    assert until(lambda: len(one.pids) == 3)
+    assert worker_count() == min(MAX_WORKERS, len(os.sched_getaffinity(0)))
+    assert 4 * GIB <= memory_limit(16) <= memory_limit(1) <= 16 * GIB
+
+
+def test_closing_leaves_no_process_and_answers_every_job(farm):
+    one = farm()
+    futures = [submit(one, kernels.launch(*HANG, B=1024, num_warps=w)) for w in (4, 8, 2)]
+    assert until(lambda: sum(f.running() for f in futures) == 2)
+    pids = one.pids
+    one.close()
+    outcomes = [answer(f) for f in futures]
+    assert sum(isinstance(x, NotStarted) for x in outcomes) == 1
+    assert len(pids) == 2
+    assert all(map(gone, pids))
+    assert one.pids == []
+    assert isinstance(answer(submit(one, ADD())), NotStarted)
+
+
+def test_idle_processes_end_and_come_back(farm):
+    one = farm(workers=1, idle_seconds=0.1)
+    assert isinstance(answer(submit(one, ADD())), Done)
+    assert until(lambda: one.pids == [])
+    assert isinstance(answer(submit(one, ADD())), Done)
+
+
+def test_a_cancelled_job_is_not_compiled(farm):
+    one = farm(workers=1)
+    futures = [submit(one, ADD(block=64 << i)) for i in range(3)]
+    assert futures[0].cancel()
+    assert [isinstance(answer(f), Done) for f in futures[1:]] == [True, True]
+    assert one._open == 0
+
+
+def test_another_setting_reaches_the_processes(farm, monkeypatch):
+    from triton import knobs
+
+    one = farm(workers=1)
+    with_lines = answer(submit(one, ADD())).stages["llir"]
+    (before,) = one.pids
+    monkeypatch.setattr(knobs.compilation, "disable_line_info", True)
+    without = answer(submit(one, ADD())).stages["llir"]
+    assert b"DILocation" in with_lines
+    assert b"DILocation" not in without
+    assert one.pids != [before]
+
+
+def test_a_farm_that_can_not_start_says_so_at_once(farm, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    one = farm()
+    for _ in range(2):
+        outcome = answer(submit(one, ADD()))
+        assert isinstance(outcome, NotStarted)
+        assert "/nowhere/python" in outcome.reason
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # from Python 3.12 on
+def test_a_forked_child_has_processes_of_its_own(farm):
+    one = farm(workers=1)
+    assert isinstance(answer(submit(one, ADD())), Done)
+    (mine,) = one.pids
+    child = os.fork()
+    if child == 0:
+        ok = isinstance(answer(submit(one, ADD())), Done) and one.pids not in ([], [mine])
+        one.close()
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert one.pids == [mine]
+    assert isinstance(answer(submit(one, ADD())), Done)
+
+
+SCRIPT = """
+import sys, time
+from kerntune.compiling.farm import Farm
+farm = Farm(workers=2)
+farm.warm(2)
+while len(farm.pids) < 2: time.sleep(0.01)
+time.sleep({pause})
+print(*farm.pids, flush=True)
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("pause", "end"),
+    [
+        (1, "sys.exit(3)"),
+        (0, "raise KeyError"),
+        (1, "import os; os._exit(3)"),
+        (1, "import os; os.kill(os.getpid(), 9)"),
+    ],
+    ids=["exit", "exception", "hard exit", "killed"],
+)
+def test_no_process_outlives_its_parent(pause, end):
+    root = Path(__file__).parents[2]
+    script = SCRIPT.format(pause=pause, end=end)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
+    )
+    pids = done.stdout.split()
+    assert done.returncode != 0
+    assert len(pids) == 2
+    assert until(lambda: all(map(gone, pids)))
+
+
+def test_workers_import_no_torch_and_nothing_of_the_user(farm, tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    (tmp_path / "farm").mkdir()
+    (tmp_path / "farm" / "__init__.py").write_text("raise SystemExit('the tests were imported')")
+    one = farm(workers=1)
+    for target in kernels.TARGETS:
+        assert isinstance(answer(submit(one, ADD(target))), Done)
+
+
+def test_two_farms_do_not_share(farm):
+    first, second = farm(workers=1), Farm(workers=1)
+    assert isinstance(answer(submit(first, ADD())), Done)
+    second.close()
+    assert isinstance(answer(submit(first, ADD())), Done)
+
+
+# what an answer means for its process
+
+
+class Ended:
+    """A process that is or isn't ended."""
+
+    killed = False
+
+    def kill(self):
+        self.killed = True
+
+
+def done(address_space=0):
+    return Done({}, b"{}", [], address_space)
+
+
+@pytest.mark.parametrize(
+    ("answer", "output", "memory", "killed"),
+    [
+        (done(), "", 4 * GIB, False),
+        (done(2 * GIB), "", 4 * GIB, False),
+        (done(2 * GIB + 1), "", 4 * GIB, True),  # what it has kept would count against the next job
+        (done(100 * GIB), "", 0, False),  # no limit, no half of it
+        (Failed("RuntimeError: PassManager::run failed"), "", 0, True),  # MLIR says so of a crash, too
+        (Failed("ValueError: x"), "", 0, False),
+        (Failed("RuntimeError: std::bad_alloc"), "", 0, True),
+        (Failed("RuntimeError: x"), "LLVM ERROR: out of memory", 0, True),
+        (done(), "cannot allocate memory, went on without", 0, False),
+        (Died("the compiler process died (SIGABRT)"), "", 0, False),
+    ],
+)
+def test_who_may_go_on(farm, answer, output, memory, killed):
+    one, process = farm(memory=memory), Ended()
+    one._judged(Told(answer, output), process, Shape(1000, 128, 1), 1.0)
+    assert process.killed is killed
+
+
+def test_a_lack_of_memory_names_the_limit(farm):
+    one = farm(memory=3 * GIB)
+    told = one._judged(Told(Failed("RuntimeError: bad_alloc"), "noise"), Ended(), Shape(1000, 128, 1), 1.0)
+    assert told == Told(Died("RuntimeError: bad_alloc (a compiling process may use 3 GiB)"), "noise")
+
+
+def test_a_kernel_beside_a_reported_error_is_none(farm):
+    told = farm()._judged(Told(done(), "k.py:1:1: error: couldn't do it"), Ended(), Shape(1000, 128, 1), 1.0)
+    assert told.answer == Failed("the compiler reported an error and went on")
+
+
+@pytest.mark.parametrize(("answer", "seen"), [(done(), [9.0]), (Failed("ValueError: x"), [9.0]), (Died("x"), [])])
+def test_only_answers_say_how_long_a_job_takes(farm, monkeypatch, answer, seen):
+    one, heard = farm(), []
+    monkeypatch.setattr(one.deadline, "saw", heard.append)
+    one._judged(Told(answer, ""), Ended(), Shape(1000, 128, 1), 9.0)
+    assert heard == seen

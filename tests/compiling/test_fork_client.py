@@ -1,0 +1,272 @@
+"""Worker processes as forks of one that has imported Triton: they answer, end and are told of like others."""
+
+from __future__ import annotations
+
+import dataclasses
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from kerntune.compiling import fork_server as nest
+from kerntune.compiling.farm import Farm
+from kerntune.compiling.fork_client import Child, Nursery
+from kerntune.compiling.frontend import lower, request_of
+from kerntune.compiling.knobs import here_and_now
+from kerntune.compiling.own_fork import HELPERS, OwnFork
+from kerntune.compiling.protocol import Done
+from kerntune.compiling.worker_process import Died, Process
+
+from . import kernels
+from .kernels import CUDA90, FLOATS
+
+HERE = here_and_now
+
+
+@pytest.fixture(params=[False, True], ids=["new process", "own fork"])
+def nursery(request):
+    one = Nursery(HERE(), own_fork=request.param)
+    yield one
+    one.close()
+    assert one._popen.returncode is not None
+
+
+@pytest.fixture
+def process(nursery):
+    one = Process(HERE(), 0, nursery)
+    assert one.start() == ""
+    assert isinstance(one._popen, Child)
+    yield one
+    one.kill()
+
+
+def until(true, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return true()
+
+
+def job(launch=None):
+    return lower(request_of(launch or kernels.add_launch())).job
+
+
+def test_a_fork_compiles_what_a_plain_process_does(process):
+    plain = Process(HERE(), 0)
+    assert plain.start() == ""
+    mine, theirs = (one.ask(job(), 60, "").answer for one in (process, plain))
+    plain.kill()
+    assert isinstance(mine, Done)
+    assert mine.stages == theirs.stages
+
+
+def test_it_is_a_process_group_of_its_own(process):
+    assert os.getpgid(process.pid) == process.pid
+    assert process.alive
+
+
+def test_several_are_told_apart(nursery):
+    several = [Process(HERE(), 0, nursery) for _ in range(3)]
+    assert [one.start() for one in several] == ["", "", ""]
+    assert len({one.pid for one in several}) == 3
+    several[1].kill()
+    assert [one.alive for one in several] == [True, False, True]
+    for one in several:
+        one.kill()
+
+
+def test_a_crash_is_told_with_its_signal(process):
+    answer = process.ask(job(kernels.launch(kernels.abort, FLOATS, CUDA90, B=128)), 60, "").answer
+    assert answer == Died("the compiler process died (SIGABRT)")
+    assert not process.alive
+
+
+def test_a_killed_one_is_noticed(process):
+    os.kill(process.pid, signal.SIGKILL)
+    assert until(lambda: not process.alive)
+
+
+def test_it_ends_when_nobody_is_there_to_ask(nursery):
+    with tempfile.TemporaryFile() as output:
+        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        assert child is not None
+        assert child.stdout.read(4), "it has said hello"
+        child.stdin.close()
+        child.stdout.close()
+        assert child.wait(20) in (0, -signal.SIGKILL), "at the end of its input, or by itself with its group"
+
+
+def test_waiting_has_an_end(nursery):
+    with tempfile.TemporaryFile() as output:
+        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        assert child is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.01)
+        os.kill(child.pid, signal.SIGTERM)
+        assert child.wait(20) == -signal.SIGTERM
+        child.stdin.close()
+        child.stdout.close()
+
+
+def test_children_outlive_their_nest_and_nobody_knows_how_they_end(nursery):
+    one = Process(HERE(), 0, nursery)
+    assert one.start() == ""
+    nursery.close()
+    assert isinstance(one.ask(job(), 60, "").answer, Done)
+    one.kill()
+    assert not one.alive
+
+
+def test_other_surroundings_need_another_process(nursery):
+    other = dataclasses.replace(HERE(), env=(("TRITON_X", "1"),))
+    with tempfile.TemporaryFile() as output:
+        assert nursery.fork(other, 0, tempfile.gettempdir(), output) is None
+
+
+@pytest.fixture
+def own():
+    one = Nursery(HERE(), own_fork=True)
+    yield one
+    one.close()
+
+
+def test_an_own_fork_starts_no_interpreter(own):
+    one = Process(HERE(), 0, own)
+    assert one.start() == ""
+    assert isinstance(own._popen, OwnFork)
+    nest = Path(f"/proc/{own._popen.pid}/cmdline").read_bytes()
+    assert nest == Path("/proc/self/cmdline").read_bytes()
+    assert own._popen.pid != os.getpid()
+    one.kill()
+
+
+def test_what_a_process_has_reserved_counts_in_no_limit(tmp_path):
+    """A CUDA context reserves more addresses than a worker may have."""
+    with (tmp_path / "sparse").open("w+b") as file:
+        file.truncate(32 << 30)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
+            nursery = Nursery(HERE(), own_fork=True)
+    one = Process(HERE(), 4 << 30, nursery)
+    assert one.start() == ""
+    answer = one.ask(job(), 60, "").answer
+    assert isinstance(answer, Done)
+    assert answer.address_space < 2 << 30
+    one.kill()
+    nursery.close()
+
+
+def test_helpers_fork_as_well_and_end_with_their_nest(own):
+    several = [Process(HERE(), 0, own) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(Process.start, several)) == [""] * 8
+    parents = {int(Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[1]) for one in several}
+    assert own._popen.pid in parents
+    assert 1 < len(parents) <= 1 + HELPERS
+    assert isinstance(several[-1].ask(job(), 60, "").answer, Done)
+    os.kill(several[0].pid, signal.SIGKILL)
+    assert until(lambda: not several[0].alive), "whoever has forked it tells its end"
+    os.kill(max(parents - {own._popen.pid}), signal.SIGKILL)
+    several += [Process(HERE(), 0, own) for _ in range(3)]
+    assert [one.start() for one in several[-3:]] == [""] * 3, "the others go on"
+    assert own._popen.poll() is None
+    for one in several:
+        one.kill()
+    own.close()
+    assert until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in parents))
+
+
+def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
+    monkeypatch.setattr("kerntune.compiling.fork_server.main", lambda *given: time.sleep(60))
+    monkeypatch.setattr("kerntune.compiling.fork_client.FORKED_SECONDS", 0.2)
+    nursery = Nursery(HERE(), own_fork=True)
+    hanging = nursery._popen
+    one = Process(HERE(), 0, nursery)
+    assert one.start() == ""
+    assert isinstance(nursery._popen, subprocess.Popen)
+    assert hanging.returncode is not None
+    one.kill()
+    nursery.close()
+
+
+def test_a_fork_that_takes_long_is_none(monkeypatch):
+    monkeypatch.setattr("kerntune.compiling.own_fork.SLOW_SECONDS", 0.0)
+    nursery = Nursery(HERE(), own_fork=True)
+    assert isinstance(nursery._popen, subprocess.Popen)
+    nursery.close()
+
+
+def test_a_farm_forks_its_own_process_where_that_may_be(farm, monkeypatch):
+    monkeypatch.setattr("kerntune.compiling.farm.may_fork", lambda: True)
+    monkeypatch.setattr("kerntune.compiling.fork_client.may_fork", lambda: True)
+    one = farm(workers=1)
+    one.warm(1)
+    assert until(lambda: len(one.pids) == 1)
+    assert isinstance(one._nursery._popen, OwnFork)
+
+
+def test_without_a_nest_plain_processes_are_started(monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [str(tmp_path)])
+        barren = Nursery(HERE(), own_fork=False)
+    one = Process(HERE(), 0, barren)
+    assert one.start() == ""
+    assert isinstance(one._popen, subprocess.Popen)
+    one.kill()
+    barren.close()
+
+
+@pytest.fixture
+def no_own_forks(monkeypatch):
+    monkeypatch.setenv("KERNTUNE_FORKS", "0")
+
+
+def test_a_farm_that_is_warmed_forks(farm, no_own_forks):
+    one = farm(workers=4)
+    one.warm(8)
+    assert until(lambda: len(one.pids) == 4)
+    nest = one._nursery._popen.pid
+    stats = [Path(f"/proc/{pid}/stat").read_text() for pid in one.pids]
+    assert {int(stat.rpartition(")")[2].split()[1]) for stat in stats} == {nest}
+    one.close()
+    assert one._nursery is None
+    assert not os.path.exists(f"/proc/{nest}")
+
+
+def test_a_farm_that_has_little_to_do_does_not(farm, no_own_forks):
+    one = farm(workers=4)
+    one.warm(2)
+    assert until(lambda: len(one.pids) == 2)
+    assert one._nursery is None
+
+
+def test_an_idle_farm_gives_its_nest_back():
+    one = Farm(workers=3, idle_seconds=0.2)
+    one.warm(3)
+    assert until(lambda: len(one.pids) == 3)
+    assert until(lambda: one._nursery is None)
+    assert until(lambda: one.pids == [])
+    one.close()
+
+
+def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
+    """Several wait for one socket: whoever finds that another was faster must go on telling how its children ended."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    served: list[socket.socket] = []
+    monkeypatch.setattr(nest, "_serve", lambda asked, *more: served.append(asked))
+    with ours:
+        nest.main(theirs.detach())
+        (asked,) = served
+        with asked, ThreadPoolExecutor(1) as pool:
+            found = pool.submit(nest._request, asked)
+            wait([found], 10)
+            answered = found.done()
+            ours.send(b"late")
+            assert (answered, found.result()) == (True, None)

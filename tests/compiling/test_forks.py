@@ -1,0 +1,251 @@
+"""The front end in forked copies: the same text, and what a copy can't do costs only that."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import resource
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from kerntune.compiling import forks, stream
+from kerntune.compiling.compiler import Compiled, Compiler
+from kerntune.compiling.forks import FORK_MS, LOWER_MS, Crashed, fork_count, lower_in_forks, shares
+from kerntune.compiling.frontend import Lowered, lower, request_of
+from kerntune.compiling.protocol import frame
+from kerntune.errors import CompileError
+
+from . import kernels
+from .kernels import CUDA90, FLOATS
+
+
+@pytest.fixture
+def deadly(monkeypatch):
+    """A front end that dies of B=64, in copies alone."""
+
+    def dies(request):
+        if request.launch.constexpr_texts()["B"] == "64":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return lower(request)
+
+    monkeypatch.setattr(forks, "lower", dies)
+
+
+def requests(count=6):
+    return [request_of(kernels.add_launch(block=32 << i)) for i in range(count)]
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """Two copies, however few the cores and the launches."""
+    monkeypatch.setattr(stream, "fork_count", lambda requests: 2 if requests > 1 else 0)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 4])
+def test_copies_make_what_this_process_makes(copies):
+    wanted = requests()
+    found = list(lower_in_forks(wanted, copies))
+    assert sorted(id(r) for r, _ in found) == sorted(map(id, wanted))
+    for request, fronted in found:
+        assert isinstance(fronted, Lowered)
+        here = lower(request)
+        assert fronted.source_text == here.source_text
+        assert frame(fronted.job) == frame(here.job)
+        assert fronted.identity() == here.identity()
+
+
+@pytest.fixture
+def pids(monkeypatch):
+    """Process ids of the copies that were made."""
+    made: list[int] = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: made.append(pid) or pid if (pid := fork()) else 0)
+    return made
+
+
+def test_the_first_are_read_while_others_are_forked(pids, monkeypatch):
+    lowered = lower_in_forks(requests(), 3)
+    seen = []
+    fork = os.fork
+
+    def after_the_first_has_answered():
+        if len(pids) == 1:
+            time.sleep(5)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", after_the_first_has_answered)
+    for _ in lowered:
+        seen.append(len(pids))
+    assert seen[0] < 3
+    assert len(seen) == len(requests())
+
+
+def test_copies_are_gone_afterwards(pids):
+    list(lower_in_forks(requests(), 3))
+    assert len(pids) == 3
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_copies_are_ended_when_nobody_listens(pids):
+    some = lower_in_forks(requests(), 2)
+    next(some)
+    some.close()
+    assert len(pids) == 2
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
+def test_what_raises_is_left_to_this_process_and_its_words():
+    bad = request_of(kernels.launch(kernels.bad_front, FLOATS, CUDA90, B=100))
+    found = {id(r): f for r, f in lower_in_forks([bad, *requests(2)], 1)}
+    assert found.pop(id(bad)) is None
+    assert all(isinstance(f, Lowered) for f in found.values())
+
+
+def test_a_crash_costs_its_request_and_the_rest_is_lowered_here(farm, two, deadly):
+    launches = [kernels.add_launch(block=b) for b in (256, 128, 64, 32)]
+    results = {launch.constexpr_texts()["B"]: found for launch, found in Compiler(farm()).compile_stream(launches)}
+    assert isinstance(results.pop("64"), CompileError)
+    assert set(results) == {"256", "128", "32"}
+    assert [found for found in results.values() if not isinstance(found, Compiled)] == []
+
+
+def test_a_crash_is_told(deadly):
+    found = [fronted for _, fronted in lower_in_forks([request_of(kernels.add_launch(block=64)), *requests(1)], 2)]
+    assert Crashed("Triton's front end died (SIGSEGV)") in found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_from_outside_is_no_crash(monkeypatch, number):
+    """Ctrl-C, a shutdown, want of memory: whoever goes on lowers it himself."""
+    monkeypatch.setattr(forks, "lower", lambda request: os.kill(os.getpid(), number))
+    assert [fronted for _, fronted in lower_in_forks(requests(3), 1)] == [None] * 3
+
+
+def test_a_copy_that_hangs_is_ended_and_its_work_left(monkeypatch):
+    monkeypatch.setattr(forks, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(forks, "lower", lambda request: time.sleep(60))
+    wanted = requests(2)
+    assert list(lower_in_forks(wanted, 1)) == [(request, None) for request in wanted]
+
+
+def test_a_whole_stream_through_copies(farm, two, monkeypatch):
+    here: list[object] = []
+    monkeypatch.setattr(stream, "lower", here.append)
+    launches = [kernels.add_launch(block=32 << i) for i in range(5)]
+    results = [found for _, found in Compiler(farm()).compile_stream(launches)]
+    assert all(isinstance(found, Compiled) for found in results)
+    assert here == []
+
+
+@pytest.mark.parametrize(
+    ("cores", "launches", "copies"), [(16, 48, 6), (16, 12, 4), (16, 3, 1), (2, 48, 1), (1, 48, 0)]
+)
+def test_copies_are_few_where_they_would_not_pay(monkeypatch, cores, launches, copies):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(cores))
+    assert fork_count(launches) == copies
+    monkeypatch.setenv("KERNTUNE_FORKS", "0")
+    assert fork_count(launches) == 0
+
+
+@pytest.fixture
+def pipes(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The pipes that are made, as ``/proc`` names them. Other threads open and close files of their own meanwhile."""
+    made: set[str] = set()
+    pipe = os.pipe
+
+    def named() -> tuple[int, int]:
+        ends = pipe()
+        made.add(os.readlink(f"/proc/self/fd/{ends[0]}"))
+        return ends
+
+    monkeypatch.setattr(os, "pipe", named)
+    return made
+
+
+def open_files() -> Iterator[str]:
+    """What the descriptors of this process lead to."""
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed by now
+            yield os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def test_what_no_copy_could_be_forked_for_comes_back(monkeypatch: pytest.MonkeyPatch, pipes: set[str]) -> None:
+    """Not an error of the user's tuning: too little memory for a second copy leaves its share to this process."""
+    fork, forked = os.fork, []
+
+    def once() -> int:
+        if forked:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        pid = fork()
+        forked.append(pid)
+        return pid
+
+    monkeypatch.setattr(os, "fork", once)
+    monkeypatch.setattr(forks, "SILENCE_SECONDS", 300.0)  # a busy machine is no hang
+    wanted = requests()
+    found = dict_of(lower_in_forks(wanted, 2))
+    assert [found[id(r)] is None for r in wanted] == [i % 2 == 1 for i in range(len(wanted))]
+    assert len(pipes) == 2
+    assert pipes.isdisjoint(open_files())
+
+
+def test_descriptors_above_a_thousand_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = os.pipe
+
+    def high() -> tuple[int, int]:
+        read, write = pipe()
+        moved = fcntl.fcntl(read, fcntl.F_DUPFD, 1100)
+        os.close(read)
+        return moved, write
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1200:
+        pytest.skip("this process may not have so many descriptors")
+    monkeypatch.setattr(os, "pipe", high)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    try:
+        assert all(fronted is not None for _, fronted in lower_in_forks(requests(), 2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def dict_of(found: Iterable[tuple[Any, Any]]) -> dict[int, Any]:
+    return {id(request): fronted for request, fronted in found}
+
+
+def test_filters_of_another_thread_stay_its_own(monkeypatch):
+    """Copies are made in a thread, while the caller may enter and leave ``catch_warnings()``."""
+    begun, go, before = threading.Event(), threading.Event(), list(warnings.filters)
+
+    def full():
+        begun.set()
+        go.wait(60)
+        raise OSError(errno.EAGAIN, "no process left")
+
+    monkeypatch.setattr(os, "fork", full)
+    thread = threading.Thread(target=lambda: list(lower_in_forks(requests(2), 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        thread.start()
+        assert begun.wait(60)
+    go.set()
+    thread.join()
+    assert list(warnings.filters) == before
+
+
+@pytest.mark.parametrize(("requests", "forks"), [(6, 2), (18, 6), (48, 6), (7, 2)])
+def test_copies_that_begin_earlier_lower_more(requests: int, forks: int) -> None:
+    found = shares(requests, forks)
+    assert sorted(index for one in found for index in one) == list(range(requests))
+    assert all(one == sorted(one) and one for one in found), "longest first"
+    assert [len(one) for one in found] == sorted((len(one) for one in found), reverse=True)
+    ends = [k * FORK_MS + len(one) * LOWER_MS for k, one in enumerate(found)]
+    assert max(ends) - min(ends) <= LOWER_MS

@@ -1,0 +1,83 @@
+"""Stored TTIR compiled today: the same machine code by the same compiler, and an error that names what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from fake_runs import active, recorded, scale, scale_kernel
+
+from kerntune.base.recording import same_work
+from kerntune.capture.recorder import Recorded
+from kerntune.compiling.farm import Farm
+from kerntune.compiling.recompile import recompiled, under_todays_flags
+from kerntune.errors import ReplayError
+
+
+@pytest.fixture(scope="module")
+def farm() -> Iterator[Farm]:
+    found = Farm(workers=1)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def stored() -> Recorded:
+    with active() as backend:
+        return recorded(backend, lambda: scale(scale_kernel, BLOCK=64))
+
+
+def test_the_same_compiler_makes_the_same_code(farm: Farm, stored: Recorded) -> None:
+    again, data = recompiled(farm, stored.recording, stored.artifacts)
+    old, new = stored.recording.binaries[0], again.binaries[0]
+    assert (new.code, new.text, new.shared, new.num_warps) == (old.code, old.text, old.shared, old.num_warps)
+    assert (new.arch, new.symbol, new.constexprs) == (old.arch, old.symbol, old.constexprs)
+    assert data[new.sha256][:4] == b"\x7fELF"
+    assert again.launches == stored.recording.launches
+
+
+def test_what_another_version_wrote_is_described_as_todays(farm: Farm, stored: Recorded) -> None:
+    old = stored.recording.binaries[0]
+    then = msgspec.structs.replace(
+        old, triton="3.0.0", assembler="12.0", unreplayable="needs 3.0", options={**old.options, "gone": [1, 2]}
+    )
+    again, _ = recompiled(farm, msgspec.structs.replace(stored.recording, binaries=(then,)), stored.artifacts)
+    (new,) = again.binaries
+    assert (new.triton, new.assembler, new.unreplayable) == (old.triton, old.assembler, "")
+    assert new.text == old.text
+
+
+def test_flags_of_the_environment_are_todays(farm: Farm, stored: Recorded) -> None:
+    """Code that was compiled under other flags than today's is recompiled under today's: it is then today's code."""
+    (now,) = stored.recording.binaries
+    then = msgspec.structs.replace(now, code="old", options={**now.options, "ptx_options": "--opt-level 0"})
+    before = msgspec.structs.replace(stored.recording, binaries=(then,))
+    under = under_todays_flags(before, stored.recording)
+    assert under.binaries[0].options == now.options
+    again, _ = recompiled(farm, under, stored.artifacts)
+    assert same_work(again, stored.recording)
+
+    kept, _ = recompiled(farm, before, stored.artifacts)
+    assert kept.binaries[0].text != now.text, "--opt-level 0 is passed on"
+
+
+def test_flags_that_a_caller_gives_stay(stored: Recorded) -> None:
+    """What today's launch says itself is no environment's doing: the baseline keeps what its launch said."""
+    (old,) = stored.recording.binaries
+    said = msgspec.structs.replace(
+        old, options={**old.options, "enable_fp_fusion": not old.options["enable_fp_fusion"]}
+    )
+    now = msgspec.structs.replace(stored.recording, binaries=(said,))
+    assert under_todays_flags(stored.recording, now) == stored.recording
+
+
+def test_a_missing_ttir_is_named(farm: Farm, stored: Recorded) -> None:
+    with pytest.raises(ReplayError, match=r"scale_kernel: its TTIR [0-9a-f]{12} is not stored"):
+        recompiled(farm, stored.recording, {})
+
+
+def test_a_refused_ttir_is_an_error_and_not_a_crash(farm: Farm, stored: Recorded) -> None:
+    artifacts = dict.fromkeys(stored.artifacts, b"module { tt.func public @scale_kernel(%x: !tt.nothing) }")
+    with pytest.raises(ReplayError, match=r"scale_kernel: Triton .* refuses its TTIR"):
+        recompiled(farm, stored.recording, artifacts)

@@ -1,0 +1,290 @@
+"""Launches in, results out: each once, equal ones compiled once, failures with their reason."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import Future
+
+import pytest
+import triton
+from triton import knobs
+
+from kerntune.compiling import frontend, stream
+from kerntune.compiling.compiler import Compiled, Compiler
+from kerntune.compiling.deadline import Deadline
+from kerntune.compiling.protocol import Failed
+from kerntune.compiling.stream import is_passing
+from kerntune.compiling.worker_process import Died, Told
+from kerntune.errors import CompileError
+
+from . import kernels
+from .kernels import CUDA90, FLOATS, INTS
+
+BAD = {
+    "abort": ("SIGABRT", kernels.launch(kernels.abort, FLOATS, CUDA90, B=128)),
+    "asm": ("Unknown modifier '.bogus'", kernels.launch(kernels.wide_asm, INTS, CUDA90, B=128)),
+    "letter": ("constraint 'f'", kernels.launch(kernels.float_asm, INTS, kernels.GFX942, B=128)),
+    "front": ("range must be a power of 2", kernels.launch(kernels.bad_front, FLOATS, CUDA90, B=100)),
+    "hang": ("did not come back", kernels.launch(kernels.huge, kernels.HALVES, CUDA90, B=1024)),
+}
+
+
+def test_each_launch_comes_once_and_bad_ones_cost_themselves(farm):
+    good = [kernels.add_launch(t, 64 << i) for i in range(3) for t in kernels.TARGETS]
+    launches = [*(launch for _, launch in BAD.values()), *good]
+    compiler = Compiler(farm(deadline=Deadline(floor=4)))
+    results = {id(launch): found for launch, found in compiler.compile_stream(launches)}
+    assert set(results) == set(map(id, launches))
+    assert all(isinstance(results[id(launch)], Compiled) for launch in good)
+    for words, launch in BAD.values():
+        error = results[id(launch)]
+        assert isinstance(error, CompileError)
+        assert words in str(error)
+        assert f"kernel {launch.name} ({__file__.replace('test_stream', 'kernels')}) for {launch.target}" in str(error)
+
+
+def test_a_failure_is_the_same_error_each_time(farm):
+    compiler = Compiler(farm())
+    errors = []
+    for _ in range(2):
+        with pytest.raises(CompileError) as caught:
+            compiler.compile(BAD["asm"][1])
+        errors.append(caught.value)
+    assert str(errors[0]) == str(errors[1])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Died("the compiler process died (SIGKILL)", passing=True), Failed("OSError: full", passing=True)],
+    ids=str,
+)
+def test_a_failure_that_passes_is_known_as_such(farm, monkeypatch, answer):
+    """This process doesn't try again and again; another one may."""
+    one = farm()
+    compiler, launch, submit = Compiler(one), kernels.add_launch(), one.submit
+    refused: Future[Told] = Future()
+    refused.set_result(Told(answer, ""))
+    monkeypatch.setattr(one, "submit", lambda job, shape: refused)
+    ((_, error),) = compiler.compile_stream([launch])
+    assert is_passing(error)
+    assert answer.reason in str(error)
+    monkeypatch.setattr(one, "submit", submit)
+    with pytest.raises(CompileError) as again:
+        compiler.compile(launch)
+    assert (str(again.value), is_passing(again.value)) == (str(error), True)
+    assert isinstance(Compiler(one).compile(launch), Compiled)
+
+
+def test_what_is_compiled_is_not_compiled_again(farm, monkeypatch):
+    one = farm()
+    compiler = Compiler(one)
+    launch = kernels.add_launch()
+    first = compiler.compile(launch)
+    monkeypatch.setattr(one, "submit", None)
+    assert compiler.compile(kernels.add_launch()) is first
+    assert [found for _, found in compiler.compile_stream([launch, launch])] == [first, first]
+
+
+@triton.jit
+def ignores(x, UNUSED: triton.language.constexpr):
+    triton.language.store(x, 1.0)
+
+
+def test_equal_ir_is_one_job_also_in_a_later_stream(farm, monkeypatch):
+    one = farm()
+    jobs = []
+    submit = one.submit
+    monkeypatch.setattr(one, "submit", lambda job, shape: jobs.append(job) or submit(job, shape))
+    compiler = Compiler(one)
+    launches = [kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in range(4)]
+    results = [found for _, found in compiler.compile_stream(launches[:3])]
+    results.append(compiler.compile(launches[3]))
+    assert len(jobs) == 1
+    assert len({r.data for r in results}) == 1
+    assert len({path.rpartition("/")[0] for r in results for path in r.files().values()}) == 4
+
+
+def test_equal_ir_that_fails_is_one_job_too(farm, monkeypatch):
+    one = farm()
+    jobs = []
+    submit = one.submit
+    monkeypatch.setattr(one, "submit", lambda job, shape: jobs.append(job) or submit(job, shape))
+    compiler = Compiler(one)
+    for kernel in (twice_bad, twice_bad):
+        for unused in (1, 2):
+            with pytest.raises(CompileError, match="SIGABRT"):
+                compiler.compile(kernels.launch(kernel, FLOATS, CUDA90, B=128, UNUSED=unused))
+    assert len(jobs) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Died("the compiler process died (SIGKILL)", passing=True),
+        Failed("OSError: full", passing=True),
+        Failed("PTXASError: `ptxas` failed with error code -9"),
+    ],
+    ids=str,
+)
+def test_an_equal_job_is_tried_again_after_a_failure_that_passes(farm, monkeypatch, answer):
+    """What the machine did to the first says nothing of the second, another config with the same code."""
+    one = farm()
+    compiler, submit = Compiler(one), one.submit
+    first, second = (kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (21, 22))
+    refused: Future[Told] = Future()
+    refused.set_result(Told(answer, ""))
+    monkeypatch.setattr(one, "submit", lambda job, shape: refused)
+    with pytest.raises(CompileError) as caught:
+        compiler.compile(first)
+    assert is_passing(caught.value)
+    monkeypatch.setattr(one, "submit", submit)
+    assert isinstance(compiler.compile(second), Compiled)
+
+
+@triton.jit
+def twice_bad(x, out, B: triton.language.constexpr, UNUSED: triton.language.constexpr):
+    kernels.abort(x, out, B)
+
+
+def test_closing_the_iterator_cancels_what_has_not_begun(farm):
+    one = farm(workers=1)
+    stream = Compiler(one).compile_stream([kernels.add_launch(block=64 << i) for i in range(8)])
+    next(stream)
+    stream.close()
+    assert one._orders.qsize() > 0
+    one.close()
+    assert one._open == 0
+
+
+def test_without_processes_this_one_compiles_and_says_why_once(farm, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    compiler = Compiler(farm())
+    with pytest.warns(RuntimeWarning, match=r"compiled in this process.*/nowhere/python") as heard:
+        results = dict_of(compiler, [kernels.add_launch(), kernels.add_launch(kernels.GFX942), BAD["asm"][1]])
+    assert len(heard) == 1
+    assert [type(r) for r in results] == [Compiled, Compiled, CompileError]
+    assert "ptxas" in str(results[2])
+
+
+def dict_of(compiler, launches):
+    found = {id(launch): result for launch, result in compiler.compile_stream(launches)}
+    return [found[id(launch)] for launch in launches]
+
+
+def test_settings_that_look_into_the_stages_keep_the_compilation_here(farm, monkeypatch, tmp_path):
+    monkeypatch.setattr(knobs.compilation, "dump_ir", True)
+    monkeypatch.setenv("TRITON_DUMP_DIR", str(tmp_path / "dump"))
+    one = farm()
+    assert Compiler(one).compile(kernels.add_launch()).data[:4] == b"\x7fELF"
+    assert one.pids == []
+    assert list((tmp_path / "dump").rglob("*.ptx"))
+
+
+def test_what_a_compiler_prints_on_request_reaches_the_user(farm, monkeypatch, capfd):
+    monkeypatch.setattr(knobs.nvidia, "dump_nvptx", True)
+    Compiler(farm()).compile(kernels.add_launch())
+    assert ".visible .entry add" in capfd.readouterr().err
+
+
+def test_a_closed_compiler_starts_processes_again(farm):
+    compiler = Compiler(farm())
+    compiler.compile(kernels.add_launch())
+    compiler.close()
+    compiler.compile(kernels.add_launch(block=256))
+    pids = compiler._compilations.farm.pids
+    assert pids
+    compiler.close()
+    assert compiler._compilations.farm.pids == []
+
+
+@pytest.fixture
+def hashing(monkeypatch):
+    """Triton's own files are being read; done when the test says so."""
+    done = Future()
+    monkeypatch.setattr(frontend, "_hashing", done)
+    yield done
+    if not done.done():
+        done.set_result(None)
+
+
+@pytest.mark.parametrize(("count", "forks"), [(5, False), (5, True), (2, True)])
+def test_results_do_not_wait_for_tritons_hash(farm, hashing, monkeypatch, count, forks):
+    monkeypatch.setattr(stream, "may_fork", lambda: forks)
+    launches = [kernels.add_launch(block=64 << i) for i in range(count)]
+    compiler = Compiler(farm())
+    aside = compiler.compile_aside(launches)
+    found = [next(aside) for _ in launches if aside.wait(60)]
+    assert [type(result) for _, result in found] == [Compiled] * count
+    assert not aside.done.done(), "Triton's cache waits for it"
+    hashing.set_result(None)
+    aside.done.result(60)
+    group = found[0][1].files()
+    assert any(name.endswith(".cubin") for name in group)
+
+
+def test_what_tritons_cache_holds_is_taken_back_once_it_can_be_asked(farm, hashing, monkeypatch):
+    launches = [kernels.add_launch(block=64 << i) for i in range(5)]
+    hashing.set_result(None)
+    Compiler(farm()).compile_all(launches)
+    later, one, jobs = Future(), farm(), []
+    monkeypatch.setattr(frontend, "_hashing", later)
+    monkeypatch.setattr(one, "submit", lambda job, shape: jobs.append(Future()) or jobs[-1])
+    aside = Compiler(one).compile_aside(launches)
+    assert not aside.wait(0.5)
+    later.set_result(None)
+    assert {id(launch) for launch, found in aside if isinstance(found, Compiled)} == set(map(id, launches))
+    assert all(job.cancelled() for job in jobs)
+
+
+def test_results_come_while_the_front_end_still_runs(farm, monkeypatch):
+    one, lowered, seen = farm(), [], []
+    lower, submit = stream.lower, one.submit
+    monkeypatch.setattr(stream, "fork_count", lambda requests: 0)
+    monkeypatch.setattr(stream, "lower", lambda request: lowered.append(request) or lower(request))
+
+    def done_at_once(job, shape):
+        future = submit(job, shape)
+        future.result()
+        return future
+
+    monkeypatch.setattr(one, "submit", done_at_once)
+    for _ in Compiler(one).compile_stream([kernels.add_launch(block=64 << i) for i in range(3)]):
+        seen.append(len(lowered))
+    assert seen == [1, 2, 3]
+
+
+def test_an_equal_job_that_comes_after_the_first_is_done_is_not_lost(farm, monkeypatch):
+    one = farm()
+    submit = one.submit
+    monkeypatch.setattr(stream, "fork_count", lambda requests: 0)
+    monkeypatch.setattr(one, "submit", lambda job, shape: _waited_for(submit(job, shape)))
+    good = [kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (11, 12)]
+    bad = [kernels.launch(twice_bad, FLOATS, CUDA90, B=128, UNUSED=i) for i in (11, 12)]
+    results = {id(launch): found for launch, found in Compiler(one).compile_stream([*good, *bad])}
+    assert [type(results[id(launch)]) for launch in (*good, *bad)] == [Compiled, Compiled, CompileError, CompileError]
+
+
+def _waited_for(future):
+    future.result()
+    return future
+
+
+def test_what_is_compiled_aside_goes_on_without_a_taker(farm):
+    compiler, launches = Compiler(farm()), [kernels.add_launch(block=64 << i) for i in range(3)]
+    aside = compiler.compile_aside(launches)
+    first = next(aside)
+    aside.done.result(60)
+    assert compiler.missing(launches) == 0
+    assert sorted(id(launch) for launch, _ in (first, *aside)) == sorted(map(id, launches))
+
+
+def test_what_is_compiled_aside_can_be_stopped(farm):
+    one = farm(workers=1)
+    aside = Compiler(one).compile_aside([kernels.add_launch(block=64 << i) for i in range(8)])
+    next(aside)
+    aside.stop()
+    aside.stop()
+    aside.done.result(60)
+    assert len(list(aside)) < 7
+    one.close()
+    assert one._open == 0

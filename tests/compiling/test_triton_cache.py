@@ -1,0 +1,129 @@
+"""What the farm compiles is a hit in Triton's cache, and what Triton compiles is one for the farm."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import triton
+from triton import knobs
+
+from kerntune.compiling.compiler import Compiled, Compiler
+from kerntune.compiling.frontend import request_of
+from kerntune.compiling.triton_cache import Store, is_stored
+from kerntune.errors import CompileError
+
+from . import kernels
+
+
+@contextlib.contextmanager
+def listening(monkeypatch):
+    """``cache_hit`` of each compilation that Triton's listener hears of."""
+    heard: list[bool] = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **told: heard.append(told["cache_hit"]))
+    yield heard
+
+
+def plain(launch):
+    """As ``JITFunction.run`` compiles: the source, the target, the options."""
+    request = request_of(launch)
+    return triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
+
+
+@pytest.mark.parametrize("target", kernels.TARGETS, ids=str)
+def test_triton_finds_what_the_farm_has_compiled(farm, monkeypatch, target):
+    launch = kernels.matmul_launch(target)
+    assert not is_stored(request_of(launch))
+    compiled = Compiler(farm()).compile(launch)
+    assert is_stored(request_of(launch))
+    with listening(monkeypatch) as heard:
+        found = plain(launch)
+    assert heard == [True]
+    assert found.kernel == compiled.data
+    assert found.metadata._asdict() == {**compiled.metadata, "hash": request_of(launch).hash}
+
+
+def test_the_farm_finds_what_triton_has_compiled(farm, monkeypatch):
+    launch = kernels.add_launch()
+    expected = plain(launch).kernel
+    one = farm()
+    with listening(monkeypatch) as heard:
+        assert Compiler(one).compile(launch).data == expected
+    assert heard == [True]
+    assert one.pids == []
+
+
+@pytest.mark.parametrize("target", kernels.TARGETS, ids=str)
+def test_the_files_are_those_that_triton_writes(farm, cache, monkeypatch, tmp_path, target):
+    launch = kernels.launch(kernels.softmax, kernels.FLOATS, target, B=512)
+    Compiler(farm()).compile(launch)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "other"))
+    plain(launch)
+    assert _files(cache) == _files(tmp_path / "other")
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """Contents by path; a group's file lists absolute paths, of which the last part counts."""
+    out = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        data = path.read_bytes()
+        if path.name.startswith("__grp__"):
+            data = repr(sorted(json.loads(data)["child_paths"])).encode()
+        out[str(path.relative_to(folder))] = data
+    return out
+
+
+def test_always_compile_is_obeyed(farm, monkeypatch):
+    launch = kernels.add_launch()
+    Compiler(farm()).compile(launch)
+    monkeypatch.setattr(knobs.compilation, "always_compile", True)
+    with listening(monkeypatch) as heard:
+        Compiler(farm()).compile(launch)
+    assert heard == [False]
+
+
+def test_what_cannot_be_written_is_told_and_compiled_all_the_same(farm, monkeypatch):
+    compiler = Compiler(farm())
+    stream = compiler.compile_stream([kernels.add_launch(block=b) for b in (64, 128)])
+    monkeypatch.setattr("kerntune.compiling.triton_cache.store", _no_room)
+    assert {type(found) for _, found in stream} == {Compiled}
+    with pytest.warns(RuntimeWarning, match="can't be kept in Triton's cache: no space"):
+        compiler.flush()
+    compiler.flush()
+
+
+def _no_room(lowered, done):
+    raise OSError("no space")
+
+
+def test_a_failure_leaves_nothing_in_the_cache(farm):
+    launch = kernels.launch(kernels.abort, kernels.FLOATS, kernels.CUDA90, B=128)
+    with pytest.raises(CompileError, match="SIGABRT"):
+        Compiler(farm()).compile(launch)
+    assert not is_stored(request_of(launch))
+
+
+def test_two_who_flush_both_wait(monkeypatch):
+    gate, entered = threading.Event(), threading.Event()
+
+    def slow(*args):
+        entered.set()
+        gate.wait(60)
+        return {}
+
+    monkeypatch.setattr("kerntune.compiling.triton_cache.store", slow)
+    one = Store()
+    one.put(None, None)
+    entered.wait(60)
+    waiting = [threading.Thread(target=one.flush) for _ in range(2)]
+    for thread in waiting:
+        thread.start()
+    waiting[1].join(0.1)
+    assert all(thread.is_alive() for thread in waiting)
+    gate.set()
+    for thread in waiting:
+        thread.join(60)
+    assert (one._open, one._pool) == ([], None)

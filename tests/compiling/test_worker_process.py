@@ -1,0 +1,170 @@
+"""One worker process, and what is said of its end."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kerntune.compiling import compile_worker
+from kerntune.compiling.frontend import lower, request_of
+from kerntune.compiling.knobs import here_and_now
+from kerntune.compiling.protocol import Done, Failed, frame
+from kerntune.compiling.worker_process import Died, Process, how_it_ended, says_error, with_words
+
+from . import kernels
+
+
+@pytest.fixture
+def process():
+    one = Process(here_and_now(), 0)
+    assert one.start() == ""
+    yield one
+    one.kill()
+
+
+def test_it_answers_and_its_files_go_with_it(process):
+    job = lower(request_of(kernels.add_launch())).job
+    told = process.ask(job, 60, "")
+    assert isinstance(told.answer, Done)
+    assert told.answer.stages["cubin"][:4] == b"\x7fELF"
+    assert [name for name, _ in told.answer.times] == ["ttgir", "llir", "ptx", "cubin"]
+    folder = Path(process._folder)
+    assert folder.is_dir()
+    process.kill()
+    assert not folder.exists()
+    assert not process.alive
+
+
+def test_an_exception_is_its_text_and_the_process_goes_on(process):
+    job = lower(request_of(kernels.launch(kernels.wide_asm, kernels.INTS, kernels.CUDA90, B=128))).job
+    answer = process.ask(job, 60, "").answer
+    assert isinstance(answer, Failed)
+    assert "mul.bogus" in answer.reason or "Unknown modifier '.bogus'" in answer.reason
+    assert isinstance(process.ask(lower(request_of(kernels.add_launch())).job, 60, "").answer, Done)
+
+
+def test_options_that_another_process_reads_otherwise_are_refused(process):
+    job = lower(request_of(kernels.add_launch())).job
+    answer = process.ask(_with(job, options_hash="another"), 60, "").answer
+    assert isinstance(answer, Failed)
+    assert answer.refused
+
+
+def test_an_answer_that_came_while_nobody_could_look_counts(process):
+    """A process that was stopped (Ctrl-Z, a laptop's lid) finds its time up and the answers there."""
+    job = lower(request_of(kernels.add_launch())).job
+    process._send(frame(job))
+    poll = select.poll()
+    poll.register(process._popen.stdout.fileno(), select.POLLIN)
+    assert poll.poll(60_000)
+    assert isinstance(process._answer(-100.0, ""), Done)
+
+
+def test_who_does_not_answer_in_time_is_given_up(process):
+    assert process._answer(0.01, "") == Died("the compiler did not come back and was ended after 0 s")
+
+
+def test_a_kill_by_somebody_else_says_nothing_of_the_job(process):
+    os.kill(process.pid, signal.SIGKILL)
+    answer = process.ask(lower(request_of(kernels.add_launch())).job, 60, "").answer
+    assert answer == Died("the compiler process died (SIGKILL)", passing=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"), [(OSError(28, "No space left on device"), True), (ValueError("x"), False)]
+)
+def test_what_the_system_refuses_a_worker_passes(monkeypatch, error, passes):
+    def refused(job):
+        raise error
+
+    monkeypatch.setattr(compile_worker, "_compile", refused)
+    answer = compile_worker.answer_to(None)
+    assert (answer.reason, answer.passing) == (f"{type(error).__name__}: {error}", passes)
+
+
+def _with(job, **changes):
+    import msgspec
+
+    return msgspec.structs.replace(job, **changes)
+
+
+def test_a_process_that_finds_no_triton_says_why(monkeypatch, tmp_path):
+    (tmp_path / "triton.py").write_text("raise ImportError('no triton here')")
+    process = Process(here_and_now(), 0)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    reason = process.start()
+    assert "no triton here" in reason
+    assert "exit status 1" in reason
+    assert not process.alive
+
+
+def test_a_process_that_finds_another_triton_is_not_used(monkeypatch, tmp_path):
+    (tmp_path / "triton.py").write_text("__version__ = '2.0'")
+    process = Process(dataclasses.replace(here_and_now(), knobs="[]"), 0)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert "another Triton (2.0 in" in process.start()
+
+
+def test_no_executable_is_a_reason(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert "no process can be started" in Process(here_and_now(), 0).start()
+
+
+def test_a_busy_process_ends_with_whoever_asked(monkeypatch, tmp_path):
+    """It would compile to the end otherwise, for minutes, and nobody would read the answer."""
+    busy = tmp_path / "busy"
+    (tmp_path / "triton.py").write_text(f"import pathlib, time; pathlib.Path({str(busy)!r}).touch(); time.sleep(600)")
+    process = Process(here_and_now(), 0)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    process._spawn()
+    try:
+        while process.alive and not busy.exists():
+            time.sleep(0.02)
+        process._popen.stdin.close()
+        assert process._popen.wait(60) == -signal.SIGKILL
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "error: couldn't allocate output register for constraint 'f'",
+        "<unknown>:0: error: could not allocate",
+        "noise\nkernel.py:177:1: error: Failures have been detected",
+        'loc("x.py":1:2): error: operation failed',
+        "ptxas /tmp/x.ptx, line 44; error   : Unknown modifier",
+        "LLVM ERROR: Cannot select: intrinsic",
+        "fatal error: error in backend",
+    ],
+)
+def test_diagnostics_of_errors_are_seen(text):
+    assert says_error(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "remark: terror: no", "warning: 0 errors so far", "%error_1 = load", 'call "my_error"()']
+)
+def test_other_words_are_no_errors(text):
+    assert not says_error(text)
+
+
+def test_the_last_words_are_the_error_lines_or_else_the_last_lines():
+    assert with_words("died", "a\nLLVM ERROR: x\nb") == "died\n  LLVM ERROR: x"
+    assert with_words("died", "\n".join(map(str, range(20)))).splitlines()[-1] == "  19"
+    assert with_words("failed", "noise", last=False) == "failed"
+    assert with_words("error: x", "error: x") == "error: x"
+
+
+def test_an_end_in_words():
+    assert how_it_ended(-6) == "died (SIGABRT)"
+    assert how_it_ended(1) == "ended with exit status 1"
+    assert how_it_ended(-200) == "died (signal 200)"
+    assert Died("x") == Died("x")

@@ -1,0 +1,84 @@
+"""A project with a baseline folder, and runs of it on the scripted GPU or without one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kerntune.base.case_result import CaseResult
+from kerntune.base.device import Target
+from kerntune.base.policy import Policy
+from kerntune.gate import Call, Checked, Session, Settings, open_session
+from kerntune.gpu.compile_only import StaticBackend
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
+
+NODE = "tests/test_scale.py::test_scale"
+
+
+@dataclass
+class Run:
+    """One session of a project."""
+
+    session: Session
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def gpu(self) -> FakeGpu:
+        gpu = self.session.backend.gpu
+        assert isinstance(gpu, FakeGpu)
+        return gpu
+
+    def check(
+        self, fn: Callable[..., Any], *args: Any, node: str = NODE, name: str = "0", policy: Policy | None = None,
+        **call: Any,
+    ) -> Checked:  # fmt: skip
+        """Check a call; nothing is written."""
+        policy = policy or self.session.settings.policy
+        return self.session.check(Call(node, name, fn, args, policy=policy, **call), self.lines.append)
+
+    def judge(self, fn: Callable[..., Any], *args: Any, **call: Any) -> CaseResult:
+        """Check a call, write what it may write, and give its one result."""
+        (result,) = self.check(fn, *args, **call).commit()
+        return result
+
+
+@dataclass
+class Project:
+    """A folder with baselines and a cache of winners."""
+
+    root: Path
+
+    @property
+    def baselines(self) -> Path:
+        return self.root / "baselines"
+
+    def files(self, pattern: str = "**/*.json") -> list[Path]:
+        return sorted(self.baselines.glob(pattern))
+
+    @contextlib.contextmanager
+    def run(self, *rules: Rule, device_name: str = "Fake GPU", **options: Any) -> Iterator[Run]:
+        """A run on a GPU that follows ``rules``; other options are the script's or the settings'."""
+        script = {k: options.pop(k) for k in ("noise", "shift", "seed", "memory_bytes") if k in options}
+        backend = FakeBackend(Script(rules, **script), device_name=device_name)
+        with self._open(backend, options) as run:
+            yield run
+
+    @contextlib.contextmanager
+    def static_run(self, *targets: str, **options: Any) -> Iterator[Run]:
+        """A run without a GPU."""
+        backend = StaticBackend(tuple(map(Target.parse, targets)))
+        with self._open(backend, options) as run:
+            yield run
+
+    @contextlib.contextmanager
+    def _open(self, backend: Any, options: dict[str, Any]) -> Iterator[Run]:
+        settings = Settings(self.root, self.baselines, cache_dir=self.root / "cache", **options)
+        session = open_session(settings, backend)
+        session.start()
+        try:
+            yield Run(session)
+        finally:
+            session.close()

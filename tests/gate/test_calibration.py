@@ -1,0 +1,156 @@
+"""A case against itself: what its floor, its process bias and its spread come to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import fmean
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import recording, time_baseline
+
+from kerntune.base.codec import from_json, to_json
+from kerntune.gate.baselines import TIME_SCHEMA, Calibration, TimeBaseline
+from kerntune.gate.calibration import CALIBRATION_PROCESSES, DRIFT_ROOM, against_stored, calibrate, states_of
+from kerntune.timing.paired_processes import BLOCKS, Work
+from kerntune.timing.worker.requests import PairReply, PairRequest
+
+WORK = Work(recording(), recording(), recording().storages, {})
+
+
+class Device:
+    """Equal code, with the given noise of blocks, bias of processes and spread of sessions."""
+
+    def __init__(self, noise: float, bias: float, spread: float, seed: int = 0) -> None:
+        self.noise, self.bias, self.spread = noise, bias, spread
+        self.rng, self.asked = np.random.default_rng(seed), 0
+
+    def expect(self, count: int) -> None:
+        """Every reply is another process's."""
+
+    def run(self, request: PairRequest) -> PairReply:
+        self.asked += 1
+        level = 10_000 * math.exp(self.rng.normal(0, self.spread))
+        a, b = level * self.rng.normal(1, self.noise, (2, request.blocks))
+        return PairReply(tuple(a), tuple(b * math.exp(self.rng.normal(0, self.bias))))
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def test_a_quiet_case_has_a_low_floor() -> None:
+    found = calibrate(Device(0.001, 0.0005, 0.001), WORK)
+    assert 0.0 < found.floor < 0.005
+    assert (found.processes, found.blocks) == (CALIBRATION_PROCESSES, BLOCKS)
+
+
+def test_noise_and_bias_raise_the_floor() -> None:
+    floors = [calibrate(Device(n, b, 0.001), WORK, 8).floor for n, b in [(0.001, 0.0), (0.02, 0.0), (0.001, 0.01)]]
+    assert floors[0] < 0.003
+    assert floors[1] > 0.007
+    assert floors[2] > 0.01
+
+
+def pooled(deviations: Iterable[float]) -> float:
+    """Of equally many processes each."""
+    return math.sqrt(fmean(x * x for x in deviations))
+
+
+def test_bias_and_spread_are_read_back() -> None:
+    """By 200 processes each, forty a calibration: the exact interval of all blocks together takes the cube of them."""
+    found = [calibrate(Device(0.002, 0.01, 0.03, seed), WORK, 40) for seed in range(5)]
+    assert pooled(f.bias for f in found) == pytest.approx(0.01, rel=0.15)
+    assert pooled(f.spread for f in found) == pytest.approx(0.03, rel=0.2)
+    quiet = [calibrate(Device(0.02, 0.0, 0.0, seed), WORK, 40) for seed in range(5)]
+    assert pooled(f.bias for f in quiet) < 0.003, "what blocks explain is no bias"
+
+
+def test_each_process_is_asked_once() -> None:
+    device = Device(0.001, 0.0, 0.0)
+    calibrate(device, WORK, 3)
+    assert device.asked == 3
+
+
+@given(st.floats(0.5, 2.0), st.floats(0.0, 0.05), st.sampled_from([0.9, 0.99, 0.999]))
+def test_a_stored_sample_is_held_against_with_a_wide_interval(ratio: float, spread: float, level: float) -> None:
+    known = Calibration(4, 12, 0.01, 0.001, spread)
+    found = against_stored(ratio * 1000, 1000, known, level)
+    assert found.point == pytest.approx(ratio - 1)
+    assert found.low < found.point < found.high
+    wider = against_stored(ratio * 1000, 1000, Calibration(4, 12, 0.01, 0.001, spread + 0.01), level)
+    assert wider.high > found.high
+
+
+def test_more_processes_are_surer() -> None:
+    few, many = (against_stored(1000, 1000, Calibration(n, 12, 0.01, 0.001, 0.003), 0.999) for n in (2, 30))
+    assert few.high > 1.0 > many.high
+    assert many.high < 0.02
+
+
+def test_old_baselines_still_decode_and_new_ones_keep_it() -> None:
+    made = time_baseline()
+    plain = msgspec.to_builtins(made)
+    del plain["calibration"]
+    assert from_json(msgspec.json.encode(plain), TimeBaseline, TIME_SCHEMA, where="old.json").calibration is None
+    known = msgspec.structs.replace(made, calibration=Calibration(4, 12, 0.004, 0.0005, 0.002))
+    assert from_json(to_json(known), TimeBaseline, TIME_SCHEMA, where="new.json") == known
+
+
+# states of the device
+
+
+def states(*levels: float, blocks: int = BLOCKS) -> PairReply:
+    """A process whose blocks are at these levels, as long at each."""
+    times = tuple(levels[i * len(levels) // blocks] for i in range(blocks))
+    return PairReply(times, times)
+
+
+class Replies:
+    """Answers in order."""
+
+    def __init__(self, *replies: PairReply) -> None:
+        self.replies = list(replies)
+
+    def expect(self, count: int) -> None:
+        """All are there."""
+
+    def run(self, request: PairRequest) -> PairReply:
+        return self.replies.pop(0)
+
+
+def test_drift_is_what_states_of_the_device_do() -> None:
+    quiet = calibrate(Replies(*[states(1000.0)] * 4), WORK)
+    assert quiet.drift == 0.0
+    limited = calibrate(Replies(states(391.0, 434.0), *[states(391.0)] * 3), WORK)
+    assert limited.drift == pytest.approx(DRIFT_ROOM * (434 / 391 - 1), rel=1e-3)
+    between_processes = calibrate(Replies(states(391.0), states(434.0), states(400.0), states(400.0)), WORK)
+    assert between_processes.drift == pytest.approx(limited.drift)
+
+
+def test_one_interrupted_block_is_no_state() -> None:
+    odd = PairReply((*[1000.0] * 5, 3000.0, *[1000.0] * 6), (1000.0,) * 12)
+    assert calibrate(Replies(odd, *[states(1000.0)] * 3), WORK).drift == 0.0
+    assert states_of([1.0, 1.0, 9.0, 1.0, 2.0, 2.0]) == [1.0, 1.0, 2.0, 2.0]
+    assert states_of([4.0, 6.0]) == [5.0], "fewer blocks than make a state are one"
+    assert states_of([]) == []
+
+
+@pytest.mark.parametrize("seen", [[224.0], [*[224.0] * 4, *[248.0] * 36]])
+def test_the_stored_sample_shows_states_too(seen: list[float]) -> None:
+    """As a matmul that ran into the power limit in the midst of its sample: most of it is of the slower state."""
+    found = calibrate(Replies(*[states(250.0)] * 4), WORK, seen_ns=seen)
+    assert found.drift == pytest.approx(DRIFT_ROOM * (250 / 224 - 1), rel=1e-3)
+
+
+def test_a_case_that_takes_no_time_has_no_other_states() -> None:
+    assert calibrate(Replies(*[states(250.0)] * 4), WORK, seen_ns=[0.0] * 10).drift == 0.0
+
+
+def test_throttle_reasons_are_kept() -> None:
+    seen = iter(["", "0x4", "", "0x4", "0x24"])
+    found = calibrate(Replies(*[states(1000.0)] * 4), WORK, throttle=lambda: next(seen))
+    assert found.throttle == ("0x24", "0x4")

@@ -1,0 +1,127 @@
+"""A revision's files beside the user's checkout, which stays as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kerntune.errors import UsageError
+from kerntune.gate.git import commit_of, extract, top_of, worktree
+
+
+def git(where: Path, *args: str) -> str:
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", "-C", str(where), *who, *args], check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / "baselines" / "cuda-90").mkdir(parents=True)
+    git(root, "init", "-q", "-b", "main")
+    (root / "baselines" / "cuda-90" / "a.json").write_text("first")
+    (root / "code.py").write_text("x = 1\n")
+    (root / ".gitattributes").write_text("baselines export-ignore\n")
+    git(root, "add", "-A")
+    git(root, "commit", "-qm", "first")
+    git(root, "tag", "v1")
+    (root / "baselines" / "cuda-90" / "a.json").write_text("second")
+    git(root, "commit", "-qam", "second")
+    return root
+
+
+def test_a_folder_is_read_from_a_revision(repository: Path, tmp_path: Path) -> None:
+    found = extract("v1", repository / "baselines", tmp_path / "out")
+    assert (found / "cuda-90" / "a.json").read_text() == "first", "though archives leave it out"
+    assert (repository / "baselines" / "cuda-90" / "a.json").read_text() == "second"
+    assert not (tmp_path / "out" / "code.py").exists()
+
+
+def test_what_is_staged_stays_staged(repository: Path, tmp_path: Path) -> None:
+    (repository / "code.py").write_text("x = 2\n")
+    git(repository, "add", "code.py")
+    before = git(repository, "status", "--porcelain")
+    extract("HEAD", repository / "baselines", tmp_path / "out")
+    with worktree("v1", repository / "baselines"):
+        pass
+    assert git(repository, "status", "--porcelain") == before == "M  code.py\n"
+
+
+def test_a_revision_without_the_folder_has_an_empty_one(repository: Path, tmp_path: Path) -> None:
+    found = extract("v1", repository / "later", tmp_path / "out")
+    assert list(found.iterdir()) == []
+
+
+def test_a_worktree_holds_the_revision_and_goes(repository: Path) -> None:
+    with worktree("v1", repository) as root:
+        assert (root / "baselines" / "cuda-90" / "a.json").read_text() == "first"
+        assert root.name == repository.name
+        assert len(git(repository, "worktree", "list").splitlines()) == 2
+    assert not root.exists()
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+def test_a_worktree_goes_whatever_happens(repository: Path) -> None:
+    with pytest.raises(RuntimeError, match="broken"), worktree("v1", repository) as root:
+        raise RuntimeError("broken")
+    assert not root.exists()
+
+
+def test_top_and_commit(repository: Path) -> None:
+    assert top_of(repository / "baselines" / "not" / "there") == repository.resolve()
+    assert commit_of(repository, "v1") == git(repository, "rev-parse", "v1").strip()
+
+
+@pytest.mark.parametrize("name", ["v2", "--help", "main:code.py", ""])
+def test_no_such_revision(repository: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="no such commit, branch or tag"):
+        extract(name, repository / "baselines", tmp_path / "out")
+
+
+def test_no_repository(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="in no git repository"):
+        extract("HEAD", tmp_path / "baselines", tmp_path / "out")
+
+
+def test_a_folder_elsewhere(repository: Path, tmp_path: Path) -> None:
+    (repository / "link").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="in no git repository"):
+        extract("HEAD", repository / "link" / "baselines", tmp_path / "out")
+
+
+HOLD = """
+import sys, pathlib
+from kerntune.gate.git import worktree
+with worktree('v1', pathlib.Path(sys.argv[1])) as root:
+    print(root, flush=True)
+    input()
+"""
+
+
+def test_a_killed_process_leaves_a_worktree_for_the_next_to_remove(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder and what git has noted; the user's own worktree on a disk that isn't there now stays noted."""
+    git(repository, "worktree", "add", "--quiet", "--detach", str(tmp_path / "mine"), "v1")
+    (tmp_path / "mine").rename(tmp_path / "unmounted")
+    place = tmp_path / "tmp"
+    place.mkdir()
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(Path(__file__).parents[1])}
+    held = subprocess.Popen([sys.executable, "-c", HOLD, str(repository)], stdin=-1, stdout=-1, text=True, env=env)
+    assert held.stdout is not None
+    root = Path(held.stdout.readline().strip())
+    assert (root / ".git").exists()
+    held.kill()
+    held.communicate()
+    assert root.exists()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    with worktree("v1", repository):
+        assert not root.exists()
+        assert str(root) not in git(repository, "worktree", "list")
+    assert list(place.iterdir()) == []
+    assert str(tmp_path / "mine") in git(repository, "worktree", "list")

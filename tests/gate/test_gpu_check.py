@@ -1,0 +1,681 @@
+"""A call on a GPU, judged: by identity, by a replay beside its baseline, or not at all; and what is said of it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+import triton
+from fake_runs import N, block, by_block, increment_kernel, scale_kernel, tuned
+from test_beyond import FIRST, add_by_table, by_group, contents, table_of, writing
+from triton.runtime.jit import JITFunction
+
+from gate.project import NODE, Project
+from kerntune.base.codec import to_json
+from kerntune.base.config import Config
+from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, TuneMode, Update, Verdict
+from kerntune.base.recording import Normal
+from kerntune.gate import call_tuning
+from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
+from kerntune.gate.reporting import should_write
+from kerntune.gate.static_figures import LaunchStatic
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
+from kerntune.timing.callables import EVENTS, GRAPH
+from kerntune.tuning.stored_winners import Winners
+
+FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
+
+
+def scaled(x: torch.Tensor, size: int = 64) -> torch.Tensor:
+    y = torch.empty_like(x)
+    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
+    return y
+
+
+before, after = functools.partial(scaled, size=64), functools.partial(scaled, size=128)
+
+
+def x_of() -> torch.Tensor:
+    return torch.randn(N, device="cuda")
+
+
+def tuned_call(*blocks: int, **options: Any) -> Any:
+    kernel = tuned(*blocks, **options)
+
+    def call(x: torch.Tensor) -> None:
+        kernel[by_block](x, torch.empty_like(x), N, 2.0)
+
+    return call
+
+
+def record(project: Project, call: Any = before, *rules: Any, **options: Any) -> TimeBaseline:
+    with project.run(*(rules or (FAST, SLOW)), **options) as run:
+        assert run.judge(call, x_of()).recorded
+    return baseline_of(project)
+
+
+def store_of(project: Project) -> BaselineStore:
+    return BaselineStore(project.baselines, project.root)
+
+
+def baseline_of(project: Project) -> TimeBaseline:
+    (path,) = project.files()
+    found = store_of(project).read_time(path)
+    assert found is not None
+    return found
+
+
+def rewrite(project: Project, **changes: Any) -> None:
+    """Change the one baseline on disk."""
+    (path,) = project.files()
+    path.write_bytes(to_json(msgspec.structs.replace(baseline_of(project), **changes)))
+
+
+# what is remembered
+
+
+def test_a_baseline_can_be_replayed_from_its_files(project: Project) -> None:
+    made = record(project)
+    artifacts = store_of(project).artifacts(made.device.target)
+    names = artifact_names(made.recording)
+    assert len(names) >= 2
+    assert all(len(artifacts[name]) for name in names)
+    assert made.recording.binaries[0].sha256 in names
+    assert (made.case.nodeid, made.case.call) == (NODE, "0")
+    assert made.device.uuid == ""
+    assert made.environment.triton == triton.__version__
+    assert [(a.dtype, a.shape, a.strides) for a in made.arguments] == [("float32", (N,), (1,))]
+    assert (made.sample.protocol.timer, len(made.sample.times_ns) >= 10) == ("graph", True)
+    (static,) = made.static
+    assert (static.kernel, static.metrics.spill_store_bytes, static.metrics.threads) == ("scale_kernel", 0, 128)
+
+
+def test_a_baseline_holds_no_path_and_no_pointer(project: Project) -> None:
+    record(project)
+    (path,) = project.files()
+    text = path.read_text()
+    assert str(project.root) not in text
+    assert "fake_runs" not in text
+    assert str(Path(__file__).parent) not in text
+    assert "0x" not in json.dumps(json.loads(text)["recording"]["storages"])
+
+
+def test_recording_twice_writes_the_same_but_for_times(project: Project) -> None:
+    first = record(project)
+    with project.run(FAST, update=Update.ALL) as run:
+        run.judge(before, x_of())
+    second = baseline_of(project)
+    timed = {"sample": first.sample, "recorded": first.recorded, "static": first.static}
+    assert msgspec.structs.replace(second, **timed) == first
+    assert [untimed(x) for x in second.static] == [untimed(x) for x in first.static]
+
+
+def untimed(static: LaunchStatic) -> LaunchStatic:
+    return msgspec.structs.replace(static, compile_seconds=None)
+
+
+def test_contents_are_described(project: Project) -> None:
+    with project.run(FAST) as run:
+        x = x_of()
+        run.gpu.fill(run.gpu.borrow(x), 0x3F)
+        run.judge(before, x)
+    storages = baseline_of(project).recording.storages
+    assert isinstance(storages[0].content, Normal)
+    assert storages[0].content.mean == pytest.approx(0.7470, abs=1e-3)
+
+
+# replays
+
+
+def test_a_result_says_how_it_came_about(project: Project) -> None:
+    record(project)
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(after, x_of(), flops=1e6, bytes=8.0 * N, policy=Policy(tolerance=0.05))
+    assert result.verdict is Verdict.REGRESSED
+    assert (result.baseline_ns, result.current_ns) == (pytest.approx(10_000, rel=0.01), pytest.approx(11_000, rel=0.01))
+    assert (result.tolerance, result.flops, result.bytes_moved) == (0.05, 1e6, 8.0 * N)
+    assert (result.timer, result.device, result.target) == ("graph", "Fake GPU", "cuda:90")
+    assert "99 % CI" in result.message
+    assert result.causes[0] == "code unchanged"
+    assert "launch options of scale_kernel: BLOCK 64 -> 128" in result.causes
+    assert result.launches[0].kernel == "scale_kernel"
+    assert result.launches[0].registers
+
+
+@pytest.mark.parametrize(("tolerance", "floor", "verdict"), [
+    (0.02, 0.0, Verdict.REGRESSED),
+    (0.15, 0.0, Verdict.PASS),
+    (0.02, 2000.0, Verdict.PASS),
+    (0.02, 500.0, Verdict.REGRESSED),
+])  # fmt: skip
+def test_tolerance_and_floor_decide(project: Project, tolerance: float, floor: float, verdict: Verdict) -> None:
+    record(project)
+    with project.run(FAST, SLOW) as run:
+        assert run.judge(after, x_of(), policy=Policy(tolerance=tolerance, floor_ns=floor)).verdict is verdict
+
+
+def test_a_missing_binary_is_inconclusive_not_regressed(project: Project) -> None:
+    made = record(project)
+    artifacts = store_of(project).artifacts(made.device.target)
+    for sha in (made.recording.binaries[0].sha256, made.recording.binaries[0].ttir_sha256):
+        (artifacts.folder / f"{sha}.xz").unlink()
+    with project.run(FAST, block(128, 20_000.0)) as run:
+        result = run.judge(after, x_of())
+        strict = run.judge(after, x_of(), policy=Policy(strict=True))
+    assert (result.verdict, result.outcome, result.rung) == (Verdict.INCONCLUSIVE, Outcome.WARN, "stored sample")
+    assert strict.outcome is Outcome.FAIL
+    assert "the baseline can't be replayed: kernel scale_kernel: its binary" in result.message
+
+
+def test_a_missing_binary_does_not_matter_while_the_code_is_the_same(project: Project) -> None:
+    made = record(project)
+    artifacts = store_of(project).artifacts(made.device.target)
+    (artifacts.folder / f"{made.recording.binaries[0].sha256}.xz").unlink()
+    with project.run(FAST) as run:
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
+
+
+def test_a_baseline_that_the_device_refuses_is_inconclusive(project: Project) -> None:
+    record(project)
+    with project.run(block(64, fails="too much shared memory"), SLOW) as run:
+        result = run.judge(after, x_of())
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "too much shared memory" in result.message
+
+
+def test_too_much_noise_is_inconclusive(project: Project) -> None:
+    record(project)
+    with project.run(block(64, 1e6), block(128, 1.02e6), noise=0.3) as run:
+        result = run.judge(after, x_of())
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "not sure enough: of the interval that decides, " in result.message
+    assert "a part lies beyond +2.0 %" in result.message
+
+
+def passes(count: int) -> Any:
+    """Through ``count`` temporaries."""
+
+    def op(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(count + 1):
+            x = scaled(x)
+        return x
+
+    return op
+
+
+@pytest.mark.parametrize(("then", "now", "verdict"), [(1, 2, Verdict.REGRESSED), (2, 2, Verdict.PASS)])
+def test_temporaries_may_change_in_number(project: Project, then: int, now: int, verdict: Verdict) -> None:
+    record(project, passes(then))
+    with project.run(FAST) as run:
+        result = run.judge(passes(now), x_of())
+    assert result.verdict is verdict
+    if then != now:
+        assert result.change is not None
+        assert result.change.point == pytest.approx((now + 1) / (then + 1) - 1, abs=0.01)
+        assert f"launches: {then + 1} -> {now + 1}" in result.causes
+
+
+# configs
+
+
+def test_a_winner_that_is_gone_regresses_and_is_named(project: Project) -> None:
+    record(project, tuned_call(64, 128))
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(tuned_call(128, 256), x_of())
+    assert result.verdict is Verdict.PASS, "256 is unscripted: 10 µs"
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(tuned_call(128), x_of())
+    assert result.verdict is Verdict.REGRESSED
+    assert result.causes[0] == "code unchanged"
+    assert "config of scale_kernel changed: BLOCK 64 -> 128" in result.message
+
+
+def test_a_change_of_winner_alone_never_fails(project: Project) -> None:
+    record(project, tuned_call(64, 128))
+    with project.run(FAST, block(128, 10_100.0)) as run:
+        result = run.judge(tuned_call(128), x_of())
+    assert (result.verdict, result.outcome, result.rung) == (Verdict.PASS, Outcome.PASS, "paired replay")
+
+
+def test_the_baselines_config_wins_ties(project: Project) -> None:
+    record(project, tuned_call(64, 128), block(64, 20_000.0))
+    with project.run(block(64, 10_000.0), block(128, 10_000.0), tune=TuneMode.FORCE) as run:
+        result = run.judge(tuned_call(64, 128), x_of())
+    assert result.launches[0].config == Config({"BLOCK": 128})
+
+
+def test_trials_and_failures_are_reported(project: Project) -> None:
+    rules = (FAST, SLOW, block(256, fails="too large"), block(512, 1.0, wrong=True))
+    with project.run(*rules) as run:
+        result = run.judge(tuned_call(128, 64, 100, 256, 512), x_of())
+    assert {t.config.kwargs["BLOCK"]: round(t.time_ns / 1000) for t in result.trials} == {128: 11, 64: 10, 512: 0}
+    assert {f.config.kwargs["BLOCK"] for f in result.failed_trials} == {100, 256, 512}
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    assert result.launches[0].grid == (64, 1, 1)
+    assert result.tuning_seconds > 0
+
+
+def test_a_post_hook_hears_of_configs_that_can_not_be_launched(project: Project) -> None:
+    """As with ``triton.autotune``: not of one whose results are wrong, which ran."""
+    heard: dict[int, Exception] = {}
+
+    def post(named: dict[str, Any], exception: Exception | None) -> None:
+        if exception is not None:
+            assert heard.setdefault(named["BLOCK"], exception) is exception, "once each"
+
+    rules = (FAST, SLOW, block(256, fails="too large"), block(512, 1.0, wrong=True))
+    with project.run(*rules) as run:
+        run.judge(tuned_call(128, 64, 100, 256, 512, post_hook=post), x_of())
+    assert sorted(heard) == [100, 256]
+    assert "too large" in str(heard[256])
+
+
+def test_who_is_left_out_unrun_is_the_policys_and_is_named(project: Project) -> None:
+    """Blocks of more than 4096 elements leave most multiprocessors idle here."""
+    policy = Policy(static_prune=StaticPrune(share=0.5))
+    with project.run(FAST, block(4096, 1.0)) as run:
+        result = run.judge(tuned_call(64, 4096), x_of(), policy=policy)
+    ((kernel, config, reason),) = (msgspec.structs.astuple(x) for x in result.left_out)
+    assert (kernel, config) == (result.launches[0].kernel, Config({"BLOCK": 4096}))
+    assert reason == "predicted to be number 2 of 2, the first 1 are tried"
+    assert [t.config for t in result.trials] == [Config({"BLOCK": 64})]
+    assert result.failed_trials == ()
+    assert result.launches[0].config == Config({"BLOCK": 64})
+
+
+@pytest.mark.parametrize(("verify", "failed"), [("", set()), ("all", {128}), ("winner", set())])
+def test_who_is_verified_is_the_policys(project: Project, verify: str, failed: set[int]) -> None:
+    """A wrong candidate that is too slow to win is found only if all are looked at."""
+    with project.run(block(64, 10_000.0), block(128, 14_000.0, wrong=True)) as run:
+        result = run.judge(tuned_call(64, 128), x_of(), policy=Policy(verify=verify))
+    assert {f.config.kwargs["BLOCK"] for f in result.failed_trials} == failed
+    assert result.launches[0].config == Config({"BLOCK": 64})
+
+
+# wrong winners
+
+
+class Chosen:
+    """A call that returns the block which it is launched with, and the blocks so far.
+
+    Stand-ins run a tuned kernel's first config, so a settled one is read from its cache.
+    """
+
+    def __init__(self, *blocks: int) -> None:
+        self.kernel, self.blocks = tuned(*blocks), list[int]()
+
+    def __call__(self, x: torch.Tensor) -> int:
+        settled = list(self.kernel.cache.values())
+        self.kernel[by_block](x, torch.empty_like(x), N, 2.0)
+        self.blocks.append((settled or [self.kernel.best_config])[0].kwargs["BLOCK"])
+        return self.blocks[-1]
+
+
+IGNORING = Policy(verify_ignore=("y_ptr",))
+
+
+def test_a_winner_whose_results_nobody_compared_has_to_stand_up_to_the_reference(project: Project) -> None:
+    call = Chosen(64, 128, 256)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0), block(256, 10_000.0)) as run:
+        checked = run.check(call, x_of(), policy=IGNORING, reference=lambda: 64)
+        (result,) = checked.commit()
+    assert checked.value == 64
+    assert call.blocks == [64, 128, 64, 256, 64]
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    reasons = {f.config.kwargs["BLOCK"]: f.reason for f in result.failed_trials}
+    assert set(reasons) == {128, 256}
+    assert reasons[128].startswith("it wrote other values than the reference: the result disagrees with its reference")
+    with project.run(block(128, 9_000.0), block(256, 10_000.0)) as run:
+        assert run.judge(Chosen(64, 128, 256), x_of(), policy=IGNORING, reference=lambda: 64).failed_trials == ()
+
+
+def test_after_a_refuted_winner_the_captured_run_is_the_trusted_one_again(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each race holds its candidates against what the captured run launches, never against a refuted winner."""
+    below, trusted = call_tuning.tune, list[Any]()
+
+    def tune(capture: Any, recorded: Any, index: int, *args: Any, **words: Any) -> Any:
+        trusted.append(recorded.recording.launches[index].config)
+        assert words["trusted"]
+        return below(capture, recorded, index, *args, **words)
+
+    monkeypatch.setattr(call_tuning, "tune", tune)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0), block(256, 10_000.0)) as run:
+        result = run.judge(Chosen(64, 128, 256), x_of(), policy=IGNORING, reference=lambda: 64)
+    assert trusted == [Config({"BLOCK": 64})] * 3
+    assert result.launches[0].config == Config({"BLOCK": 64})
+
+
+def test_the_captured_config_is_timed_if_somebody_stored_it_meanwhile(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may end its tuning between a winner's refutation and the next race: there is none then."""
+    call = Chosen(64, 128)
+    monkeypatch.setattr(Winners, "find", lambda winners, site: 0 if len(call.blocks) > 2 else None)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(call, x_of(), policy=IGNORING, reference=lambda: 64)
+    assert call.blocks == [64, 128, 64], "captured, refuted, and the captured one again"
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    assert result.current_ns == pytest.approx(20_000.0, rel=0.01)
+
+
+def test_the_reference_is_asked_once_and_a_right_winner_stays(project: Project) -> None:
+    call, asked = Chosen(64, 128), list[int]()
+
+    def reference() -> int:
+        asked.append(1)
+        return 64
+
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(lambda x: call(x) * 0 + 64, x_of(), policy=IGNORING, reference=reference)
+    assert (call.blocks, len(asked)) == ([64, 128], 1)
+    assert result.launches[0].config == Config({"BLOCK": 128})
+    assert (result.failed_trials, result.warnings) == ((), ())
+
+
+def test_a_call_that_never_returns_the_same_refutes_nobody(project: Project) -> None:
+    call = Chosen(64, 128)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(lambda x: (call(x), len(call.blocks))[1], x_of(), policy=IGNORING, reference=lambda: 1)
+    assert call.blocks == [64, 128, 64]
+    assert result.launches[0].config == Config({"BLOCK": 128})
+    (warning,) = result.warnings
+    assert warning.startswith("a second run of the call fails its reference, whatever the configs: the result")
+
+
+def test_where_everything_was_compared_the_call_runs_once(project: Project) -> None:
+    """What the winner writes is what the captured run wrote, whose result agrees."""
+    call = Chosen(64, 128)
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(call, x_of(), reference=lambda: 64)
+    assert call.blocks == [64]
+    assert result.launches[0].config == Config({"BLOCK": 128})
+
+
+def test_with_a_reference_one_is_right_against_many(project: Project) -> None:
+    wrong = [block(b, 5_000.0, wrong=True) for b in (128, 256, 512)]
+    for given, winner in ((lambda: None, 64), (None, 128)):
+        with project.run(block(64, 20_000.0), *wrong, tune=TuneMode.FORCE) as run:
+            result = run.judge(tuned_call(64, 128, 256, 512), x_of(), reference=given)
+        assert result.launches[0].config == Config({"BLOCK": winner})
+
+
+def test_memory_is_left_as_the_captured_run_left_it(project: Project) -> None:
+    kernel, blocks = tuned(64, 128), list[int]()
+
+    def op(x: torch.Tensor) -> int:
+        kernel[by_block](x, x, N, 2.0)
+        gpu = run.gpu
+        blocks.append(gpu.read(gpu.borrow(x), 1)[0])
+        gpu.fill(gpu.borrow(x), 7 + len(blocks))
+        return 1
+
+    policy = Policy(verify_ignore=("x_ptr",))
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        x = x_of()
+        run.gpu.fill(run.gpu.borrow(x), 3)
+        run.judge(op, x, policy=policy, reference=lambda: 1)
+        assert blocks == [3, 3], "each run starts from the first content"
+        assert run.gpu.read(run.gpu.borrow(x), 1) == b"\x08"
+
+
+def test_the_users_tuner_is_told(project: Project) -> None:
+    kernel = tuned(128, 64)
+    for _ in range(2):
+        kernel.cache.clear()
+        with project.run(FAST, SLOW) as run:
+            run.judge(lambda x: kernel[by_block](x, torch.empty_like(x), N, 2.0), x_of())
+        assert kernel.best_config is kernel.configs[1]
+        assert list(kernel.cache.values()) == [kernel.configs[1]]
+
+
+def test_candidates_from_a_marker_are_tuned(project: Project) -> None:
+    given = {"scale_kernel": (Config({"BLOCK": 128}), Config({"BLOCK": 64}))}
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(before, x_of(), candidates=given)
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    assert len(result.trials) == 2
+
+
+def test_several_sites_of_one_call_are_each_tuned(project: Project) -> None:
+    first, second = tuned(128, 64), tuned(64, 128)
+
+    def op(x: torch.Tensor) -> None:
+        y = torch.empty_like(x)
+        first[by_block](x, y, N, 2.0)
+        increment_kernel[by_block](y, N, BLOCK=64)
+        second[by_block](y, x, N, 3.0)
+
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(op, x_of())
+    assert [x.config and x.config.kwargs["BLOCK"] for x in result.launches] == [64, None, 64]
+    assert result.current_ns == pytest.approx(30_000, rel=0.01)
+
+
+# environment
+
+
+def test_the_same_code_at_another_speed_says_what_else_moved(project: Project) -> None:
+    made = record(project)
+    rewrite(project, environment=msgspec.structs.replace(made.environment, driver="570.1"))
+    with project.run(FAST, shift=1.2) as run:
+        result = run.judge(before, x_of())
+    assert result.verdict is Verdict.DRIFTED
+    assert "driver: 570.1 -> " in result.message
+    assert result.change is None
+
+
+def test_a_sample_of_another_timer_is_no_drift(project: Project) -> None:
+    made = record(project)
+    protocol = msgspec.structs.replace(made.sample.protocol, timer="events")
+    times = tuple(t * 2 for t in made.sample.times_ns)
+    rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol, times_ns=times))
+    with project.run(FAST) as run:
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
+
+
+def test_a_sample_of_another_protocol_version_is_no_drift(project: Project) -> None:
+    made = record(project)
+    protocol = msgspec.structs.replace(made.sample.protocol, version=99)
+    times = tuple(t * 2 for t in made.sample.times_ns)
+    rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol, times_ns=times))
+    with project.run(FAST) as run:
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(("timer", "judged"), [("graph", True), ("events", False)])
+def test_only_a_sample_of_the_same_timer_stands_in_for_a_baseline_that_can_t_be_replayed(
+    project: Project, timer: str, judged: bool
+) -> None:
+    """An event pair's microseconds would be called a change of the kernel."""
+    made = record(project)
+    artifacts = store_of(project).artifacts(made.device.target)
+    for sha in (made.recording.binaries[0].sha256, made.recording.binaries[0].ttir_sha256):
+        (artifacts.folder / f"{sha}.xz").unlink()
+    protocol = msgspec.structs.replace(made.sample.protocol, timer=timer)
+    rewrite(project, sample=msgspec.structs.replace(made.sample, protocol=protocol))
+    with project.run(FAST, block(128, 5_000.0)) as run:
+        result = run.judge(after, x_of())
+    assert result.rung == "stored sample"
+    assert (result.verdict is Verdict.PASS) is judged
+
+
+def test_a_passing_look_is_taken_twice_before_it_is_drift(project: Project) -> None:
+    """A busy moment isn't drift: the second sample decides."""
+    record(project)
+    with project.run(FAST, shift=1.2) as run:
+        run.gpu.rest = lambda seconds: setattr(run.gpu.script, "shift", 1.0)  # type: ignore[method-assign]
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
+
+
+# scopes and edges
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_scope_op_times_the_whole_call(project: Project, monkeypatch: pytest.MonkeyPatch, graphs: bool) -> None:
+    if graphs:
+        monkeypatch.setattr(FakeGpu, "call_graph", FakeGpu.graph)
+    calls = []
+
+    def op(x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return scaled(x)
+
+    with project.run(FAST) as run:
+        result = run.judge(op, x_of(), scope="op")
+    assert result.timer == (GRAPH if graphs else EVENTS)
+    assert (len(calls) == 3) == graphs, "captured, warmed up and recorded; or called in every slot"
+
+
+def test_scope_op_times_the_winner_of_given_candidates(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks: list[int] = []
+    with project.run(FAST, SLOW) as run:
+        below = JITFunction.run
+        monkeypatch.setattr(JITFunction, "run", lambda k, *a, **kw: (blocks.append(kw["BLOCK"]), below(k, *a, **kw))[1])
+        given = {"scale_kernel": (Config({"BLOCK": 128}), Config({"BLOCK": 64}))}
+        result = run.judge(functools.partial(scaled, size=256), x_of(), candidates=given, scope="op")
+        monkeypatch.undo()
+    assert result.launches[0].config == Config({"BLOCK": 64})
+    assert blocks[0] == 128, "the captured candidate"
+    assert set(blocks[1:]) == {64}
+
+
+def test_scope_op_times_the_winner_of_a_decorated_kernel(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, winners = tuned(128, 64), []
+
+    def op(x: torch.Tensor) -> None:
+        winners.extend(c.kwargs["BLOCK"] for c in kernel.cache.values())
+        kernel[by_block](x, torch.empty_like(x), N, 2.0)
+
+    with project.run(FAST, SLOW) as run:
+        run.judge(op, x_of(), scope="op")
+    assert len(winners) > 1
+    assert set(winners) == {64}
+
+
+@pytest.mark.parametrize(("spread", "shift", "verdict"), [
+    (0.0, 1.07, Verdict.DRIFTED),
+    (0.10, 1.07, Verdict.PASS),
+    (0.10, 1.15, Verdict.DRIFTED),
+    (0.01, 1.04, Verdict.PASS),
+])  # fmt: skip
+def test_drift_begins_where_the_cases_own_spread_ends(
+    project: Project, spread: float, shift: float, verdict: Verdict
+) -> None:
+    made = record(project)
+    assert made.calibration is not None
+    rewrite(project, calibration=msgspec.structs.replace(made.calibration, drift=spread))
+    with project.run(FAST, shift=shift) as run:
+        assert run.judge(before, x_of()).verdict is verdict
+
+
+@pytest.mark.parametrize(("call", "kept"), [(before, True), (after, False)])
+def test_a_calibration_is_kept_for_the_same_work_alone(project: Project, call: Any, kept: bool) -> None:
+    """What equal binaries differ by is another number for other code."""
+    made = record(project)
+    assert made.calibration is not None
+    marked = msgspec.structs.replace(made.calibration, drift=0.4321, floor=0.1234)
+    rewrite(project, calibration=marked)
+    with project.run(FAST, SLOW, update=Update.ALL) as run:
+        assert run.judge(call, x_of()).recorded
+    found = baseline_of(project).calibration
+    assert found is not None
+    assert (found == marked) is kept
+    assert ((found.drift, found.floor) == (0.4321, 0.1234)) is kept
+
+
+def test_a_calibration_of_before_drift_was_kept_is_read(project: Project) -> None:
+    record(project)
+    (path,) = project.files()
+    stored = json.loads(path.read_bytes())
+    stored["calibration"].pop("drift", None)
+    path.write_text(json.dumps(stored))
+    found = baseline_of(project).calibration
+    assert found is not None
+    assert found.drift == 0.0
+
+
+def test_who_won_among_other_candidates_wins_ties_where_the_baseline_has_none(project: Project) -> None:
+    """As ``@kerntune.autotune`` does it: a config more or less doesn't change the winner."""
+    with project.run(block(64, 20_000.0), block(128, 10_000.0)) as run:
+        run.judge(tuned_call(64, 128), x_of(), policy=Policy(missing=Missing.WARN))
+    with project.run(block(64, 10_000.0), block(128, 10_000.0), block(256, 20_000.0)) as run:
+        result = run.judge(tuned_call(64, 128, 256), x_of(), policy=Policy(missing=Missing.WARN))
+    assert result.launches[0].config == Config({"BLOCK": 128})
+
+
+def test_in_place_calls_are_judged_from_their_first_content(project: Project) -> None:
+    def op(x: torch.Tensor) -> torch.Tensor:
+        increment_kernel[by_block](x, N, BLOCK=64)
+        return x
+
+    made = record(project, op)
+    assert made.recording.storages[0].read
+    assert made.recording.storages[0].written
+    assert made.sample.protocol.runs_per_slot == made.sample.protocol.replicas
+    with project.run(FAST) as run:
+        assert run.judge(op, x_of()).verdict is Verdict.PASS
+
+
+def test_memory_that_is_used_in_place_is_left_as_the_captured_run_left_it(project: Project) -> None:
+    """What a kernel reaches by a table of pointers has no copies: it is timed in the user's own memory."""
+    left = FIRST + 40
+    with project.run(FAST) as run:
+        backend = run.session.backend
+        assert isinstance(backend, FakeBackend)
+        table, targets = table_of(backend)
+        seen = writing(run.gpu, targets)
+
+        def op() -> None:
+            add_by_table[by_group({"BLOCK": 64})](table, N, BLOCK=64)
+            for target in targets:
+                run.gpu.fill(run.gpu.borrow(target), left)
+
+        run.judge(op)
+        assert len(seen) > 30, "it was timed"
+        assert contents(run.gpu, targets) == {left}
+
+
+def test_functions_are_unloaded_whatever_happens(project: Project) -> None:
+    unloaded: list[str] = []
+    with project.run(FAST, block(100, 1.0)) as run:
+        run.gpu.unload = lambda function: unloaded.append(function.binary.symbol)  # type: ignore[method-assign]
+        run.judge(before, x_of(), policy=Policy(missing=Missing.WARN))
+        assert unloaded == ["scale_kernel"]
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+@pytest.mark.parametrize("update", list(Update))
+def test_what_is_written_is_what_was_asked_for(verdict: Verdict, update: Update) -> None:
+    wanted = {
+        Update.NONE: set(),
+        Update.NEW: {Verdict.NEW},
+        Update.IMPROVED: {Verdict.IMPROVED},
+        Update.REGRESSED: {Verdict.REGRESSED},
+        Update.RENAMED: set(),  # what moves is written by the move
+        Update.ALL: set(Verdict),
+    }[update]
+    assert should_write(verdict, update, Outcome.PASS, "fail") == (verdict in wanted)
+    assert should_write(verdict, update, Outcome.PASS, "record") == (verdict in wanted | {Verdict.NEW})
+
+
+def test_a_call_that_can_be_made_only_once_refutes_nobody(project: Project) -> None:
+    """A backward pass frees its graph."""
+    call = Chosen(64, 128)
+
+    def once(x: torch.Tensor) -> int:
+        if call.blocks:
+            raise RuntimeError("Trying to backward through the graph a second time")
+        return call(x)
+
+    with project.run(block(64, 20_000.0), block(128, 9_000.0)) as run:
+        result = run.judge(once, x_of(), policy=IGNORING, reference=lambda: 64)
+    assert result.launches[0].config == Config({"BLOCK": 128})
+    (warning,) = result.warnings
+    assert "a second time" in warning

@@ -1,0 +1,89 @@
+"""The project's ini file is the one that pytest takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kerntune.gate.project import baseline_folder, find_project
+
+KEY = "kerntune_baselines"
+
+FILES = {
+    "pytest.ini": f"[pytest]\n{KEY} = stored\n",
+    ".pytest.ini": f"[pytest]\n{KEY} = stored\n",
+    "tox.ini": f"[pytest]\n{KEY} = stored\n",
+    "setup.cfg": f"[tool:pytest]\n{KEY} = stored\n",
+    "pyproject.toml": f'[tool.pytest.ini_options]\n{KEY} = "stored"\n',
+}
+
+OTHERS = {
+    "tox.ini": "[tox]\nenvlist = py\n",
+    "setup.cfg": "[metadata]\nname = x\n",
+    "pyproject.toml": '[project]\nname = "x"\n',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("inside", ["", "tests/deep"])
+def test_the_folder_is_relative_to_the_ini_file(pytester, name, inside):
+    (pytester.path / name).write_text(FILES[name])
+    start = pytester.path / inside
+    start.mkdir(parents=True, exist_ok=True)
+    assert baseline_folder(None, start) == pytester.path / "stored"
+    assert find_project(start).ini == pytester.parseconfig(start).inipath
+
+
+@pytest.mark.parametrize("first", sorted(FILES))
+@pytest.mark.parametrize("second", sorted(FILES))
+def test_of_two_files_the_one_that_pytest_takes(pytester, first, second):
+    for name in (first, second):
+        (pytester.path / name).write_text(FILES[name])
+    assert find_project(pytester.path).ini == pytester.parseconfig(pytester.path).inipath
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_file_without_settings_for_pytest_is_passed_over(tmp_path, name):
+    (tmp_path / "pytest.ini").write_text(FILES["pytest.ini"])
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / name).write_text(OTHERS[name])
+    assert find_project(tmp_path / "inner").root == tmp_path
+
+
+@pytest.mark.parametrize(
+    "files", [["pyproject.toml"], ["tox.ini"], ["setup.cfg"], ["setup.py"], [], [*OTHERS, "setup.py"]]
+)
+def test_without_settings_a_project_begins_where_pytest_says(pytester, monkeypatch, files):
+    for name in files:
+        (pytester.path / name).write_text(OTHERS.get(name, ""))
+    start = pytester.path / "deep" / "er"
+    start.mkdir(parents=True)
+    monkeypatch.chdir(start)
+    config = pytester.parseconfig()
+    found = find_project(start)
+    assert (found.root, found.ini) == (config.rootpath, config.inipath)
+
+
+def test_an_empty_pytest_ini_counts(tmp_path):
+    (tmp_path / "pytest.ini").write_text("")
+    assert find_project(tmp_path).ini == tmp_path / "pytest.ini"
+    assert baseline_folder(None, tmp_path) == tmp_path / "baselines"
+
+
+def test_percent_signs_and_repeated_keys_are_no_error(tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_tolerance = 2%\nlog_format = %(message)s\n")
+    assert find_project(tmp_path).values["kerntune_tolerance"] == "2%"
+
+
+def test_what_is_given_counts_from_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "pytest.ini").write_text(FILES["pytest.ini"])
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    assert baseline_folder("mine", Path.cwd()) == tmp_path / "inner" / "mine"
+
+
+def test_home_is_understood(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{KEY} = ~/stored\n")
+    assert baseline_folder(None, tmp_path) == tmp_path / "me" / "stored"

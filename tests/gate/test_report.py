@@ -1,0 +1,261 @@
+"""The report: figures as text, the table, a run's JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.base.case_result import CaseId, CaseResult, ConfigReport, LaunchReport, LaunchShare, Since
+from kerntune.base.config import Config
+from kerntune.base.formatting import NO_FIGURE
+from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.stats import Estimate
+from kerntune.errors import StoreError
+from kerntune.gate.report import (
+    RunReport,
+    counts,
+    counts_line,
+    format_change,
+    format_configs,
+    format_static,
+    format_work,
+    properties,
+    read_run,
+    storable,
+    table,
+    write_run,
+)
+
+ADD = LaunchReport("add", Config({"BLOCK": 1024}, num_warps=8), (4, 1, 1), 32, 0, 2048)
+SPILLING = LaunchReport("mul", None, (4, 1, 1), 255, 48, None)
+
+
+def result(name: str = "test_a", verdict: Verdict = Verdict.PASS, **fields) -> CaseResult:
+    base = {"target": "cuda:90", "launches": (ADD,), "current_ns": 13900.0, "baseline_ns": 12400.0}
+    case = CaseId(f"tests/test_it.py::{name}", fields.pop("call", "0"))
+    return CaseResult(case, "f", verdict, Outcome.PASS, f"{verdict.value} {name}", **(base | fields))
+
+
+def test_format_change_gives_the_interval():
+    assert format_change(Estimate(0.121, 0.116, 0.125, 0.999)) == "+12.1 % (+11.6..+12.5)"
+    assert format_change(Estimate(-0.05, -0.06, -0.04, 0.999)) == "-5.0 % (-6.0..-4.0)"
+    assert format_change(None) == NO_FIGURE
+    assert format_change(Estimate(math.nan, -math.inf, math.inf, 0.999)) == NO_FIGURE
+
+
+@pytest.mark.parametrize("end", [math.inf, sys.float_info.max])
+def test_format_change_leaves_an_unbounded_interval_out(end):
+    assert format_change(Estimate(0.1, -end, end, 0.999)) == "+10.0 %"
+
+
+def test_the_table_shows_the_interval_at_99_percent():
+    decides, shown = Estimate(0.121, 0.116, 0.125, 0.99998), Estimate(0.121, 0.118, 0.124, 0.99)
+    assert "(+11.8..+12.4)" in table([result(change=decides, shown=shown)])
+    since = msgspec.structs.replace(CREPT, shown=Estimate(0.061, 0.060, 0.062, 0.99))
+    assert "(+6.0..+6.2) since" in table([result(verdict=Verdict.REGRESSED, since=since)])
+
+
+def test_what_is_shown_is_stored_too():
+    open_end = Estimate(0.1, -math.inf, math.inf, 0.99)
+    kept = storable(result(shown=open_end, since=msgspec.structs.replace(CREPT, shown=open_end)))
+    assert kept.shown == kept.since.shown == Estimate(0.1, -sys.float_info.max, sys.float_info.max, 0.99)
+    assert storable(result(shown=Estimate(math.nan, -1.0, 1.0, 0.99))).shown is None
+
+
+def test_format_static_takes_the_largest_of_each():
+    assert format_static([ADD, SPILLING]) == "255 regs, 48 B spilled, 2048 B shared"
+    assert format_static([ADD]) == "32 regs, 2048 B shared"
+    assert format_static([LaunchReport("k")]) == NO_FIGURE
+
+
+def test_format_configs_names_each_kernel_and_config_once():
+    assert format_configs([ADD, ADD, SPILLING]) == "add: BLOCK=1024 num_warps=8 num_stages=3\nmul"
+    many = [LaunchReport(f"k{i}") for i in range(9)]
+    assert format_configs(many).splitlines() == ["k0", "k1", "k2", "k3", "... 5 more"]
+    assert format_configs([]) == NO_FIGURE
+
+
+GREW = "launch 0 (add): registers 32 -> 64 a thread (+100.0 %, 10.0 % allowed)"
+CREPT = Since("2026-10-02T01:02:03Z", Verdict.REGRESSED, 0.05, Estimate(0.061, 0.059, 0.063, 0.999))
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown", "hidden"),
+    [
+        ({"since": CREPT}, ["+6.1 % (+5.9..+6.3) since", "2026-10-02"], []),
+        ({"findings": (GREW,)}, ["registers 32 -> 64"], []),
+        ({"since": msgspec.structs.replace(CREPT, verdict=Verdict.PASS)}, [], ["since"]),
+        ({"since": msgspec.structs.replace(CREPT, change=None)}, [], ["since"]),
+    ],
+)
+def test_the_row_shows_what_decided_beside_the_time(fields, shown, hidden):
+    text = table([result(verdict=Verdict.REGRESSED, change=Estimate(0.009, 0.008, 0.01, 0.999), **fields)])
+    assert "+0.9 % (+0.8..+1.0)" in text
+    assert all(x in text for x in shown)
+    assert not any(x in text for x in hidden)
+
+
+def test_the_anchors_comparison_and_warnings_are_in_the_json(tmp_path):
+    unbounded = msgspec.structs.replace(CREPT, change=Estimate(0.1, -math.inf, math.inf, 0.999))
+    warned = result(warnings=("can't be gated at 2.0 %",), since=CREPT)
+    write_run(tmp_path / "run.json", RunReport((warned, result("test_b", since=unbounded))))
+    found = read_run(tmp_path / "run.json").results
+    assert found[0] == warned
+    assert found[1].since is not None
+    assert found[1].since.change == Estimate(0.1, -sys.float_info.max, sys.float_info.max, 0.999)
+
+
+def test_table_has_a_row_per_result():
+    text = table([result("test_a", Verdict.REGRESSED, change=Estimate(0.121, 0.116, 0.125, 0.999)), result("test_b")])
+    assert re.search(r"^case +config +time +baseline +change +verdict *$", text, re.M)
+    row = r"^tests/test_it.py::test_a +add: BLOCK=1024 .*13.9 µs +12.4 µs +\+12.1 % \(\+11.6..\+12.5\) +REGRESSED"
+    assert re.search(row, text, re.M)
+    assert re.search(r"test_b .* – +PASS", text)
+
+
+def test_table_shows_static_figures_without_a_time():
+    static = {"current_ns": None, "baseline_ns": None, "launches": (SPILLING,)}
+    text = table([result(**static), result(findings=("mul spills 48 B more",), **static)])
+    assert re.search(r"^case +config +static figures +change +verdict *$", text, re.M)
+    assert re.search(r"255 regs, 48 B spilled +– +PASS", text)
+    assert re.search(r"255 regs, 48 B spilled +mul spills 48 B more +PASS", text)
+    assert re.search(r"^case +config +static figures +verdict *$", table([result(**static)]), re.M)
+
+
+def test_table_names_targets_only_if_there_are_several():
+    one = result()
+    assert "cuda:90" not in table([one, one])
+    assert "(hip:gfx942)" in table([one, result(target="hip:gfx942")])
+
+
+def test_table_says_what_was_recorded():
+    assert "NEW (recorded)" in table([result(verdict=Verdict.NEW, recorded=True)])
+
+
+def test_table_folds_passes_but_nothing_else():
+    results = [result(f"test_{i:03}", Verdict.PASS if i % 2 else Verdict.DRIFTED) for i in range(100)]
+    text = table(results, max_rows=60)
+    assert text.count("DRIFTED") == 50
+    assert "test_001" in text
+    assert "test_099" not in text
+    assert text.endswith("... and 40 more PASS")
+    assert table(results, max_rows=None).count("PASS") == 50
+
+
+def test_counts_are_in_the_order_of_the_verdicts():
+    results = [result(verdict=v) for v in (Verdict.NEW, Verdict.PASS, Verdict.NEW)]
+    assert counts(results) == {Verdict.PASS: 1, Verdict.NEW: 2}
+    assert counts_line(results) == "1 PASS, 2 NEW"
+    assert counts_line([]) == "no case was checked"
+
+
+def test_properties_name_the_call_only_if_there_are_several():
+    one = result(verdict=Verdict.REGRESSED, change=Estimate(0.121, 0.116, 0.125, 0.999))
+    assert properties([one]) == [
+        ("kerntune_verdict", "REGRESSED"),
+        ("kerntune_change", "+0.1210"),
+        ("kerntune_time_ns", "13900.0"),
+        ("kerntune_baseline_ns", "12400.0"),
+    ]
+    names = [name for name, _ in properties([one, result(call="add", target="hip:gfx942")])]
+    assert "kerntune_verdict[0 cuda:90]" in names
+    assert "kerntune_verdict[add hip:gfx942]" in names
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+any_float = st.floats()
+
+
+@given(st.none() | any_float, st.none() | any_float, st.lists(any_float), any_float, any_float, any_float)
+def test_run_reads_back_what_was_written(tmp_path_factory, current, base, times, point, low, high):
+    change = Estimate(point, low, high, 0.999)
+    one = result(current_ns=current, baseline_ns=base, times_ns=tuple(times), change=change)
+    run = RunReport((one,), ("a GPU",), {"PASS": 1}, {"test": "why"}, {"case": {"x": 1}}, 1, "now", {"kerntune": "1"})
+    path = tmp_path_factory.mktemp("run") / "run.json"
+    write_run(path, run)
+    assert read_run(path) == msgspec.structs.replace(run, results=(storable(one),))
+
+
+def test_storable_keeps_what_is_finite_and_marks_what_is_not():
+    one = result(current_ns=math.nan, times_ns=(1.0, math.inf), change=Estimate(0.1, -1.0, math.inf, 0.999))
+    kept = storable(one)
+    assert kept.current_ns is None
+    assert kept.times_ns == (1.0,)
+    assert kept.change == Estimate(0.1, -1.0, sys.float_info.max, 0.999)
+    assert storable(result(change=Estimate(math.nan, 0.0, 1.0, 0.999))).change is None
+    assert storable(result()) == result()
+
+
+def test_run_of_another_schema_is_refused(tmp_path):
+    path = tmp_path / "run.json"
+    write_run(path, RunReport((result(),)))
+    assert json.loads(path.read_text())["schema"] == "kerntune.run/1"
+    path.write_text(path.read_text().replace("kerntune.run/1", "kerntune.run/9"))
+    with pytest.raises(StoreError, match=r"run\.json: has schema 'kerntune.run/9'"):
+        read_run(path)
+
+
+def test_write_keeps_the_old_file_when_it_fails(tmp_path, monkeypatch):
+    path = tmp_path / "run.json"
+    path.write_text("old")
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(PermissionError(13, "Permission denied")))
+    with pytest.raises(StoreError, match=r"run\.json"):
+        write_run(path, RunReport(()))
+    assert path.read_text() == "old"
+    assert list(Path(tmp_path).iterdir()) == [path]
+
+
+def test_a_result_without_a_target_is_no_second_target() -> None:
+    text = table([result("test_a", target="cuda:90"), result("test_b", Verdict.INCOMPLETE, target="")])
+    assert "cuda:90" not in text
+
+
+def test_bytes_are_held_against_the_devices_bandwidth():
+    moved = result(current_ns=1e6, bytes_moved=3_900_000_000, bandwidth=4.2e12)
+    assert format_work(moved) == "3.90 TB/s (93 %)"
+    assert format_work(result(current_ns=1e6, bytes_moved=3_900_000_000)) == "3.90 TB/s"
+    assert dict(properties([moved]))["kerntune_of_bandwidth"] == "0.929"
+    assert "3.90 TB/s (93 %)" in table([moved])
+
+
+def test_operations_come_before_bytes():
+    matmul = result(current_ns=1e6, bytes_moved=1e9, bandwidth=4.2e12, flops=6.12e11)
+    assert format_work(matmul) == "612 TFLOP/s"
+    found = dict(properties([matmul]))
+    assert (found["kerntune_flops_per_second"], found["kerntune_bytes_per_second"]) == ("6.12e+14", "1e+12")
+
+
+@pytest.mark.parametrize("time_ns", [None, 0.0, math.nan, math.inf])
+def test_without_a_time_there_is_no_rate(time_ns):
+    assert format_work(result(current_ns=time_ns, bytes_moved=1e9, bandwidth=1e12, flops=1e9)) == NO_FIGURE
+
+
+def test_shares_are_told_slowest_first():
+    shares = (LaunchShare(1, "softmax", 700.0, 0.7), LaunchShare(0, "add", 300.0, 0.3))
+    assert dict(properties([result(shares=shares)]))["kerntune_shares"] == "softmax 70%, add 30%"
+
+
+def test_table_keeps_a_pass_with_findings():
+    results = [result(f"test_{i:03}") for i in range(100)]
+    results[77] = result("test_077", findings=("registers 32 -> 40",))
+    text = table(results)
+    assert "test_077" in text
+    assert "registers 32 -> 40" in text
+    assert "... and 60 more PASS" in text
+
+
+def test_table_counts_findings_about_configs():
+    configs = tuple(ConfigReport("add", Config({"BLOCK": n}), broken="can't be launched") for n in range(30))
+    findings = ("add: registers 32 -> 40", *(f"add with {c.config}: {c.problem}" for c in configs))
+    text = table([result(findings=findings, configs=configs)])
+    assert "registers 32 -> 40" in text
+    assert "30 configs with a problem" in text
+    assert len(text.splitlines()) < 8

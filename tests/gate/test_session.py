@@ -1,0 +1,595 @@
+"""Runs over a baseline folder: what is new, what passes, what is written and when, and what is left over."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import triton
+from fake_runs import N, block, by_block, increment_kernel, scale_kernel, tuned
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
+
+from gate.project import NODE, Project, Run
+from kerntune.base.policy import Missing, Outcome, Policy, TuneMode, Update, Verdict
+from kerntune.errors import (
+    BaselineError,
+    CacheMissError,
+    CaptureError,
+    ReferenceMismatch,
+    StoreError,
+    TuningError,
+    UsageError,
+)
+from kerntune.gate import Settings, open_session
+from kerntune.gate.fingerprint import tensor_arguments
+from kerntune.kernels import compat
+
+FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
+
+
+def scaled(x: torch.Tensor, size: int = 64) -> torch.Tensor:
+    """A call whose code depends on ``size``, with its constants written out."""
+    y = torch.empty_like(x)
+    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size)
+    return y
+
+
+before, after = functools.partial(scaled, size=64), functools.partial(scaled, size=128)
+
+
+def x_of(n: int = N, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(n, device="cuda", dtype=dtype)
+
+
+def recorded(project: Project, *rules: Any, call: Any = before, **options: Any) -> Path:
+    """A project that remembers one case."""
+    with project.run(*(rules or (FAST, SLOW)), **options) as run:
+        assert run.judge(call, x_of()).recorded
+    (path,) = project.files()
+    return path
+
+
+def test_processes_that_share_a_run_spend_its_error_once(project: Project) -> None:
+    """Three of them, with more decisions than were announced."""
+    policy, spent = Policy(cases=5), []
+    for index in range(3):
+        with project.run() as run:
+            run.session.share(index, 3)
+            spent += [1 - policy.level_of(next(run.session._decisions)) for _ in range(40)]
+    assert len(set(spent[5:])) > 40
+    assert sum(spent) <= (1 - policy.level) * (1 + 1e-9)
+
+
+# verdicts
+
+
+def test_a_new_case_is_recorded_and_passes_the_next_time(project: Project) -> None:
+    with project.run(FAST) as run:
+        first = run.judge(before, x_of())
+    assert (first.verdict, first.outcome, first.recorded) == (Verdict.NEW, Outcome.PASS, True)
+    assert first.current_ns == pytest.approx(10_000.0, rel=0.01)
+    (path,) = project.files()
+    assert path == project.root / first.baseline_path
+    with project.run(FAST) as run:
+        second = run.judge(before, x_of())
+    assert (second.verdict, second.outcome, second.recorded) == (Verdict.PASS, Outcome.PASS, False)
+    assert second.rung == "identity"
+    assert second.fingerprint == first.fingerprint
+
+
+@pytest.mark.parametrize("shift", [0.9, 1.1])
+def test_the_same_code_at_another_speed_is_drift(project: Project, shift: float) -> None:
+    recorded(project)
+    with project.run(FAST, shift=shift) as run:
+        result = run.judge(before, x_of())
+    assert (result.verdict, result.outcome) == (Verdict.DRIFTED, Outcome.WARN)
+
+
+def test_slower_code_regresses(project: Project) -> None:
+    recorded(project)
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(after, x_of())
+    assert (result.verdict, result.outcome, result.rung) == (Verdict.REGRESSED, Outcome.FAIL, "paired replay")
+    assert result.change is not None
+    assert result.change.point == pytest.approx(0.1, abs=0.002)
+    assert result.message.startswith(f"REGRESSED {NODE}: 10.0 µs -> 11.0 µs (+10.0 %")
+
+
+def test_slower_code_regresses_on_another_clock_too(project: Project) -> None:
+    recorded(project)
+    with project.run(FAST, SLOW, shift=0.8) as run:
+        assert run.judge(after, x_of()).verdict is Verdict.REGRESSED
+
+
+def test_faster_code_improves(project: Project) -> None:
+    recorded(project, call=after)
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(before, x_of())
+    assert (result.verdict, result.outcome, result.recorded) == (Verdict.IMPROVED, Outcome.PASS, False)
+
+
+def test_other_code_of_equal_speed_passes(project: Project) -> None:
+    recorded(project)
+    with project.run(FAST, block(128, 10_050.0)) as run:
+        result = run.judge(after, x_of())
+    assert (result.verdict, result.rung) == (Verdict.PASS, "paired replay")
+
+
+def test_other_code_on_another_clock_has_drifted(project: Project) -> None:
+    recorded(project)
+    with project.run(FAST, block(128, 10_000.0), shift=1.2) as run:
+        assert run.judge(after, x_of()).verdict is Verdict.DRIFTED
+
+
+def test_nothing_launched_is_incomplete(project: Project) -> None:
+    with project.run() as run:
+        checked = run.check(lambda x: x + 1, x_of())
+    (result,) = checked.commit()
+    assert (result.verdict, result.outcome) == (Verdict.INCOMPLETE, Outcome.WARN)
+    assert "no Triton kernel was launched" in result.message
+    assert checked.value.shape == (N,)
+    assert project.files() == []
+
+
+def test_nothing_launched_fails_in_ci(project: Project) -> None:
+    with project.run(policy=Policy(ci=True)) as run:
+        assert run.judge(lambda: None).outcome is Outcome.FAIL
+
+
+def test_fewer_launches_than_remembered_are_incomplete(project: Project) -> None:
+    def twice(x: torch.Tensor, times: int) -> None:
+        for _ in range(times):
+            increment_kernel[by_block](x, N, BLOCK=64)
+
+    recorded(project, call=lambda x: twice(x, 2))
+    with project.run() as run:
+        assert run.judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.INCOMPLETE
+    with project.run(update=Update.ALL) as run:  # two kernels were made one, say
+        result = run.judge(lambda x: twice(x, 1), x_of())
+        assert (result.recorded, result.outcome) == (True, Outcome.PASS)
+    with project.run() as run:
+        assert run.judge(lambda x: twice(x, 1), x_of()).verdict is Verdict.PASS
+
+
+def test_more_launches_are_compared_by_their_time(project: Project) -> None:
+    recorded(project)
+
+    def both(x: torch.Tensor) -> None:
+        scaled(scaled(x))
+
+    with project.run(FAST) as run:
+        result = run.judge(both, x_of())
+    assert result.verdict is Verdict.REGRESSED
+    assert result.change is not None
+    assert result.change.point == pytest.approx(1.0, abs=0.01)
+
+
+# writing
+
+
+def test_nothing_is_written_before_the_commit(project: Project) -> None:
+    with project.run(FAST) as run:
+        checked = run.check(before, x_of())
+        assert not project.baselines.exists()
+        assert not checked.results[0].recorded
+        (result,) = checked.commit()
+    assert result.recorded
+    assert len(project.files()) == 1
+
+
+def test_a_failing_reference_writes_nothing(project: Project) -> None:
+    with project.run(FAST) as run:
+        with pytest.raises(ReferenceMismatch, match="test_scale"):
+            run.check(lambda x: (scaled(x), torch.ones(3, device="cpu"))[1], x_of(), reference=lambda: torch.zeros(3))
+        assert run.check(before, x_of(), reference=lambda: torch.zeros(N, device="cuda")).results
+    assert project.files() == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "outcome", "files"),
+    [(Missing.RECORD, Outcome.PASS, 1), (Missing.WARN, Outcome.WARN, 0), (Missing.FAIL, Outcome.FAIL, 0)],
+)
+def test_what_a_missing_baseline_does(project: Project, missing: Missing, outcome: Outcome, files: int) -> None:
+    with project.run(FAST, policy=Policy(missing=missing)) as run:
+        result = run.judge(before, x_of())
+    assert (result.verdict, result.outcome) == (Verdict.NEW, outcome)
+    assert len(project.files()) == files
+
+
+UPDATES = [
+    (Update.NONE, "slower", False, Outcome.FAIL),
+    (Update.NEW, "slower", False, Outcome.FAIL),
+    (Update.IMPROVED, "slower", False, Outcome.FAIL),
+    (Update.ALL, "slower", True, Outcome.PASS),
+    (Update.NONE, "faster", False, Outcome.PASS),
+    (Update.NEW, "faster", False, Outcome.PASS),
+    (Update.IMPROVED, "faster", True, Outcome.PASS),
+    (Update.ALL, "faster", True, Outcome.PASS),
+    (Update.ALL, "same", True, Outcome.PASS),
+    (Update.IMPROVED, "same", False, Outcome.PASS),
+]
+
+
+@pytest.mark.parametrize(("update", "change", "written", "outcome"), UPDATES)
+def test_which_baselines_an_update_writes(
+    project: Project, update: Update, change: str, written: bool, outcome: Outcome
+) -> None:
+    path = recorded(project, call=after if change == "faster" else before)
+    old = path.read_bytes()
+    with project.run(FAST, SLOW, update=update) as run:
+        result = run.judge(after if change == "slower" else before, x_of())
+    assert (result.recorded, result.outcome) == (written, outcome)
+    if not written:
+        assert path.read_bytes() == old
+    elif change != "same":
+        assert path.read_bytes() != old
+    assert project.files() == [path]
+    if written:
+        with project.run(FAST, SLOW) as run:
+            assert run.judge(after if change == "slower" else before, x_of()).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize("update", [Update.NEW, Update.ALL])
+def test_an_update_records_new_cases_even_where_missing_ones_fail(project: Project, update: Update) -> None:
+    with project.run(FAST, update=update, policy=Policy(missing=Missing.FAIL)) as run:
+        assert run.judge(before, x_of()).recorded
+
+
+def test_a_case_that_an_update_records_does_not_fail(project: Project) -> None:
+    with project.run(FAST, update=Update.NEW, policy=Policy(missing=Missing.FAIL)) as run:
+        assert run.judge(before, x_of()).outcome is Outcome.PASS
+
+
+def test_an_update_leaves_other_cases_alone(project: Project) -> None:
+    path = recorded(project)
+    old = path.read_bytes(), path.stat().st_mtime_ns
+    with project.run(FAST, SLOW, update=Update.ALL) as run:
+        run.judge(after, x_of(), node="tests/test_scale.py::test_other")
+        run.judge(after, x_of(), name="second")
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == old
+    assert len(project.files()) == 3
+
+
+def test_a_read_only_folder_loses_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = recorded(project)
+    old = path.read_bytes()
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    with project.run(FAST, SLOW, update=Update.ALL) as run:
+        checked = run.check(after, x_of())
+        monkeypatch.setattr("tempfile.mkstemp", refuse)
+        with pytest.raises(BaselineError, match=r"can't be written \(Permission denied\)"):
+            checked.commit()
+    assert path.read_bytes() == old
+
+
+# identity of cases
+
+
+def test_reordered_parametrization_is_never_compared(project: Project) -> None:
+    """pytest names dtypes ``dtype0``, ``dtype1``: after a reordering the same id is another case."""
+    half = block(64, 100.0)
+    with project.run(half) as run:
+        run.judge(before, x_of(dtype=torch.float16))
+    with project.run(FAST) as run:
+        result = run.judge(before, x_of(dtype=torch.float32))
+        assert (result.verdict, result.baseline_ns) == (Verdict.NEW, None)
+        assert run.judge(before, x_of(dtype=torch.float16)).baseline_ns == pytest.approx(100.0, rel=0.01)
+    assert len(project.files()) == 2
+
+
+@pytest.mark.parametrize("other", [lambda: x_of(2 * N), lambda: x_of(2 * N)[::2], lambda: x_of(N).view(64, 64)])
+def test_other_shapes_and_strides_are_other_cases(project: Project, other: Any) -> None:
+    recorded(project)
+    with project.run(FAST) as run:
+        assert run.judge(before, other()).verdict is Verdict.NEW
+
+
+def test_a_closures_case_is_known_by_what_its_kernels_read(project: Project) -> None:
+    def over(n: int) -> Any:
+        x = x_of(n)
+        return lambda: scaled(x)
+
+    with project.run(FAST) as run:
+        first = run.judge(over(N))
+    with project.run(FAST) as run:
+        assert run.judge(over(N)).verdict is Verdict.PASS
+        assert run.judge(over(2 * N)).verdict is Verdict.NEW
+    assert first.fingerprint
+
+
+def test_another_device_has_its_own_baselines(project: Project) -> None:
+    recorded(project)
+    with project.run(FAST, device_name="Other GPU") as run:
+        assert run.judge(before, x_of()).verdict is Verdict.NEW
+    assert {p.relative_to(project.baselines).parts[1] for p in project.files()} == {"fake-gpu", "other-gpu"}
+
+
+def test_calls_of_one_test_are_cases_by_name(project: Project) -> None:
+    for verdict in (Verdict.NEW, Verdict.PASS):
+        with project.run(FAST, SLOW) as run:
+            assert run.judge(before, x_of()).verdict is verdict
+            assert run.judge(after, x_of(), name="wide").verdict is verdict
+    assert len(project.files()) == 2
+
+
+def test_arguments_are_found_wherever_they_are(project: Project) -> None:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    with project.run() as run:
+        a, b, c, d = (torch.empty(16, n, device="cuda") for n in (16, 32, 48, 64))
+        model = torch.nn.Linear(80, 16, bias=False, device="cuda")
+        descriptor = TensorDescriptor.from_tensor(d, [16, 16])
+        tree = (
+            functools.partial(scaled, a),
+            [b, {"c": (c,)}],
+            descriptor,
+            model,
+            torch.empty(3, device="cpu"),
+            "text",
+            3,
+        )
+        shapes = [x.shape for x in tensor_arguments(run.session.backend, tree)]
+    assert shapes == [(16, 16), (16, 32), (16, 48), (16, 64), (16, 80)]
+
+
+# left over
+
+
+def test_a_case_that_is_gone_is_stale(project: Project) -> None:
+    with project.run(FAST) as run:
+        run.judge(before, x_of())
+        run.judge(before, x_of(), name="second")
+        run.judge(before, x_of(), node="tests/test_scale.py::test_gone")
+    with project.run(FAST) as run:
+        run.judge(before, x_of())
+        found = run.session.stale({NODE}, selected_all=True)
+        narrowed = run.session.stale({NODE}, selected_all=False)
+    assert {str(r.case) for r in found} == {f"{NODE}::second", "tests/test_scale.py::test_gone"}
+    assert [str(r.case) for r in narrowed] == [f"{NODE}::second"]
+    assert {r.verdict for r in found} == {Verdict.STALE}
+    assert {r.outcome for r in found} == {Outcome.WARN}
+    assert all((project.root / r.baseline_path).exists() for r in found)
+
+
+def test_a_fingerprint_that_is_gone_is_stale(project: Project) -> None:
+    recorded(project)
+    with project.run(FAST) as run:
+        run.judge(before, x_of(dtype=torch.float16))
+        (stale,) = run.session.stale({NODE}, selected_all=False)
+    assert "not with this call, shape, dtype or stride" in stale.message
+    assert len(project.files()) == 2
+
+
+def test_a_case_that_passes_is_not_stale(project: Project) -> None:
+    recorded(project)
+    with project.run(FAST) as run:
+        run.judge(before, x_of())
+        assert run.session.stale({NODE}, selected_all=True) == []
+
+
+def test_other_devices_baselines_are_not_stale_here(project: Project) -> None:
+    recorded(project)
+    with project.run(device_name="Other GPU") as run:
+        assert run.session.stale(set(), selected_all=True) == []
+
+
+# bad input
+
+
+def test_a_damaged_baseline_names_its_file(project: Project) -> None:
+    path = recorded(project)
+    path.write_bytes(path.read_bytes()[:200])
+    with project.run(FAST) as run, pytest.raises(BaselineError, match=path.name) as caught:
+        run.check(before, x_of())
+    assert "cut off" in str(caught.value)
+    assert path.stat().st_size == 200
+    with project.run(FAST, update=Update.ALL) as run:  # as the message advises
+        assert run.judge(before, x_of()).recorded
+    with project.run(FAST) as run:
+        assert run.judge(before, x_of()).verdict is Verdict.PASS
+
+
+def test_another_schema_names_both(project: Project) -> None:
+    path = recorded(project)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": "kerntune.time/99"}))
+    with project.run(FAST) as run, pytest.raises(BaselineError, match=r"kerntune\.time/99.*kerntune\.time/1"):
+        run.check(before, x_of())
+
+
+def test_a_damaged_binary_names_its_file(project: Project) -> None:
+    recorded(project)
+    for path in project.files("**/*.xz"):
+        path.write_bytes(b"not compressed")
+    with project.run(FAST, SLOW) as run, pytest.raises(StoreError, match=r"\.xz: is damaged"):
+        run.check(after, x_of())
+
+
+def by_hand(x: torch.Tensor) -> None:
+    y = torch.empty_like(x)
+    compiled = scale_kernel.warmup(x, y, N, 2.0, BLOCK=64, grid=(64,))
+    for _ in range(2):
+        compiled[(64, 1, 1)](x, y, N, 2.0, 64)
+
+
+def test_launches_of_kernels_compiled_by_hand_are_recorded(project: Project) -> None:
+    with project.run(FAST) as run:
+        result = run.judge(by_hand, x_of())
+    assert (result.verdict, result.recorded) == (Verdict.NEW, True)
+    assert len(result.launches) == 2
+
+
+class FromIr:
+    """A compiled kernel whose arguments nobody can bind."""
+
+    name, src = "from_ir", None
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args: None
+
+
+def test_launches_of_kernels_without_a_source_are_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not judged by the launches that are seen alone: a case is all that it launches."""
+    monkeypatch.setattr(compat, "compiled_kernel", lambda: FromIr)
+
+    def both(x: torch.Tensor) -> None:
+        before(x)
+        FromIr()[(64, 1, 1)](x)
+
+    with project.run(FAST) as run:
+        result = run.judge(both, x_of())
+    assert (result.verdict, result.recorded) == (Verdict.INCOMPLETE, False)
+    assert "it launches from_ir, compiled without a Python source (from IR)" in result.message
+    with project.static_run("cuda:90") as static:
+        (found,) = static.check(both, torch.empty(N, device="cuda")).results
+    assert (found.verdict, found.message) == (Verdict.INCOMPLETE, result.message)
+
+
+def test_a_warm_up_alone_is_no_launch(project: Project) -> None:
+    def warm(x: torch.Tensor) -> None:
+        scale_kernel.warmup(x, torch.empty_like(x), N, 2.0, BLOCK=64, grid=(64,))
+        before(x)
+
+    with project.run(FAST) as run:
+        assert run.judge(warm, x_of()).verdict is Verdict.NEW
+
+
+def test_a_tensor_on_another_gpu_is_refused(project: Project) -> None:
+    with project.run(FAST) as run:
+        with pytest.raises(CaptureError, match=r"on cuda:1, and this run measures on cuda:0 alone.*VISIBLE_DEVICES=1"):
+            run.check(before, torch.empty(N, device="cuda:1"))
+        assert run.judge(before, torch.empty(N, device="cuda:0")).recorded
+
+
+def test_an_unknown_scope(project: Project) -> None:
+    with project.run() as run, pytest.raises(UsageError, match="scope is 'kernel'; it can be 'kernels' or 'op'"):
+        run.check(before, x_of(), scope="kernel")
+
+
+def test_a_check_inside_a_check(project: Project) -> None:
+    with project.run(FAST) as run:
+        with pytest.raises(CaptureError, match="inside the function that another"):
+            run.check(lambda: run.check(before, x_of()))
+        assert run.judge(before, x_of()).recorded
+
+
+def test_a_users_error_is_the_users(project: Project) -> None:
+    def broken(x: torch.Tensor) -> None:
+        scaled(x)
+        raise LookupError("the user's own")
+
+    runs = JITFunction.run, Autotuner.run
+    with project.run(FAST) as run, pytest.raises(LookupError, match="the user's own"):
+        run.check(broken, x_of())
+    assert (JITFunction.run, Autotuner.run) == runs
+    assert project.files() == []
+
+
+def test_a_kernel_that_no_config_suits_names_the_kernel(project: Project) -> None:
+    kernel = tuned(100, 60)
+    with project.run() as run, pytest.raises(TuningError, match="scale_kernel: no candidate can be launched"):
+        run.check(lambda x: kernel[by_block](x, x, N, 2.0), x_of())
+
+
+# tuning modes
+
+
+def tuned_call(*blocks: int) -> Any:
+    kernel = tuned(*blocks)
+
+    def call(x: torch.Tensor) -> Any:
+        kernel[by_block](x, torch.empty_like(x), N, 2.0)
+        return kernel
+
+    return call
+
+
+def test_winners_are_tuned_once(project: Project) -> None:
+    with project.run(FAST, SLOW) as run:
+        first = run.judge(tuned_call(128, 64), x_of())
+    with project.run(FAST, SLOW) as run:
+        second = run.judge(tuned_call(128, 64), x_of())
+    assert [t.config.kwargs["BLOCK"] for t in first.trials] == [128, 64]
+    assert second.trials == ()
+    assert second.verdict is Verdict.PASS
+    assert second.launches[0].config == first.launches[0].config
+
+
+def test_frozen_tuning_needs_a_stored_winner(project: Project) -> None:
+    with project.run(FAST, SLOW, tune=TuneMode.FROZEN) as run, pytest.raises(CacheMissError, match="frozen"):
+        run.check(tuned_call(128, 64), x_of())
+    with project.run(FAST, SLOW) as run:
+        run.judge(tuned_call(128, 64), x_of())
+    with project.run(FAST, SLOW, tune=TuneMode.FROZEN) as run:
+        result = run.judge(tuned_call(128, 64), x_of())
+    assert (result.verdict, result.trials) == (Verdict.PASS, ())
+
+
+def test_forced_tuning_races_again(project: Project) -> None:
+    for _ in range(2):
+        with project.run(FAST, SLOW, tune=TuneMode.FORCE) as run:
+            assert len(run.judge(tuned_call(128, 64), x_of()).trials) == 2
+
+
+# a session
+
+
+def test_the_header_says_where_and_with_what(project: Project) -> None:
+    with project.run() as run:
+        first, second = run.session.header()
+    assert first == f"Fake GPU (cuda:90), Triton {triton.__version__}, torch {torch.__version__}"
+    assert str(project.baselines) in second
+
+
+def test_closing_puts_everything_back(project: Project) -> None:
+    knob = triton.knobs.compilation.disable_line_info
+    runs, available = (JITFunction.run, Autotuner.run), torch.cuda.is_available
+    with project.run() as run:
+        assert run.session.device == "cuda"
+        assert not run.session.static
+        assert triton.knobs.compilation.disable_line_info is True
+    assert triton.knobs.compilation.disable_line_info == knob
+    assert (JITFunction.run, Autotuner.run) == runs
+    assert torch.cuda.is_available is available
+
+
+def test_without_gpu_baselines_and_target_there_is_nothing_to_do(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerntune.gpu.probe.has_cuda", lambda: False)
+    with pytest.raises(UsageError, match="--kerntune-target=cuda:90"):
+        open_session(Settings(project.root, project.baselines))
+    recorded(project)
+    assert open_session(Settings(project.root, project.baselines)).static
+
+
+def test_progress_is_told(project: Project) -> None:
+    with project.run(FAST, SLOW) as run:
+        run.judge(tuned_call(64, 128), x_of())
+        assert run.lines == [
+            "scale_kernel: compiling 2 configs",
+            "scale_kernel: timing 2 of 2 configs",
+            f"{NODE}: timing",
+            f"{NODE}: calibrating",
+        ]
+    assert isinstance(run, Run)
+
+
+def test_nothing_of_a_call_outlives_it(project: Project) -> None:
+    call = tuned_call(64, 128)
+    with project.run(FAST, SLOW) as run:
+        x = x_of()
+        run.check(call, x)
+        seen = weakref.ref(x)
+        del x
+        gc.collect()
+        assert seen() is None

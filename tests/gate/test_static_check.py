@@ -1,0 +1,1089 @@
+"""A call judged without a GPU: what each target's compiler makes of it, beside what it made before."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+import triton
+import triton.language as tl
+from fake_runs import N, block, by_block, configs, scale, scale_kernel
+
+from gate.project import Project
+from kerntune.base.codec import to_json
+from kerntune.base.config import Config
+from kerntune.base.policy import Missing, Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
+from kerntune.compiling.cost_estimate import Shape
+from kerntune.compiling.farm import Farm
+from kerntune.compiling.protocol import Failed, Job
+from kerntune.compiling.worker_process import Died, Told
+from kerntune.errors import BaselineError, CompileError, EnvironmentFault, UsageError
+from kerntune.gate.baselines import Artifacts, BaselineStore, StaticBaseline
+from kerntune.gpu.scripted import Rule
+from kerntune.static import disassembly, metrics
+
+SM90, SM80 = "cuda:90", "cuda:80"
+
+
+@triton.jit
+def reduce_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i)
+    tl.store(y_ptr + i, x / tl.sum(x, 0))
+
+
+def reduced(x: torch.Tensor, **options: Any) -> None:
+    """One warp that holds 64 numbers a thread; with a low ``maxnreg`` it spills."""
+    reduce_kernel[(1,)](x, x, BLOCK=2048, num_warps=1, **options)
+
+
+def scaled(x: torch.Tensor, size: int = 64, **options: Any) -> torch.Tensor:
+    y = torch.empty_like(x)
+    scale_kernel[by_block](x, y, N, 2.0, BLOCK=size, **options)
+    return y
+
+
+def x_of(dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(N, device="cuda", dtype=dtype)
+
+
+def record(project: Project, call: Callable[..., Any] = scaled, *targets: str) -> None:
+    with project.static_run(*(targets or (SM90,))) as run:
+        for result in run.check(call, x_of()).commit():
+            assert result.recorded
+
+
+def rewrite(project: Project, **changes: Any) -> StaticBaseline:
+    """Change the metrics in the one baseline on disk."""
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    launches = tuple(
+        msgspec.structs.replace(x, code="other", metrics=msgspec.structs.replace(x.metrics, **changes))
+        for x in found.launches
+    )
+    changed = msgspec.structs.replace(found, launches=launches)
+    path.write_bytes(to_json(changed))
+    return changed
+
+
+def test_a_new_case_is_recorded_for_each_target(project: Project) -> None:
+    with project.static_run(SM90, SM80) as run:
+        assert run.session.static
+        results = run.check(scaled, x_of()).commit()
+    assert [(r.verdict, r.target, r.recorded, r.rung) for r in results] == [
+        (Verdict.NEW, SM90, True, "static"),
+        (Verdict.NEW, SM80, True, "static"),
+    ]
+    series = ".".join(triton.__version__.split(".")[:2])
+    folders = [p.relative_to(project.baselines).parts[:3] for p in project.files()]
+    assert folders == [("cuda-80", f"triton-{series}", "static"), ("cuda-90", f"triton-{series}", "static")]
+    with project.static_run(SM90, SM80) as run:
+        again = run.check(scaled, x_of()).commit()
+    assert [(r.verdict, r.outcome, r.recorded) for r in again] == [(Verdict.PASS, Outcome.PASS, False)] * 2
+    assert again[0].causes == ("code unchanged", "config unchanged")
+
+
+def test_nothing_is_written_before_the_commit(project: Project) -> None:
+    with project.static_run(SM90) as run:
+        run.check(scaled, x_of())
+    assert not project.baselines.exists()
+
+
+def test_figures_are_those_of_the_binary(project: Project) -> None:
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).results
+    (launch,) = result.launches
+    assert (launch.kernel, launch.grid, launch.spill_bytes, launch.shared_bytes) == ("scale_kernel", (64, 1, 1), 0, 0)
+    assert launch.registers
+    assert 8 <= launch.registers <= 64
+    assert result.current_ns is None
+    assert "static only" in result.message
+
+
+def test_the_baselines_targets_are_the_default(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kerntune.gate import Settings, open_session
+
+    record(project, scaled, SM90, SM80)
+    monkeypatch.setattr("kerntune.gpu.probe.has_cuda", lambda: False)
+    session = open_session(Settings(project.root, project.baselines))
+    assert [str(t) for t in session.backend.targets] == [SM80, SM90]
+
+
+def test_a_kernel_that_starts_to_spill_fails(project: Project) -> None:
+    record(project, reduced)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(reduced, maxnreg=32), x_of()).commit()
+    assert (result.verdict, result.outcome, result.recorded) == (Verdict.REGRESSED, Outcome.FAIL, False)
+    assert "reduce_kernel: registers are spilled" in result.message
+    assert result.launches[0].spill_bytes
+    assert any("spilled" in f for f in result.findings)
+
+
+def test_what_only_warns_is_a_note(project: Project) -> None:
+    record(project)
+    rewrite(project, code_bytes=16)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.outcome) == (Verdict.PASS, Outcome.PASS)
+    assert any("machine code" in f for f in result.findings)
+
+
+def test_equal_figures_pass_whatever_the_code(project: Project) -> None:
+    record(project)
+    rewrite(project)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+
+
+def test_what_does_not_compile_fails_for_its_target_and_is_not_recorded(project: Project) -> None:
+    with project.static_run(SM90, SM80) as run:
+        good, bad = run.check(functools.partial(scaled, num_ctas=2), x_of()).commit()
+    assert (good.verdict, good.recorded) == (Verdict.NEW, True)
+    assert (bad.target, bad.recorded) == (SM80, False)
+    assert bad.message.startswith("FAILS tests/test_scale.py::test_scale (cuda:80, static only), can't be compiled")
+    assert "no static baseline" not in bad.message
+    assert "scale_kernel" in bad.message
+    assert len(project.files()) == 1
+
+
+def test_what_never_compiled_fails_its_test(project: Project) -> None:
+    with project.static_run(SM90, SM80) as run:
+        good, bad = run.check(functools.partial(scaled, num_ctas=2), x_of()).commit()
+    assert (good.outcome, bad.outcome) == (Outcome.PASS, Outcome.FAIL)
+
+
+def test_what_the_only_target_refuses_names_the_kernel(project: Project) -> None:
+    with project.static_run(SM80) as run, pytest.raises(CompileError, match="scale_kernel for cuda:80: num_ctas"):
+        run.check(functools.partial(scaled, num_ctas=2), x_of())
+
+
+def test_what_compiled_before_and_does_not_now_regresses(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, size=100), x_of()).commit()
+    assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.FAIL)
+    assert "can't be compiled: kernel scale_kernel" in result.message
+
+
+@pytest.mark.parametrize("update", [Update.ALL, Update.REGRESSED])
+def test_a_refresh_never_replaces_a_baseline_by_what_can_t_be_compiled(project: Project, update: Update) -> None:
+    record(project)
+    (path,) = project.files()
+    before = path.read_bytes()
+    with project.static_run(SM90, update=update) as run:
+        (result,) = run.check(functools.partial(scaled, size=100), x_of()).commit()
+    assert (result.recorded, result.outcome) == (False, Outcome.FAIL)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["new", "known"])
+def test_a_cache_that_can_t_be_written_is_no_verdict(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, known: bool
+) -> None:
+    if known:
+        record(project)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    with project.static_run(SM90) as run, pytest.raises(EnvironmentFault) as caught:
+        run.check(scaled, x_of())
+    for words in ("kernel scale_kernel (", "for cuda:90", str(tmp_path / "file" / "cache"), "What to do: "):
+        assert words in str(caught.value)
+
+
+def fail_jobs(monkeypatch: pytest.MonkeyPatch, answer: Died | Failed) -> None:
+    """All that the farm is asked for from now on."""
+
+    def submit(farm: Farm, job: Job, shape: Shape) -> Future[Told]:
+        refused: Future[Told] = Future()
+        refused.set_result(Told(answer, ""))
+        return refused
+
+    monkeypatch.setattr(Farm, "submit", submit)
+    monkeypatch.setattr("kerntune.compiling.stream.is_stored", lambda request: False)
+
+
+def test_the_baselines_own_code_is_not_to_blame_for_a_compiler_that_dies(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project)
+    fail_jobs(monkeypatch, Died("the compiler process died (SIGSEGV)"))
+    with project.static_run(SM90) as run, pytest.raises(EnvironmentFault, match="The baseline has the same code"):
+        run.check(scaled, x_of())
+
+
+def test_other_code_is_to_blame_for_a_compiler_that_dies(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(project)
+    fail_jobs(monkeypatch, Died("the compiler process died (SIGSEGV)"))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, size=128), x_of()).results
+    assert (result.verdict, "SIGSEGV" in result.message) == (Verdict.REGRESSED, True)
+
+
+def test_a_tuned_kernel_is_not_judged_by_its_next_config_if_the_first_is_killed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_jobs(monkeypatch, Died("the compiler process died (SIGKILL)", passing=True))
+    kernel = triton.autotune(configs(64, 128), key=["n"])(scale_kernel)
+    with project.static_run(SM90) as run, pytest.raises(EnvironmentFault, match="SIGKILL"):
+        run.check(functools.partial(scale, kernel))
+
+
+@triton.jit
+def long_kernel(x_ptr, y_ptr, z_ptr, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
+    i, k = tl.arange(0, BLOCK), tl.arange(0, LENGTH)
+    a = tl.load(x_ptr + i[:, None] * LENGTH + k[None, :])
+    b = tl.load(y_ptr + k[:, None] * BLOCK + i[None, :])
+    tl.store(z_ptr + i[:, None] * BLOCK + i[None, :], tl.dot(a, b))
+
+
+def test_a_kernel_over_the_devices_limits_says_so(project: Project) -> None:
+    """Two tiles of 64 x 512 halves are 128 KiB of shared memory; an A10 has 99."""
+
+    def op(x: torch.Tensor) -> None:
+        long_kernel[(1,)](x, x, x, BLOCK=64, LENGTH=512)
+
+    x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
+    with project.static_run("cuda:86") as run:
+        (result,) = run.check(op, x()).results
+    assert "long_kernel can't be launched on cuda:86" in result.message
+    assert any("shared memory" in f for f in result.findings)
+
+
+def test_fewer_launches_are_incomplete(project: Project) -> None:
+    record(project, lambda x: (scaled(x), scaled(x)))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.INCOMPLETE
+
+
+def test_fewer_launches_than_on_a_device_are_incomplete(project: Project) -> None:
+    """Without a static baseline too, as after an upgrade of Triton; what is accepted after that counts."""
+
+    def twice(x: torch.Tensor) -> None:
+        scaled(x)
+        scaled(x)
+
+    with project.run(Rule(time_ns=20_000.0)) as timed:
+        assert timed.judge(twice, x_of()).recorded
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.recorded) == (Verdict.INCOMPLETE, False)
+    assert "1 of the 2 launches that the baseline of Fake GPU has" in result.message
+    (path,) = project.files()
+    path.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "2000', path.read_text()))
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert run.judge(scaled, x_of()).recorded
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.PASS
+
+
+def test_fewer_launches_are_accepted_where_the_static_baseline_says_the_same_already(project: Project) -> None:
+    """A function that can't go on without a GPU launches less here than on a device that it is timed on later."""
+    record(project)
+    (path,) = project.files()
+    path.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "1999', path.read_text()))
+    with project.run(Rule(time_ns=20_000.0)) as timed:
+        assert timed.judge(lambda x: (scaled(x), scaled(x)), x_of()).recorded
+    (time,) = set(project.files()) - {path}
+    time.write_text(re.sub(r'"recorded": ?"20..', '"recorded": "2000', time.read_text()))
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert run.judge(scaled, x_of()).recorded
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.PASS
+
+
+def test_what_is_recorded_anew_without_a_change_is_not_called_recorded(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert not run.judge(scaled, x_of()).recorded
+        assert run.judge(scaled, x_of(), 128).recorded
+
+
+def test_fewer_launches_than_under_another_triton_are_incomplete(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project, lambda x: (scaled(x), scaled(x)))
+    monkeypatch.setattr("kerntune.kernels.compat.triton_series", lambda: "3.99")
+    with project.static_run(SM90) as run:
+        assert run.judge(scaled, x_of()).verdict is Verdict.INCOMPLETE
+        assert run.judge(lambda x: (scaled(x), scaled(x), scaled(x)), x_of()).verdict is Verdict.NEW
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"), [(b"junk", "damaged"), (None, "the folder lacks artifact")], ids=["damaged", "missing"]
+)
+def test_an_artifact_that_can_t_be_read_is_said(project: Project, damage: bytes | None, said: str) -> None:
+    record(project)
+    (artifact,) = project.files("**/*.xz")
+    artifact.unlink()
+    if damage is not None:
+        artifact.write_bytes(damage)
+    with project.static_run(SM90) as run:
+        result = run.judge(scaled, x_of())
+    assert result.verdict is Verdict.PASS
+    assert said in result.warnings[0]
+    assert artifact.stem in result.warnings[0]
+
+
+def test_sound_artifacts_are_read_once_a_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damaged ones are told of every case."""
+    record(project)
+    read, get = [], Artifacts.__getitem__
+
+    def count(self: Artifacts, sha256: str) -> bytes:
+        read.append(sha256)
+        return get(self, sha256)
+
+    monkeypatch.setattr(Artifacts, "__getitem__", count)
+    with project.static_run(SM90) as run:
+        assert [run.judge(scaled, x_of()).warnings for _ in range(3)] == [()] * 3
+    assert len(read) == 1
+    project.files("**/*.xz")[0].write_bytes(b"junk")
+    with project.static_run(SM90) as run:
+        told = [run.judge(scaled, x_of()).warnings for _ in range(2)]
+    assert len(told[0]) == 1
+    assert told[1] == told[0]
+
+
+def test_nothing_launched_is_incomplete(project: Project) -> None:
+    with project.static_run(SM90, SM80) as run:
+        (result,) = run.check(lambda: None).commit()
+    assert (result.verdict, result.outcome) == (Verdict.INCOMPLETE, Outcome.WARN)
+
+
+def test_other_dtypes_are_other_cases(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of(torch.float16)).commit()
+    assert (result.verdict, result.recorded) == (Verdict.NEW, True)
+    assert len(project.files()) == 2
+
+
+def test_update_all_records_what_changed(project: Project) -> None:
+    record(project)
+    (path,) = project.files()
+    old = path.read_bytes()
+    with project.static_run(SM90, update=Update.ALL) as run:
+        (result,) = run.check(functools.partial(scaled, num_warps=2), x_of()).commit()
+    assert (result.recorded, result.outcome) == (True, Outcome.PASS)
+    assert path.read_bytes() != old
+    assert project.files() == [path]
+
+
+def test_a_damaged_baseline_names_its_file(project: Project) -> None:
+    record(project)
+    (path,) = project.files()
+    path.write_bytes(path.read_bytes()[:99])
+    with project.static_run(SM90) as run, pytest.raises(BaselineError, match=path.name):
+        run.check(scaled, x_of())
+    with project.static_run(SM90, update=Update.ALL) as run:  # as the message advises
+        (result,) = run.check(scaled, x_of()).commit()
+        assert result.recorded
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+        assert result.verdict is Verdict.PASS
+
+
+def test_stale_static_baselines(project: Project) -> None:
+    record(project, scaled, SM90, SM80)
+    with project.static_run(SM90) as run:
+        found = run.session.stale(set(), selected_all=True)
+        assert run.session.stale(set(), selected_all=False) == []
+    assert [(r.verdict, r.target) for r in found] == [(Verdict.STALE, SM90)]
+
+
+# which config is compiled
+
+
+def tuned_call(*blocks: int) -> Callable[[torch.Tensor], None]:
+    kernel = triton.autotune(configs(*blocks), key=["n"])(scale_kernel)
+    return lambda x: kernel[by_block](x, torch.empty_like(x), N, 2.0)
+
+
+def config_of(result: Any) -> Any:
+    return result.launches[0].config.kwargs["BLOCK"]
+
+
+def test_the_first_config_stands_for_the_kernel_at_first(project: Project) -> None:
+    with project.static_run(SM90) as run:
+        (result,) = run.check(tuned_call(256, 128), x_of()).commit()
+    assert config_of(result) == 256
+
+
+def test_the_winner_of_a_real_device_is_what_is_compiled(project: Project) -> None:
+    with project.run(block(256, 20_000.0), block(128, 10_000.0)) as timed:
+        assert config_of(timed.judge(tuned_call(256, 128), x_of())) == 128
+    with project.static_run(SM90) as run:
+        (result,) = run.check(tuned_call(256, 128), x_of()).commit()
+    assert config_of(result) == 128
+
+
+def test_the_stored_config_stays_when_the_list_is_reordered(project: Project) -> None:
+    record(project, tuned_call(256, 128))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(tuned_call(64, 128, 256), x_of()).commit()
+    assert (config_of(result), result.verdict) == (256, Verdict.PASS)
+
+
+def test_another_config_is_named_and_not_held_against_the_old_ones_figures(project: Project) -> None:
+    record(project, tuned_call(256, 128))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(tuned_call(128), x_of()).commit()
+    assert config_of(result) == 128
+    assert any(c.startswith("config of scale_kernel changed: BLOCK 256 -> ") for c in result.causes)
+    assert result.verdict is Verdict.PASS
+
+
+def test_candidates_from_a_marker(project: Project) -> None:
+    given = {"scale_kernel": (Config({"BLOCK": 128}), Config({"BLOCK": 64}))}
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of(), candidates=given).commit()
+    assert config_of(result) == 128
+
+
+def test_values_of_stand_ins_end_a_test_body(project: Project) -> None:
+    with project.static_run(SM90) as run:
+        with pytest.raises(BaseException) as caught:  # noqa: PT011 - which one, the session says
+            scaled(x_of()).tolist()
+        assert run.session.static_end(caught.value)
+        assert run.session.static_end(ValueError("the user's own")) is None
+
+
+def test_an_unknown_scope_is_refused_here_too(project: Project) -> None:
+    with project.static_run(SM90) as run, pytest.raises(UsageError, match="scope is"):
+        run.check(scaled, x_of(), scope="everything")
+
+
+# why code is another
+
+
+def one_cause(result: Any) -> str:
+    (cause,) = [c for c in result.causes if ": because of " in c]
+    return cause
+
+
+def edit(project: Project, **changes: Any) -> None:
+    """Change the launches of the one baseline on disk."""
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    launches = tuple(msgspec.structs.replace(x, **changes) for x in found.launches)
+    path.write_bytes(to_json(msgspec.structs.replace(found, launches=launches)))
+
+
+def stored(project: Project) -> Any:
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    return found.launches[0]
+
+
+def test_stages_and_what_was_compiled_for_are_stored(project: Project) -> None:
+    record(project)
+    launch = stored(project)
+    assert launch.stages.keys() == {"ttir", "ttgir", "llir", "ptx"}
+    assert launch.compiled_for["BLOCK"] == "constexpr 64"
+    assert launch.compiled_for["num_warps"] == "4"
+    assert "*fp32, divisible by 16" in launch.compiled_for.values()
+    assert launch.compiler.startswith(f"Triton {triton.__version__}, assembler ")
+
+
+def test_another_constant_that_the_caller_wrote(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, size=128), x_of()).commit()
+    assert one_cause(result) == ("scale_kernel: because of launch options (BLOCK 64 -> 128), first in TTIR")
+
+
+def test_another_option_that_the_caller_wrote(project: Project) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, num_warps=1), x_of()).commit()
+    assert one_cause(result) == "scale_kernel: because of launch options (num_warps 4 -> 1), first in TTGIR"
+
+
+def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
+    wide = functools.partial(scaled, size=1024)
+    record(project, wide)
+
+    def sliced(x: torch.Tensor) -> torch.Tensor:
+        return wide(torch.cat([x[:1], x])[1:])
+
+    with project.static_run(SM90) as run:
+        (result,) = run.check(sliced, x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "loads from global memory got narrower: 2 of 128 bits -> 8 of 32 bits" in result.message
+    assert "because of arguments (" in one_cause(result)
+    assert "*fp32, divisible by 16 -> *fp32" in one_cause(result)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"size": 1024}, "BLOCK 64 -> 1024"),
+        ({"num_warps": 1}, "num_warps 4 -> 1"),
+        ({"num_warps": 8}, "num_warps 4 -> 8"),
+    ],
+)
+@pytest.mark.parametrize("back", [False, True])
+def test_another_tile_or_option_of_a_kernel_that_is_not_tuned_passes(
+    project: Project, options: dict[str, Any], says: str, back: bool
+) -> None:
+    """In both directions: nothing here says which one is faster."""
+    before, after = (options, {}) if back else ({}, options)
+    record(project, functools.partial(scaled, **before))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(scaled, **after), x_of()).commit()
+    assert (result.verdict, result.outcome) == (Verdict.PASS, Outcome.PASS), result.findings
+    words = says.split()[0] if back else says
+    assert any(c.startswith(f"launch options of scale_kernel: {words}") for c in result.causes)
+
+
+def test_more_programs_of_the_same_code_are_told(project: Project) -> None:
+    record(project)
+
+    def twice(x: torch.Tensor) -> None:
+        scale_kernel[lambda meta: (2 * by_block(meta)[0],)](x, torch.empty_like(x), N, 2.0, BLOCK=64)
+
+    with project.static_run(SM90) as run:
+        (result,) = run.check(twice, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    assert result.findings == ("scale_kernel: 2 times as many programs: 64 -> 128 (grid 64x1x1 -> 128x1x1)",)
+    with project.static_run(SM90) as run:
+        policy = Policy(static=StaticPolicy({"grid": StaticRule("fail", 0.1)}))
+        (result,) = run.check(twice, x_of(), policy=policy).commit()
+    assert result.verdict is Verdict.REGRESSED
+
+
+def test_more_launches_are_told(project: Project) -> None:
+    record(project)
+
+    def sixteen(x: torch.Tensor) -> None:
+        for _ in range(16):
+            scaled(x)
+
+    with project.static_run(SM90) as run:
+        (result,) = run.check(sixteen, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    assert result.findings == ("16 times as many launches: 1 -> 16 (scale_kernel 1 -> 16)",)
+    with project.static_run(SM90) as run:
+        policy = Policy(static=StaticPolicy({"launches": StaticRule("fail", 0.0)}))
+        (result,) = run.check(sixteen, x_of(), policy=policy).commit()
+    assert result.verdict is Verdict.REGRESSED
+
+
+def test_a_misaligned_output_is_found(project: Project) -> None:
+    record(project, functools.partial(scaled, size=1024))
+
+    def shifted(x: torch.Tensor) -> None:
+        scale_kernel[by_block](x, torch.empty(N + 1, device="cuda")[1:], N, 2.0, BLOCK=1024)
+
+    with project.static_run(SM90) as run:
+        (result,) = run.check(shifted, x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "stores to global memory got narrower: 2 of 128 bits -> 8 of 32 bits" in result.message
+
+
+@triton.jit
+def scalar_kernel(x_ptr, y_ptr, factor_ptr, n, BLOCK: tl.constexpr, SCALAR: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    factor = 2.0
+    if SCALAR:
+        factor = tl.load(factor_ptr)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor, mask=i < n)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_scalar_that_is_loaded_or_no_longer_loaded_splits_no_access(project: Project, first: bool) -> None:
+    def call(x: torch.Tensor, scalar: bool) -> None:
+        scalar_kernel[by_block](x, torch.empty_like(x), x, N, BLOCK=1024, SCALAR=scalar)
+
+    record(project, functools.partial(call, scalar=first))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(functools.partial(call, scalar=not first), x_of()).commit()
+    assert result.verdict is Verdict.PASS, result.findings
+
+
+def test_another_environment_of_the_compiler_is_neither_the_same_code_nor_the_codes_fault(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(project)
+    monkeypatch.setenv("DISABLE_PTXAS_OPT", "1")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.outcome, result.recorded) == (Verdict.INCONCLUSIVE, Outcome.WARN, False)
+    assert "compiled under another environment than the baseline (DISABLE_PTXAS_OPT unset -> 1)" in result.message
+    assert "set it as it was, or refresh" in result.message
+    assert any("scale_kernel: because of environment (DISABLE_PTXAS_OPT unset -> 1)" in c for c in result.causes)
+    assert any("more instructions" in f for f in result.findings), "what it does is told"
+    with project.static_run(SM90) as run:
+        strict = run.check(scaled, x_of(), policy=Policy(strict=True)).commit()
+    assert [r.outcome for r in strict] == [Outcome.FAIL]
+    with project.static_run(SM90, update=Update.ALL) as run:
+        assert [r.recorded for r in run.check(scaled, x_of()).commit()] == [True]
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    monkeypatch.delenv("DISABLE_PTXAS_OPT")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert "(DISABLE_PTXAS_OPT 1 -> unset)" in result.message
+
+
+def test_a_setting_that_changes_no_code_changes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(project)
+    monkeypatch.setenv("TRITON_F32_DEFAULT", "ieee")  # of products, of which there are none
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+
+
+def test_another_config_says_what_differs_of_it(project: Project) -> None:
+    record(project, tuned_call(256))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(tuned_call(128), x_of()).commit()
+    assert "because of config (BLOCK 256 -> 128), first in TTIR" in one_cause(result)
+
+
+def test_compile_time_is_stored_where_the_compiler_ran(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    record(project)
+    assert stored(project).compile_seconds > 0
+    (path,) = project.files()
+    path.unlink()
+    record(project)
+    assert stored(project).compile_seconds is None
+
+
+def test_another_compiler_of_the_same_source(project: Project) -> None:
+    record(project)
+    launch = stored(project)
+    stages = {**launch.stages, "llir": "other", "ptx": "other"}
+    edit(project, code="other", stages=stages, compiler="Triton 3.5.1, assembler 12.8")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert one_cause(result).startswith("scale_kernel: because of compiler (Triton 3.5.1, assembler 12.8 -> Triton ")
+    assert one_cause(result).endswith(", first in LLIR")
+
+
+def test_another_source(project: Project) -> None:
+    record(project)
+    edit(project, code="other", source="other")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert one_cause(result) == "scale_kernel: because of code (its source changed)"
+
+
+def test_baselines_from_before_stages_were_kept_still_serve(project: Project) -> None:
+    record(project)
+    edit(project, code="other", stages={}, compiled_for={}, compiler="", compile_seconds=None)
+    (path,) = project.files()
+    assert b"compiled_for" not in path.read_bytes()
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    assert "something that is not kept (same source" in one_cause(result)
+
+
+def test_the_same_code_passes_at_once_whatever_the_figures(project: Project) -> None:
+    record(project)
+    launch = stored(project)
+    edit(project, metrics=msgspec.structs.replace(launch.metrics, registers=1, occupancy=1.0))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+
+
+# another Triton's baseline
+
+
+def elsewhere(project: Project, series: str, **changes: Any) -> None:
+    """Move the one baseline on disk to another series."""
+    (path,) = project.files()
+    store = BaselineStore(project.baselines, project.root)
+    found = store.read_static(path)
+    assert found is not None
+    launches = tuple(msgspec.structs.replace(x, code="other", **changes) for x in found.launches)
+    path.unlink()
+    moved = msgspec.structs.replace(found, triton=series, launches=launches)
+    target = store.static_path(moved.target, series, moved.case, moved.fingerprint)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(to_json(moved))
+
+
+def test_an_upgrade_is_held_against_the_series_before(project: Project) -> None:
+    record(project)
+    launch = stored(project)
+    counts = {**launch.metrics.instructions, "tma": 2}
+    elsewhere(project, "3.5", metrics=msgspec.structs.replace(launch.metrics, instructions=counts))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.recorded) == (Verdict.REGRESSED, False)
+    assert "held against that of 3.5" in result.message
+    assert "no bulk copies (TMA) any more" in result.message
+    assert "compiler (" in one_cause(result)
+
+
+def test_an_upgrade_without_losses_is_recorded_as_new(project: Project) -> None:
+    record(project)
+    elsewhere(project, "3.5")
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.recorded) == (Verdict.NEW, True)
+    assert len(project.files()) == 2
+
+
+@pytest.mark.parametrize(
+    ("there", "taken"),
+    [(("3.6", "3.8", "3.11"), "3.8"), (("3.9", "3.11", "3.12"), "3.9"), (("3.11", "3.12"), "3.11"), ((), None)],
+)
+def test_the_nearest_series_counts_an_older_one_first(
+    project: Project, there: tuple[str, ...], taken: str | None
+) -> None:
+    record(project)
+    (path,) = project.files()
+    store = BaselineStore(project.baselines, project.root)
+    found = store.read_static(path)
+    assert found is not None
+    path.unlink()
+    for series in there:
+        other = store.static_path(found.target, series, found.case, found.fingerprint)
+        other.parent.mkdir(parents=True, exist_ok=True)
+        other.write_bytes(to_json(msgspec.structs.replace(found, triton=series)))
+    nearest = store.static_elsewhere(found.target, "3.10", found.case, found.fingerprint)
+    assert (nearest.triton if nearest else None) == taken
+
+
+# rules of a test
+
+
+def test_a_rule_of_the_test_decides(project: Project) -> None:
+    record(project, reduced)
+    spilling = functools.partial(reduced, maxnreg=32)
+    verdicts = {}
+    for severity in ("fail", "warn", "off"):
+        rules = StaticPolicy({n: StaticRule(severity) for n in ("spills", "occupancy", "load_width")})
+        with project.static_run(SM90) as run:
+            (result,) = run.check(spilling, x_of(), policy=Policy(static=rules)).results
+        verdicts[severity] = (result.verdict, any("spilled" in f for f in result.findings))
+    assert verdicts == {
+        "fail": (Verdict.REGRESSED, True),
+        "warn": (Verdict.PASS, True),
+        "off": (Verdict.PASS, False),
+    }
+
+
+# every config
+
+
+EVERY = Policy(static=StaticPolicy(every_config=True))
+
+
+@triton.autotune(
+    [
+        triton.Config({"BLOCK": 64, "LENGTH": 64}),
+        triton.Config({"BLOCK": 64, "LENGTH": 512}),
+        triton.Config({"BLOCK": 64, "LENGTH": 64}, maxnreg=40),
+        triton.Config({"BLOCK": 64, "LENGTH": 64}, num_ctas=2),
+    ],
+    key=[],
+)
+@triton.jit
+def tuned_kernel(x_ptr, y_ptr, z_ptr, BLOCK: tl.constexpr, LENGTH: tl.constexpr):
+    i, k = tl.arange(0, BLOCK), tl.arange(0, LENGTH)
+    a = tl.load(x_ptr + i[:, None] * LENGTH + k[None, :])
+    b = tl.load(y_ptr + k[:, None] * BLOCK + i[None, :])
+    tl.store(z_ptr + i[:, None] * BLOCK + i[None, :], tl.dot(a, b))
+
+
+def tuned(x: torch.Tensor) -> None:
+    tuned_kernel[(1,)](x, x, x)
+    tuned_kernel[(2,)](x, x, x)
+
+
+def test_every_config_is_looked_at(project: Project) -> None:
+    x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
+    with project.static_run("cuda:86", SM90) as run:
+        small, large = run.check(tuned, x(), policy=EVERY).commit()
+    fits, too_large, spills, clusters = small.configs
+    assert not fits.problem
+    assert fits.registers
+    assert "can't be launched: shared memory" in too_large.broken
+    assert spills.problem.startswith("spills ")
+    assert clusters.broken.startswith("can't be compiled: kernel tuned_kernel")
+    assert clusters.registers is None
+    assert (small.verdict, small.outcome, len(small.findings)) == (Verdict.NEW, Outcome.PASS, 3)
+    assert [c.config.kwargs["LENGTH"] for c in large.configs if not c.problem][:2] == [64, 512]
+
+
+def test_configs_fail_where_the_test_says_so(project: Project) -> None:
+    rules = StaticPolicy({"config_spills": StaticRule("fail"), "config_limits": StaticRule("off")}, True)
+    x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
+    with project.static_run("cuda:86") as run:
+        (result,) = run.check(tuned, x(), policy=Policy(static=rules)).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert len(result.findings) == 1
+    assert "tuned_kernel with BLOCK=64 LENGTH=64" in result.message
+
+
+def test_without_being_asked_one_config_is_compiled(project: Project) -> None:
+    with project.static_run(SM90) as run:
+        (result,) = run.check(tuned_call(256, 128), x_of()).results
+    assert result.configs == ()
+
+
+def test_a_tuned_kernel_without_a_config_that_fits_regresses(project: Project) -> None:
+    x = functools.partial(torch.empty, 64, 512, device="cuda", dtype=torch.float16)
+
+    def call(length: int) -> Callable[[torch.Tensor], None]:
+        kernel = triton.autotune([triton.Config({"BLOCK": 64, "LENGTH": length})], key=[])(long_kernel)
+        return lambda x: kernel[(1,)](x, x, x)
+
+    with project.static_run("cuda:86") as run:
+        run.check(call(64), x()).commit()
+    with project.static_run("cuda:86") as run:
+        (result,) = run.check(call(512), x()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "long_kernel can't be launched on cuda:86: shared memory" in result.message
+    assert "because of config (LENGTH 64 -> 512)" in one_cause(result)
+
+
+def needs_numpy(y: torch.Tensor) -> Any:
+    return torch.from_numpy(y.cpu().numpy())
+
+
+def needs_item(y: torch.Tensor) -> Any:
+    return y * y.sum().item()
+
+
+def needs_shape(y: torch.Tensor) -> Any:
+    return y[y > 0]
+
+
+NEEDS = [needs_numpy, needs_item, needs_shape]
+
+
+@pytest.mark.parametrize("needs", NEEDS)
+def test_a_reference_that_needs_values_costs_no_figure(project: Project, needs: Callable[..., Any]) -> None:
+    record(project)
+    with project.static_run(SM90) as run:
+        x = x_of()
+        checked = run.check(scaled, x, reference=lambda: needs(x))
+    (result,) = checked.results
+    assert (result.verdict, checked.ended) == (Verdict.PASS, None)
+    assert checked.value.shape == (N,)
+    assert result.launches
+    assert [w.partition(": ")[0] for w in result.warnings] == ["reference not computed"]
+
+
+def test_an_ordinary_error_of_the_reference_is_one(project: Project) -> None:
+    with project.static_run(SM90) as run, pytest.raises(ZeroDivisionError):
+        run.check(scaled, x_of(), reference=lambda: 1 / 0)
+
+
+@pytest.mark.parametrize("needs", NEEDS)
+def test_a_function_that_needs_values_after_its_launches_keeps_them(
+    project: Project, needs: Callable[..., Any]
+) -> None:
+    def cut_short(x: torch.Tensor, **options: Any) -> Any:
+        return needs(scaled(x, **options))
+
+    record(project)
+    with project.static_run(SM90) as run:
+        checked = run.check(cut_short, x_of(), reference=lambda: 1 / 0)
+    (result,) = checked.results
+    assert result.verdict is Verdict.PASS
+    assert run.session.static_end(checked.ended)
+    assert "what it launches after isn't judged" in result.warnings[0]
+
+
+def test_one_that_needs_values_before_its_first_launch_has_nothing_to_keep(project: Project) -> None:
+    with project.static_run(SM90) as run, pytest.raises(Exception, match="_local_scalar_dense"):
+        run.check(lambda x: scaled(needs_item(x)), x_of())
+
+
+def test_an_ordinary_error_after_the_launches_is_one(project: Project) -> None:
+    with project.static_run(SM90) as run, pytest.raises(ZeroDivisionError):
+        run.check(lambda x: scaled(x) / (1 // 0), x_of())
+
+
+def test_what_equals_the_baseline_is_not_disassembled(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    record(project)
+    shutil.rmtree(project.root / "cache" / "listings", ignore_errors=True)
+    asked: list[bytes] = []
+
+    def listing(code: bytes, arch: str) -> str:
+        asked.append(code)
+        raise AssertionError("nvdisasm was run")
+
+    monkeypatch.setattr(disassembly, "_listing", listing)
+    monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(project.root / "cache"))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.PASS
+    assert result.launches[0].registers
+    assert not asked
+    with project.static_run(SM90) as run, pytest.raises(AssertionError, match="nvdisasm was run"):
+        run.check(functools.partial(scaled, size=128), x_of())
+
+
+def stored_code(project: Project) -> str:
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    return found.launches[0].code
+
+
+def test_a_refresh_of_all_counts_anew(project: Project) -> None:
+    """Figures in a baseline may be an older kerntune's."""
+    record(project)
+    code = stored_code(project)
+    rewrite(project, registers=200)
+    (path,) = project.files()
+    path.write_text(path.read_text().replace('"code": "other"', f'"code": "{code}"'))
+    assert '"registers": 200' in path.read_text()
+    with project.static_run(SM90, update=Update.ALL) as run:
+        run.check(scaled, x_of()).commit()
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    assert found.launches[0].metrics.registers < 200
+
+
+def test_a_session_remembers_listings_in_its_cache_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(project.root / "cache"))
+    monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
+    record(project)
+    assert list((project.root / "cache" / "listings").rglob("*.json"))
+    monkeypatch.setattr(metrics.DISASSEMBLER, "_known", OrderedDict())
+    monkeypatch.setattr(disassembly, "_listing", None)
+    with project.static_run(SM90, update=Update.ALL) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.launches[0].registers
+
+
+def test_an_update_of_regressed_cases_takes_these_alone(project: Project) -> None:
+    record(project, reduced)
+    (path,) = project.files()
+    before = path.read_bytes()
+    with project.static_run(SM90, update=Update.REGRESSED) as run:
+        (same,) = run.check(reduced, x_of()).commit()
+        (new,) = run.check(scaled, x_of(), node="t.py::test_new", policy=Policy(missing=Missing.FAIL)).commit()
+    assert (same.verdict, same.recorded, path.read_bytes()) == (Verdict.PASS, False, before)
+    assert (new.verdict, new.recorded, new.outcome) == (Verdict.NEW, False, Outcome.FAIL)
+    with project.static_run(SM90, update=Update.REGRESSED) as run:
+        (worse,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
+    assert (worse.verdict, worse.recorded, worse.outcome) == (Verdict.REGRESSED, True, Outcome.PASS)
+    with project.static_run(SM90) as run:
+        (accepted,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
+    assert accepted.verdict is Verdict.PASS
+
+
+def anchored(project: Project, registers: int) -> BaselineStore:
+    """The one baseline as an anchor whose code was another and took that many registers; the baseline is today's."""
+    (path,) = project.files()
+    text = path.read_bytes()
+    rewrite(project, registers=registers)
+    copied = project.root / "anchors" / path.relative_to(project.baselines)
+    copied.parent.mkdir(parents=True)
+    copied.write_bytes(path.read_bytes())
+    path.write_bytes(text)
+    return BaselineStore(project.root / "anchors")
+
+
+def test_small_steps_are_seen_since_the_anchor(project: Project) -> None:
+    record(project)
+    anchored(project, registers=8)
+    rules = StaticPolicy({"registers": StaticRule("fail", 0.10)})
+    with project.static_run(SM90, policy=Policy(static=rules)) as run:
+        (result,) = run.check(scaled, x_of()).commit()
+        assert result.verdict is Verdict.PASS
+        run.session.anchor_at(project.root / "anchors")
+        assert any("anchor anchors" in line or "anchors" in line for line in run.session.header()[2:])
+        (result,) = run.check(scaled, x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert re.search(r"more registers a thread: 8 -> \d+ .*, since the anchor of \d{4}-\d\d-\d\d", result.message)
+
+
+def test_the_anchor_says_nothing_of_equal_code(project: Project) -> None:
+    record(project)
+    shutil.copytree(project.baselines, project.root / "anchors")
+    with project.static_run(SM90) as run:
+        run.session.anchor_at(project.root / "anchors")
+        (result,) = run.check(scaled, x_of()).commit()
+    assert (result.verdict, result.findings) == (Verdict.PASS, ())
+
+
+def test_deleting_the_baseline_hides_nothing_from_the_anchor(project: Project) -> None:
+    record(project, reduced)
+    shutil.copytree(project.baselines, project.root / "anchors")
+    shutil.rmtree(project.baselines)
+    with project.static_run(SM90) as run:
+        run.session.anchor_at(project.root / "anchors")
+        (result,) = run.check(functools.partial(reduced, maxnreg=24), x_of()).commit()
+    assert result.verdict is Verdict.REGRESSED
+    assert "registers are spilled" in result.message
+    assert "since the anchor of" in result.message
+
+
+@triton.jit
+def product_kernel(a_ptr, b_ptr, c_ptr, N: tl.constexpr):
+    i, j = tl.arange(0, N)[:, None], tl.arange(0, N)[None, :]
+    product = tl.dot(tl.load(a_ptr + i * N + j), tl.load(b_ptr + i * N + j))
+    tl.store(c_ptr + i * N + j, product.to(c_ptr.dtype.element_ty))
+
+
+@pytest.mark.parametrize("target", ["cuda:87", "cuda:103", "cuda:121", "hip:gfx1200", "hip:gfx1201"])
+def test_a_case_is_gated_for_each_target(project: Project, target: str) -> None:
+    def call(a: torch.Tensor) -> torch.Tensor:
+        scaled(x_of())
+        c = torch.empty_like(a)
+        product_kernel[(1,)](a, a, c, N=32)
+        return c
+
+    for verdict in (Verdict.NEW, Verdict.PASS):
+        with project.static_run(target) as run:
+            (result,) = run.check(call, torch.randn(32, 32, device="cuda", dtype=torch.float16)).commit()
+        assert result.verdict is verdict
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    first, second = found.launches
+    assert first.metrics.occupancy
+    assert second.metrics.instructions.get("tensor_core")
+
+
+def test_findings_of_several_launches_come_worst_first(project: Project) -> None:
+    def twice(x: torch.Tensor) -> None:
+        scaled(x)
+        reduced(x)
+
+    record(project, twice)
+    (path,) = project.files()
+    found = BaselineStore(project.baselines, project.root).read_static(path)
+    assert found is not None
+    changes = [{"registers": 1}, {"occupancy": 1.5}]
+    first, second = (
+        msgspec.structs.replace(x, code="other", metrics=msgspec.structs.replace(x.metrics, **c))
+        for x, c in zip(found.launches, changes, strict=True)
+    )
+    path.write_bytes(to_json(msgspec.structs.replace(found, launches=(first, second))))
+    with project.static_run(SM90) as run:
+        (result,) = run.check(twice, x_of()).results
+    assert [text.partition(":")[0] for text in result.findings] == ["reduce_kernel", "scale_kernel"], result.findings

@@ -1,0 +1,373 @@
+"""Kernels in the interpreter: what it got silently wrong, and what it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+from triton.language.extra.libdevice import tanh
+
+from kerntune.base.config import Config
+from kerntune.base.device import TYPICAL_DEVICES
+from kerntune.errors import CompileError, ConfigError, InterpreterLimit, KernelFault, KernelTimeout
+from kerntune.gpu.interpreter import Interpreter
+from kerntune.gpu.interpreter.launches import _Watch
+
+pytestmark = pytest.mark.usefixtures("interpreter")
+
+N = 100
+close = torch.testing.assert_close
+
+
+def cuda(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda", dtype=dtype)
+
+
+@triton.jit
+def axpy(x_ptr, y_ptr, out_ptr, n, a, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    y = tl.load(y_ptr + at, mask=at < n)
+    tl.store(out_ptr + at, x * a + y, mask=at < n)
+
+
+tuned_axpy = triton.autotune([triton.Config({"BLOCK": b}) for b in (16, 32)], key=["n"])(axpy)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_arithmetic_is_of_values(dtype: torch.dtype) -> None:
+    x, y = cuda(N, dtype=dtype), cuda(N, dtype=dtype)
+    out = torch.empty_like(x)
+    axpy[(4,)](x, y, out, N, -3.0, BLOCK=32)
+    close(out, (x.float() * -3 + y.float()).to(dtype), rtol=2e-2 if dtype == torch.bfloat16 else 1e-3, atol=1e-2)
+
+
+def test_a_tuned_kernel_runs_its_first_config(interpreter: Interpreter) -> None:
+    x, y = cuda(N), cuda(N)
+    out = torch.empty_like(x)
+    tuned_axpy[lambda meta: (triton.cdiv(N, meta["BLOCK"]),)](x, y, out, N, 2.0)
+    close(out, x * 2 + y)
+    assert tuned_axpy.best_config.kwargs == {"BLOCK": 16}
+    assert interpreter.launched == 1
+
+
+def test_a_bare_kernel_takes_the_first_given_candidate(interpreter: Interpreter) -> None:
+    x, y = cuda(N), cuda(N)
+    out = torch.empty_like(x)
+    with interpreter.given({"axpy": (Config({"BLOCK": 64}), Config({"BLOCK": 8}))}):
+        axpy[lambda meta: (triton.cdiv(N, meta["BLOCK"]),)](x, y, out, N, 2.0)
+    close(out, x * 2 + y)
+
+
+@triton.jit
+def brain(x_ptr, out_ptr, whole_ptr, total_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at)
+    tl.store(out_ptr + at, tl.where(x < 0.5, -x, x) * x)
+    tl.store(whole_ptr + at, (x * 10).to(tl.int32))
+    tl.atomic_add(total_ptr + at % 2, x)
+
+
+def test_bf16_is_compared_negated_converted_and_added_by_value() -> None:
+    x = (torch.arange(-32, 32, device="cuda") / 8).to(torch.bfloat16)
+    out, whole = torch.empty_like(x), torch.empty(64, device="cuda", dtype=torch.int32)
+    total = torch.zeros(2, device="cuda", dtype=torch.bfloat16)
+    brain[(1,)](x, out, whole, total, BLOCK=64)
+    close(out, torch.where(x < 0.5, -x, x) * x)
+    close(whole, (x * 10).to(torch.int32))
+    close(total, torch.stack([x[::2].sum(), x[1::2].sum()]))
+
+
+@triton.jit
+def product(a_ptr, b_ptr, out_ptr, k, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for start in range(0, k, BLOCK):
+        a = tl.load(a_ptr + at[:, None] * k + start + at[None, :])
+        b = tl.load(b_ptr + (start + at[:, None]) * BLOCK + at[None, :])
+        total = tl.dot(a, b, total)
+    tl.store(out_ptr + at[:, None] * BLOCK + at[None, :], total)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_dots_in_a_loop_over_an_argument(dtype: torch.dtype) -> None:
+    """The loop's bound is an array of one element, of which numpy 2.4 makes no integer any more (triton#9171)."""
+    a, b = cuda(16, 64, dtype=dtype), cuda(64, 16, dtype=dtype)
+    out = torch.empty(16, 16, device="cuda")
+    product[(1,)](a, b, out, 64, BLOCK=16)
+    close(out, a.float() @ b.float(), rtol=1e-5, atol=1e-4)
+
+
+@triton.jit
+def sums(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * cols + at, mask=at < cols, other=0.0)
+    tl.store(out_ptr + tl.program_id(0) * 3, x.sum(axis=0))
+    tl.store(out_ptr + tl.program_id(0) * 3 + 1, tl.max(x, axis=0))
+    tl.store(out_ptr + tl.program_id(0) * 3 + 2, tl.sum(tl.where(at == 2, tl.cumsum(x, 0), 0.0), axis=0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_reductions_are_of_values(dtype: torch.dtype) -> None:
+    x = cuda(5, 50, dtype=dtype)
+    out = torch.empty(5, 3, device="cuda")
+    sums[(5,)](x, out, 50, BLOCK=64)
+    exact = x.float()
+    expected = torch.stack([exact.sum(1), exact.amax(1), exact[:, :3].sum(1)], 1)
+    close(out, expected, rtol=2e-2, atol=3e-2 if dtype == torch.bfloat16 else 1e-5)
+
+
+@triton.jit
+def curves(x_ptr, out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+    tl.store(out_ptr + tl.arange(0, BLOCK), tanh(x) + libdevice.log1p(libdevice.exp(x)))
+
+
+def test_libdevice_by_name_and_by_module() -> None:
+    """Triton's own interpreter gets None from both."""
+    x = cuda(64)
+    out = torch.empty_like(x)
+    curves[(1,)](x, out, BLOCK=64)
+    close(out, torch.tanh(x) + torch.log1p(torch.exp(x)))
+
+
+@triton.jit
+def bessel(x_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.store(x_ptr + tl.arange(0, BLOCK), libdevice.j0(tl.load(x_ptr + tl.arange(0, BLOCK))))
+
+
+@triton.jit
+def assembly(x_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+    x = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(x_ptr + tl.arange(0, BLOCK), x)
+
+
+@triton.jit
+def fp8_sum(x_ptr, out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    x = tl.load(x_ptr + tl.arange(0, BLOCK))
+    tl.store(out_ptr + tl.arange(0, BLOCK), (x + x).to(tl.float32))
+
+
+@pytest.mark.parametrize(("kernel", "named"), [(bessel, "__nv_j0"), (assembly, "inline assembly")])
+def test_what_no_cpu_runs_is_refused_by_name(kernel: Callable[..., None], named: str) -> None:
+    with pytest.raises(InterpreterLimit, match=named):
+        kernel[(1,)](cuda(16), BLOCK=16)  # type: ignore[index]
+
+
+def test_fp8_arithmetic_is_refused() -> None:
+    x = torch.zeros(16, device="cuda").to(torch.float8_e5m2)
+    with pytest.raises(InterpreterLimit, match="fp8e5"):
+        fp8_sum[(1,)](x, torch.empty(16, device="cuda"), BLOCK=16)
+
+
+@triton.jit
+def scalars(out_ptr, eps, wide: tl.int64, one, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    tl.static_assert(eps.dtype == tl.float32)
+    tl.static_assert(wide.dtype == tl.int64)
+    tl.store(out_ptr, (eps + 1.0).to(tl.float64))
+    tl.store(out_ptr + 1, (wide * wide * one).to(tl.float64))
+
+
+def test_scalars_have_the_types_that_the_compiler_is_told() -> None:
+    out = torch.zeros(2, device="cuda", dtype=torch.float64)
+    scalars[(1,)](out, 1e-8, 100_000, 1, BLOCK=16)
+    assert out.tolist() == [1.0, 1e10]  # in float32 nothing is added; in int32 the product would wrap
+
+
+@triton.jit
+def unmasked(x_ptr, out_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at))
+
+
+def test_memory_outside_of_the_tensors_is_a_fault_of_the_kernel() -> None:
+    with pytest.raises(KernelFault, match=r"unmasked reads 28 elements of 4 bytes .* program \(3, 0, 0\)"):
+        unmasked[(4,)](cuda(N), cuda(128), BLOCK=32)
+    with pytest.raises(KernelFault, match="writes"):
+        unmasked[(4,)](cuda(128), cuda(N), BLOCK=32)
+
+
+@triton.jit
+def asserting(x_ptr):  # type: ignore[no-untyped-def]
+    tl.static_assert(1 == 2, "one is not two")
+    tl.store(x_ptr, 0.0)
+
+
+def test_a_static_assertion_fails_the_launch() -> None:
+    with pytest.raises(AssertionError, match="one is not two"):
+        asserting[(1,)](cuda(1))
+
+
+@triton.jit
+def misspelt(x_ptr):  # type: ignore[no-untyped-def]
+    tl.store(x_ptr, tl.lode(x_ptr))  # type: ignore[attr-defined]
+
+
+def test_what_does_not_compile_either_is_no_limit() -> None:
+    with pytest.raises(CompileError, match="lode"):
+        misspelt[(1,)](cuda(1))
+
+
+def test_wrong_keywords_are_refused_as_on_a_gpu() -> None:
+    with pytest.raises(ConfigError, match="BLOCKS"):
+        axpy[(4,)](cuda(N), cuda(N), cuda(N), N, 1.0, BLOCK=32, BLOCKS=1)
+
+
+def test_a_kernel_sees_the_names_around_it() -> None:
+    factor = tl.constexpr(3)
+
+    @triton.jit
+    def scale(x_ptr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        at = tl.arange(0, BLOCK)
+        tl.store(x_ptr + at, tl.load(x_ptr + at) * factor)
+
+    x = torch.ones(16, device="cuda")
+    scale[(1,)](x, BLOCK=16)
+    assert x.tolist() == [3.0] * 16
+
+
+def test_a_launch_that_would_take_too_long_is_refused_early() -> None:
+    now = [0.0]
+    watch = _Watch("kernel", (1000, 1, 1), lambda: now[0])
+    watch.next()
+    now[0] = 0.5
+    watch.next()  # too early to tell
+    now[0] = 1.5
+    with pytest.raises(InterpreterLimit, match=r"1000 programs would take about 750 s .* smaller shapes"):
+        watch.next()
+
+
+def test_unwritten_memory_is_not_a_number() -> None:
+    assert torch.empty(4, device="cuda").isnan().all()
+    assert torch.empty_like(cuda(4)).isnan().all()
+    assert not torch.zeros(4, device="cuda").isnan().any()
+
+
+# what a launch returns
+
+
+def test_a_launch_can_be_launched_again() -> None:
+    x, y = cuda(N), cuda(N)
+    first, second = torch.empty_like(x), torch.empty_like(x)
+    compiled = axpy[(4,)](x, y, first, N, 2.0, BLOCK=32)
+    compiled[(4, 1, 1)](x, y, second, N, 3.0, 32)
+    close(first, x * 2 + y)
+    close(second, x * 3 + y)
+
+
+def test_a_launch_tells_what_a_compiler_knows() -> None:
+    x = cuda(N)
+    compiled = axpy[(4,)](x, x, torch.empty_like(x), N, 2.0, BLOCK=32, num_warps=2)
+    assert compiled.n_regs > 0
+    assert compiled.n_spills == 0
+    assert compiled.metadata.num_warps == 2
+    assert ".target sm_90a" in compiled.asm["ptx"]
+
+
+def test_a_warm_up_launches_nothing_and_compiles(interpreter: Interpreter) -> None:
+    compiled = axpy.warmup(torch.float32, torch.float32, torch.float32, N, 2.0, BLOCK=32, grid=(4,))
+    assert interpreter.launched == 0
+    assert "add.f32" in compiled.asm["ptx"] or "fma.rn.f32" in compiled.asm["ptx"]
+
+
+def test_a_tuned_launch_returns_it_too() -> None:
+    x, y = cuda(N), cuda(N)
+    out = torch.empty_like(x)
+    assert tuned_axpy[(7,)](x, y, out, N, 2.0).n_regs > 0
+
+
+# constants of a module in arithmetic
+
+SCALE = tl.constexpr(0.5)
+LARGE = tl.constexpr(1000)
+FEW = tl.constexpr(3)
+
+
+class Constants:
+    """A name space of constants."""
+
+    SHIFT = tl.constexpr(2.0)
+
+
+@triton.jit
+def constants(x_ptr, out_ptr, LEAST: tl.constexpr = SCALE):  # type: ignore[no-untyped-def]
+    at = tl.arange(0, 32)
+    x = tl.load(x_ptr + at)
+    y = SCALE * x + x * SCALE + (SCALE - x) + SCALE / (x * x + 1.0) + -SCALE * x
+    y = tl.where(x > SCALE, y, LEAST + y)
+    y = tl.where((x <= SCALE) | (at == LARGE), y + 1.0, y)
+    tl.store(out_ptr + at, y + tl.where(LARGE // (at + 1) > FEW % (at + 1), 1.0, 2.0) + (FEW & at) + (1 + FEW) * 2)
+
+
+def test_a_constant_on_the_left_of_a_tensor_is_a_number() -> None:
+    x = cuda(32)
+    out = torch.empty_like(x)
+    constants[(1,)](x, out)
+    at = torch.arange(32, device="cuda")
+    y = 0.5 * x + x * 0.5 + (0.5 - x) + 0.5 / (x * x + 1) - 0.5 * x
+    y = torch.where(x > 0.5, y, y + 0.5)
+    y = torch.where(x <= 0.5, y + 1, y)
+    close(out, y + torch.where(1000 // (at + 1) > 3 % (at + 1), 1.0, 2.0) + (3 & at) + 8)
+
+
+def test_afterwards_constants_are_tritons_own() -> None:
+    before = vars(tl.constexpr)["__mul__"]
+    x = cuda(32)
+    constants[(1,)](x, torch.empty_like(x))
+    assert vars(tl.constexpr)["__mul__"] is before
+    assert (SCALE * FEW).value == 1.5
+
+
+# programs that never end
+
+
+@triton.jit
+def waits_for_the_last(lock_ptr, out_ptr, LAST: tl.constexpr):  # type: ignore[no-untyped-def]
+    if tl.program_id(0) == LAST:
+        tl.atomic_xchg(lock_ptr, 1)
+    while tl.atomic_cas(lock_ptr, 1, 1) == 0:
+        pass
+    tl.store(out_ptr + tl.program_id(0), 1)
+
+
+@pytest.fixture
+def limited() -> Iterator[Interpreter]:
+    """One that waits no longer than a second."""
+    made = Interpreter(TYPICAL_DEVICES["cuda:90"], limit=1.0)
+    with made.activate():
+        yield made
+
+
+class TestNeverEnding:
+    """In an interpreter of their own: the module's fixture is left for it."""
+
+    @pytest.fixture
+    def interpreter(self, limited: Interpreter) -> Interpreter:
+        return limited
+
+    def test_a_program_that_waits_for_a_later_one_is_ended_by_name(self) -> None:
+        lock = torch.zeros(1, device="cuda", dtype=torch.int32)
+        out = torch.zeros(3, device="cuda", dtype=torch.int32)
+        with pytest.raises(KernelTimeout) as caught:
+            waits_for_the_last[(3,)](lock, out, LAST=2)
+        said = str(caught.value)
+        line = waits_for_the_last.fn.__code__.co_firstlineno
+        file, _, at = said.partition("(")[2].partition(")")[0].rpartition(":")
+        assert said.startswith("kernel waits_for_the_last (")
+        assert file == __file__
+        assert line < int(at) <= line + 6
+        assert "has not ended after 1 s in the interpreter, in program (0, 0, 0) of grid (3, 1, 1)" in said
+        assert "--kerntune-interpret-limit=SECONDS changes the limit" in said
+
+    def test_the_next_launch_runs(self) -> None:
+        lock = torch.zeros(1, device="cuda", dtype=torch.int32)
+        out = torch.zeros(3, device="cuda", dtype=torch.int32)
+        with pytest.raises(KernelTimeout):
+            waits_for_the_last[(3,)](lock, out, LAST=2)
+        waits_for_the_last[(3,)](lock, out, LAST=0)
+        assert out.tolist() == [1, 1, 1]

@@ -1,0 +1,201 @@
+"""Memory plans: who uses what, copies, restores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from host_gpu import HostGpu
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import H100, launch, recording
+
+from kerntune.base.recording import Launch, Recording, Storage, Stored, Uniform, Zeros
+from kerntune.errors import MeasurementError
+from kerntune.gpu.memory import (
+    MAX_REPLICAS,
+    Memory,
+    Source,
+    in_place_storages,
+    make_source,
+    require_memory,
+    used_storages,
+    written_storages,
+)
+
+replace = msgspec.structs.replace
+SMALL = replace(H100, l2_bytes=1 << 20)
+
+
+# who uses what
+
+
+def using(*launches: tuple[tuple[int, ...], tuple[int, ...]]) -> Recording:
+    return recording(launches=tuple(launch(reads=reads, writes=writes) for reads, writes in launches))
+
+
+@pytest.mark.parametrize(
+    ("launches", "used", "written", "in_place"),
+    [
+        ([], [], [], []),
+        ([((0,), (1,))], [0, 1], [1], []),
+        ([((0, 1), (1,))], [0, 1], [1], [1]),
+        ([((0,), (0,))], [0], [0], [0]),
+        ([((0,), (1,)), ((1,), (1,))], [0, 1], [1], []),
+        ([((0,), (1,)), ((1,), (0,))], [0, 1], [0, 1], [0]),
+        ([((1,), ()), ((), (1,))], [1], [1], [1]),
+        ([((), (1,)), ((), (1,)), ((0,), ())], [0, 1], [1], []),
+    ],
+)
+def test_uses(
+    launches: list[tuple[tuple[int, ...], tuple[int, ...]]], used: list[int], written: list[int], in_place: list[int]
+) -> None:
+    a = using(*launches)
+    assert (used_storages(a), written_storages(a), in_place_storages(a)) == (used, written, in_place)
+
+
+def test_an_empty_launch_writes_nothing() -> None:
+    writes: Launch = launch(grid=(0, 1, 1), reads=(), writes=(1,))
+    a = recording(launches=(writes, launch(reads=(1,), writes=(1,))))
+    assert in_place_storages(a) == [1]
+
+
+# copies
+
+
+def memory(gpu: Any, *contents: tuple[bytes, bool]) -> Memory:
+    storages = [Storage(len(data), "uint8", Zeros(), written=not shared) for data, shared in contents]
+    sources = []
+    for data, shared in contents:
+        buffer = gpu.allocate(len(data))
+        gpu.write(buffer, data)
+        sources.append(Source(buffer, shared))
+    return Memory(gpu, storages, sources)
+
+
+def test_copy_zero_of_what_nobody_writes_is_the_users_memory() -> None:
+    gpu: Any = HostGpu(SMALL)
+    made = memory(gpu, (b"read", True), (b"written", False))
+    made.ensure(3)
+    assert made.replicas == 3
+    assert made.buffer(0, 0) is made.sources[0].pristine
+    assert made.buffer(0, 1) is not made.sources[1].pristine
+    buffers = [made.buffer(r, s) for r in range(3) for s in range(2)]
+    assert len({b.address for b in buffers}) == 6
+    assert [gpu.read(b) for b in buffers] == [b"read", b"written"] * 3
+
+
+def test_ensure_makes_only_what_is_missing() -> None:
+    gpu: Any = HostGpu(SMALL)
+    made = memory(gpu, (b"1234", False))
+    first = made.buffer(0, 0)
+    made.ensure(2)
+    copies = gpu.copies
+    made.ensure(2)
+    made.ensure(1)
+    assert gpu.copies == copies
+    assert made.buffer(0, 0) is first
+
+
+def test_restore_is_for_one_copy_and_some_storages() -> None:
+    gpu: Any = HostGpu(SMALL)
+    made = memory(gpu, (b"aa", False), (b"bb", False), (b"cc", True))
+    made.ensure(2)
+    for replica in range(2):
+        for storage in range(2):
+            gpu.fill(made.buffer(replica, storage), 0)
+    made.restore(1, [1, 2])
+    assert [gpu.read(made.buffer(0, s)) for s in range(2)] == [b"\0\0", b"\0\0"]
+    assert [gpu.read(made.buffer(1, s)) for s in range(2)] == [b"\0\0", b"bb"]
+    assert [gpu.read(s.pristine) for s in made.sources] == [b"aa", b"bb", b"cc"]
+    copies = gpu.copies
+    made.restore(0, [2])
+    assert gpu.copies == copies, "the user's own memory is its own first content"
+
+
+def test_no_room_for_a_copy_leaves_the_ones_there() -> None:
+    gpu: Any = HostGpu(SMALL, memory_bytes=1000)
+    made = memory(gpu, (bytes(300), False))
+    made.ensure(5)
+    for replica in (0, 1):
+        made.buffer(replica, 0)
+    with pytest.raises(MeasurementError):
+        made.buffer(2, 0)
+    assert gpu.read(made.buffer(1, 0)) == bytes(300)
+
+
+def plan_of(sizes: list[int], **changes: Any) -> Recording:
+    indices = tuple(range(len(sizes)))
+    return recording(launches=(launch(reads=indices, writes=indices[-1:]),), **changes)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "free", "replicas"),
+    [
+        ([4096], 1 << 30, MAX_REPLICAS),
+        ([1 << 18, 1 << 18], 1 << 30, 4),
+        ([1 << 20, 1], 1 << 30, 2),
+        ([1 << 24], 1 << 30, 2),
+        ([1 << 24], 4 << 24, 1),
+        ([1 << 18, 1 << 18], 12 << 18, 1),
+    ],
+)
+def test_rotation_holds_twice_the_cache_within_a_quarter_of_the_memory(
+    sizes: list[int], free: int, replicas: int
+) -> None:
+    gpu: Any = HostGpu(SMALL, memory_bytes=free)
+    made = memory(gpu, *[(bytes(n), True) for n in sizes])
+    assert made.rotation(plan_of(sizes)) == replicas
+
+
+def test_hidden_pointers_forbid_rotation() -> None:
+    made = memory(HostGpu(SMALL), (bytes(4096), True))
+    assert made.rotation(plan_of([4096], hidden_pointers=True)) == 1
+
+
+def test_nothing_to_rotate() -> None:
+    made = memory(HostGpu(SMALL), (bytes(4096), True))
+    assert made.rotation(recording(launches=())) == 1
+
+
+@given(st.lists(st.integers(1, 1 << 16), min_size=1, max_size=4), st.integers(1 << 19, 1 << 24))
+def test_rotation_always_fits(sizes: list[int], free: int) -> None:
+    gpu: Any = HostGpu(SMALL, memory_bytes=free)
+    made = memory(gpu, *[(bytes(n), True) for n in sizes])
+    replicas = made.rotation(plan_of(sizes))
+    assert 1 <= replicas <= MAX_REPLICAS
+    made.ensure(replicas)
+    assert gpu.free_bytes() >= 0
+
+
+@pytest.mark.parametrize(
+    ("content", "stored", "written", "data"),
+    [
+        (Zeros(), None, True, bytes(8)),
+        (Stored("ab" * 32), b"12345678", False, b"12345678"),
+        (Uniform(7, 7), None, False, b"\x07" * 8),
+    ],
+)
+def test_sources_from_what_is_stored(content: Any, stored: bytes | None, written: bool, data: bytes) -> None:
+    gpu: Any = HostGpu(SMALL)
+    source = make_source(gpu, Storage(8, "uint8", content, written=written), stored)
+    assert gpu.read(source.pristine) == data
+    assert source.shared is not written
+
+
+def test_require_memory_says_what_for_and_how_much() -> None:
+    gpu: Any = HostGpu(SMALL, memory_bytes=1 << 30)
+    require_memory(gpu, 1 << 30, "a copy")
+    with pytest.raises(MeasurementError, match=r"a copy needs 1\.5 GiB, the device has 1\.0 GiB free"):
+        require_memory(gpu, 3 << 29, "a copy")
+
+
+def test_what_is_written_from_now_on_is_restored_too() -> None:
+    gpu: Any = HostGpu(SMALL)
+    made = memory(gpu, (b"aa", True))
+    made.restore(0, [0])
+    made.will_write([0])
+    gpu.fill(made.buffer(0, 0), 0)
+    made.restore(0, [0])
+    assert gpu.read(made.buffer(0, 0)) == b"aa"

@@ -1,0 +1,99 @@
+"""Where a run takes place: the GPU, the targets that were asked for, or those the baselines know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from kerntune.base.device import Target, typical_device
+from kerntune.errors import TargetError, UsageError
+from kerntune.gpu import probe
+from kerntune.gpu.compile_only import StaticBackend
+from kerntune.gpu.probe import find_backend, torch_device
+
+SM80, SM90 = Target.parse("cuda:80"), Target.parse("cuda:90")
+
+
+@pytest.fixture(params=[False, True], ids=["no GPU", "a GPU"])
+def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    monkeypatch.setattr(probe, "has_cuda", lambda: request.param)
+    return request.param
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "has_cuda", lambda: False)
+
+
+@pytest.mark.parametrize(
+    "texts", [["cuda:80,cuda:90"], ["cuda:80", "cuda:90"], ["cuda:80, cuda:90,", "cuda:80"]], ids=str
+)
+def test_asked_for_targets_are_compiled_for_even_beside_a_gpu(gpu: bool, texts: list[str]) -> None:
+    backend = find_backend(texts, [Target.parse("cuda:75")])
+    assert isinstance(backend, StaticBackend)
+    assert backend.targets == (SM80, SM90)
+    assert backend.gpu is None
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_the_baselines_targets_are_the_default() -> None:
+    backend = find_backend((), [SM90, SM80])
+    assert backend.targets == (SM90, SM80)
+    assert backend.name == "static"
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_nothing_to_go_by_suggests_a_target() -> None:
+    with pytest.raises(UsageError, match=r"no GPU here.*--kerntune-target=cuda:90"):
+        find_backend()
+
+
+@pytest.mark.parametrize("text", ["cuda", "sm_90", "cuda:9x", "hip:90", ":90"])
+def test_what_is_no_target(gpu: bool, text: str) -> None:
+    with pytest.raises(TargetError, match="write backend:arch"):
+        find_backend([text])
+
+
+def test_a_second_target_without_a_known_device_is_refused_at_once(gpu: bool) -> None:
+    with pytest.raises(TargetError, match="no device is known for target cuda:70"):
+        find_backend(["cuda:90,cuda:70"])
+
+
+def test_an_amd_build_of_torch_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert not probe.has_cuda()
+    monkeypatch.setattr(torch.version, "hip", None)
+    assert probe.has_cuda()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert not probe.has_cuda()
+
+
+def test_a_stand_in_is_no_gpu_but_says_what_it_stands_for() -> None:
+    static = find_backend(["cuda:80"])
+    with static.activate():
+        assert torch_device() == "cuda"
+        assert not probe.has_cuda()
+        assert probe.current_device() == typical_device(Target.parse("cuda:80"))
+
+
+def test_an_amd_gpu_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    found = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-", name="AMD MI300X", multi_processor_count=304)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: found)
+    device = probe.current_device()
+    assert (str(device.target), device.sm_count, device.warp_size) == ("hip:gfx942", 304, 64)
+
+
+def test_without_a_gpu_proposals_are_for_a_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert str(probe.current_device().target) == "cuda:90"

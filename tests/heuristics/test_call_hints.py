@@ -1,0 +1,85 @@
+"""Hints from a call's arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.errors import HintError
+from kerntune.heuristics import bucket, min_elements_per_thread, round_sizes, sizes_from_arguments, tile_hint
+from kerntune.heuristics.hints import KernelHints, TileHint
+
+
+@given(st.dictionaries(st.sampled_from(["x", "y", "z", "r0", "r1"]), st.integers(1, 1 << 40), min_size=1))
+def test_rounded_sizes_are_hints(numels: dict[str, int]) -> None:
+    sizes = round_sizes(numels)
+    assert KernelHints(sizes=sizes).sizes == sizes
+    assert all(numels[a] <= sizes[a] < 2 * numels[a] for a in numels)
+
+
+@given(st.integers(1, 1 << 40))
+def test_a_bucket_is_all_sizes_with_one_hint(numel: int) -> None:
+    first, last = bucket(numel)
+    assert first <= numel <= last
+    assert round_sizes({"x": first}) == round_sizes({"x": last})
+    assert round_sizes({"x": last + 1}) != round_sizes({"x": last})
+
+
+def test_sizes_come_from_named_arguments() -> None:
+    arguments = {"x_ptr": object(), "rows": 1000, "cols": 77, "batch": 3}
+    assert sizes_from_arguments({"x": ("batch", "rows"), "r0": "cols"}, arguments) == {"x": 4096, "r0": 128}
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "arguments", "message"),
+    [
+        ({"w": "n"}, {"n": 4}, "unknown axis 'w'"),
+        ({"x": "m"}, {"n": 4}, "axis x is to be argument 'm', but the call has n"),
+        ({"x": "n"}, {"n": 0}, "axis x is argument n=0, which is no positive integer"),
+        ({"x": "n"}, {"n": -3}, "n=-3"),
+        ({"x": "n"}, {"n": 2.5}, "n=2.5"),
+        ({"x": "n"}, {"n": True}, "n=True"),
+        ({"x": ("n", "m")}, {"n": 4, "m": 0}, "m=0"),
+        ({}, {"n": 4}, "no dimensions"),
+    ],
+)
+def test_what_gives_no_size_is_named(dimensions: dict[str, Any], arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(HintError, match="kernel add: ") as caught:
+        sizes_from_arguments(dimensions, arguments, kernel="add")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("numels", "message"), [({"x": 0}, "axis x has 0 elements"), ({"q": 4}, "unknown axis 'q'")])
+def test_bad_numels_are_named(numels: dict[str, int], message: str) -> None:
+    with pytest.raises(HintError) as caught:
+        round_sizes(numels)
+    assert message in str(caught.value)
+
+
+def test_square_needs_two_axes_and_four_arguments() -> None:
+    assert tile_hint({"x": 1, "y": 1}, 4) is TileHint.SQUARE
+    assert tile_hint({"x": 1, "y": 1}, 5) is TileHint.DEFAULT
+    assert tile_hint({"x": 1}, 4) is TileHint.DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("conversions", "least"),
+    [
+        ([], 0),
+        ([("fp16", "fp32")], 0),
+        ([("fp8e5", "fp32")], 4),
+        ([("float32", "float8_e4m3fn")], 2),
+        ([("fp32", "fp8e4nv"), ("fp8e5", "fp32")], 4),
+        ([("fp8e5", "fp8e5")], 0),
+    ],
+)
+def test_fp8_conversions_need_several_elements(conversions: list[tuple[str, str]], least: int) -> None:
+    assert min_elements_per_thread(conversions) == least
+
+
+def test_fp8_to_another_fp8_is_refused() -> None:
+    with pytest.raises(HintError, match="can't convert fp8e5 to fp8e4nv"):
+        min_elements_per_thread([("fp8e5", "fp8e4nv")])

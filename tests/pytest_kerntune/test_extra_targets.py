@@ -1,0 +1,187 @@
+"""Several targets: each sees what its own device would see launched, wherever the device was asked."""
+
+from __future__ import annotations
+
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.policy import Outcome, Verdict
+from kerntune.errors import KerntuneError
+from kerntune.gate.report import RunReport, counts
+from pytest_kerntune import unattended
+from pytest_kerntune.extra_targets import Further, arguments, run_further
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.usefixtures("keep_libraries")
+
+TARGETS = ("cuda:90", "hip:gfx942")
+
+SOURCE = """
+import functools, torch, triton, triton.language as tl
+
+BLOCK = 1024 if torch.version.hip is None else 512
+
+@functools.lru_cache
+def capability():
+    return torch.cuda.get_device_capability()
+
+@triton.jit
+def copy_kernel(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+def copy(x, block):
+    y = torch.empty_like(x)
+    copy_kernel[(triton.cdiv(x.numel(), block),)](x, y, x.numel(), block)
+    return y
+
+def test_inside(autotune):
+    device = lambda: triton.runtime.driver.active.get_current_target()
+    autotune(lambda x: copy(x, 1024 if device().backend == "cuda" else 512), torch.ones(4096, device="cuda"))
+
+def test_import(autotune):
+    autotune(copy, torch.ones(4096, device="cuda"), BLOCK)
+
+def test_body(autotune):
+    block = 1024 if capability() == (9, 0) else 512
+    autotune(copy, torch.ones(4096, device="cuda"), block)
+
+@pytest.mark.skipif(torch.version.hip is None, reason="for AMD")
+def test_amd(autotune):
+    autotune(copy, torch.ones(4096, device="cuda"), 2048)
+    assert PASSES
+
+def test_fails(autotune):
+    assert autotune(copy, torch.ones(4096, device="cuda"), 256).shape == (4096,)
+    assert torch.version.hip is None or PASSES
+"""
+
+EXPECTED = {
+    ("test_inside", "cuda:90"): 4, ("test_inside", "hip:gfx942"): 8,
+    ("test_import", "cuda:90"): 4, ("test_import", "hip:gfx942"): 8,
+    ("test_body", "cuda:90"): 4, ("test_body", "hip:gfx942"): 8,
+    ("test_amd", "hip:gfx942"): 2,
+    ("test_fails", "cuda:90"): 16, ("test_fails", "hip:gfx942"): 16,
+}  # fmt: skip
+"""How many programs each target's device would be given."""
+
+
+@pytest.fixture
+def run(project, monkeypatch, source_environ):
+    """Runs the tests for both targets, in the order given."""
+    monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
+    monkeypatch.delenv("CI", raising=False)
+    project.pytester.makeconftest("")
+
+    def run(*args, targets=TARGETS, passes="True"):
+        source = SOURCE.replace("PASSES", passes)
+        project.pytester.makepyfile(test_it="import pytest\n" + source)
+        quiet = ("-W", "ignore:TRITON_DEFAULT_FP_FUSION", "--kerntune-json=run.json")
+        return project.run(*quiet, f"--kerntune-target={','.join(targets)}", *args)
+
+    run.project = project
+    return run
+
+
+def verdicts(run) -> dict[tuple[str, str], str]:
+    results = run.project.json()["results"]
+    return {(r["case"]["nodeid"].partition("::")[2], r["target"]): r["verdict"] for r in results}
+
+
+def test_each_target_is_asked_everything_itself(run, quick_python):
+    result = run()
+    result.assert_outcomes(passed=4, skipped=1)
+    result.stdout.fnmatch_lines(["kerntune: in runs of their own: hip:gfx942", "9 NEW", "9 baselines recorded*"])
+    found = run.project.json()
+    launched = {
+        (r["case"]["nodeid"].partition("::")[2], r["target"]): r["launches"][0]["grid"][0] for r in found["results"]
+    }
+    assert launched == EXPECTED
+    assert len(found["baselines"]) == 9
+
+    again = run(targets=TARGETS[::-1])
+    again.assert_outcomes(passed=5)
+    assert set(verdicts(run).values()) == {"PASS"}
+
+
+def test_what_only_the_further_target_finds_fails_the_run(run, quick_python):
+    """On xdist's workers, which run neither the other runs nor the end of this one."""
+    pytest.importorskip("xdist")
+    result = run("-n1", "--kerntune-update=new", passes="False")
+    result.assert_outcomes(failed=1, passed=3, skipped=1)
+    fails = "INCOMPLETE test_it.py::{} (hip:gfx942): the test fails there: *assert*"
+    result.stdout.fnmatch_lines([fails.format("test_fails"), "ERROR: " + fails.format("test_amd")])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_run_that_breaks_off_says_why(run):
+    run.project.pytester.makeconftest("import torch\nassert torch.version.hip is None, 'AMD breaks'")
+    result = run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: the run for hip:gfx942 ended with code 4:*", "*AMD breaks*"])
+
+
+@pytest.mark.parametrize("option", ["--kerntune-against", "--kerntune-baselines-ref", "--kerntune-anchor"])
+def test_a_wrong_revision_is_told_once_before_anything_runs(run, monkeypatch, option):
+    monkeypatch.setattr("pytest_kerntune.session.run_further", lambda *args: pytest.fail("ran"))
+    subprocess.run(["git", "init", "-q"], cwd=run.project.path, check=True)
+    result = run(f"{option}=gone")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.errlines if line]
+    assert "gone: no such commit, branch or tag" in line
+
+
+@pytest.mark.parametrize("option", ["--collect-only", "--fixtures"])
+def test_nothing_runs_where_pytest_only_looks(run, monkeypatch, option):
+    monkeypatch.setattr("pytest_kerntune.session.run_further", lambda *args: pytest.fail("ran"))
+    assert run(option).ret == pytest.ExitCode.OK
+
+
+def outcome(nodeid: str, verdict: Verdict, what: Outcome, fingerprint: str = "f") -> CaseResult:
+    return CaseResult(CaseId(nodeid, "0"), fingerprint, verdict, what, f"{verdict.value} {nodeid}", "hip:gfx942")
+
+
+def test_results_of_a_test_that_fails_there() -> None:
+    passes = outcome("t.py::a", Verdict.PASS, Outcome.PASS)
+    slower = outcome("t.py::b", Verdict.REGRESSED, Outcome.FAIL)
+    gone = outcome("t.py::a", Verdict.STALE, Outcome.WARN, "old")
+    failed = {"t.py::a": "assert 1 == 2", "t.py::b": "REGRESSED", "t.py::c": "ImportError"}
+    further = Further({"hip:gfx942": RunReport((passes, slower, gone), failed=failed)})
+    assert further.tests == ["t.py::a", "t.py::b", "t.py::c"]
+    assert further.stale == [gone]
+    assert further.results("t.py::b") == [slower]
+    first, second = further.results("t.py::a")
+    assert first == passes
+    assert (second.verdict, second.outcome, second.target) == (Verdict.INCOMPLETE, Outcome.FAIL, "hip:gfx942")
+    assert "assert 1 == 2" in second.message
+    assert counts(further.results("t.py::c")) == {Verdict.INCOMPLETE: 1}
+
+
+def test_these_runs_leave_the_cache_and_the_keyboard_to_this_one(pytestconfig, monkeypatch, tmp_path) -> None:
+    commands = []
+
+    def run(command, **options):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, pytest.ExitCode.USAGE_ERROR, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(KerntuneError, match="the run for hip:gfx942 ended with code 4"):
+        run_further(pytestconfig, ["hip:gfx942"], tmp_path)
+    (command,) = commands
+    at = command.index(unattended.__name__)
+    assert command[at - 1] == "-p"
+
+
+def test_arguments_are_this_run_s_with_files_of_their_own(tmp_path) -> None:
+    given = {"kerntune_benchmark_json": "b.json", "xmlpath": "j.xml"}
+    config = SimpleNamespace(
+        invocation_params=SimpleNamespace(args=("-k", "add", "--lf", "--kerntune-update=new", "--", "tests")),
+        getoption=lambda name, default=None: given.get(name, default),
+    )
+    out = arguments(config, "hip:gfx942", tmp_path)
+    assert out[:4] == ["-k", "add", "--lf", "--kerntune-update=new"]
+    assert out[-2:] == ["--", "tests"]
+    assert {"--maxfail=0", "--kerntune-target=hip:gfx942", f"--junitxml={tmp_path / 'junit.xml'}"} <= set(out)

@@ -1,0 +1,117 @@
+"""What is foreseen of compiled candidates, and what isn't."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
+from kerntune.base.recording import Binary
+from kerntune.compiling.binary.elf import cubin_resources, kernel_symbol
+from kerntune.compiling.compiler import Compiled
+from kerntune.kernels.access import Access
+from kerntune.static.metrics import metrics_of
+from kerntune.static.occupancy import cuda_occupancy
+from kerntune.static.prediction import Figures, Foresight, figures_of, promising_first
+from kerntune.static.resource_model import candidate_of, cost
+
+H100 = TYPICAL_DEVICES["cuda:90"]
+GRID = (4096, 1, 1)
+NOTHING = Access(frozenset(), frozenset(), frozenset(), False, (), 0)
+
+
+@pytest.fixture
+def softmax(compiled: Callable[..., Any]) -> Compiled:
+    given, _ = compiled("softmax", "cuda:90")
+    binary = Binary(
+        kind="cubin", arch=given.arch, symbol=kernel_symbol(given.data), sha256="", ttir_sha256="", code="", text="",
+        triton="", assembler="", options={"num_stages": 3}, constexprs={}, num_warps=given.num_warps,
+        shared=given.shared_bytes,
+    )  # fmt: skip
+    return Compiled(binary, given.data, "", given.asm, NOTHING, {}, {})
+
+
+def test_the_figures_of_a_kernel_are_the_disassemblers(softmax: Compiled, compiled: Callable[..., Any]) -> None:
+    given, _ = compiled("softmax", "cuda:90")
+    (metrics,) = metrics_of([given], H100)
+    found = figures_of(softmax, GRID, H100)
+    assert found is not None
+    assert (found.spill_bytes, found.occupancy) == (0, metrics.occupancy)
+    assert found.cost == pytest.approx(cost(candidate_of(metrics, GRID, stages=3), H100), rel=0.3), "totals differ"
+
+
+def test_a_wave_that_is_nearly_empty_is_foreseen(softmax: Compiled) -> None:
+    foresight = Foresight(H100)
+    threads, registers = softmax.binary.num_warps * 32, cubin_resources(softmax.data).registers
+    slots = (
+        H100.sm_count
+        * cuda_occupancy(H100, registers=registers, shared_bytes=softmax.binary.shared, threads=threads).blocks
+    )
+    foresight.see(0, softmax, (slots + 1, 1, 1))
+    foresight.see(1, softmax, (slots, 1, 1))
+    assert foresight.cost(1) < foresight.cost(0)
+    assert (foresight.rank(1), foresight.rank(0)) == (1, 2)
+
+
+def test_an_empty_grid_costs_something_finite(softmax: Compiled) -> None:
+    found = figures_of(softmax, (0, 1, 1), H100)
+    assert found is not None
+    assert math.isfinite(found.cost)
+
+
+@pytest.mark.parametrize(
+    "spec", [TYPICAL_DEVICES["hip:gfx942"], DeviceSpec(Target("cuda", "999"), "newer than our tables", 1)], ids=str
+)
+def test_nothing_is_foreseen_for_devices_that_are_not_known(softmax: Compiled, spec: DeviceSpec) -> None:
+    foresight = Foresight(spec)
+    foresight.see(0, softmax, GRID)
+    assert (foresight.cost(0), foresight.rank(0), foresight.figures) == (math.inf, None, {})
+
+
+@given(st.integers(0, 4000))
+def test_a_damaged_binary_is_not_fatal(cut: int) -> None:
+    data = b"\x7fELF\x02\x01" + bytes(cut)
+    binary = Binary(
+        kind="cubin", arch="sm_90a", symbol="kernel", sha256="", ttir_sha256="", code="", text="", triton="",
+        assembler="", options={}, constexprs={}, num_warps=4,
+    )  # fmt: skip
+    assert figures_of(Compiled(binary, data, "", "no PTX at all", NOTHING, {}, {}), GRID, H100) is None
+
+
+@given(st.lists(st.floats(0, 1e9) | st.just(math.inf), min_size=1, max_size=20))
+def test_ranks_are_places_in_the_order_of_costs(costs: list[float]) -> None:
+    foresight = Foresight(H100)
+    foresight.figures = {i: Figures(c, 0, 1.0) for i, c in enumerate(costs)}
+    ranks = [foresight.rank(i) for i in range(len(costs))]
+    assert ranks == [1 + sorted(costs).index(c) for c in costs]
+    assert foresight.rank(len(costs)) is None
+
+
+@given(st.lists(st.floats(0, 9) | st.just(math.inf), max_size=30), st.lists(st.integers(0, 4), min_size=1, max_size=9))
+def test_of_what_is_there_together_the_cheapest_comes_first(costs: list[float], arrivals: list[int]) -> None:
+    """Between two results that are taken, some more arrive."""
+    there, asked, taken = {0}, [], list[int]()
+    pace = itertools.cycle(arrivals)
+
+    def results() -> Iterator[int]:
+        for i in range(len(costs)):
+            there.add(i)  # it is waited for
+            yield i
+
+    def cost(i: int) -> float:
+        asked.append(i)
+        return costs[i]
+
+    for i in promising_first(results(), lambda: len(asked) < len(there), cost):
+        held = set(asked) - set(taken)
+        assert held == there - set(taken)
+        assert (costs[i], i) == min((costs[j], j) for j in held)
+        taken.append(i)
+        there.update(range(min(len(costs), len(there) + next(pace))))
+    assert sorted(taken) == asked == list(range(len(costs)))

@@ -1,0 +1,161 @@
+"""The order in which the resource model puts configs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.base.device import TYPICAL_DEVICES
+from kerntune.base.recording import Binary
+from kerntune.compiling.binary.elf import kernel_symbol
+from kerntune.errors import TargetError
+from kerntune.static.metrics import StaticMetrics, metrics_of
+from kerntune.static.resource_model import Candidate, candidate_of, cost, keep, quick_candidate, rank
+
+H100 = TYPICAL_DEVICES["cuda:90"]
+
+COPY = Candidate(
+    registers=32,
+    shared_bytes=0,
+    threads=128,
+    blocks=132 * 16 * 8,
+    instructions={"total": 60, "global_load": 2, "global_load_128": 2, "global_store": 2, "global_store_128": 2},
+)
+MATMUL = Candidate(
+    registers=168,
+    shared_bytes=98304,
+    threads=256,
+    blocks=132 * 8,
+    instructions={"total": 700, "async_copy": 24, "async_copy_128": 24, "tensor_core": 4, "tensor_core_macs": 524288},
+    stages=3,
+)
+
+CANDIDATES = st.builds(
+    Candidate,
+    registers=st.integers(16, 255),
+    shared_bytes=st.integers(0, 300_000),
+    threads=st.sampled_from([32, 64, 128, 256, 512, 1024]),
+    blocks=st.integers(1, 10**7),
+    instructions=st.dictionaries(
+        st.sampled_from(["total", "global_load_128", "global_load_32", "async_copy_128", "tensor_core", "barrier"]),
+        st.integers(1, 5000),
+    ),
+    spill_bytes=st.integers(0, 10_000),
+    launchable=st.booleans(),
+    stages=st.integers(0, 6),
+)
+
+
+def with_(candidate: Candidate, **changes: Any) -> Candidate:
+    return msgspec.structs.replace(candidate, **changes)
+
+
+def better(first: Candidate, second: Candidate) -> bool:
+    return rank([second, first], H100) == [1, 0]
+
+
+@given(st.lists(CANDIDATES, max_size=12))
+def test_an_order_has_every_candidate_once_and_those_that_can_not_run_last(candidates: list[Candidate]) -> None:
+    order = rank(candidates, H100)
+    assert sorted(order) == list(range(len(candidates)))
+    costs = [cost(candidates[i], H100) for i in order]
+    assert costs == sorted(costs)
+    assert not any(map(math.isnan, costs))
+    assert all(c >= 0 for c in costs)
+
+
+@given(st.lists(CANDIDATES, min_size=1, max_size=12), st.floats(0, 1))
+def test_something_is_always_kept(candidates: list[Candidate], fraction: float) -> None:
+    kept = keep(candidates, H100, fraction=fraction)
+    possible = [i for i in rank(candidates, H100) if math.isfinite(cost(candidates[i], H100))]
+    assert kept
+    assert len(kept) <= len(candidates)
+    assert kept == (possible[: len(kept)] or rank(candidates, H100))
+    if fraction == 1:
+        assert len(kept) == (len(possible) or len(candidates))
+
+
+@given(CANDIDATES, st.integers(1, 4000))
+def test_spills_never_help(candidate: Candidate, more: int) -> None:
+    spilling = with_(candidate, spill_bytes=candidate.spill_bytes + more)
+    assert cost(spilling, H100) >= cost(candidate, H100)
+
+
+@given(st.lists(CANDIDATES, min_size=1, max_size=6))
+def test_equal_candidates_stay_in_their_order(candidates: list[Candidate]) -> None:
+    order = rank([candidates[0]] * 4, H100)
+    assert order == [0, 1, 2, 3]
+
+
+def test_what_does_not_fit_costs_infinitely_much() -> None:
+    assert cost(with_(MATMUL, shared_bytes=300_000), H100) == math.inf
+    assert cost(with_(MATMUL, launchable=False), H100) == math.inf
+    assert keep([with_(MATMUL, launchable=False)] * 2, H100, fraction=0.1) == [0, 1]
+
+
+def test_spills_narrow_loads_and_more_instructions_are_worse() -> None:
+    assert better(MATMUL, with_(MATMUL, spill_bytes=256))
+    assert better(COPY, with_(COPY, spill_bytes=64))
+    narrow = {"total": 60, "global_load": 2, "global_load_32": 2, "global_store": 2, "global_store_32": 2}
+    assert better(COPY, with_(COPY, instructions=narrow))
+    assert better(COPY, with_(COPY, instructions={**COPY.instructions, "total": 6000}))
+
+
+def test_a_last_wave_that_is_nearly_empty_is_worse() -> None:
+    slots = 132 * 16  # blocks of 128 threads and 32 registers that are resident at once
+    assert cost(with_(COPY, blocks=slots), H100) < cost(with_(COPY, blocks=slots + 1), H100)
+    assert cost(with_(COPY, blocks=slots + 1), H100) / cost(with_(COPY, blocks=slots), H100) == pytest.approx(
+        2, rel=0.01
+    )
+    many = cost(with_(COPY, blocks=100 * slots + 1), H100) / cost(with_(COPY, blocks=100 * slots), H100)
+    assert many == pytest.approx(1.01, rel=0.001)
+
+
+def test_too_little_in_flight_is_worse() -> None:
+    """Little's law: two stages leave one ahead, of the same buffers two of three are."""
+    assert better(with_(MATMUL, shared_bytes=24576), with_(MATMUL, shared_bytes=16384, stages=2))
+    few = {"total": 60, "global_load": 1, "global_load_32": 1, "global_store": 1, "global_store_32": 1}
+    lonely = with_(COPY, threads=32, registers=255, instructions=few)
+    assert better(with_(lonely, registers=32), lonely)
+
+
+def test_a_larger_block_of_a_matrix_product_reads_less_for_it() -> None:
+    small = {**MATMUL.instructions, "tensor_core_macs": 131072, "tensor_core": 1}
+    assert better(MATMUL, with_(MATMUL, instructions=small, shared_bytes=49152, blocks=132 * 32))
+
+
+def test_metrics_of_a_binary_become_a_candidate() -> None:
+    metrics = StaticMetrics(
+        registers=40, spill_store_bytes=8, spill_load_bytes=16, stack_bytes=24, shared_bytes=1024, code_bytes=512,
+        threads=128, instructions={"total": 9}, occupancy=0.5, occupancy_limiter="registers",
+    )  # fmt: skip
+    assert candidate_of(metrics, (3, 4), num_ctas=2, stages=3) == Candidate(
+        40, 1024, 128, 24, {"total": 9}, spill_bytes=24, stages=3
+    )
+
+
+@pytest.mark.parametrize("name", ["softmax", "matmul"])
+def test_a_quick_look_at_a_binary_agrees_with_the_disassembler(name: str, compiled: Callable[..., Any]) -> None:
+    given, _ = compiled(name, "cuda:90")
+    binary = Binary(
+        kind="cubin", arch=given.arch, symbol=kernel_symbol(given.data), sha256="", ttir_sha256="", code="", text="",
+        triton="", assembler="", options={}, constexprs={}, num_warps=given.num_warps, shared=given.shared_bytes,
+    )  # fmt: skip
+    quick = quick_candidate(binary, given.data, given.asm, (7, 2, 1), stages=3)
+    (metrics,) = metrics_of([given], H100)
+    whole = candidate_of(metrics, (7, 2, 1), stages=3)
+    assert with_(quick, instructions={}) == with_(whole, instructions={})
+    moved = ("global_load_", "global_store_", "async_copy_", "tensor_core_macs")
+    for key in {k for k in (*quick.instructions, *whole.instructions) if k.startswith(moved)}:
+        assert quick.instructions[key] == whole.instructions[key]
+
+
+def test_other_makers_gpus_are_refused() -> None:
+    with pytest.raises(TargetError, match="hip:gfx942"):
+        cost(COPY, TYPICAL_DEVICES["hip:gfx942"])

@@ -1,0 +1,225 @@
+"""What several processes come to: when they agree, when one does not, and how far an interval reaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import recording
+
+from kerntune.base.policy import DEFAULT_LEVEL
+from kerntune.base.stats import Estimate, hodges_lehmann
+from kerntune.errors import MeasurementError, ReplayError
+from kerntune.timing.paired_processes import (
+    BLOCKS,
+    MORE_BLOCKS,
+    MORE_PROCESSES,
+    ONE_SIGMA,
+    PROCESSES,
+    SHOWN_LEVEL,
+    Work,
+    between,
+    combine,
+    compare,
+    log_ratios,
+    once,
+)
+from kerntune.timing.worker.requests import PairReply, PairRequest
+
+WORK = Work(recording(), recording(), recording().storages, {})
+
+
+def reply(change: float, noise: float = 0.002, blocks: int = BLOCKS, seed: int = 0) -> PairReply:
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(1, noise, (2, blocks)) * 10_000
+    return PairReply(tuple(a), tuple(b * (1 + change)))
+
+
+def own(found: PairReply) -> Estimate:
+    return hodges_lehmann(log_ratios(found), ONE_SIGMA)
+
+
+class Scripted:
+    """Answers with one change a process."""
+
+    def __init__(self, *changes: float, noise: float = 0.002) -> None:
+        self.changes, self.noise = list(changes), noise
+        self.requests: list[PairRequest] = []
+
+    def expect(self, count: int) -> None:
+        """Every reply is another process's."""
+
+    def run(self, request: PairRequest) -> PairReply:
+        self.requests.append(request)
+        index = len(self.requests) - 1
+        return reply(self.changes[index % len(self.changes)], self.noise, request.blocks, index)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+def test_agreeing_processes_give_a_narrow_interval() -> None:
+    found = combine([reply(0.03, seed=i) for i in range(3)], DEFAULT_LEVEL)
+    assert found.change.point == pytest.approx(0.03, abs=0.002)
+    assert 0.02 < found.change.low < found.change.high < 0.04
+    assert found.change.level == DEFAULT_LEVEL
+    assert found.b_ns[0] / found.a_ns[0] == pytest.approx(1.03, abs=0.005)
+
+
+@pytest.mark.parametrize("odd", [0.0, 0.005, 0.019])
+def test_one_process_that_does_not_agree_keeps_the_border_inside(odd: float) -> None:
+    """However many blocks the others have: 'any retry passes' has no place, and neither has 'most of them'."""
+    replies = [reply(0.05, seed=i, blocks=100) for i in range(5)] + [reply(odd, seed=9, blocks=100)]
+    assert combine(replies, DEFAULT_LEVEL).change.low < 0.02
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-0.05, 0.05), min_size=1, max_size=8), st.integers(0, 1000))
+def test_an_interval_reaches_to_every_process(changes: list[float], seed: int) -> None:
+    replies = [reply(c, seed=seed + i) for i, c in enumerate(changes)]
+    change = combine(replies, 0.9).change
+    slack = 1e-9
+    for e in map(own, replies):
+        assert change.low - slack <= math.expm1(e.high)
+        assert math.expm1(e.low) <= change.high + slack
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0, 0.01), st.floats(0, 0.01), st.integers(0, 1000))
+def test_more_bias_never_narrows(one: float, more: float, seed: int) -> None:
+    replies = [reply(0.01, seed=seed + i) for i in range(3)]
+    small, large = (combine(replies, 0.99, bias).change for bias in (one, one + more))
+    assert large.low <= small.low + 1e-12
+    assert small.high <= large.high + 1e-12
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(-0.05, 0.05), st.floats(0.99, 0.999999), st.integers(0, 1000))
+def test_what_is_shown_lies_inside_of_what_decides(change: float, level: float, seed: int) -> None:
+    """So it can't contradict a verdict, and every run shows the same level."""
+    found = combine([reply(change, seed=seed + i) for i in range(3)], level)
+    assert found.shown.level == SHOWN_LEVEL
+    assert found.shown.point == found.change.point
+    assert found.change.low - 1e-12 <= found.shown.low <= found.shown.high <= found.change.high + 1e-12
+
+
+def test_what_is_shown_holds_the_truth_as_often_as_it_says() -> None:
+    """Each process adds an error of its own, as large as the case's bias says."""
+    random, held = np.random.default_rng(1), 0
+    for draw in range(200):
+        own_errors = random.normal(0, 0.001, 3)
+        replies = [reply(0.03 + float(e), noise=0.002, seed=10 * draw + i) for i, e in enumerate(own_errors)]
+        held += (shown := combine(replies, 0.9999, bias=0.001).shown).low <= 0.03 <= shown.high
+    assert held >= 0.99 * 200
+
+
+def test_swapping_the_sides_mirrors_the_interval() -> None:
+    replies = [reply(0.03, seed=i) for i in range(4)]
+    there = combine(replies, 0.99).change
+    back = combine([PairReply(r.b_ns, r.a_ns) for r in replies], 0.99).change
+    assert math.log1p(back.low) == pytest.approx(-math.log1p(there.high))
+    assert math.log1p(back.high) == pytest.approx(-math.log1p(there.low))
+
+
+def test_scatter_between_processes_is_seen() -> None:
+    each = [own(reply(c, noise=0.0005, seed=i)) for i, c in enumerate((-0.01, 0.0, 0.01))]
+    assert between(each) == pytest.approx(0.01, rel=0.1)
+    assert between(each, centre=0.0) == pytest.approx((2 / 3) ** 0.5 * 0.01, rel=0.1)
+
+
+def test_scatter_that_blocks_explain_is_none_of_the_processes() -> None:
+    assert between([own(reply(0.0, noise=0.05, seed=i)) for i in range(4)]) < 0.02
+    assert between([own(reply(0.01))]) == 0.0
+    assert between([own(reply(0.01, blocks=1)) for _ in range(3)]) == 0.0, "one block tells nothing of itself"
+
+
+def test_too_few_blocks_say_nothing() -> None:
+    change = combine([reply(0.5, blocks=2)], DEFAULT_LEVEL).change
+    assert (change.low, change.high) == (-1.0, math.inf)
+
+
+def test_a_time_of_zero_is_an_error() -> None:
+    with pytest.raises(ReplayError, match="one side launches nothing"):
+        log_ratios(PairReply((1.0, 0.0), (1.0, 1.0)))
+
+
+def test_a_settled_verdict_asks_for_no_more() -> None:
+    pairs = Scripted(0.0)
+    found = compare(pairs, WORK, DEFAULT_LEVEL, 0.001, lambda change, a_ns: True)
+    assert (len(found.a_ns), len(pairs.requests)) == (PROCESSES, PROCESSES)
+    assert [r.seed for r in pairs.requests] == [0, 1, 2], "another order of blocks in each process"
+
+
+def test_an_open_verdict_is_looked_at_once_more_and_with_more_blocks() -> None:
+    pairs, seen = Scripted(0.0), list[Estimate]()
+
+    def settled(change: Estimate, a_ns: float) -> bool:
+        seen.append(change)
+        return False
+
+    found = compare(pairs, WORK, DEFAULT_LEVEL, 0.001, settled)
+    assert len(found.a_ns) == PROCESSES + MORE_PROCESSES
+    assert [r.blocks for r in pairs.requests] == [BLOCKS] * PROCESSES + [MORE_BLOCKS] * MORE_PROCESSES
+    assert len(seen) == 1, "one escalation"
+    assert found.change.high - found.change.low < seen[0].high - seen[0].low
+
+
+def test_requests_carry_what_both_sides_name() -> None:
+    made = recording()
+    sha = made.binaries[0].sha256
+    request = Work(made, made, made.storages, {sha: b"code", "other": b"not asked for"}).request(5, 7)
+    assert request.artifacts == {sha: b"code"}
+    assert (request.blocks, request.seed) == (5, 7)
+
+
+def test_once_is_one_process() -> None:
+    pairs = Scripted(0.04)
+    assert once(pairs, WORK) == pytest.approx(0.04, abs=0.002)
+    assert len(pairs.requests) == 1
+
+
+def test_failures_are_the_callers() -> None:
+    class Broken(Scripted):
+        def run(self, request: PairRequest) -> PairReply:
+            raise ReplayError("no such device")
+
+    with pytest.raises(ReplayError, match="no such device"):
+        compare(Broken(), WORK, 0.99, 0.001, lambda change, a_ns: True)
+
+
+class Failing(Scripted):
+    """Fails at these turns."""
+
+    def __init__(self, *turns: int) -> None:
+        super().__init__(0.0)
+        self.turns, self.turn = turns, 0
+
+    def run(self, request: PairRequest) -> PairReply:
+        self.turn += 1
+        if self.turn - 1 in self.turns:
+            raise MeasurementError("a measuring process ended")
+        return super().run(request)
+
+
+def test_others_take_the_place_of_a_few_that_fail() -> None:
+    pairs = Failing(0, 2)
+    found = compare(pairs, WORK, 0.99, 0.001, lambda change, a_ns: True)
+    assert len(found.a_ns) == PROCESSES
+    assert len({r.seed for r in pairs.requests}) == PROCESSES
+
+
+@pytest.mark.parametrize("turns", [(0, 1, 2), (0, 2, 4), range(99)])
+def test_a_decision_without_processes_is_none(turns: Sequence[int]) -> None:
+    with pytest.raises(MeasurementError, match="3 measuring processes failed, the last one: a measuring process ended"):
+        compare(Failing(*turns), WORK, 0.99, 0.001, lambda change, a_ns: True)
+
+
+def test_a_slow_process_is_never_discarded() -> None:
+    pairs = Scripted(0.0, 0.3, 0.0)
+    found = compare(pairs, WORK, 0.99, 0.001, lambda change, a_ns: True)
+    assert len(pairs.requests) == PROCESSES
+    assert found.change.high > 0.25

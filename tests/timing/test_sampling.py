@@ -1,0 +1,479 @@
+"""Which timer a recording gets, and the times that it gives on a scripted clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import math
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from fake_runs import (
+    N,
+    block,
+    by_block,
+    increment_kernel,
+    program_of,
+    recorded,
+    scale,
+    scale_kernel,
+    script,
+    sum_kernel,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kerntune.base.stats import median
+from kerntune.errors import BackendError, MeasurementError, UsageError
+from kerntune.gpu.program import Program
+from kerntune.gpu.scripted import FakeBackend, FakeGpu, FakeWork, Rule
+from kerntune.timing import flush_ahead, profiler
+from kerntune.timing.callables import EVENTS, GRAPH, CallSlot
+from kerntune.timing.events import EventSlot
+from kerntune.timing.flush_ahead import HEADROOM, MAX_FLUSHES, flush_count
+from kerntune.timing.graphs import IN_PLACE_BYTES, TARGET_LAUNCHES, TARGET_NS, GraphSlot, most_in_place, unrolled_runs
+from kerntune.timing.sample import PROTOCOL_VERSION, Sample, TimingProtocol
+from kerntune.timing.sampling import GRAPH_BELOW_NS, estimate_ns, same_kind, slot_for, take_sample
+from kerntune.timing.stopping import MAX_SLOTS, MAX_WARM_UP, MIN_SLOTS
+
+
+def one() -> None:
+    scale(scale_kernel, BLOCK=64)
+
+
+def in_place() -> None:
+    increment_kernel[by_block](torch.randn(N, device="cuda"), N, BLOCK=64)
+
+
+def program(backend: FakeBackend, *rules: Rule, call: Callable[[], None] = one, **options: Any) -> Program:
+    script(backend, *rules, **{"noise": 0.0, **options})
+    return program_of(backend, recorded(backend, call))
+
+
+class Restored(Program):
+    """Refuses to run on a copy whose in-place memory an earlier execution has changed."""
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The copies on which executions were run from now on, those of graphs included."""
+        self.dirty, self.ran = set[int](), list[int]()
+        graph, held = type(self.gpu).graph, list[list[int]]()
+
+        def recording(gpu: Any, work: Callable[[], None]) -> Any:
+            held.append([])
+            made = graph(gpu, work)
+            visits, replay = held.pop(), made.replay
+            made.replay = lambda: ([self.run(copy) for copy in visits], replay())
+            return made
+
+        def enqueue(replica: int = 0) -> None:
+            held[-1].append(replica) if held else self.run(replica)
+            Program.enqueue(self, replica)
+
+        monkeypatch.setattr(type(self.gpu), "graph", recording)
+        monkeypatch.setattr(self, "enqueue", enqueue)
+        return self.ran
+
+    def run(self, copy: int) -> None:
+        assert copy not in self.dirty, "it runs on what it has left"
+        self.dirty.add(copy)
+        self.ran.append(copy)
+
+    def restore(self, replica: int = 0) -> None:
+        self.dirty.discard(replica)
+        super().restore(replica)
+
+
+@pytest.mark.parametrize("timer", ["graph", "events"])
+def test_every_execution_starts_from_first_content(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, timer: str
+) -> None:
+    """Also those that only warm up: a kernel that counts up a place to write to would leave its memory."""
+    made = program(backend, call=in_place)
+    made.__class__ = Restored
+    ran = made.watch(monkeypatch)  # type: ignore[attr-defined]
+    for _ in range(2):
+        slot = slot_for(made, 5000.0, timer)
+        slot.enqueue()()
+    assert len(ran) > 2 * slot.protocol.runs_per_slot
+
+
+# choosing
+
+
+def test_short_recordings_become_graphs(backend: FakeBackend) -> None:
+    slot = slot_for(program(backend, block(64, 5000.0)), 5000.0)
+    assert isinstance(slot, GraphSlot)
+    assert slot.protocol == TimingProtocol("graph", 256, 256, PROTOCOL_VERSION)
+
+
+@pytest.mark.parametrize(("estimate", "runs"), [(GRAPH_BELOW_NS, 8), (4.5e5, 6), (1.7e6, 3), (1e9, 1)])
+def test_long_recordings_are_timed_by_events(backend: FakeBackend, estimate: float, runs: int) -> None:
+    slot = slot_for(program(backend), estimate)
+    assert isinstance(slot, EventSlot)
+    assert slot.protocol == TimingProtocol("events", runs, 1, PROTOCOL_VERSION)
+
+
+def test_hidden_pointers_are_timed_in_place(backend: FakeBackend) -> None:
+    made = program(backend)
+    made.recording = msgspec.structs.replace(made.recording, hidden_pointers=True)
+    assert isinstance(slot_for(made, 5000.0), EventSlot)
+
+
+def test_without_room_for_copies_events_do(backend: FakeBackend) -> None:
+    made = program(backend)
+    made.enqueue()
+    backend.gpu.script.memory_bytes = 0
+    assert isinstance(slot_for(made, 5000.0), EventSlot)
+
+
+def test_what_no_graph_can_hold_is_a_measurement_error(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(backend)
+
+    def refuse(self: FakeGpu, work: Callable[[], None]) -> None:
+        raise RuntimeError("operation not permitted")
+
+    monkeypatch.setattr(FakeGpu, "graph", refuse)
+    with pytest.raises(MeasurementError, match="can't be recorded as a graph: operation not permitted"):
+        slot_for(made, 5000.0)
+
+
+def test_a_drivers_refusal_stays_one(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(backend)
+
+    def refuse(self: FakeGpu, work: Callable[[], None]) -> None:
+        raise BackendError("cuGraphLaunch: out of memory")
+
+    monkeypatch.setattr(FakeGpu, "graph", refuse)
+    with pytest.raises(BackendError, match="cuGraphLaunch"):
+        slot_for(made, 5000.0)
+
+
+def test_the_same_kind_has_the_same_protocol(backend: FakeBackend) -> None:
+    for estimate in (5000.0, 1e6):
+        first = slot_for(program(backend), estimate)
+        again = same_kind(program(backend), first)
+        assert type(again) is type(first)
+        assert again.protocol == first.protocol
+
+
+@given(
+    st.integers(1, 256),
+    st.integers(1, 50),
+    st.floats(0, 1e7),
+    st.one_of(st.just(math.inf), st.floats(0.01, 1000)),
+    st.sampled_from([TARGET_NS, 7e5, 1e4]),
+)
+def test_unrolled_runs_are_whole_rounds(
+    replicas: int, launches: int, estimate: float, most: float, target_ns: float
+) -> None:
+    runs = unrolled_runs(replicas, launches, estimate, most, target_ns)
+    assert runs >= replicas
+    assert runs % replicas == 0
+    if runs > replicas:
+        assert runs <= most
+        assert runs * launches <= 1.5 * TARGET_LAUNCHES
+        assert runs * max(estimate, 1.0) <= 1.5 * target_ns
+
+
+@pytest.mark.parametrize(("free", "most"), [(1 << 40, IN_PLACE_BYTES / (4 * N)), (1 << 20, (1 << 18) / (4 * N))])
+def test_in_place_work_has_room_for_its_copies(backend: FakeBackend, free: int, most: float) -> None:
+    made = program(backend, call=in_place)
+    backend.gpu.script.memory_bytes = free + backend.gpu._allocated
+    assert most_in_place(made) == most
+    assert most_in_place(program(backend, call=one)) == math.inf
+
+
+# timing
+
+
+@pytest.mark.parametrize("time_ns", [50.0, 5000.0, 1e6])
+@pytest.mark.parametrize("call", [one, in_place])
+def test_both_timers_read_the_script(backend: FakeBackend, time_ns: float, call: Callable[[], None]) -> None:
+    made = program(backend, block(64, time_ns), call=call)
+    for slot in (EventSlot(made), GraphSlot(made, 4, 8)):
+        assert slot.enqueue()() == pytest.approx(time_ns)
+        assert slot.enqueue()() == pytest.approx(time_ns)
+    assert estimate_ns(made) == pytest.approx(time_ns)
+
+
+def test_a_recordings_time_is_of_all_its_launches(backend: FakeBackend) -> None:
+    def both() -> None:
+        one()
+        in_place()
+
+    made = program(backend, Rule("scale_kernel", time_ns=100.0), Rule("increment_kernel", time_ns=20.0), call=both)
+    assert slot_for(made, 120.0).enqueue()() == pytest.approx(120.0)
+
+
+@pytest.mark.parametrize("make", [lambda p: GraphSlot(p, 2, 4), lambda p: EventSlot(p, 3)], ids=["graph", "events"])
+def test_a_slot_says_if_the_host_was_late_for_it(backend: FakeBackend, make: Callable[[Program], Any]) -> None:
+    """A median bears one late execution; a graph is started once."""
+    found = program(backend, block(64, 1000.0))
+    slot, gpu = make(found), backend.gpu
+    pauses = iter([0.0] * 3 + [5e4, 0.0, 0.0] + [5e4, 5e4, 0.0])
+    calls = 3 if isinstance(slot, EventSlot) else 1
+    late = []
+    for _ in range(3):
+        given = [next(pauses) for _ in range(3)][:calls]
+        before, after = gpu.launches, iter(given)
+        gpu.script = with_pauses(gpu.script, lambda launches, after=after: next(after))
+        slot.enqueue()()
+        assert gpu.launches > before
+        late.append(slot.late)
+    assert late == ([False, False, True] if calls == 3 else [False, True, True])
+
+
+def with_pauses(script: Any, pause: Callable[[int], float]) -> Any:
+    """The same script with another host."""
+    return dataclasses.replace(script, pause=pause)
+
+
+def test_slots_may_be_read_late_and_out_of_order(backend: FakeBackend) -> None:
+    slot = EventSlot(program(backend, block(64, 100.0)))
+    first = slot.enqueue()
+    backend.gpu.script.shift = 2.0
+    second = slot.enqueue()
+    assert (second(), first()) == (pytest.approx(200.0), pytest.approx(100.0))
+
+
+def test_in_place_work_is_restored_before_every_timed_run(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = program(backend, call=in_place)
+    order: list[str] = []
+    monkeypatch.setattr(made, "restore", lambda replica=0: order.append(f"restore {replica}"))
+    monkeypatch.setattr(made, "enqueue", lambda replica=0: order.append(f"run {replica}"))
+    slot: EventSlot | GraphSlot = EventSlot(made, 2)
+    order.clear()
+    slot.enqueue()()
+    assert order == ["restore 0", "run 0"] * 2
+    order.clear()
+    slot = GraphSlot(made, 2, 4)
+    ran = [f"run {i}" for i in (0, 1, 2, 3)]
+    assert [x for x in order if x.startswith("run")] == ran * 2, "once each, then as the graph holds them"
+    order.clear()
+    slot.enqueue()()
+    assert order == [f"restore {i}" for i in range(4)]
+
+
+def test_executions_share_what_they_only_read(backend: FakeBackend) -> None:
+    """Each has its own copy of what it changes; inputs take turns."""
+    x, total = torch.randn(N, device="cuda"), torch.zeros(1, device="cuda")
+    made = program(backend, call=lambda: sum_kernel[by_block](x, total, N, BLOCK=64))
+    GraphSlot(made, 2, 6)
+    (written,) = made.in_place
+    (read,) = {p.view for p in made.recording.launches[0].params if p.view is not None} - {written}
+    assert made.memory.replicas == 6
+    copies = [[made.memory.buffer(i, s).address for i in range(6)] for s in (written,)]
+    assert len(set(copies[0])) == 6
+    assert all(read not in made.memory._copies[i] for i in range(2, 6))
+
+
+def test_flushes_and_restores_are_not_timed(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(backend, block(64, 100.0), call=in_place)
+
+    def slow_copy(self: FakeGpu, target: Any, source: Any) -> None:
+        self._clock += 1e6
+
+    monkeypatch.setattr(FakeGpu, "copy", slow_copy)
+    assert EventSlot(made).enqueue()() == pytest.approx(100.0)
+    assert GraphSlot(made, 1, 3).enqueue()() == pytest.approx(100.0)
+
+
+# samples
+
+
+def test_a_quiet_sample_is_short(backend: FakeBackend) -> None:
+    sample = take_sample(slot_for(program(backend, block(64, 5000.0)), 5000.0))
+    assert sample.times_ns == (5000.0,) * MIN_SLOTS
+    assert sample.protocol.timer == "graph"
+
+
+def test_a_noisy_sample_is_bounded(backend: FakeBackend) -> None:
+    made = program(backend, block(64, 1e6), noise=0.2)
+    slot = EventSlot(made, 1)
+    before = backend.gpu.launches
+    sample = take_sample(slot)
+    assert len(sample.times_ns) == MAX_SLOTS
+    assert backend.gpu.launches - before <= MAX_SLOTS + MAX_WARM_UP
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1000), noise=st.floats(0.0, 0.01))
+def test_a_samples_median_is_the_scripts_time(shared: FakeBackend, seed: int, noise: float) -> None:
+    made = program(shared, block(64, 20_000.0), noise=noise, seed=seed)
+    sample = take_sample(EventSlot(made, 20))
+    assert median(sample.times_ns) == pytest.approx(20_000.0, rel=0.01)
+    assert MIN_SLOTS <= len(sample.times_ns) <= MAX_SLOTS
+
+
+def test_a_clock_that_slopes_is_warmed_up_first(backend: FakeBackend) -> None:
+    made = program(backend, block(64, 1e6))
+    gpu, slots = backend.gpu, 0
+    real = made.enqueue
+
+    def cooling(replica: int = 0) -> None:
+        nonlocal slots
+        slots += 1
+        gpu.script.shift = 1.0 + max(0.0, 0.2 - 0.02 * slots)
+        real(replica)
+
+    made.enqueue = cooling  # type: ignore[method-assign]
+    sample = take_sample(EventSlot(made, 1))
+    assert max(sample.times_ns) == pytest.approx(1e6, rel=0.005)
+
+
+def test_samples_survive_json(backend: FakeBackend) -> None:
+    sample = take_sample(slot_for(program(backend), 10_000.0))
+    assert msgspec.json.decode(msgspec.json.encode(sample), type=Sample) == sample
+
+
+# whole calls
+
+
+class Caller:
+    """A call that takes time on the scripted clock; ``refuses`` makes it unfit for graphs."""
+
+    def __init__(self, gpu: FakeGpu, time_ns: float, refuses: bool = False) -> None:
+        self.gpu, self.work, self.refuses = gpu, FakeWork(1, time_ns, 0.0, {}), refuses
+        self.calls, self.preserved = 0, 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.gpu._recording is not None:
+            if self.refuses:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self.gpu._recording.append(self.work)
+        else:
+            self.gpu.run(self.work)
+
+    def preserving(self) -> Any:
+        import contextlib
+
+        self.preserved += 1
+        return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize(("refuses", "timer"), [(False, GRAPH), (True, EVENTS)])
+def test_a_whole_call_is_a_graph_if_it_can_be_captured(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, refuses: bool, timer: str
+) -> None:
+    monkeypatch.setattr(FakeGpu, "call_graph", FakeGpu.graph)
+    call = Caller(backend.gpu, 1234.0, refuses)
+    slot = CallSlot(backend.gpu, call, call.preserving, runs=3)
+    assert slot.protocol == TimingProtocol(timer, 3, 1)
+    before = call.calls
+    assert slot.enqueue()() == pytest.approx(1234.0)
+    assert call.calls - before == (3 if refuses else 0)
+    assert call.preserved == 3, "once to capture, once to see how long the host takes, once for the slot"
+
+
+def test_a_whole_calls_own_error_is_its_own(backend: FakeBackend) -> None:
+    def broken() -> None:
+        raise ValueError("bad shape")
+
+    with pytest.raises(ValueError, match="bad shape"):
+        CallSlot(backend.gpu, broken, Caller(backend.gpu, 1.0).preserving)
+
+
+def test_a_graph_is_freed_with_its_slot(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real graph keeps its work; in a cycle, device memory would wait for a collection that may not come."""
+    found = program(backend)
+    monkeypatch.setattr(found.gpu, "graph", lambda work: types.SimpleNamespace(replay=work, keep=work))
+    slot = GraphSlot(found, 2, 4)
+    seen = weakref.ref(slot)
+    gc.disable()
+    try:
+        del slot
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+# timers by name
+
+
+@pytest.mark.parametrize("timer", ["graph", "events"])
+@pytest.mark.parametrize("estimate", [5000.0, 1e6])
+def test_a_timer_asked_for_is_used_and_recorded(backend: FakeBackend, timer: str, estimate: float) -> None:
+    assert slot_for(program(backend), estimate, timer).protocol.timer == timer
+
+
+def test_an_unknown_timer_is_a_usage_error(backend: FakeBackend) -> None:
+    with pytest.raises(UsageError, match="timer 'sundial' is none of auto, graph, events, profiler"):
+        slot_for(program(backend), 5000.0, "sundial")
+
+
+def test_a_graph_that_cannot_rotate_is_refused_not_replaced(backend: FakeBackend) -> None:
+    made = program(backend)
+    made.recording = msgspec.structs.replace(made.recording, hidden_pointers=True)
+    with pytest.raises(MeasurementError, match="timer 'graph' needs copies"):
+        slot_for(made, 5000.0, "graph")
+
+
+def profiled(monkeypatch: pytest.MonkeyPatch, *kernels: tuple[str, float]) -> None:
+    """What the profiler will have seen, once ``work`` has run."""
+
+    def kernels_of(work: Callable[[], None]) -> list[tuple[str, float]]:
+        work()
+        return list(kernels)
+
+    monkeypatch.setattr(profiler, "kernels_of", kernels_of)
+
+
+def test_the_profiler_counts_our_kernels_only(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program(backend)
+    profiled(monkeypatch, ("Memset", 40_000.0), ("scale_kernel", 900.0), ("Memset", 1.0), ("scale_kernel", 1100.0))
+    slot = slot_for(made, 5000.0, "profiler")
+    assert slot.protocol == TimingProtocol("profiler", profiler.DEFAULT_RUNS, 1)
+    before = backend.gpu.launches
+    assert slot.enqueue()() == pytest.approx(1000.0)
+    assert backend.gpu.launches - before == profiler.DEFAULT_RUNS
+    assert same_kind(made, slot).protocol == slot.protocol
+
+
+def test_an_execution_is_the_sum_of_its_launches() -> None:
+    seen = [("a", 1.0), ("b", 2.0), ("a", 3.0), ("b", 4.0)]
+    assert [sum(x) for x in profiler.executions(seen, ["a", "b"])] == [3.0, 7.0]
+
+
+@pytest.mark.parametrize("seen", [[], [("a", 1.0)], [("a", 1.0), ("a", 1.0)], [("b", 1.0), ("a", 1.0)]])
+def test_what_the_profiler_missed_is_told(seen: list[tuple[str, float]]) -> None:
+    with pytest.raises(MeasurementError, match=f"saw {len(seen)} kernels that are not a, b in turn"):
+        profiler.executions(seen, ["a", "b"])
+
+
+def test_without_cuda_there_are_no_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(MeasurementError, match="need torch and a CUDA device"):
+        profiler.kernels_of(lambda: None)
+
+
+# the host's time
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e6))
+def test_the_device_is_busy_for_longer_than_the_host(host_ns: float, flush_ns: float) -> None:
+    count = flush_count(host_ns, flush_ns)
+    assert 1 <= count <= MAX_FLUSHES
+    if flush_ns > 0 and count < MAX_FLUSHES:
+        assert count * flush_ns >= HEADROOM * host_ns or count == 1
+        assert (count - 1) * flush_ns <= HEADROOM * host_ns
+
+
+def test_a_slow_host_is_hidden_behind_flushes(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each of its runs, and outside the events."""
+    made = program(backend, block(64, 100.0))
+    flushed: list[FakeGpu] = []
+    monkeypatch.setattr(flush_ahead, "flush_count", lambda host_ns, flush_ns: 7)
+    slots = EventSlot(made, 3), GraphSlot(made, 2, 4)
+    monkeypatch.setattr(FakeGpu, "flush_l2", lambda self: flushed.append(self))
+    for slot, count in zip(slots, (21, 7), strict=True):
+        flushed.clear()
+        assert slot.enqueue()() == pytest.approx(100.0)
+        assert len(flushed) == count

@@ -1,0 +1,147 @@
+"""Who is asked, and when processes start and end."""
+
+from __future__ import annotations
+
+import ctypes.util
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import recording
+
+from kerntune.errors import MeasurementError, ReplayError
+from kerntune.timing.worker.pool import READY, REQUESTS, LocalPairs, Worker, WorkerPool
+from kerntune.timing.worker.requests import Failed, Message, PairReply, PairRequest
+
+REQUEST = PairRequest(recording(), recording(), recording().storages, {}, blocks=1, seed=0)
+
+
+class Scripted:
+    """A worker without a process. ``replies`` says what it answers in the end instead of a pair of times."""
+
+    made: list[Scripted] = []
+    replies: dict[int, Message] = {}
+    broken: set[int] = set()
+
+    def __init__(self, ordinal: int) -> None:
+        self.number, self.asked, self.closed = len(Scripted.made), 0, False
+        Scripted.made.append(self)
+
+    def wait(self) -> None:
+        if self.number in Scripted.broken:
+            raise MeasurementError(f"worker {self.number} did not start")
+
+    def ask(self, request: PairRequest) -> Message:
+        assert not self.closed
+        self.asked += 1
+        return Scripted.replies.get(self.number, PairReply((float(self.number),), (1.0,)))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    reset()
+    yield
+    reset()
+
+
+def reset() -> None:
+    Scripted.made, Scripted.replies, Scripted.broken = [], {}, set()
+
+
+def pool(requests: int = REQUESTS) -> WorkerPool:
+    return WorkerPool(0, requests, Scripted)  # type: ignore[arg-type]  # all of a worker that a pool uses
+
+
+def asked(made: WorkerPool, count: int) -> list[int]:
+    """Numbers of the workers that answer ``count`` requests."""
+    return [int(made.run(REQUEST).a_ns[0]) for _ in range(count)]
+
+
+@given(decisions=st.lists(st.sampled_from([(3,), (4,), (3, 5)]), max_size=12), requests=st.integers(1, 10))
+def test_no_decision_asks_a_process_twice(decisions: list[tuple[int, ...]], requests: int) -> None:
+    reset()
+    made = pool(requests)
+    for looks in decisions:
+        seen: list[int] = []
+        for count in looks:
+            made.expect(len(seen) + count)
+            seen += asked(made, count)
+        assert len(set(seen)) == len(seen)
+    assert all(w.asked <= requests for w in Scripted.made)
+
+
+def test_processes_serve_ten_decisions_before_others_start() -> None:
+    made = pool()
+    for _ in range(REQUESTS):
+        made.expect(3)
+        asked(made, 3)
+    first, later = Scripted.made[:3], Scripted.made[3:]
+    assert [w.asked for w in first] == [REQUESTS] * 3
+    assert all(w.closed for w in first), "used up"
+    assert len(later) == READY, "started while the caller goes on"
+    assert not any(w.asked or w.closed for w in later)
+
+
+def test_an_escalation_starts_only_what_is_missing() -> None:
+    made = pool()
+    made.expect(3)
+    first = asked(made, 3)
+    made.expect(8)
+    assert len(Scripted.made) == 8
+    assert not set(first) & set(asked(made, 5))
+    made.expect(3)
+    assert len(Scripted.made) == 8
+
+
+@pytest.mark.parametrize(("replayable", "error"), [(True, MeasurementError), (False, ReplayError)])
+def test_one_that_fails_is_dropped(replayable: bool, error: type[Exception]) -> None:
+    """An illegal address, say, spoils its context for good."""
+    made = pool()
+    made.expect(2)
+    bad = int(made.run(REQUEST).a_ns[0])
+    Scripted.replies[bad] = Failed("an illegal address", replayable)
+    asked(made, 1)
+    with pytest.raises(error, match="an illegal address"):
+        made.run(REQUEST)
+    assert Scripted.made[bad].closed
+    assert bad not in asked(made, 4)
+
+
+def test_one_that_does_not_start_is_told_when_it_is_needed() -> None:
+    made = pool()
+    made.expect(2)
+    Scripted.broken = {0}
+    made.settle()
+    assert asked(made, 2) == [1, 1]
+    Scripted.broken = {0, 1, 2}
+    made.close()
+    with pytest.raises(MeasurementError, match="worker 2 did not start"):
+        made.run(REQUEST)
+    Scripted.broken = set()
+    assert asked(made, 1) == [3], "another try later"
+
+
+def test_closing_ends_all() -> None:
+    made = pool()
+    made.expect(3)
+    made.close()
+    assert all(w.closed for w in Scripted.made)
+
+
+def test_without_a_device_there_is_nothing_to_replay_on() -> None:
+    with pytest.raises(ReplayError, match="no device"):
+        LocalPairs(None).run(REQUEST)
+
+
+@pytest.mark.skipif(ctypes.util.find_library("cuda") is not None, reason="a driver is here")
+def test_a_process_without_a_driver_says_so() -> None:
+    worker = Worker(0)
+    try:
+        with pytest.raises(MeasurementError, match="driver library can't be loaded"):
+            worker.ask(REQUEST)
+    finally:
+        worker.close()

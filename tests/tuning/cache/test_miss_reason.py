@@ -1,0 +1,47 @@
+"""Why a winner was not found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kerntune.base.config import Config
+from kerntune.tuning.cache import WinnerCache
+from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER
+
+replace = msgspec.structs.replace
+MORE = Config({"BLOCK": 2048})
+WHAT = "the kernel, a function that it calls, or a constant"
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({}, []),
+        ({"triton": "3.8.0"}, ["triton: 3.9.0 -> 3.8.0"]),
+        ({"device": "NVIDIA H200"}, ["device: NVIDIA H100 -> NVIDIA H200"]),
+        ({"source": "f" * 64}, [f"source: abc -> {'f' * 12} ({WHAT} changed)"]),
+        ({"arguments": "n=1025; y=3"}, ["argument n: 1024 -> 1025", "argument x: float32(1024,)(1,) -> not given",
+                                        "argument y: not given -> 3"]),
+        ({"configs": (SMALL, LARGE, MORE)}, [f"configs: 1 added ({MORE})"]),
+        ({"configs": (MORE,)}, [f"configs: 1 added ({MORE})", f"configs: 2 removed ({SMALL}, ...)"]),
+        ({"configs": (LARGE, SMALL)}, ["configs: the same in another order"]),
+        ({"search": "BLOCK 1..8; 9 trials"}, ["search: none -> BLOCK 1..8; 9 trials"]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_differs_is_named(tmp_path: Path, changes: dict[str, object], lines: list[str]) -> None:
+    cache = WinnerCache(tmp_path)
+    cache.put(WINNER, LARGE, 1.0, ENVIRONMENT)
+    assert cache.why_missed(replace(WINNER, **changes), ENVIRONMENT) == lines
+
+
+def test_the_nearest_is_compared(tmp_path: Path) -> None:
+    cache = WinnerCache(tmp_path)
+    assert "no winner of kernel add_kernel" in cache.why_missed(WINNER)[0]
+    cache.put(replace(WINNER, device="A", triton="3.6.0", source="x"), LARGE, 1.0, ENVIRONMENT)
+    assert len(cache.why_missed(WINNER)) == 3
+    cache.put(replace(WINNER, triton="3.6.0"), LARGE, 1.0, ENVIRONMENT)
+    assert cache.why_missed(WINNER) == ["triton: 3.6.0 -> 3.9.0"]

@@ -1,0 +1,128 @@
+"""Trials on disk: one entry per config, keyed by all that a time depends on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kerntune.base.config import Config
+from kerntune.tuning.cache import TrialCache
+from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, trial
+
+replace = msgspec.structs.replace
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> TrialCache:
+    return TrialCache(tmp_path / "cache")
+
+
+def test_trials_come_back(cache: TrialCache) -> None:
+    failed = trial(LARGE, estimate_ns=None, time_ns=None, timing=None, failure="needs 300000 B shared memory")
+    for one in (trial(), failed):
+        cache.add(one)
+    assert sorted(TrialCache(cache.folder).of(QUESTION), key=lambda t: t.failure) == [trial(), failed]
+    assert cache.holds(trial())
+    assert not cache.holds(trial(specialization="other"))
+    assert cache.damaged == []
+
+
+@pytest.mark.parametrize("field", QUESTION.__struct_fields__)
+def test_every_part_of_the_question_counts(cache: TrialCache, field: str) -> None:
+    other = replace(QUESTION, **{field: "other"})
+    cache.add(trial())
+    assert cache.of(other) == []
+    cache.add(trial(key=other))
+    assert [len(cache.of(k)) for k in (QUESTION, other)] == [1, 1]
+
+
+def test_one_entry_per_config_and_specialization(cache: TrialCache) -> None:
+    for one in (
+        trial(),
+        trial(time_ns=5.0),
+        trial(LARGE),
+        trial(specialization="aligned"),
+        trial(SMALL.replace(num_ctas=2)),
+    ):
+        cache.add(one)
+    found = cache.of(QUESTION)
+    assert len(found) == 4
+    assert [t.time_ns for t in found if t.config == SMALL and t.specialization == "spec"] == [5.0]
+
+
+def test_a_damaged_trial_is_set_aside_and_the_others_stay(cache: TrialCache) -> None:
+    cache.add(trial())
+    cache.add(trial(LARGE))
+    path = next(cache.folder.glob("trials/**/*.json"))
+    path.write_bytes(path.read_bytes()[:40])
+    assert len(cache.of(QUESTION)) == 1
+    assert len(cache.damaged) == 1
+    assert path.with_suffix(".damaged").exists()
+    assert TrialCache(cache.folder).entries() == cache.of(QUESTION)
+
+
+def test_clear(cache: TrialCache) -> None:
+    assert cache.clear() == 0
+    assert not cache.folder.exists()
+    cache.add(trial())
+    assert cache.clear() == 1
+    assert cache.of(QUESTION) == []
+
+
+# why missed
+
+
+def test_nothing_of_the_kernel_is_said(cache: TrialCache) -> None:
+    cache.add(trial(key=replace(QUESTION, kernel="mul_kernel")))
+    (line,) = cache.why_missed(QUESTION, SMALL, "spec")
+    assert line == f"no trial of kernel add_kernel is stored in {cache.folder}"
+
+
+def test_what_differs_from_the_nearest_is_named(cache: TrialCache) -> None:
+    cache.add(trial(key=replace(QUESTION, source="x", device="NVIDIA A100", protocol="race/0")))
+    cache.add(trial(key=replace(QUESTION, arguments="n=1024; x=float32(2048,)(1,)")))
+    assert cache.why_missed(QUESTION, SMALL, "spec") == ["argument x: float32(2048,)(1,) -> float32(1024,)(1,)"]
+    lines = cache.why_missed(QUESTION, LARGE, "other")
+    assert [line.partition(":")[0] for line in lines] == ["argument x", "specialization", "config"]
+
+
+def test_another_environment_is_named_beside_an_equal_entry(cache: TrialCache) -> None:
+    cache.add(trial())
+    assert cache.why_missed(QUESTION, SMALL, "spec", ENVIRONMENT) == []
+    today = replace(ENVIRONMENT, driver="580.2")
+    assert cache.why_missed(QUESTION, SMALL, "spec", today) == ["environment driver: 570.1 -> 580.2"]
+
+
+# many processes
+
+WORKER = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[3:]
+from tuning.cache.made import QUESTION, Config, trial
+from kerntune.tuning.cache import TrialCache
+cache, mine = TrialCache(Path(sys.argv[1])), int(sys.argv[2])
+for i in range(40):
+    cache.add(trial(Config({"BLOCK": i}), time_ns=float(mine)))
+    cache.add(trial(Config({"BLOCK": 1000 * (mine + 1) + i})))
+    found = cache.of(QUESTION)
+    assert len(found) == len({t.config for t in found})
+    assert {t.config.kwargs["BLOCK"] for t in found} >= set(range(i + 1))
+assert cache.damaged == [], cache.damaged
+"""
+
+
+def test_processes_add_to_one_question_at_the_same_time(cache: TrialCache) -> None:
+    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    command = [sys.executable, "-c", WORKER, str(cache.folder)]
+    workers = [subprocess.Popen([*command, str(i), *folders], stderr=subprocess.PIPE, text=True) for i in range(3)]
+    errors = [worker.communicate(timeout=120)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0, 0], errors
+    found = {t.config.kwargs["BLOCK"] for t in cache.of(QUESTION)}
+    assert found == {*range(40), *(1000 * w + i for w in (1, 2, 3) for i in range(40))}
+    assert {p.suffix for p in cache.folder.rglob("*") if p.is_file()} == {".json"}
+    assert Config({"BLOCK": 0}) in {t.config for t in cache.entries()}

@@ -1,0 +1,254 @@
+"""Winners on disk: keyed by everything, safe under many processes, damage set aside."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from samples import ENVIRONMENT
+
+from kerntune.base import codec
+from kerntune.base.config import Config
+from kerntune.errors import CacheError
+from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
+from kerntune.tuning.cache.winner import SCHEMA
+
+replace = msgspec.structs.replace
+SMALL, LARGE = Config({"BLOCK": 128}), Config({"BLOCK": 1024}, num_warps=8)
+KEY = WinnerKey(
+    kernel="add_kernel",
+    source="abc",
+    target="cuda:90",
+    device="NVIDIA H100",
+    triton="3.9.0",
+    arguments="n=1024; x=float32(1024,)(1,)",
+    configs=(SMALL, LARGE),
+)
+OTHER_KEYS = [
+    replace(KEY, kernel="mul_kernel"),
+    replace(KEY, source="abd"),
+    replace(KEY, target="cuda:80"),
+    replace(KEY, device="NVIDIA H200"),
+    replace(KEY, triton="3.8.0"),
+    replace(KEY, arguments="n=1025; x=float32(1025,)(1,)"),
+    replace(KEY, configs=(SMALL,)),
+    replace(KEY, configs=(SMALL, LARGE.replace(num_stages=2))),
+    replace(KEY, search="BLOCK 128..1024"),
+]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> WinnerCache:
+    return WinnerCache(tmp_path / "cache")
+
+
+def file_of(cache: WinnerCache) -> Path:
+    (path,) = cache.folder.glob("winners/*/*.json")
+    return path
+
+
+def test_a_winner_comes_back(cache: WinnerCache) -> None:
+    assert cache.get(KEY) is None
+    cache.put(KEY, LARGE, 12_400.5, ENVIRONMENT)
+    assert cache.get(KEY) == Winner(SCHEMA, KEY, LARGE, 12_400.5, ENVIRONMENT)
+    assert WinnerCache(cache.folder).get(KEY) == cache.get(KEY)
+    assert cache.damaged == []
+
+
+@pytest.mark.parametrize("key", OTHER_KEYS)
+def test_every_part_of_a_key_counts(cache: WinnerCache, key: WinnerKey) -> None:
+    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    assert cache.get(key) is None
+    cache.put(key, SMALL, 2.0, ENVIRONMENT)
+    assert [w.config for k in (KEY, key) if (w := cache.get(k))] == [LARGE, SMALL]
+
+
+def test_digests_are_distinct_and_stable() -> None:
+    digests = {key.digest() for key in (KEY, *OTHER_KEYS)}
+    assert len(digests) == 1 + len(OTHER_KEYS)
+    assert msgspec.json.decode(codec.to_json(KEY), type=WinnerKey).digest() == KEY.digest()
+    assert KEY.digest() == "6e7e0d49a7685c54f3ac07def33736529567ca28ff65e4165788486141008f1d", "from before searches"
+
+
+def test_a_later_winner_replaces(cache: WinnerCache) -> None:
+    cache.put(KEY, LARGE, 2.0, ENVIRONMENT)
+    cache.put(KEY, SMALL, 1.0, ENVIRONMENT)
+    found = cache.get(KEY)
+    assert found is not None
+    assert found.config == SMALL
+    assert len(cache.entries()) == 1
+
+
+def test_looking_writes_nothing(cache: WinnerCache) -> None:
+    cache.get(KEY)
+    assert cache.entries() == []
+    assert cache.clear() == 0
+    assert not cache.folder.exists()
+
+
+DAMAGE = [
+    pytest.param(lambda data: data[: len(data) // 2], id="cut"),
+    pytest.param(lambda data: b"", id="empty"),
+    pytest.param(lambda data: data.replace(b"kerntune.winner/1", b"kerntune.winner/0"), id="another schema"),
+    pytest.param(lambda data: data.replace(b'"time_ns": ', b'"time_ns": "1", "x": '), id="wrong type"),
+    pytest.param(lambda data: data.replace(b'"config"', b'"setting"'), id="unknown field"),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_entry_is_set_aside_and_reported(cache: WinnerCache, damage: Any) -> None:
+    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    path = file_of(cache)
+    broken = damage(path.read_bytes())
+    path.write_bytes(broken)
+    assert cache.get(KEY) is None
+    assert len(cache.damaged) == 1
+    assert str(path) in cache.damaged[0]
+    assert not path.exists()
+    assert path.with_suffix(".damaged").read_bytes() == broken
+    cache.put(KEY, SMALL, 1.0, ENVIRONMENT)
+    found = cache.get(KEY)
+    assert found is not None
+    assert found.config == SMALL
+    assert len(cache.damaged) == 1
+
+
+def test_entries_go_on_past_damage(cache: WinnerCache) -> None:
+    for key in (KEY, *OTHER_KEYS):
+        cache.put(key, SMALL, 1.0, ENVIRONMENT)
+    next(cache.folder.glob("winners/*/*.json")).write_bytes(b"{")
+    assert len(cache.entries()) == len(OTHER_KEYS)
+    assert len(cache.damaged) == 1
+
+
+def test_an_entry_under_another_keys_name_is_no_hit(cache: WinnerCache) -> None:
+    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    path = file_of(cache)
+    text = path.read_text().replace("add_kernel", "mul_kernel")
+    path.write_text(text)
+    assert cache.get(KEY) is None
+    assert path.exists(), "it is whole, only not what was asked for"
+
+
+def test_clear_counts_and_leaves_nothing_to_find(cache: WinnerCache) -> None:
+    for key in (KEY, *OTHER_KEYS):
+        cache.put(key, SMALL, 1.0, ENVIRONMENT)
+    assert cache.clear() == 1 + len(OTHER_KEYS)
+    assert cache.entries() == []
+    assert cache.get(KEY) is None
+
+
+def test_a_file_in_the_folders_place_is_an_error_with_its_path(cache: WinnerCache) -> None:
+    cache.folder.write_text("a file")
+    assert cache.get(KEY) is None
+    with pytest.raises(CacheError, match="can't be written") as info:
+        cache.put(KEY, SMALL, 1.0, ENVIRONMENT)
+    assert str(cache.folder) in str(info.value)
+
+
+@pytest.mark.parametrize("place", [".lock", "the aside name"])
+def test_damage_that_can_not_be_set_aside_is_not_fatal(cache: WinnerCache, place: str) -> None:
+    """A cache folder that is read-only (an image, another user's); folders in the way refuse a superuser too."""
+    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    path = file_of(cache)
+    path.write_bytes(b"{")
+    blocked = cache.folder / ".lock" if place == ".lock" else path.with_suffix(".damaged")
+    (blocked / "inside").mkdir(parents=True)
+    assert cache.get(KEY) is None
+    assert len(cache.damaged) == 1
+
+
+def test_entries_survive_what_can_not_be_read(cache: WinnerCache) -> None:
+    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    (cache.folder / "winners" / "00" / "folder.json").mkdir(parents=True)
+    assert len(cache.entries()) == 1
+
+
+def test_the_default_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert WinnerCache().folder == WinnerCache(None).folder
+    assert WinnerCache().folder.name == "kerntune"
+
+
+# many processes
+
+WORKER = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[3:]
+from tuning.cache.test_winners import ENVIRONMENT, KEY, LARGE, OTHER_KEYS, SMALL
+from kerntune.tuning.cache import WinnerCache
+cache, mine = WinnerCache(Path(sys.argv[1])), int(sys.argv[2])
+config, time_ns = (SMALL, LARGE)[mine], float(mine)
+for _ in range(60):
+    for key in (KEY, OTHER_KEYS[mine]):
+        cache.put(key, config, time_ns, ENVIRONMENT)
+        found = cache.get(key)
+        assert found is not None and found.key == key
+        assert found.config == (SMALL, LARGE)[int(found.time_ns)], "halves of two writers"
+    cache.entries()
+assert cache.damaged == [], cache.damaged
+"""
+
+
+def test_two_processes_never_see_half_an_entry(cache: WinnerCache) -> None:
+    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(cache.folder), str(i), *folders],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    errors = [worker.communicate(timeout=120)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], errors
+    assert {w.key.digest() for w in cache.entries()} == {k.digest() for k in (KEY, *OTHER_KEYS[:2])}
+    assert sorted(p.suffix for p in cache.folder.rglob("*") if p.is_file()) == [".json"] * 3
+
+
+ASIDE = """
+import sys
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from tuning.cache.test_winners import ENVIRONMENT, KEY, SMALL
+from kerntune.tuning.cache import WinnerCache
+cache = WinnerCache(Path(sys.argv[1]))
+assert cache.get(KEY) is None
+print(len(cache.damaged))
+"""
+
+
+def test_two_processes_set_the_same_damage_aside(cache: WinnerCache) -> None:
+    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    path = file_of(cache)
+    path.write_bytes(b"{")
+    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    command = [sys.executable, "-c", ASIDE, str(cache.folder), *folders]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [worker.communicate(timeout=120) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], outputs
+    assert sum(int(out) for out, _ in outputs) >= 1
+    assert path.with_suffix(".damaged").read_bytes() == b"{"
+
+
+def test_a_good_entry_that_came_meanwhile_is_not_set_aside(cache: WinnerCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Process A reads damage; before it sets it aside, B mends the entry."""
+    cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
+    file_of(cache).write_bytes(b"{")
+    decode = codec.from_json
+
+    def late(data: bytes, *args: Any, **kwargs: Any) -> Any:
+        if data == b"{":
+            WinnerCache(cache.folder).put(KEY, SMALL, 1.0, ENVIRONMENT)
+        return decode(data, *args, **kwargs)
+
+    monkeypatch.setattr(codec, "from_json", late)
+    cache.get(KEY)
+    found = WinnerCache(cache.folder).get(KEY)
+    assert found is not None
+    assert found.config == SMALL

@@ -1,0 +1,212 @@
+"""In which order candidates are looked at and which aren't: what static figures say, where they say anything."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from fake_runs import block, captured, scale, script, tuned
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kerntune.base.policy import StaticPrune
+from kerntune.capture.recorder import record
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import StoreError, TargetError, TuningError
+from kerntune.gpu.program import Loader
+from kerntune.gpu.scripted import FakeBackend, Rule
+from kerntune.static import prediction
+from kerntune.static.prediction import Figures
+from kerntune.tuning.candidates import Prospects, prospects_of
+from kerntune.tuning.race import Looks
+from kerntune.tuning.tuner import tune
+from kerntune.tuning.tuning_result import Tuned
+
+BLOCKS = (32, 64, 128, 256, 512)
+TIMES = (10_000.0, 10_020.0, 10_300.0, 14_000.0, 9e6)
+COSTS = st.lists(st.floats(0, 100) | st.just(math.inf), min_size=5, max_size=5)
+NO_SHARE = st.builds(StaticPrune, st.booleans(), st.booleans(), st.booleans())
+
+
+def foreseen(figures: Mapping[int, Figures]) -> Any:
+    """In place: these figures by BLOCK, none for others."""
+
+    def figures_of(compiled: Compiled, grid: object, spec: object) -> Figures | None:
+        return figures.get(int(compiled.binary.constexprs["BLOCK"]))
+
+    return patch.multiple(prediction, figures_of=figures_of)
+
+
+def costing(*costs: float) -> dict[int, Figures]:
+    return {b: Figures(c, 0, 1.0) for b, c in zip(BLOCKS, costs, strict=True)}
+
+
+def raced(
+    backend: FakeBackend,
+    *rules: Rule | float,
+    prune: StaticPrune | None = None,
+    incumbent: int | None = None,
+    seed: int = 0,
+    together: bool = True,
+) -> Tuned:
+    """A tuning of scale_kernel. ``rules`` are times by BLOCKS, or whole rules; ``together``: looks begin once all is
+    compiled."""
+    scripted = [r if isinstance(r, Rule) else block(b, r) for b, r in zip(BLOCKS, rules, strict=True)]
+    gpu = script(backend, *scripted, seed=seed)
+    capture = captured(backend, lambda: scale(tuned(*BLOCKS)))
+    loader = Loader(gpu)
+    try:
+        with capture.active(), patch.object(Prospects, "ready", lambda self: together):
+            recorded = record(capture, backend.targets[0])
+            return tune(capture, recorded, 0, loader, incumbent=incumbent, static_prune=prune)
+    finally:
+        loader.close()
+
+
+# the order
+
+
+@settings(max_examples=20, deadline=None)
+@given(costs=COSTS, times=st.permutations(TIMES), seed=st.integers(0, 1000), unknown=st.sets(st.sampled_from(BLOCKS)))
+def test_no_order_changes_the_winner(
+    shared: FakeBackend, costs: list[float], times: list[float], seed: int, unknown: set[int]
+) -> None:
+    with foreseen({b: f for b, f in costing(*costs).items() if b not in unknown}):
+        ordered = raced(shared, *times, seed=seed)
+    with foreseen({}):
+        plain = raced(shared, *times, seed=seed, together=False)
+    assert ordered.winner == plain.winner
+    assert set(ordered.times_ns) == set(plain.times_ns)
+    assert (plain.predicted_rank, plain.left_out, ordered.left_out) == (None, {}, {})
+
+
+def test_looks_are_taken_in_the_order_of_costs(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    order, take = list[int](), Looks.take
+    monkeypatch.setattr(Looks, "take", lambda looks, trial: (order.append(trial.index), take(looks, trial))[1])
+    with foreseen({b: f for b, f in costing(4, 1, 3, 2, 5).items() if b != 128}):
+        raced(backend, *TIMES)
+    assert order == [1, 3, 0, 4, 2], "who isn't foreseen comes last"
+
+
+def test_what_is_compiled_meanwhile_is_ready(backend: FakeBackend) -> None:
+    capture = captured(backend, lambda: scale(tuned(*BLOCKS)))
+    site = capture.launches[0].site
+    assert site is not None
+    with capture.active():
+        prospects = prospects_of(capture, site)
+        assert not prospects.ready()
+        results = prospects.compiled(range(len(BLOCKS)))
+        taken = [next(results)[0]]
+        for _ in range(1, len(BLOCKS)):
+            end = time.monotonic() + 60
+            while not prospects.ready():
+                assert time.monotonic() < end
+            taken.append(next(results)[0])
+        assert next(results, None) is None
+    assert sorted(taken) == list(range(len(BLOCKS)))
+    assert not prospects.ready()
+
+
+def test_the_winners_place_by_prediction_is_told(backend: FakeBackend) -> None:
+    with foreseen(costing(5, 4, 3, 2, 1)):
+        assert raced(backend, 50.0, 40.0, 10.0, 40.0, 50.0).predicted_rank == 3
+
+
+def test_hopeless_ones_cost_one_execution_if_a_good_one_came_first(backend: FakeBackend) -> None:
+    times = (90e6, 80e6, 70e6, 60e6, 10_000.0)
+    with foreseen(costing(*times)):
+        raced(backend, *times)
+        good_first = backend.gpu._clock
+    with foreseen(costing(*(1 / t for t in times))):
+        raced(backend, *times)
+    assert backend.gpu._clock > 2 * good_first
+
+
+@pytest.mark.parametrize("error", [StoreError("damaged"), TargetError("unknown")])
+@pytest.mark.parametrize("prune", [None, StaticPrune(spills=True, share=0.1)])
+def test_where_nothing_can_be_foreseen_candidates_are_tuned_as_they_come(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, error: Exception, prune: StaticPrune | None
+) -> None:
+    def fails(*args: object, **words: object) -> None:
+        raise error
+
+    monkeypatch.setattr(prediction, "quick_candidate", fails)
+    found = raced(backend, 30.0, 20.0, 10.0, 20.0, 30.0, prune=prune)
+    assert (found.winner, found.predicted_rank, found.failures, found.left_out) == (2, None, (), {})
+
+
+def test_real_kernels_have_figures(backend: FakeBackend) -> None:
+    """A wave of fewer blocks than multiprocessors: the smallest blocks fill most of them."""
+    found = raced(backend, *TIMES)
+    assert found.winner == 0
+    assert found.predicted_rank == 1
+
+
+# who is left out
+
+
+def spilling(*spills: int) -> dict[int, Figures]:
+    return {b: Figures(1.0, s, 1.0) for b, s in zip(BLOCKS, spills, strict=True)}
+
+
+def test_who_spills_is_named_and_not_run(backend: FakeBackend) -> None:
+    with foreseen(spilling(8, 0, 16, 0, 0)):
+        found = raced(backend, 1.0, 20.0, 1.0, 10.0, 30.0, prune=StaticPrune(spills=True))
+    assert found.winner == 3
+    assert set(found.times_ns) == {1, 3, 4}
+    assert found.failures == ()
+    why = "bytes a thread, others none"
+    assert found.left_out == {0: f"spills 8 {why}", 2: f"spills 16 {why}"}
+
+
+def test_a_share_of_the_list_is_run(backend: FakeBackend) -> None:
+    with foreseen(costing(5, 4, 3, 2, 1)):
+        found = raced(backend, *[10_000.0] * 5, prune=StaticPrune(share=0.4))
+    assert set(found.times_ns) == {3, 4}
+    assert found.winner == 3
+
+
+def test_nobody_is_left_out_unasked(backend: FakeBackend) -> None:
+    with foreseen({**spilling(8, 0, 8, 0, 8), 512: Figures(1e9, 4096, 0.01)}):
+        found = raced(backend, 30.0, 20.0, 30.0, 20.0, 10.0)
+    assert (found.winner, found.left_out) == (4, {})
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    costs=COSTS,
+    spills=st.lists(st.sampled_from([0, 8]), min_size=5, max_size=5),
+    rules=NO_SHARE,
+    share=st.none() | st.floats(0.01, 1),
+    incumbent=st.integers(0, 4),
+)
+def test_the_incumbent_is_always_run(
+    shared: FakeBackend, costs: list[float], spills: list[int], rules: StaticPrune, share: float | None, incumbent: int
+) -> None:
+    figures = {b: Figures(c, s, 1.0) for b, c, s in zip(BLOCKS, costs, spills, strict=True)}
+    prune = StaticPrune(rules.spills, rules.occupancy, rules.model, share)
+    with foreseen(figures):
+        found = raced(shared, *[10_000.0] * 5, prune=prune, incumbent=incumbent)
+    assert found.winner == incumbent, "a tie"
+    assert len(found.left_out) + len(found.times_ns) == len(BLOCKS)
+
+
+def test_if_nobody_else_can_be_used_they_are_run_after_all(backend: FakeBackend) -> None:
+    refused = [block(b, fails="refused") for b in (64, 256, 512)]
+    with foreseen(spilling(8, 0, 16, 0, 0)):
+        found = raced(
+            backend, block(32, 20.0), refused[0], block(128, 10.0), *refused[1:], prune=StaticPrune(spills=True)
+        )
+    assert found.winner == 2
+    assert found.left_out == {}
+    assert [f.reason for f in found.failures] == ["refused"] * 3
+
+
+def test_if_nobody_at_all_can_be_used_every_reason_is_listed(backend: FakeBackend) -> None:
+    with foreseen(costing(5, 4, 3, 2, 1)), pytest.raises(TuningError) as caught:
+        raced(backend, *(block(b, fails=f"refused {b}") for b in BLOCKS), prune=StaticPrune(share=0.2))
+    assert all(f"refused {b}" in str(caught.value) for b in BLOCKS)
