@@ -28,7 +28,7 @@ import triton
 from timed_cases import Case, cases
 
 from kerntune.base.policy import Update
-from kerntune.gate import Call, Session, Settings, open_session
+from kerntune.gate.api import Call, Session, Settings, open_session
 
 PASSES = {"recorded": False, "identity": False, "paired": True}
 """Passes over all cases, and whether they run twins."""

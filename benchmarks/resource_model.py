@@ -1,4 +1,5 @@
-"""How good the order is in which the resource model (kerntune/static/resource_model.py) puts configs, on recorded GPU sweeps.
+"""How good the order is in which the resource model (kerntune/static/resource_model.py) puts configs, on recorded
+GPU sweeps.
 
     python benchmarks/resource_model.py OUT.json SWEEPS.json [SWEEPS.json ...]
 

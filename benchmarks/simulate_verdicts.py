@@ -2,10 +2,10 @@
 
     python benchmarks/simulate_verdicts.py OUT.json [--decisions 20000] [--detections 5000]
 
-What is simulated is only the times. The rule is the one that runs: ``kerntune.timing.paired_processes.compare`` asks for processes,
-combines and escalates, ``kerntune.gate.decision`` settles and decides. Beside it, on the same kind of data: a stored median, a
-stored mean as ``pytest-benchmark compare --benchmark-compare-fail=mean:5%`` judges it, and a rank test on pooled
-launches. No GPU, no clock: the same seed gives the same table.
+What is simulated is only the times. The rule is the one that runs: ``kerntune.timing.paired_processes.compare`` asks
+for processes, combines and escalates, ``kerntune.gate.decision`` settles and decides. Beside it, on the same kind of
+data: a stored median, a stored mean as ``pytest-benchmark compare --benchmark-compare-fail=mean:5%`` judges it, and
+a rank test on pooled launches. No GPU, no clock: the same seed gives the same table.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python benchmarks/verdict_process.py ORDINAL REQUEST
 
 REQUEST is a file with a ``PairRequest``. Commands come in as JSON lines, an answer goes out for each. Pairs are
-``kerntune.timing.worker.serve.run_pair``'s own. Apart from a worker it takes the device when it is told to, so that many
-get ready at a time and disturb nobody.
+``kerntune.timing.worker.serve.run_pair``'s own. Apart from a worker it takes the device when it is told to, so that
+many get ready at a time and disturb nobody.
 """
 
 from __future__ import annotations

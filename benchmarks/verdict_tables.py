@@ -3,9 +3,10 @@
     python benchmarks/verdict_tables.py RECORDED.json OUT.json [--decisions 500] [--family 1]
 
 A decision draws a calibration's worth of processes that timed the base form against itself, then as many others as
-the product would ask for, never one twice; blocks are never drawn. ``kerntune.timing.paired_processes.compare`` asks, combines
-and escalates, ``kerntune.gate.decision`` settles and decides. The bounds take decisions for independent, which decisions
-from the same few dozen processes are not; the processes' own scatter is in the first table.
+the product would ask for, never one twice; blocks are never drawn. ``kerntune.timing.paired_processes.compare``
+asks, combines and escalates, ``kerntune.gate.decision`` settles and decides. The bounds take decisions for
+independent, which decisions from the same few dozen processes are not; the processes' own scatter is in the first
+table.
 """
 
 from __future__ import annotations

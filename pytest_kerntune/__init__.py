@@ -1,1 +1,5 @@
-"""The pytest plugin of kerntune: ``pytest --kerntune``."""
+"""The pytest plugin: options, markers, the ``autotune`` fixture, the session's gate and what the terminal shows.
+
+It translates between pytest and :mod:`kerntune.gate.api`. No measurement, no decision and no file format lives here:
+whatever could be used without pytest belongs into :mod:`kerntune`.
+"""

@@ -21,7 +21,7 @@ from pytest_kerntune.values import SCOPES, parse_choice, parse_name
 if TYPE_CHECKING:
     from kerntune.base.case_result import CaseResult
     from kerntune.base.policy import Policy
-    from kerntune.gate import Call, Checked, Session
+    from kerntune.gate.api import Call, Checked, Session
 
 T = TypeVar("T")
 
@@ -190,7 +190,7 @@ class PlainAutotune(Autotune):
 
     def _compare(self, value: Any, request: Request) -> None:
         from kerntune.base.case_result import CaseId
-        from kerntune.gate import compare_reference
+        from kerntune.gate.api import compare_reference
 
         expected = request.reference() if request.reference else None
         case = str(CaseId(self.nodeid, request.name))
@@ -294,7 +294,7 @@ class GatedAutotune(Autotune):
         return self.marker.over(self._defaults)
 
     def _call(self, request: Request) -> Call:
-        from kerntune.gate import Call
+        from kerntune.gate.api import Call
 
         marker = self.marker
         return Call(

@@ -13,8 +13,8 @@ def parse_metrics(value: object, where: str) -> Metrics:
     """Exactly the metrics that are gated; :class:`UsageError` with ``where`` for anything else.
 
     ``("time", "spills")``, ``{"time": True, "registers": 0.1}`` and ``"time registers=10%"`` are all understood. A name
-    alone has its default tolerance (:data:`kerntune.base.policy.METRIC_TOLERANCES`). Figures are named as the static gate's
-    rules are.
+    alone has its default tolerance (:data:`kerntune.base.policy.METRIC_TOLERANCES`). Figures are named as the static
+    gate's rules are.
     """
     named = {FORMER_NAMES.get(str(name), name): share for name, share in _pairs(value).items()}
     if not named:

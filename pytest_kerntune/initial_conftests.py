@@ -16,7 +16,7 @@ from kerntune.errors import KerntuneError
 from pytest_kerntune import interpret, options
 
 if TYPE_CHECKING:
-    from kerntune.gate import Session
+    from kerntune.gate.api import Session
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 """On the config, from initial conftests to the session's start."""
@@ -68,7 +68,7 @@ def _refuse_tritons_interpreter() -> None:
 
 
 def _start(config: pytest.Config, resolved: options.Options) -> None:
-    from kerntune.gate import open_session
+    from kerntune.gate.api import open_session
 
     session = open_session(resolved.settings())
     config.add_cleanup(session.close)

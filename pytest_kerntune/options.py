@@ -22,7 +22,7 @@ from pytest_kerntune.setting import Option, Source, choice
 from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:
-    from kerntune.gate import Settings
+    from kerntune.gate.api import Settings
 
 GROUP = "kerntune"
 
@@ -144,7 +144,8 @@ OPTIONS = (
 
 
 INTERPRET_LIMIT = 60.0
-"""As :data:`kerntune.gpu.interpreter.launches.NEVER_ENDS_SECONDS`, which only the interpreter's own imports can reach."""
+"""As :data:`kerntune.gpu.interpreter.launches.NEVER_ENDS_SECONDS`, which only the interpreter's own imports can
+reach."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class Options:
 
     def settings(self) -> Settings:
         """The part that the engine needs."""
-        from kerntune.gate import Settings
+        from kerntune.gate.api import Settings
 
         return Settings(
             root=self.root,

@@ -32,7 +32,7 @@ from pytest_kerntune.stash import concerns, nodeid_of
 from pytest_kerntune.terminal import Progress, write_summary
 
 if TYPE_CHECKING:
-    from kerntune.gate import Session
+    from kerntune.gate.api import Session
 
 RECORD = pytest.StashKey[Record]()
 NARROWED = "kerntune_narrowed"
@@ -95,7 +95,7 @@ class Gate:
         return (yield)
 
     def _open(self) -> None:
-        from kerntune.gate import open_session
+        from kerntune.gate.api import open_session
 
         backend = self.config.hook.pytest_kerntune_backend(config=self.config)
         started = take(self.config)

@@ -1,4 +1,4 @@
-"""The floors and rooms of docs/architecture.md, held against what the modules import."""
+"""The packages and layers of docs/architecture.md, held against what the modules import."""
 
 from __future__ import annotations
 
@@ -17,46 +17,28 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "hints", "config", "device", "stats", "policy", "codec", "scratch", "result", "figures"),
-    ("grids", "heuristics"),
-    (
-        "compat",
-        "recording",
-        "backend",
-        "binary",
-        "kernels",
-        "content",
-        "memory",
-        "farm",
-        "interpret",
-        "compile",
-        "plan",
-        "capture",
-        "recorder",
-        "launch",
-        "recompile",
-        "dispatch",
-    ),
-    (
-        "static",
-        "measure",
-        "search",
-        "cache",
-        "derived",
-        "tuning",
-        "autotuner",
-        "heuristic_tuner",
-        "search_tuner",
-        "decorators",
-        "takeover",
-    ),
-    ("baseline", "replay", "worker", "processes", "calibration", "judge", "check"),
-    ("bundle", "report", "gitref", "commands", "cli", "pytest_kerntune"),
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("base",),
+    ("grids", "heuristics", "kernels"),
+    ("search", "compiling"),
+    ("gpu", "static"),
+    ("capture", "timing"),
+    ("tuning",),
+    ("gate",),
+    ("cli", "pytest_kerntune"),
 )
-"""The rooms, in the order in which they may import each other: only from earlier ones."""
+"""The packages. One imports only from layers before its own: not from its neighbours, and never from a later one."""
 
-ORDER = {room: i for i, room in enumerate(room for floor in FLOORS for room in floor)}
+LAYER_OF = {package: i for i, layer in enumerate(LAYERS) for package in layer}
+
+LOOSE = frozenset({"errors"})
+"""Modules beside the packages. All may import them; they import nothing of ours."""
+
+SHIMS = frozenset({"backend", "cache", "device", "hints"})
+"""Earlier places of names that users import: they forward, and nothing of ours uses them."""
+
+PURE = ("base", "grids", "heuristics", "search")
+"""Packages that import neither torch nor triton, whatever is imported from them."""
 
 HEAVY = frozenset({"torch", "triton"})
 
@@ -166,7 +148,7 @@ EXPORTS = {
     },
     "kerntune.kernels.dispatch": {"LaunchPath", "Ran", "prepare_front"},
     "kerntune.compiling": set(),
-    "kerntune.gate": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
+    "kerntune.gate.api": {"Call", "Checked", "Session", "Settings", "compare_reference", "open_session"},
     "kerntune.gpu.interpreter": {"Interpreter", "limit_of"},
     "kerntune.kernels": set(),
     "kerntune.timing": set(),
@@ -215,16 +197,16 @@ class Module:
     tree: ast.Module
 
     @property
-    def room(self) -> str:
-        return room_of(self.name)
+    def package(self) -> str:
+        return package_of(self.name)
 
     @property
     def is_package(self) -> bool:
         return self.path.name == "__init__.py"
 
 
-def room_of(name: str) -> str:
-    """``kerntune.gate.call`` is in ``check``; the package's own ``__init__`` is in no room."""
+def package_of(name: str) -> str:
+    """``kerntune.gate.call`` is in ``gate``; the package's own ``__init__`` is in none."""
     head, _, rest = name.partition(".")
     return rest.partition(".")[0] if head == "kerntune" else head
 
@@ -264,7 +246,7 @@ def imports(module: Module, types: bool = False) -> set[str]:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module.name}: relative imports hide which room they are from"
+            assert node.level == 0, f"{module.name}: relative imports hide which package they are from"
             assert node.module is not None
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
@@ -301,21 +283,54 @@ def names_with(known: dict[str, str]) -> list[Any]:
     return [pytest.param(n, marks=mark(strict=True, reason=known[n])) if n in known else n for n in sorted(MODULES)]
 
 
-# rooms
+# packages
 
 
-def test_every_room_has_its_place() -> None:
-    rooms = {m.room for m in MODULES.values()} - {""}
-    assert rooms <= set(ORDER)
+def packages_on_disk() -> set[str]:
+    return {p.parent.name for p in (ROOT / "kerntune").glob("*/__init__.py")} - SHIMS
 
 
-def test_no_room_is_named_twice() -> None:
-    assert len(ORDER) == sum(len(floor) for floor in FLOORS)
+def test_every_package_has_its_layer() -> None:
+    """And every layer its packages: a name that is no package any more would hide that nothing is checked."""
+    assert packages_on_disk() | {"pytest_kerntune"} == set(LAYER_OF)
+    assert len(LAYER_OF) == sum(len(layer) for layer in LAYERS)
+
+
+def test_no_module_lies_beside_the_packages() -> None:
+    beside = {p.stem for p in (ROOT / "kerntune").glob("*.py")} - {"__init__"}
+    assert beside - SHIMS == LOOSE
+
+
+def test_tests_mirror_the_packages() -> None:
+    folders = {p.name for p in (ROOT / "tests").iterdir() if p.is_dir() and any(p.glob("test_*.py"))}
+    assert set(LAYER_OF) <= folders
+    assert folders - set(LAYER_OF) <= {"benchmarks", "community", "shims"}
+
+
+@pytest.mark.parametrize(
+    "name", ["HEAVY", "EXPORTS", "COMPARES_TRITONS", "WRITES_FUNCTIONS", "PINNED_ELSEWHERE", "BY_TEXT"]
+)
+def test_what_the_checks_name_exists(name: str) -> None:
+    """A check of a module that was renamed would be skipped in silence."""
+    tables = {"HEAVY": MAY_IMPORT_HEAVY}
+    named = set(tables.get(name, globals().get(name, ())))
+    assert named
+    assert named - set(MODULES) == set()
 
 
 def test_the_document_has_the_same_table() -> None:
-    rows = re.findall(r"^\| \d [^|]*\| ([^|]*) \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
-    assert [tuple(name.rstrip("/") for name in re.findall(r"`([^`]+)`", row)) for row in rows] == list(FLOORS)
+    rows = re.findall(r"^\| \d \| ((?:`\w+/` ?)+) \|", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    assert [tuple(name.rstrip("/") for name in re.findall(r"`([^`]+)`", row)) for row in rows] == list(LAYERS)
+
+
+@pytest.mark.parametrize("name", sorted(LAYER_OF))
+def test_packages_say_what_lives_there(name: str) -> None:
+    """A paragraph each: what belongs here, and what never does."""
+    text = ast.get_docstring(MODULES[name if name == "pytest_kerntune" else f"kerntune.{name}"].tree) or ""
+    assert len(text.split()) >= 25
+    assert re.search(r"\b(never|not|no|nothing|neither)\b", text.lower()), (
+        f"{name} doesn't say what never belongs there"
+    )
 
 
 def test_imported_modules_of_ours_exist() -> None:
@@ -324,14 +339,14 @@ def test_imported_modules_of_ours_exist() -> None:
     assert missing == set()
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_imports_only_earlier_rooms(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(n for n, m in MODULES.items() if m.package in LAYER_OF))
+def test_imports_only_earlier_layers(name: str) -> None:
     module = MODULES[name]
-    if module.room == "":
-        pytest.skip("the package itself has its own test")
-    used = {room_of(n) for n in ours(imports(module))} - {"", module.room}
-    later = sorted(room for room in used if ORDER[room] > ORDER[module.room])
-    assert later == [], f"{name} ({module.room}) imports from later rooms: {later}"
+    used = {package_of(n) for n in ours(imports(module))} - {"", module.package} - LOOSE
+    wrong = sorted(package for package in used if package in SHIMS or not LAYER_OF[package] < LAYER_OF[module.package])
+    assert wrong == [], (
+        f"{name} ({module.package}) imports from packages that aren't in a layer before its own: {wrong}"
+    )
 
 
 @pytest.mark.parametrize("types", [False, True])
@@ -344,13 +359,20 @@ def test_no_cycles_among_modules(types: bool) -> None:
         pytest.fail(f"modules import each other in a circle: {exc.args[1]}")
 
 
-def test_package_itself_imports_floor_0_only() -> None:
-    rooms = {room_of(n) for n in ours(imports(MODULES["kerntune"]))}
-    assert rooms <= set(FLOORS[0])
+def test_package_itself_imports_base_only() -> None:
+    assert {package_of(n) for n in ours(imports(MODULES["kerntune"]))} <= {"base", *LOOSE}
+
+
+def test_loose_modules_and_shims_import_next_to_nothing() -> None:
+    for name in LOOSE:
+        assert ours(imports(MODULES[f"kerntune.{name}"])) == set()
+    for module in MODULES.values():
+        if module.package in SHIMS:
+            assert ours(imports(module)) <= {"kerntune.base.moved"}
 
 
 def test_inside_only_the_version_comes_from_the_package_itself() -> None:
-    """``from kerntune import autotune`` inside kerntune would hide a room behind the lazy names."""
+    """``from kerntune import autotune`` inside kerntune would hide a package behind the lazy names."""
     wrong = []
     for module in MODULES.values():
         for node in running_nodes(module.tree):
@@ -363,6 +385,9 @@ def test_inside_only_the_version_comes_from_the_package_itself() -> None:
     assert wrong == []
 
 
+BY_TEXT = frozenset({"kerntune", "kerntune.base.moved"})
+
+
 def test_nothing_is_imported_by_text() -> None:
     """Imports by text escape every test here. Three may: the package's lazy names, the command's subcommands (each a
     module of ``kerntune.cli``), and the choice between tomllib and tomli."""
@@ -372,7 +397,7 @@ def test_nothing_is_imported_by_text() -> None:
         for node in ast.walk(m.tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("__import__", "importlib.import_module")
     }
-    assert callers <= {"kerntune", "kerntune.cli.command", "kerntune.gate.project"}
+    assert callers <= BY_TEXT
 
 
 WRITES_FUNCTIONS = frozenset({"kerntune.kernels.dispatch.codegen"})
@@ -395,16 +420,16 @@ def test_nothing_is_executed() -> None:
 # torch and triton
 
 
-def test_floors_0_and_1_import_neither_torch_nor_triton() -> None:
-    pure = {*FLOORS[0], *FLOORS[1]}
-    heavy = {m.name: sorted(HEAVY & set(map(top, imports(m)))) for m in MODULES.values() if m.room in pure}
+def test_pure_packages_import_neither_torch_nor_triton() -> None:
+    pure = {*PURE, *LOOSE}
+    heavy = {m.name: sorted(HEAVY & set(map(top, imports(m)))) for m in MODULES.values() if m.package in pure}
     assert {name: found for name, found in heavy.items() if found} == {}
 
 
 @pytest.mark.parametrize("name", names_with(HEAVY_ELSEWHERE))
-def test_torch_and_triton_are_behind_few_rooms(name: str) -> None:
+def test_torch_and_triton_are_behind_few_modules(name: str) -> None:
     heavy = HEAVY & set(map(top, imports(MODULES[name])))
-    allowed = any(name == room or name.startswith(f"{room}.") for room in MAY_IMPORT_HEAVY)
+    allowed = any(name == one or name.startswith(f"{one}.") for one in MAY_IMPORT_HEAVY)
     assert allowed or not heavy, f"{name} imports {sorted(heavy)}; ask compat, backend or kernels instead"
 
 
@@ -419,17 +444,15 @@ def test_importing_kerntune_loads_neither() -> None:
 
 
 def test_loading_the_plugin_loads_neither() -> None:
-    if "pytest_kerntune.plugin" not in MODULES:
-        pytest.skip("the plugin is not here yet")
     assert loaded_by("import pytest_kerntune.plugin") == []
 
 
-@pytest.mark.parametrize("room", sorted({*FLOORS[0], *FLOORS[1]}))
-def test_each_pure_room_loads_neither(room: str) -> None:
-    """By import as well: a pure room could load torch through numpy's or msgspec's extras."""
-    if f"kerntune.{room}" not in MODULES:
-        pytest.skip("not here yet")
-    assert loaded_by(f"import kerntune.{room}") == []
+@pytest.mark.parametrize("package", PURE)
+def test_each_pure_package_loads_neither(package: str) -> None:
+    """By import as well: a pure module could load torch through numpy's or msgspec's extras."""
+    names = [n for n, m in MODULES.items() if m.package == package]
+    assert names
+    assert loaded_by(f"import {', '.join(sorted(names))}") == []
 
 
 # versions of Triton
@@ -467,12 +490,12 @@ def version_checks(module: Module) -> list[str]:
 @pytest.mark.parametrize("name", names_with(PROBES_TRITON))
 def test_only_compat_asks_for_tritons_version(name: str) -> None:
     found = version_checks(MODULES[name])
-    assert MODULES[name].room == "compat" or name in COMPARES_TRITONS or found == []
+    assert name.startswith("kerntune.kernels.compat") or name in COMPARES_TRITONS or found == []
 
 
 def test_version_checks_are_found() -> None:
     """The finder finds: compat itself has some."""
-    assert any(version_checks(m) for m in MODULES.values() if m.room == "compat")
+    assert any(version_checks(m) for m in MODULES.values() if m.name.startswith("kerntune.kernels.compat"))
 
 
 # docstrings and exports
@@ -494,7 +517,9 @@ def exported(module: Module) -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("name", sorted(n for n, m in MODULES.items() if m.is_package and n not in PINNED_ELSEWHERE))
+@pytest.mark.parametrize(
+    "name", sorted(n for n, m in MODULES.items() if (m.is_package or n in EXPORTS) and n not in PINNED_ELSEWHERE)
+)
 def test_exports_are_pinned(name: str) -> None:
     assert exported(MODULES[name]) == EXPORTS.get(name, set())
 

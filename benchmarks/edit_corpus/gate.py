@@ -13,7 +13,7 @@ from benchmarks.edit_corpus.edit import Edit
 from benchmarks.edit_corpus.side import load
 from benchmarks.edit_corpus.tables import equal_code
 from kerntune.base.case_result import CaseResult
-from kerntune.gate import Call, Checked, Session, Settings, open_session
+from kerntune.gate.api import Call, Checked, Session, Settings, open_session
 from kerntune.gate.baselines import StaticBaseline
 from kerntune.gate.static_figures import LaunchStatic
 

@@ -1,1 +1,6 @@
-"""Plain values, arithmetic and codecs: no GPU, no compiler, no torch."""
+"""Values that every package shares: configs, devices, policies, recordings, case results, statistics, JSON.
+
+A module lives here if it is data or arithmetic and nothing else: it reads no GPU, calls no compiler, imports neither
+torch nor triton, and knows no other package. What decides something about a kernel belongs into the package that
+decides it.
+"""

@@ -8,12 +8,16 @@ It holds no Python, no pointers and no user code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Union
 
 import msgspec
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target
+
+Artifacts = Mapping[str, bytes]
+"""Bytes by SHA-256: binaries, TTIR and stored contents."""
 
 
 class Zeros(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="zeros", tag_field="kind"):
@@ -108,9 +112,9 @@ class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """A compiled kernel and all that a launch of it needs, beside arguments and grid.
 
     ``arch`` carries its suffix (``sm_90a``). ``sha256`` names the artifact with the binary, ``ttir_sha256`` the one
-    with its TTIR. ``code`` is the code identity (see :mod:`kerntune.compiling.binary.identity`), ``text`` that of the machine
-    code alone. ``constexprs`` are shown to people and matched by nothing. ``settings`` has what the environment told
-    the compiler beside the options (:func:`kerntune.kernels.compat.compiler_settings`).
+    with its TTIR. ``code`` is the code identity (see :mod:`kerntune.compiling.binary.identity`), ``text`` that of
+    the machine code alone. ``constexprs`` are shown to people and matched by nothing. ``settings`` has what the
+    environment told the compiler beside the options (:func:`kerntune.kernels.compat.compiler_settings`).
     """
 
     kind: Literal["cubin", "hsaco"]

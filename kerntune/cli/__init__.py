@@ -1,1 +1,5 @@
-"""The subcommands of ``kerntune``, a module each; :mod:`kerntune.cli.command` loads the one that is asked for."""
+"""The command ``kerntune``: a module for each subcommand, loaded when it is asked for.
+
+Arguments, output and exit codes. What a subcommand computes, and all that the plugin needs too, is never here but in
+:mod:`kerntune.gate` and below it.
+"""

@@ -32,7 +32,8 @@ _COMMAND = (
 
 
 class Child:
-    """A forked worker, with the part of ``subprocess.Popen`` that :class:`kerntune.compiling.worker_process.Process` uses."""
+    """A forked worker, with the part of ``subprocess.Popen`` that :class:`kerntune.compiling.worker_process.Process`
+    uses."""
 
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO, status: int) -> None:
         self.stdin, self.stdout, self._status = stdin, stdout, status

@@ -26,8 +26,9 @@ PIPES = 4
 
 
 def main(descriptor: int, inherited: int = 0, helpers: int = 0) -> None:
-    """Serve requests from a socket until it closes. ``inherited`` as in :func:`kerntune.compiling.compile_worker.main`; so many
-    ``helpers``, forks as well, serve them too, for where a fork takes long."""
+    """Serve requests from a socket until it closes. ``inherited`` as in
+    :func:`kerntune.compiling.compile_worker.main`; so many ``helpers``, forks as well, serve them too, for where a
+    fork takes long."""
     import triton  # noqa: F401 - what children are to have
     from triton.compiler.compiler import make_backend  # noqa: F401
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kerntune.base.device import Target
-from kerntune.base.recording import Binary, Recording
+from kerntune.base.recording import Artifacts, Binary, Recording
 from kerntune.compiling.binary.identity import code_identity, text_identity
 from kerntune.compiling.compiler import arch_of, launch_needs, unseen_settings
 from kerntune.compiling.cost_estimate import Shape
@@ -18,7 +18,6 @@ from kerntune.compiling.farm import Farm, NotStarted
 from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.protocol import Done, Failed, Job
 from kerntune.errors import ReplayError
-from kerntune.gpu.program import Artifacts
 from kerntune.kernels import compat
 
 

@@ -44,7 +44,8 @@ _IN_PROCESS = threading.Lock()
 """One compilation at a time in this process: Triton 3.6 makes wrong code when threads compile for several targets."""
 
 Result = tuple[Specialized, Union[Any, CompileError]]
-"""A launch with :class:`kerntune.compiling.triton_cache.Made` or Triton's ``CompiledKernel``, or with why there is none."""
+"""A launch with :class:`kerntune.compiling.triton_cache.Made` or Triton's ``CompiledKernel``, or with why there is
+none."""
 
 
 @dataclass

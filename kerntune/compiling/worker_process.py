@@ -33,7 +33,10 @@ TAIL = 64 << 10
 WORDS_LINES, WORDS_WIDTH = 8, 300
 """Of them, the lines and columns that a person is shown."""
 
-_COMMAND = "import sys; sys.path[:] = sys.argv[3:]; from kerntune.compiling.compile_worker import main; main(int(sys.argv[1]), sys.argv[2])"
+_COMMAND = (
+    "import sys; sys.path[:] = sys.argv[3:]; "
+    "from kerntune.compiling.compile_worker import main; main(int(sys.argv[1]), sys.argv[2])"
+)
 _ERROR = re.compile(r"\berror\s*:\s", re.IGNORECASE)
 
 

@@ -1,7 +1,6 @@
-"""One case, from the user's call to its verdict."""
+"""One case, from the user's call to its verdict: captured, tuned, timed, held against its baseline, decided, explained.
 
-from kerntune.gate.call import Call, Checked, Settings
-from kerntune.gate.reference import compare_reference
-from kerntune.gate.session import Session, open_session
-
-__all__ = ["Call", "Checked", "Session", "Settings", "compare_reference", "open_session"]
+Baselines on disk, the decision table, attribution of causes, reports. :mod:`kerntune.gate.api` is what the plugin
+calls. No pytest object is known here, and neither driver nor compiler is called directly. The package imports
+nothing, so that a command or a plain pytest run loads no more than it needs.
+"""

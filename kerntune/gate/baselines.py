@@ -152,7 +152,7 @@ def _bound(figures: LaunchStatic) -> int:
     return LEAST_BOUND + PER_CODE_BYTE * max(figures.metrics.code_bytes, 0)
 
 
-class Artifacts(Mapping[str, bytes]):
+class ArtifactFolder(Mapping[str, bytes]):
     """Bytes by SHA-256 in a folder of ``<sha>.xz`` files, checked when they are read.
 
     ``bounds`` has the most bytes that some of them can have; none may have more than :data:`MAX_ARTIFACT`.
@@ -219,11 +219,11 @@ class BaselineStore:
                 out.append(Target.parse(slug.replace("-", ":", 1)))
         return out
 
-    def artifacts(self, target: Target) -> Artifacts:
+    def artifacts(self, target: Target) -> ArtifactFolder:
         """The binaries and TTIR of a target."""
-        return Artifacts(self.folder / target.slug / "artifacts", self._bounds)
+        return ArtifactFolder(self.folder / target.slug / "artifacts", self._bounds)
 
-    def artifacts_of(self, baseline: TimeBaseline | StaticBaseline) -> Artifacts:
+    def artifacts_of(self, baseline: TimeBaseline | StaticBaseline) -> ArtifactFolder:
         """The binaries and TTIR of a baseline that was not read by this store."""
         if isinstance(baseline, StaticBaseline):
             return self.artifacts(self._noted(baseline).target)

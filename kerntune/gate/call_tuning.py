@@ -38,8 +38,8 @@ class Outcome:
 class Tuning:
     """The tuning of one call: changes ``recorded`` to what the winners launch, and keeps what was tried.
 
-    ``policy`` says which candidates are checked (:attr:`kerntune.base.policy.Policy.verify`), what of them isn't compared
-    and which are left out unrun (:attr:`~kerntune.base.policy.Policy.static_prune`).
+    ``policy`` says which candidates are checked (:attr:`kerntune.base.policy.Policy.verify`), what of them isn't
+    compared and which are left out unrun (:attr:`~kerntune.base.policy.Policy.static_prune`).
     """
 
     capture: Capture

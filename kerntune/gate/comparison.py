@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kerntune.base.case_result import Attribution, Share
 from kerntune.base.policy import Policy, Verdict
-from kerntune.base.recording import Recording, same_work
+from kerntune.base.recording import Artifacts, Recording, same_work
 from kerntune.base.stats import Estimate, median
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
@@ -19,7 +19,7 @@ from kerntune.gate.baselines import TimeBaseline, work_id
 from kerntune.gate.call import Call
 from kerntune.gate.decision import Evidence, decide, drift_limit, settled
 from kerntune.gate.fallback import IDENTITY, RECOMPILED, REMEMBERED, REPLAY, STORED, Standing, stand, stored_change
-from kerntune.gate.replayer import Artifacts, Replayer
+from kerntune.gate.replayer import Replayer
 from kerntune.gpu.base import Gpu
 from kerntune.timing.paired_processes import PROCESS_BIAS, Replay
 from kerntune.timing.sample import Sample

@@ -6,14 +6,13 @@ from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kerntune.base.recording import Recording, scalar_addresses
+from kerntune.base.recording import Artifacts, Recording, scalar_addresses
 from kerntune.base.stats import Estimate, median
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.recompile import recompiled
 from kerntune.errors import MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.calibration import against_stored
-from kerntune.gate.replayer import Artifacts
 from kerntune.timing.paired_processes import Replay
 from kerntune.timing.sample import Sample
 

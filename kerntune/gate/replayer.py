@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 
-from kerntune.base.recording import Recording, Storage, same_arguments
+from kerntune.base.recording import Artifacts, Recording, Storage, same_arguments
 from kerntune.base.stats import Estimate, median
 from kerntune.capture.memory_plan import describe
 from kerntune.capture.recorder import Recorded
@@ -21,7 +21,6 @@ from kerntune.timing.worker.requests import PairReply
 HANDED_OVER = 64 << 20
 """Whole numbers of up to this many bytes go to a worker as they are: indices and tables can't be made up."""
 
-Artifacts = Mapping[str, bytes]
 Settled = Callable[[Estimate, float], bool]
 
 

@@ -8,13 +8,10 @@ from typing import Union
 
 import msgspec
 
-from kerntune.base.recording import Binary, Launch, Param, Recording
+from kerntune.base.recording import Artifacts, Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
 from kerntune.gpu.base import Buffer, Executor, Function
 from kerntune.gpu.memory import Memory, Source, in_place_storages, keep_at_home, used_storages, written_storages
-
-Artifacts = Mapping[str, bytes]
-"""Bytes by SHA-256: binaries, TTIR and stored contents."""
 
 First = Mapping[int, Union[Source, None]]
 """What a program finds in some storages instead of the memory's first content; None for that very content, where

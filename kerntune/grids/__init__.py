@@ -1,4 +1,8 @@
-"""Launch grids: how many blocks a kernel is launched with."""
+"""Launch grids: how many blocks a kernel is launched with.
+
+Expressions over sizes and blocks, Inductor's grid classes, the limits of devices, and the rendering of a grid as
+Python and C++ text. No launch happens here, and no config is chosen: that is :mod:`kerntune.heuristics`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Launch configs as pure decisions: what is known of a kernel and a device in, candidates out."""
+"""Launch configs as pure decisions: what is known of a kernel and a device in, candidates out.
+
+Inductor's heuristics and kerntune's own presets, the hints that they take, the scaling of configs by registers.
+Nothing here compiles, measures or imports torch or triton; what a list is searched for is :mod:`kerntune.search`.
+"""
 
 from __future__ import annotations
 

@@ -46,9 +46,9 @@ class Proposer:
 
     ``sizes`` maps axes to the arguments whose product is their number of elements, ``blocks`` axes to the kernel's own
     constexprs, ``reduced`` tensor arguments to the dimensions that the kernel reduces. ``known`` are fields of
-    :class:`~kerntune.heuristics.hints.KernelHints` that outweigh what the call and the TTIR say. ``reduces``: one of the reduction
-    families, so that a kernel without a block of x has one row a program. ``whole_rows``: a persistent one, whose
-    reduced blocks (if the kernel takes them) hold the whole axis.
+    :class:`~kerntune.heuristics.hints.KernelHints` that outweigh what the call and the TTIR say. ``reduces``: one of
+    the reduction families, so that a kernel without a block of x has one row a program. ``whole_rows``: a persistent
+    one, whose reduced blocks (if the kernel takes them) hold the whole axis.
 
     What can be wrong before any call raises here: :class:`ConfigError` for blocks, :class:`HintError` for the rest.
     """

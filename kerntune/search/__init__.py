@@ -1,4 +1,8 @@
-"""Strategies that choose what to try next. They are handed a measure, and know neither cache nor GPU."""
+"""Search strategies over a space of configs.
+
+A strategy is handed what each config gave and says what to try next. It never sees a GPU, a cache, a compiler or a
+kernel: that is :mod:`kerntune.tuning`'s.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ try equal configs. First the starting points, then a spread of random ones, then
 one now and then against local optima. A space that is smaller than its budget is tried completely.
 
 Where costs can be predicted without a measurement, each trial is the most promising of a batch of what could be tried
-next. A search knows nothing of where they come from (compiled code and :mod:`kerntune.static.resource_model`, for example).
+next. A search knows nothing of where they come from (compiled code and :mod:`kerntune.static.resource_model`, for
+example).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What can be said of compiled kernels without running them: figures, limits, and what a change did to them."""
+"""What compiled code says without running: registers, spills, shared memory, instructions, occupancy, a resource model.
+
+Figures of one binary, rules that compare two of them, and predictions from them. Nothing here launches, times or
+compiles a kernel, and no baseline is read: :mod:`kerntune.gate` does that.
+"""
 
 from kerntune.static.finding import Finding
 from kerntune.static.launch_limits import Violation, launch_violations

@@ -56,7 +56,8 @@ Ranked = TypeVar("Ranked", Finding, Said)
 
 
 def worst_first(findings: Iterable[Ranked]) -> list[Ranked]:
-    """By severity, then by rule in the order of :data:`kerntune.base.policy.STATIC_RULES`; of one rule in their order."""
+    """By severity, then by rule in the order of :data:`kerntune.base.policy.STATIC_RULES`; of one rule in their
+    order."""
     return sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), _RANK.get(f.rule, len(_RANK))))
 
 

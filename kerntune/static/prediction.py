@@ -20,8 +20,9 @@ T = TypeVar("T")
 
 
 class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one compiled candidate at its grid: ``cost`` as :func:`kerntune.static.resource_model.cost` gives it, infinite for what
-    can't be launched; ``spill_bytes`` per thread, the stack frame stored and loaded; theoretical ``occupancy`` (0..1).
+    """Of one compiled candidate at its grid: ``cost`` as :func:`kerntune.static.resource_model.cost` gives it,
+    infinite for what can't be launched; ``spill_bytes`` per thread, the stack frame stored and loaded; theoretical
+    ``occupancy`` (0..1).
     """
 
     cost: float

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kerntune.base.recording import Launch, Recording
+from kerntune.base.recording import Artifacts, Launch, Recording
 from kerntune.base.stats import median
 from kerntune.errors import MeasurementError
 from kerntune.gpu.memory import Source
-from kerntune.gpu.program import Artifacts, Loader, Program, memory_at
+from kerntune.gpu.program import Loader, Program, memory_at
 from kerntune.timing.sampling import estimate_ns, slot_for
 from kerntune.timing.stopping import MIN_WARM_UP
 

@@ -9,12 +9,12 @@ from math import log
 
 import msgspec
 
-from kerntune.base.recording import Recording, Storage, Stored
+from kerntune.base.recording import Artifacts, Recording, Storage, Stored
 from kerntune.base.stats import Estimate, hodges_lehmann
 from kerntune.errors import ReplayError
 from kerntune.gpu.base import Executor
 from kerntune.gpu.memory import Memory, Source, make_source
-from kerntune.gpu.program import Artifacts, Loader, Program
+from kerntune.gpu.program import Loader, Program
 from kerntune.timing.sample import Slot
 from kerntune.timing.sampling import AUTO, PROFILER, estimate_ns, same_kind, slot_for
 from kerntune.timing.stopping import warm

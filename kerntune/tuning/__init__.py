@@ -1,1 +1,5 @@
-"""From a call with candidates to its winner: who races, who is wrong, who wins, and what is remembered of it."""
+"""From a launch whose config is open to its winner: candidates, compilation, race, verification, what is remembered.
+
+``cache/`` stores trials and winners, ``api/`` has what users call (decorators, ``install()``). Baselines and verdicts
+never appear here: a library without pytest needs none.
+"""

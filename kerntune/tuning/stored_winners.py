@@ -25,8 +25,8 @@ NOT_KEY = frozenset({"grid", "warmup"})
 class Winners:
     """Where winners of earlier runs come from and go to, for the sites of one device.
 
-    ``lax`` says what of candidates' results isn't compared (:attr:`~kerntune.tuning.verification.Verification.lax`). What is
-    found so is kept apart: runs that compare everything must not believe it. Lax runs believe theirs.
+    ``lax`` says what of candidates' results isn't compared (:attr:`~kerntune.tuning.verification.Verification.lax`).
+    What is found so is kept apart: runs that compare everything must not believe it. Lax runs believe theirs.
     """
 
     _warned = False

@@ -56,10 +56,10 @@ def tune(
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
     always timed side by side. Remembered failures are tried again only if nothing else is left. ``verify`` says who has
     to write what most others do, or what the captured run writes if that is ``trusted``, since somebody has compared
-    its result (:class:`kerntune.tuning.verification.Verification`); candidates ``refuted`` otherwise have failed with that
-    reason. ``prospects`` are the site's, if they were looked up already. With ``patience``, stragglers among the
-    compilations are waited for that long at most, and those that are left are the outcome's. A ``proven`` incumbent has
-    won and been verified before: the others are held against it, and the device needs no warming up.
+    its result (:class:`kerntune.tuning.verification.Verification`); candidates ``refuted`` otherwise have failed
+    with that reason. ``prospects`` are the site's, if they were looked up already. With ``patience``, stragglers
+    among the compilations are waited for that long at most, and those that are left are the outcome's. A ``proven``
+    incumbent has won and been verified before: the others are held against it, and the device needs no warming up.
     ``static_prune`` says who is left out unrun (:mod:`kerntune.static.pruning`), unless nobody else can be used. A site
     with a search of its own (:attr:`kerntune.capture.Site.search`) is searched first: every one of the list is waited
     for then, nobody is left out unrun, and candidates that the search comes by are raced with the others.

@@ -11,7 +11,7 @@ from typing import Any
 from kerntune.base.case_result import CaseResult
 from kerntune.base.device import Target
 from kerntune.base.policy import Policy
-from kerntune.gate import Call, Checked, Session, Settings, open_session
+from kerntune.gate.api import Call, Checked, Session, Settings, open_session
 from kerntune.gpu.compile_only import StaticBackend
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
 

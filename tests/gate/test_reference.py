@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kerntune.errors import ReferenceMismatch
-from kerntune.gate import compare_reference
+from kerntune.gate.api import compare_reference
 
 ONES = torch.ones(4)
 

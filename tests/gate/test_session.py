@@ -27,7 +27,7 @@ from kerntune.errors import (
     TuningError,
     UsageError,
 )
-from kerntune.gate import Settings, open_session
+from kerntune.gate.api import Settings, open_session
 from kerntune.gate.fingerprint import tensor_arguments
 from kerntune.kernels import compat
 

@@ -27,7 +27,7 @@ from kerntune.compiling.farm import Farm
 from kerntune.compiling.protocol import Failed, Job
 from kerntune.compiling.worker_process import Died, Told
 from kerntune.errors import BaselineError, CompileError, EnvironmentFault, UsageError
-from kerntune.gate.baselines import Artifacts, BaselineStore, StaticBaseline
+from kerntune.gate.baselines import ArtifactFolder, BaselineStore, StaticBaseline
 from kerntune.gpu.scripted import Rule
 from kerntune.static import disassembly, metrics
 
@@ -111,7 +111,7 @@ def test_figures_are_those_of_the_binary(project: Project) -> None:
 
 
 def test_the_baselines_targets_are_the_default(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kerntune.gate import Settings, open_session
+    from kerntune.gate.api import Settings, open_session
 
     record(project, scaled, SM90, SM80)
     monkeypatch.setattr("kerntune.gpu.probe.has_cuda", lambda: False)
@@ -341,13 +341,13 @@ def test_an_artifact_that_can_t_be_read_is_said(project: Project, damage: bytes 
 def test_sound_artifacts_are_read_once_a_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Damaged ones are told of every case."""
     record(project)
-    read, get = [], Artifacts.__getitem__
+    read, get = [], ArtifactFolder.__getitem__
 
-    def count(self: Artifacts, sha256: str) -> bytes:
+    def count(self: ArtifactFolder, sha256: str) -> bytes:
         read.append(sha256)
         return get(self, sha256)
 
-    monkeypatch.setattr(Artifacts, "__getitem__", count)
+    monkeypatch.setattr(ArtifactFolder, "__getitem__", count)
     with project.static_run(SM90) as run:
         assert [run.judge(scaled, x_of()).warnings for _ in range(3)] == [()] * 3
     assert len(read) == 1

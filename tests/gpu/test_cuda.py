@@ -385,7 +385,7 @@ def test_memory_that_no_tensor_holds_is_not_raced_on(backend, tmp_path, monkeypa
 
 def test_the_gate_leaves_what_a_call_by_a_table_left(tmp_path):
     from kerntune.base.policy import Verdict
-    from kerntune.gate import Call, Settings, open_session
+    from kerntune.gate.api import Call, Settings, open_session
 
     table, targets, whole = table_of()
     tuned = triton.autotune(BLOCKS, key=["n"])(add_by_table)

@@ -1,5 +1,5 @@
 """A stand-in for the engine: verdicts as the inner tests script them. Copied into pytester's folder, it works under
-xdist too. ``install()`` in a conftest puts it where the plugin imports ``kerntune.gate``."""
+xdist too. ``install()`` in a conftest puts it where the plugin imports ``kerntune.gate.api``."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def install(**options: Any) -> None:
             raise UsageError(options["unusable"])
         return Session(settings, backend, options)
 
-    module = types.ModuleType("kerntune.gate")
+    module = types.ModuleType("kerntune.gate.api")
     for thing in (Settings, Call, Checked, Session, compare_reference, open_session):
         setattr(module, thing.__name__, thing)
-    sys.modules["kerntune.gate"] = module
+    sys.modules["kerntune.gate.api"] = module

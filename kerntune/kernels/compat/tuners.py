@@ -27,7 +27,8 @@ def out_of_resources(required: int, limit: int, name: str) -> Exception:
 
 
 def triton_config(config: Any) -> Any:
-    """A :class:`kerntune.base.config.Config` as Triton's; backend options go among the keywords, as in AMD's examples."""
+    """A :class:`kerntune.base.config.Config` as Triton's; backend options go among the keywords, as in AMD's
+    examples."""
     from triton import Config
 
     words = {**config.kwargs, **config.options}

@@ -6,10 +6,9 @@ import contextlib
 import random
 from collections.abc import Sequence
 
-from kerntune.base.recording import Recording
+from kerntune.base.recording import Artifacts, Recording
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Buffer, Executor, Function
-from kerntune.gpu.program import Artifacts
 
 MAX_PADS = 12
 """Allocations made before a request's own; about half of them are freed again, so that there are holes too."""

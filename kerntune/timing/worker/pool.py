@@ -23,8 +23,9 @@ READY = 3
 """Processes that start anew together: what one decision asks first."""
 
 REQUESTS = 10
-"""Requests that one process serves. Memory and code are laid out anew for each (:mod:`kerntune.timing.worker.layout`); then
-those of one process differ as those of several do (``benchmarks/results/process_reuse_h200.json``)."""
+"""Requests that one process serves. Memory and code are laid out anew for each
+(:mod:`kerntune.timing.worker.layout`); then those of one process differ as those of several do
+(``benchmarks/results/process_reuse_h200.json``)."""
 
 START_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 300.0

@@ -1,7 +1,7 @@
 """Winner files that packages carry: one per device, read only, found before anything is tuned.
 
-A package calls ``kerntune.tuning.cache.add_shipped(Path(__file__).parent / "winners")``; ``KERNTUNE_WINNERS`` names more
-folders, separated as in ``PATH``. Files are made by ``kerntune cache export --per-device DIR``.
+A package calls ``kerntune.tuning.cache.add_shipped(Path(__file__).parent / "winners")``; ``KERNTUNE_WINNERS`` names
+more folders, separated as in ``PATH``. Files are made by ``kerntune cache export --per-device DIR``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The earlier place of :mod:`kerntune.gpu`: only what users import is left, forwarded."""
