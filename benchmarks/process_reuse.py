@@ -28,12 +28,12 @@ from kerntune.capture.recorder import record
 from kerntune.compiling.compiler import Compiler
 from kerntune.gpu.cuda import CudaBackend
 from kerntune.timing.paired import common_plan
-from kerntune.timing.paired_processes import BLOCKS, Work, log_ratios
+from kerntune.timing.paired_processes import BLOCKS, PairedWork, log_ratios
 from kerntune.timing.worker.pool import Worker
 from kerntune.timing.worker.requests import PairReply
 
 
-def work_of(backend: CudaBackend, compiler: Compiler, case: Case) -> Work:
+def work_of(backend: CudaBackend, compiler: Compiler, case: Case) -> PairedWork:
     """The case and its twin, on one memory plan."""
     args, found = case.make(), []
     for twin in (False, True):
@@ -43,10 +43,10 @@ def work_of(backend: CudaBackend, compiler: Compiler, case: Case) -> Work:
         found.append(record(capture, backend.targets[0]))
     storages, contents = describe(found[1].recording.storages, found[1].sources, backend)
     _, before = common_plan(found[1].recording, found[0].recording)
-    return Work(before, found[1].recording, storages, {**found[0].artifacts, **found[1].artifacts, **contents})
+    return PairedWork(before, found[1].recording, storages, {**found[0].artifacts, **found[1].artifacts, **contents})
 
 
-def asked(worker: Worker, work: Work, seed: int) -> tuple[float, float, float]:
+def asked(worker: Worker, work: PairedWork, seed: int) -> tuple[float, float, float]:
     """The log-ratio that one request gives, the median time in us, and the seconds it took."""
     start = time.perf_counter()
     reply = worker.ask(work.request(BLOCKS, seed))
@@ -72,7 +72,7 @@ def figures(ratios: np.ndarray) -> dict[str, object]:
     }
 
 
-def of_case(work: Work, workers: list[Worker], requests: int) -> dict[str, object]:
+def of_case(work: PairedWork, workers: list[Worker], requests: int) -> dict[str, object]:
     """All processes in turn, so that what drifts in time isn't taken for a process's own."""
     seen = [[asked(w, work, seed=100 * i + j) for i, w in enumerate(workers)] for j in range(requests)]
     ratios, times, seconds = (np.array([[x[k] for x in row] for row in seen]).T for k in range(3))

@@ -13,7 +13,7 @@ from typing import Any
 from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.static.prediction import Figures
-from kerntune.static.resource_model import Candidate, cost
+from kerntune.static.resource_model import ModelledConfig, cost
 
 H200 = TYPICAL_DEVICES["cuda:90"]
 
@@ -23,9 +23,9 @@ FEWEST = 6
 Row = dict[str, Any]
 
 
-def candidate(row: Row) -> Candidate:
+def candidate(row: Row) -> ModelledConfig:
     """A sweep's row as the model takes it."""
-    return Candidate(
+    return ModelledConfig(
         registers=row["registers"],
         shared_bytes=row.get("shared_bytes", 0),
         threads=row["threads"],

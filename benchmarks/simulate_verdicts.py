@@ -26,7 +26,15 @@ from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Recording
 from kerntune.base.stats import Estimate
 from kerntune.gate.decision import Evidence, decide, settled
-from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS, MORE_PROCESSES, PROCESS_BIAS, PROCESSES, Work, compare
+from kerntune.timing.paired_processes import (
+    BLOCKS,
+    MORE_BLOCKS,
+    MORE_PROCESSES,
+    PROCESS_BIAS,
+    PROCESSES,
+    PairedWork,
+    compare,
+)
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
 SESSION_SHIFT = 0.015
@@ -139,7 +147,7 @@ def ours(
 ) -> Counter[str]:
     """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is what a calibration says."""
     policy, found = Policy(tolerance=tolerance), Counter[str]()
-    work = Work(EMPTY, EMPTY, (), {})
+    work = PairedWork(EMPTY, EMPTY, (), {})
 
     def done(seen: Estimate, a_ns: float) -> bool:
         return settled(seen, policy, a_ns)

@@ -28,12 +28,12 @@ from kerntune.errors import KerntuneError
 from kerntune.gpu.cuda import CudaBackend
 from kerntune.gpu.memory import Memory, make_source
 from kerntune.gpu.program import Loader, Program
-from kerntune.timing.paired_processes import BLOCKS, ONE_SIGMA, Work, log_ratios
+from kerntune.timing.paired_processes import BLOCKS, ONE_SIGMA, PairedWork, log_ratios
 from kerntune.timing.sampling import PROFILER, slot_for, take_sample
 from kerntune.timing.worker.serve import run_pair
 
 
-def repeated(backend: CudaBackend, work: Work, timer: str, requests: int, blocks: int) -> dict[str, Any]:
+def repeated(backend: CudaBackend, work: PairedWork, timer: str, requests: int, blocks: int) -> dict[str, Any]:
     """What ``requests`` paired requests give under a timer."""
     points, errors, times, seconds = [], [], [], []
     for seed in range(requests):
@@ -54,7 +54,7 @@ def repeated(backend: CudaBackend, work: Work, timer: str, requests: int, blocks
     }
 
 
-def profiled(backend: CudaBackend, work: Work) -> float:
+def profiled(backend: CudaBackend, work: PairedWork) -> float:
     """The profiler's median time of one side, in microseconds."""
     loader = Loader(backend.gpu)
     try:

@@ -52,7 +52,7 @@ class Autotune:
     def __init__(self, item: pytest.Item) -> None:
         self.nodeid = nodeid_of(item)
         self._item = item
-        self._names = Names(self.nodeid)
+        self._names = CallNames(self.nodeid)
 
     @property
     def marker(self) -> Marker:
@@ -126,7 +126,7 @@ class Autotune:
             parse_choice(scope, SCOPES, "scope")
 
 
-class Names:
+class CallNames:
     """The names of one test's calls: given ones, else 0, 1, ... by order of the unnamed ones."""
 
     def __init__(self, nodeid: str) -> None:

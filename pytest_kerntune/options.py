@@ -18,7 +18,7 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from pytest_kerntune.benchmark_fixture import require
 from pytest_kerntune.policies import policy_of
-from pytest_kerntune.setting import Option, Source, choice
+from pytest_kerntune.setting import Option, SettingSource, choice
 from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:
@@ -262,12 +262,12 @@ def resolve(
     """
     try:
         ci = environ.get("CI", "").lower() not in ("", "0", "false", "no")
-        return _resolve(Source(config, config.option if given is None else given, OPTIONS), ci)
+        return _resolve(SettingSource(config, config.option if given is None else given, OPTIONS), ci)
     except KerntuneError as exc:
         raise pytest.UsageError(str(exc)) from None
 
 
-def _resolve(source: Source, ci: bool) -> Options:
+def _resolve(source: SettingSource, ci: bool) -> Options:
     export = source.path("--kerntune-export")
     update = Update.ALL if export else source.read("--kerntune-update", choice(Update), Update.NONE)
     ref, against = ("", "") if export else _revisions(source, update)
@@ -296,7 +296,7 @@ def _resolve(source: Source, ci: bool) -> Options:
     )
 
 
-def _revisions(source: Source, update: Update) -> tuple[str, str]:
+def _revisions(source: SettingSource, update: Update) -> tuple[str, str]:
     """The two revisions, of which the command line's rules out the ini file's."""
     flags = ("--kerntune-baselines-ref", "--kerntune-against")
     ref, against = (source.read(f, lambda text, where: text, "") for f in flags)
@@ -312,7 +312,7 @@ def _revisions(source: Source, update: Update) -> tuple[str, str]:
     return ref, against
 
 
-def _anchor(source: Source, baselines: Path) -> str:
+def _anchor(source: SettingSource, baselines: Path) -> str:
     """The folder of the anchor, else the git revision that the text is; by default the folder beside the baselines."""
     text = source.read("--kerntune-anchor", lambda text, where: text, "")
     folder = source.path("--kerntune-anchor") if text else baselines.parent / DEFAULT_ANCHOR

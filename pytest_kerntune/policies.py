@@ -5,12 +5,12 @@ from __future__ import annotations
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, Update, Verdict
 from kerntune.errors import UsageError
 from pytest_kerntune.gating import parse_metrics, parse_outcomes
-from pytest_kerntune.setting import Source, choice
+from pytest_kerntune.setting import SettingSource, choice
 from pytest_kerntune.static_rules import parse_static
 from pytest_kerntune.values import VERIFY, parse_choice, parse_floor, parse_names, parse_tolerance
 
 
-def policy_of(source: Source, update: Update, ci: bool) -> Policy:
+def policy_of(source: SettingSource, update: Update, ci: bool) -> Policy:
     """What the command line and the ini file say of it."""
     plain = Policy()
     return Policy(
@@ -29,7 +29,7 @@ def policy_of(source: Source, update: Update, ci: bool) -> Policy:
     )
 
 
-def _outcomes(source: Source) -> dict[Verdict, Outcome]:
+def _outcomes(source: SettingSource) -> dict[Verdict, Outcome]:
     """``--kerntune-strict`` on the command line rules out what the ini file says of INCONCLUSIVE."""
     found: dict[Verdict, Outcome] = source.read("kerntune_outcomes", parse_outcomes, {})
     if source.on_command_line("--kerntune-strict"):
@@ -37,7 +37,7 @@ def _outcomes(source: Source) -> dict[Verdict, Outcome]:
     return found
 
 
-def _missing(source: Source, update: Update, ci: bool) -> Missing:
+def _missing(source: SettingSource, update: Update, ci: bool) -> Missing:
     """An update that writes new cases implies ``record``; saying otherwise in the same command contradicts it."""
     writes_new = update in (Update.ALL, Update.NEW)
     missing = source.read("--kerntune-missing", choice(Missing), None)

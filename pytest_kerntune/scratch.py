@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.base.temporary_folders import Scratch
+from kerntune.base.temporary_folders import TemporaryFolder
 
 
 class Aside:
@@ -36,6 +36,6 @@ class Aside:
         return folder
 
     def _scratch(self) -> Path:
-        scratch = Scratch("run")
+        scratch = TemporaryFolder("run")
         self._config.add_cleanup(scratch.remove)
         return scratch.folder

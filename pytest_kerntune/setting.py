@@ -41,7 +41,7 @@ class Option:
         return not self.metavar
 
 
-class Source:
+class SettingSource:
     """Where values come from: the command line first, then the ini file."""
 
     def __init__(self, config: pytest.Config, given: argparse.Namespace, options: Iterable[Option]) -> None:

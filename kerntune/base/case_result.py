@@ -9,7 +9,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.base.policy import Outcome, Verdict
-from kerntune.base.stats import Estimate, Modes
+from kerntune.base.stats import Estimate, TwoModes
 
 
 class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
@@ -218,7 +218,7 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     outliers: tuple[int, ...] = ()
     """Which of ``times_ns`` are far out; they are kept."""
 
-    modes: Modes | None = None
+    modes: TwoModes | None = None
     """The two groups that ``times_ns`` fall into, if they do."""
 
     shown: Estimate | None = None

@@ -228,7 +228,7 @@ def _is_address(param: Param) -> bool:
     return isinstance(param.value, int) and param.value >= LOWEST_ADDRESS
 
 
-class Work(NamedTuple):
+class LaunchWork(NamedTuple):
     """What a launch does, as far as it decides about time: two launches of equal work are as fast.
 
     ``code`` is the code's identity and the machine code's, ``flags`` what it is launched with beside them; an argument
@@ -241,7 +241,7 @@ class Work(NamedTuple):
     arguments: tuple[tuple[object, object, TensorMap | None, View | None], ...]
 
 
-def work_of(recording: Recording, launch: Launch) -> Work:
+def work_of(recording: Recording, launch: Launch) -> LaunchWork:
     """The work of one of a recording's launches."""
     binary = recording.binary_of(launch)
     flags = (binary.num_warps, binary.num_ctas, binary.shared, binary.cooperative, binary.pdl)
@@ -254,4 +254,4 @@ def work_of(recording: Recording, launch: Launch) -> Work:
         )
         for p in launch.params
     )
-    return Work((binary.code, binary.text), flags, launch.grid, arguments)
+    return LaunchWork((binary.code, binary.text), flags, launch.grid, arguments)

@@ -81,7 +81,7 @@ def outliers(values: Sequence[float]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.flatnonzero((off > FAR_OUT * (q3 - q1)) & (off > FAR_LEAST * abs(q2))))
 
 
-class Modes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TwoModes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Two groups that a sample falls into: their medians, and the share of the values in the higher one (0..1)."""
 
     low: float
@@ -101,7 +101,7 @@ MODES_APART = 0.02
 MODES_TAIL = 0.001
 
 
-def modes(values: Sequence[float]) -> Modes | None:
+def modes(values: Sequence[float]) -> TwoModes | None:
     """The two groups of a sample that falls into two, else None.
 
     The split is the one with the least variance inside the groups. It counts if the sum of squares between them over
@@ -123,7 +123,7 @@ def modes(values: Sequence[float]) -> Modes | None:
     limit = 2.4 / (n - 2) - math.log(1 - 2 / math.pi) + NormalDist().inv_cdf(1 - MODES_TAIL) / math.sqrt(n - 2)
     clear = inside <= 0 or math.log1p(float(between[best]) / inside) > limit
     gap = float(high[0] - low[-1])
-    found = Modes(median(low.tolist()), median(high.tolist()), len(high) / n)
+    found = TwoModes(median(low.tolist()), median(high.tolist()), len(high) / n)
     if not clear or gap <= max(_width(low), _width(high)) or found.high / found.low - 1 < MODES_APART:
         return None
     return found

@@ -18,7 +18,7 @@ LOCK = ".kerntune-lock"
 other containers on the same disk too, where a process's number says nothing."""
 
 
-class Scratch:
+class TemporaryFolder:
     """A new folder in the system's place for temporary files (``TMPDIR``), until :meth:`remove`. ``OSError`` where none
     can be made."""
 
@@ -38,7 +38,7 @@ class Scratch:
 @contextlib.contextmanager
 def scratch_folder(kind: str) -> Iterator[Path]:
     """A new folder for as long as the context is open."""
-    scratch = Scratch(kind)
+    scratch = TemporaryFolder(kind)
     try:
         yield scratch.folder
     finally:

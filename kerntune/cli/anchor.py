@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerntune.cli.stored import Baseline, Pattern, load_folder, path_of, problems
+from kerntune.cli.stored import Pattern, load_folder, path_of, problems
 from kerntune.errors import BaselineError, UsageError
 from kerntune.gate import git
-from kerntune.gate.baselines import BaselineStore, TimeBaseline
+from kerntune.gate.baselines import Baseline, BaselineStore, TimeBaseline
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import OK, counted, fail_with, say
 from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR, baseline_folder, find_project

@@ -17,7 +17,7 @@ from kerntune.gate.project import baseline_folder
 from kerntune.gate.session import pairs_for
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import find_backend
-from kerntune.timing.paired_processes import Work
+from kerntune.timing.paired_processes import PairedWork
 from kerntune.timing.worker.pool import Pairs
 
 HIDDEN = "its memory holds addresses, so it can't be run outside its test"
@@ -54,7 +54,7 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
         return ""
     if recording.hidden_pointers:
         return f"{baseline.case}: {HIDDEN}"
-    work = Work(recording, recording, recording.storages, store.artifacts(backend.spec.target))
+    work = PairedWork(recording, recording, recording.storages, store.artifacts(backend.spec.target))
     gpu, timer = backend.gpu, baseline.sample.protocol.timer
     seen_ns = baseline.sample.times_ns if timer in TIMERS else ()  # a whole call's time is not its kernels'
     assert gpu is not None

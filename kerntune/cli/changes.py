@@ -11,8 +11,8 @@ import msgspec
 from kerntune.base.config import settings_text
 from kerntune.base.formatting import format_size
 from kerntune.base.policy import DEFAULT_TOLERANCE
-from kerntune.cli.stored import Baseline, Entry, Key, key_of, launches_of, problems, time_ns
-from kerntune.gate.baselines import TimeBaseline
+from kerntune.cli.stored import BaselinePlace, Entry, key_of, launches_of, problems, time_ns
+from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
 
@@ -72,7 +72,7 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max((_growth(f) for f in self.figures if f.name in COSTLY), default=0.0)
 
 
-class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BaselineChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Two sets of baselines compared. ``added`` and ``removed`` are cases with their place."""
 
     changed: tuple[Change, ...]
@@ -88,7 +88,7 @@ class Difference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return bool(self.changed or self.added or self.removed)
 
 
-def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Difference:
+def compare(before: Sequence[Entry], after: Sequence[Entry]) -> BaselineChanges:
     """All that changed, the worst first. A file that can't be read on one side was neither added nor removed."""
     old, new = _by_key(before), _by_key(after)
     added = {k for k, e in new.items() if k not in old and not _broken(e, before)}
@@ -96,7 +96,7 @@ def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Difference:
     both = sorted(old.keys() & new.keys())
     pairs = [(k, _baseline(old[k]), _baseline(new[k])) for k in both]
     changed = [change_of(k, a, b) for k, a, b in pairs if not _same(a, b)]
-    return Difference(
+    return BaselineChanges(
         changed=tuple(sorted(changed, key=lambda c: -c.badness)),
         added=tuple(_named(k) for k in sorted(added)),
         removed=tuple(_named(k) for k in sorted(removed)),
@@ -105,7 +105,7 @@ def compare(before: Sequence[Entry], after: Sequence[Entry]) -> Difference:
     )
 
 
-def change_of(key: Key, old: Baseline, new: Baseline) -> Change:
+def change_of(key: BaselinePlace, old: Baseline, new: Baseline) -> Change:
     """How one case's baseline changed."""
     before_ns, after_ns = time_ns(old), time_ns(new)
     note = _incomparable(old, new)
@@ -126,7 +126,7 @@ def change_of(key: Key, old: Baseline, new: Baseline) -> Change:
     )
 
 
-def _by_key(entries: Iterable[Entry]) -> dict[Key, Entry]:
+def _by_key(entries: Iterable[Entry]) -> dict[BaselinePlace, Entry]:
     return {key_of(e.baseline): e for e in entries if e.baseline is not None}
 
 
@@ -200,7 +200,7 @@ def _growth(figure: Figure) -> float:
     return after / before - 1 if before else (math.inf if after else 0.0)
 
 
-def _named(key: Key) -> str:
+def _named(key: BaselinePlace) -> str:
     return f"{key.case} ({key.target}, {key.place})"
 
 

@@ -17,7 +17,7 @@ from kerntune.base.device import Target
 from kerntune.base.temporary_folders import scratch_folder
 from kerntune.cli.side_by_side import side_by_side, unified
 from kerntune.cli.static_record import environment, record
-from kerntune.cli.stored import Baseline, Entry, Pattern, launches_of, load_folder, target_of
+from kerntune.cli.stored import Entry, Pattern, launches_of, load_folder, target_of
 from kerntune.compiling.binary.elf import Elf
 from kerntune.compiling.binary.identity import strip_debug
 from kerntune.compiling.binary.stages import STAGES, first_difference, strip_locations
@@ -26,7 +26,7 @@ from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.recompile import stages_from
 from kerntune.errors import UsageError
 from kerntune.gate import git
-from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baselines import Baseline, BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import read_run

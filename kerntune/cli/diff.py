@@ -10,7 +10,7 @@ from tabulate import tabulate
 
 from kerntune.base.codec import to_json
 from kerntune.base.formatting import NO_FIGURE, format_share, format_time
-from kerntune.cli.changes import Change, Difference, compare
+from kerntune.cli.changes import BaselineChanges, Change, compare
 from kerntune.cli.revision import load_revision
 from kerntune.cli.stored import Entry, load_folder
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
@@ -43,7 +43,7 @@ def load(name: str, folder: Path) -> list[Entry]:
     return load_folder(path) if path.exists() else load_revision(name, folder)
 
 
-def text_of(found: Difference, *, markdown: bool = False) -> str:
+def text_of(found: BaselineChanges, *, markdown: bool = False) -> str:
     """The table and the lists, for a terminal or for a comment on a pull request."""
     parts = [_table(found.changed, markdown)] if found.changed else []
     parts += [_list(t, c, markdown) for t, c in (("Added", found.added), ("Removed", found.removed)) if c]

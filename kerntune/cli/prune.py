@@ -9,9 +9,9 @@ from pathlib import Path, PurePath
 
 from kerntune.base.policy import Verdict
 from kerntune.cli.apply import read
-from kerntune.cli.stored import Baseline, Entry, load_folder, problems, target_of
+from kerntune.cli.stored import Entry, load_folder, problems, target_of
 from kerntune.errors import UsageError
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baselines import Baseline, BaselineStore
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import counted, fail_with, say
 from kerntune.gate.project import Project, baseline_folder, find_project

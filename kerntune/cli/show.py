@@ -15,7 +15,6 @@ from kerntune.base.device import Environment
 from kerntune.base.formatting import format_time
 from kerntune.cli.changes import ungateable
 from kerntune.cli.stored import (
-    Baseline,
     Entry,
     Pattern,
     key_of,
@@ -25,7 +24,7 @@ from kerntune.cli.stored import (
     target_of,
     time_ns,
 )
-from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.console import CONFIG_WIDTH, fail_with, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import format_configs, format_static

@@ -11,9 +11,9 @@ import msgspec
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPolicy
 from kerntune.cli.changes import FIGURES, SPILLED, Figure
-from kerntune.cli.stored import Baseline, Entry, launches_of, problems, target_of
+from kerntune.cli.stored import Entry, launches_of, problems, target_of
 from kerntune.compiling.binary.stages import first_difference
-from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import attribution
 from kerntune.gate.launch_rules import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic, paired
@@ -30,7 +30,7 @@ SHOWN: dict[str, Callable[[StaticMetrics], float | None]] = {
 }
 """Figures that stand side by side, by the name that people see."""
 
-Key = tuple[str, str, str]
+CaseTarget = tuple[str, str, str]
 """Case, target and fingerprint: the Triton series may be another on each side."""
 
 
@@ -118,9 +118,9 @@ def compare_statics(
     )
 
 
-def _by_key(entries: Iterable[Entry], case: Callable[[Baseline], bool]) -> dict[Key, Baseline]:
+def _by_key(entries: Iterable[Entry], case: Callable[[Baseline], bool]) -> dict[CaseTarget, Baseline]:
     """Static baselines by key, those of time where there is none; of several Triton series the newest."""
-    found: dict[Key, Baseline] = {}
+    found: dict[CaseTarget, Baseline] = {}
     for baseline in sorted((e.baseline for e in entries if e.baseline is not None), key=_preference):
         if case(baseline):
             found[str(baseline.case), str(target_of(baseline)), baseline.fingerprint] = baseline
@@ -131,7 +131,7 @@ def _preference(baseline: Baseline) -> tuple[int, ...]:
     return () if isinstance(baseline, TimeBaseline) else tuple(int(n) for n in baseline.triton.split("."))
 
 
-def _change(key: Key, old: Baseline, new: Baseline) -> StaticChange:
+def _change(key: CaseTarget, old: Baseline, new: Baseline) -> StaticChange:
     sides = launches_of(old), launches_of(new)
     tritons = _triton(old), _triton(new)
     launches = [_launch(x, tritons) for x in compare_launches(*sides, RULES) if _other(x.before, x.after)]
@@ -195,5 +195,5 @@ def _growth(figure: Figure) -> float:
     return worse / before if before else math.copysign(math.inf, worse)
 
 
-def _named(key: Key) -> str:
+def _named(key: CaseTarget) -> str:
     return f"{key[0]} ({key[1]})"

@@ -11,14 +11,12 @@ from kerntune.base import codec
 from kerntune.base.device import Target
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, Baseline, BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.gate.static_figures import LaunchStatic
-
-Baseline = TimeBaseline | StaticBaseline
 
 
 @dataclass(frozen=True, order=True)
-class Key:
+class BaselinePlace:
     """What one baseline is of. ``place`` is a device's name, or ``static, Triton 3.9``."""
 
     case: str
@@ -51,9 +49,9 @@ class Pattern:
         return re.fullmatch(re.escape(self.text).replace(r"\*", ".*").replace(r"\?", "."), case, re.DOTALL) is not None
 
 
-def key_of(baseline: Baseline) -> Key:
+def key_of(baseline: Baseline) -> BaselinePlace:
     """What tells a baseline from all others of a folder."""
-    return Key(str(baseline.case), str(target_of(baseline)), place_of(baseline), baseline.fingerprint)
+    return BaselinePlace(str(baseline.case), str(target_of(baseline)), place_of(baseline), baseline.fingerprint)
 
 
 def target_of(baseline: Baseline) -> Target:

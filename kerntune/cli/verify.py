@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from kerntune.cli.stored import Baseline, Entry, load_folder, path_of, target_of
+from kerntune.cli.stored import Entry, load_folder, path_of, target_of
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baselines import Baseline, BaselineStore
 from kerntune.gate.bundle import needed
 from kerntune.gate.console import counted, fail_with, say
 from kerntune.gate.project import baseline_folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from kerntune.compiling.frontend import Request
+from kerntune.compiling.frontend import CompileRequest
 from kerntune.compiling.protocol import Done
 from kerntune.compiling.triton_cache import Made
 
@@ -23,7 +23,7 @@ def tell(made: Made, done: Done) -> None:
     tell_post_compile(made.request)
 
 
-def tell_post_compile(request: Request) -> None:
+def tell_post_compile(request: CompileRequest) -> None:
     """Call ``knobs.runtime.jit_post_compile_hook``, which ``JITFunction.run`` calls and ``triton.compile`` does not.
 
     The hook's ``key`` is our own name for the specialization: Triton's holds arguments that a launch no longer has.

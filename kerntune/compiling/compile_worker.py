@@ -21,7 +21,7 @@ import msgspec
 
 from kerntune.base.device import Target
 from kerntune.compiling.kernel_facts import facts_of
-from kerntune.compiling.protocol import Answer, Done, Failed, Hello, Job, frame, read_job
+from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, frame, read_job
 
 MESSAGE = 4000
 """Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
@@ -99,7 +99,7 @@ def answer_to(job: Job) -> Answer:
     except (Exception, SystemExit) as exc:
         text = str(exc).strip()
         reason = f"{type(exc).__name__}: {text[:MESSAGE]}" if text else type(exc).__name__
-        return Failed(reason, passing=isinstance(exc, OSError))
+        return CompileFailed(reason, passing=isinstance(exc, OSError))
 
 
 def _compile(job: Job) -> Answer:
@@ -109,7 +109,7 @@ def _compile(job: Job) -> Answer:
     backend = make_backend(GPUTarget(job.backend, job.arch, job.warp_size))
     options = options_from(backend, job.options)
     if options.hash() != job.options_hash:
-        return Failed("its compile options don't survive the way to another process", refused=True)
+        return CompileFailed("its compile options don't survive the way to another process", refused=True)
     stages: dict[str, Any] = {}
     backend.add_stages(stages, options, Language[job.language])
     metadata = json.loads(job.metadata)

@@ -19,8 +19,8 @@ from kerntune.compiling.cost_estimate import Expectation, Shape
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.fork_client import Nursery
 from kerntune.compiling.forking import may_fork
-from kerntune.compiling.knobs import Surroundings, here_and_now
-from kerntune.compiling.protocol import Done, Failed, Job
+from kerntune.compiling.knobs import CompilerEnvironment, here_and_now
+from kerntune.compiling.protocol import CompileFailed, Done, Job
 from kerntune.compiling.worker_process import Died, Process, Told, says_error
 
 MAX_WORKERS = 16
@@ -51,7 +51,7 @@ class NotStarted:
     reason: str
 
 
-Outcome = Union[Told, NotStarted]
+FarmAnswer = Union[Told, NotStarted]
 
 
 @dataclass(order=True)
@@ -60,8 +60,8 @@ class _Order:
     number: int
     job: Job = field(compare=False)
     shape: Shape = field(compare=False)
-    surroundings: Surroundings = field(compare=False)
-    future: Future[Outcome] = field(compare=False)
+    surroundings: CompilerEnvironment = field(compare=False)
+    future: Future[FarmAnswer] = field(compare=False)
 
 
 class Farm:
@@ -113,11 +113,11 @@ class Farm:
             while len(self._threads) < min(jobs, self.workers) and not (self._closed or self._unavailable):
                 self._hire()
 
-    def submit(self, job: Job, shape: Shape) -> Future[Outcome]:
+    def submit(self, job: Job, shape: Shape) -> Future[FarmAnswer]:
         """Have a job compiled, those expected to take longest first. The future never raises; it can be cancelled."""
         self._own()
         surroundings = here_and_now()
-        future: Future[Outcome] = Future()
+        future: Future[FarmAnswer] = Future()
         with self._lock:
             if self._closed or self._unavailable:
                 future.set_result(NotStarted(self._unavailable or "the compile farm is closed"))
@@ -177,7 +177,7 @@ class Farm:
 
     # in a thread for each process
 
-    def _serve(self, surroundings: Surroundings) -> None:
+    def _serve(self, surroundings: CompilerEnvironment) -> None:
         process, reason = self._start(surroundings)
         try:
             while not reason and (order := self._next()) is not None:
@@ -190,7 +190,7 @@ class Farm:
             if not self._threads:
                 self._end_nursery()
 
-    def _start(self, surroundings: Surroundings) -> tuple[Process | None, str]:
+    def _start(self, surroundings: CompilerEnvironment) -> tuple[Process | None, str]:
         process = Process(surroundings, self.memory, self._nursery)
         with self._lock:
             if self._closed:
@@ -215,7 +215,7 @@ class Farm:
                 return order
             self._finished()
 
-    def _ready(self, process: Process | None, surroundings: Surroundings) -> tuple[Process | None, str]:
+    def _ready(self, process: Process | None, surroundings: CompilerEnvironment) -> tuple[Process | None, str]:
         if process is not None and process.alive and process.surroundings == surroundings:
             return process, ""
         if process is not None:
@@ -223,7 +223,7 @@ class Farm:
         return self._start(surroundings)
 
     def _settle(self, order: _Order, process: Process | None, reason: str) -> None:
-        outcome: Outcome = NotStarted(reason or "the compile farm is closed")
+        outcome: FarmAnswer = NotStarted(reason or "the compile farm is closed")
         if process is not None:
             start = time.monotonic()
             told = process.ask(order.job, self.deadline.seconds, str(self.deadline))
@@ -233,7 +233,7 @@ class Farm:
 
     def _judged(self, told: Told, process: Process, shape: Shape, seconds: float) -> Told:
         answer = told.answer
-        if isinstance(answer, (Died, Failed)) and _MEMORY.search(answer.reason + told.output):
+        if isinstance(answer, (Died, CompileFailed)) and _MEMORY.search(answer.reason + told.output):
             process.kill()
             limit = f"{answer.reason} (a compiling process may use {self.memory / GIB:.3g} GiB)"
             return Told(Died(limit), told.output)
@@ -244,10 +244,10 @@ class Farm:
             self.expectation.saw(shape, seconds)
         if isinstance(answer, Done) and self.memory and answer.address_space > self.memory / 2:
             process.kill()  # what it has kept would count against the next job
-        if isinstance(answer, Failed) and _PASS_FAILED in answer.reason:
+        if isinstance(answer, CompileFailed) and _PASS_FAILED in answer.reason:
             process.kill()
         if isinstance(answer, Done) and says_error(told.output):
-            return Told(Failed("the compiler reported an error and went on"), told.output)
+            return Told(CompileFailed("the compiler reported an error and went on"), told.output)
         return told
 
     def _end_nursery(self) -> None:
@@ -273,7 +273,7 @@ _END = _Order(
     -1,
     Job("", "", "", "", "", 0, {}, "", b""),
     Shape(0, 0, 0),
-    Surroundings((), ""),
+    CompilerEnvironment((), ""),
     Future(),
 )
 """Tells a thread to end; sorts before every job."""

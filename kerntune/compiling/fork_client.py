@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from kerntune.compiling.fork_server import STATUS
 from kerntune.compiling.forking import may_fork
-from kerntune.compiling.knobs import Surroundings
+from kerntune.compiling.knobs import CompilerEnvironment
 from kerntune.compiling.own_fork import OwnFork, fork_nest
 
 READY_SECONDS, FORKED_SECONDS = 60.0, 2.0
@@ -74,7 +74,7 @@ class Nursery:
     The nest is a fork of this process where that may be (:func:`kerntune.compiling.forking.may_fork`), else, or if
     ``own_fork`` is false, a new one."""
 
-    def __init__(self, surroundings: Surroundings, own_fork: bool | None = None) -> None:
+    def __init__(self, surroundings: CompilerEnvironment, own_fork: bool | None = None) -> None:
         self.surroundings = surroundings
         self._pid, self._lock = os.getpid(), threading.Lock()
         self._begin(may_fork() if own_fork is None else own_fork)
@@ -97,7 +97,7 @@ class Nursery:
             env={**os.environ, **dict(self.surroundings.env)},
         )
 
-    def fork(self, surroundings: Surroundings, memory: int, folder: str, stderr: BinaryIO) -> Child | None:
+    def fork(self, surroundings: CompilerEnvironment, memory: int, folder: str, stderr: BinaryIO) -> Child | None:
         """A worker process; None if there is none to be had, and a plain one has to be started."""
         if surroundings.env != self.surroundings.env or os.getpid() != self._pid:
             return None

@@ -21,7 +21,7 @@ import msgspec
 
 from kerntune.compiling.descriptors import close_from
 from kerntune.compiling.forking import SWITCH, default_handlers, fork
-from kerntune.compiling.frontend import Lowered, Request, lower
+from kerntune.compiling.frontend import CompileRequest, Lowered, lower
 from kerntune.compiling.protocol import Job, frame, frames_in
 
 PIPE = 3
@@ -81,7 +81,7 @@ def fork_count(requests: int) -> int:
     return min(MAX_FORKS, len(os.sched_getaffinity(0)) // 2, requests // EACH)
 
 
-def lower_in_forks(requests: Sequence[Request], forks: int) -> Iterator[tuple[Request, Fronted]]:
+def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[tuple[CompileRequest, Fronted]]:
     """Each request once, as it is done; those that no copy has answered come last, as None."""
     copies: list[_Copy] = []
     alone: list[int] = []
@@ -120,7 +120,9 @@ def shares(requests: int, forks: int) -> list[list[int]]:
     return found
 
 
-def _heard(requests: Sequence[Request], open_: dict[int, _Copy], ms: int) -> Iterator[tuple[Request, Fronted]]:
+def _heard(
+    requests: Sequence[CompileRequest], open_: dict[int, _Copy], ms: int
+) -> Iterator[tuple[CompileRequest, Fronted]]:
     """What comes through the pipes within ``ms``; one that is closed or silent for too long leaves ``open_``."""
     poll = select.poll()  # select() refuses descriptors from 1024 on
     for pipe in open_:
@@ -168,7 +170,7 @@ def _end(copy: _Copy) -> None:
             os.waitpid(copy.pid, 0)
 
 
-def _fork(requests: Sequence[Request], indices: list[int]) -> _Copy:
+def _fork(requests: Sequence[CompileRequest], indices: list[int]) -> _Copy:
     read, write = os.pipe()
     _flush()
     try:
@@ -183,7 +185,7 @@ def _fork(requests: Sequence[Request], indices: list[int]) -> _Copy:
     _serve(write, requests, indices)
 
 
-def _serve(write: int, requests: Sequence[Request], indices: list[int]) -> NoReturn:
+def _serve(write: int, requests: Sequence[CompileRequest], indices: list[int]) -> NoReturn:
     """In the copy: never returns, runs nobody's exit handlers, and leaves by a signal only if it is killed by one."""
     try:
         gc.disable()
@@ -205,7 +207,7 @@ def _flush() -> None:
             stream.flush()
 
 
-def _front(index: int, request: Request) -> Front:
+def _front(index: int, request: CompileRequest) -> Front:
     try:
         lowered = lower(request)
     except Exception:

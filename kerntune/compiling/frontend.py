@@ -22,7 +22,7 @@ FILE_NAME = 150
 
 
 @dataclass(frozen=True)
-class Request:
+class CompileRequest:
     """A launch as ``triton.compile`` sees it: source, target and options."""
 
     launch: Specialized
@@ -52,7 +52,7 @@ class Request:
 class Lowered:
     """A request after the front end: the first module's text (Triton's ``.source``) and the job for a worker."""
 
-    request: Request
+    request: CompileRequest
     source_text: str
     job: Job
 
@@ -123,7 +123,7 @@ def hashes_are_ready() -> bool:
     return prepare_hashes().done()
 
 
-def request_of(launch: Specialized) -> Request:
+def request_of(launch: Specialized) -> CompileRequest:
     """A launch in Triton's own words."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
@@ -131,10 +131,10 @@ def request_of(launch: Specialized) -> Request:
     backend = compat.make_backend(target)
     source = compat.source_of(launch.jit, launch.signature, launch.constexprs, launch.attrs)
     options = backend.parse_options(dict(vars(launch.options)))
-    return Request(launch, source, target, backend, options, get_cache_invalidating_env_vars())
+    return CompileRequest(launch, source, target, backend, options, get_cache_invalidating_env_vars())
 
 
-def lower(request: Request) -> Lowered:
+def lower(request: CompileRequest) -> Lowered:
     """Run the kernel's Python through Triton's front end and its first stage. Raises what that raises."""
     from triton._C.libtriton import ir
 
@@ -152,7 +152,7 @@ def lower(request: Request) -> Lowered:
     return Lowered(request, source_text, _job(request, text, metadata))
 
 
-def first_metadata(request: Request) -> dict[str, Any]:
+def first_metadata(request: CompileRequest) -> dict[str, Any]:
     """What ``triton.compile`` knows of a kernel before its stages have run; its hash, which no stage reads, comes when
     the kernel is stored."""
     import triton
@@ -165,7 +165,7 @@ def first_metadata(request: Request) -> dict[str, Any]:
     }
 
 
-def _job(request: Request, text: str, metadata: dict[str, Any]) -> Job:
+def _job(request: CompileRequest, text: str, metadata: dict[str, Any]) -> Job:
     target = request.target
     return Job(
         ir=text,

@@ -30,7 +30,7 @@ _ALSO = ("PATH", "LD_LIBRARY_PATH", "USE_IR_LOC")
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class CompilerEnvironment:
     """Environment variables and set knobs (as JSON). A worker that was started under others is replaced.
 
     Replaced, not told: libraries read many variables once and keep what they saw.
@@ -40,13 +40,13 @@ class Surroundings:
     knobs: str
 
 
-def here_and_now() -> Surroundings:
+def here_and_now() -> CompilerEnvironment:
     """Those of this process, this moment."""
     from triton import knobs
 
     groups = {name: getattr(knobs, name) for name in GROUPS if hasattr(knobs, name)}
     keys = {getattr(k, "key", "") for group in groups.values() for k in group.knob_descriptors.values()}
-    return Surroundings(
+    return CompilerEnvironment(
         tuple(sorted((k, v) for k, v in os.environ.items() if _matters(k, keys))),
         json.dumps([item for name, group in groups.items() for item in _set_by_hand(name, group)]),
     )

@@ -70,7 +70,7 @@ class Done(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
         return sum(us for _, us in self.times) / 1e6
 
 
-class Failed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="failed"):
+class CompileFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="failed"):
     """The compiler raised an exception, or (``refused``) the worker can't compile this as the parent would.
 
     ``passing``: the system has refused something (a full disk, say), which says nothing of the job.
@@ -81,7 +81,7 @@ class Failed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="faile
     passing: bool = False
 
 
-Answer = Union[Hello, Done, Failed]
+Answer = Union[Hello, Done, CompileFailed]
 
 _encoder = msgspec.msgpack.Encoder()
 _answers = msgspec.msgpack.Decoder(Answer)

@@ -16,7 +16,7 @@ from kerntune.compiling.compiler import arch_of, launch_needs, unseen_settings
 from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm, NotStarted
 from kerntune.compiling.kernel_facts import ASSEMBLY
-from kerntune.compiling.protocol import Done, Failed, Job
+from kerntune.compiling.protocol import CompileFailed, Done, Job
 from kerntune.errors import ReplayError
 from kerntune.kernels import compat
 
@@ -67,7 +67,7 @@ def _done(farm: Farm, job: Job, kernel: str) -> Done:
         raise ReplayError(f"kernel {kernel}: its TTIR can't be compiled: {outcome.reason}")
     answer = outcome.answer
     if not isinstance(answer, Done):
-        why = answer.reason if isinstance(answer, Failed) else f"the compiler died: {answer.reason}"
+        why = answer.reason if isinstance(answer, CompileFailed) else f"the compiler died: {answer.reason}"
         raise ReplayError(f"kernel {kernel}: Triton {compat.triton_version()} refuses its TTIR: {why}")
     return answer
 

@@ -15,13 +15,13 @@ from typing import Any, Union
 from kerntune.base.codec import encodable
 from kerntune.compiling.binary.stages import strip_locations
 from kerntune.compiling.compile_listeners import tell, tell_post_compile
-from kerntune.compiling.farm import Farm, NotStarted, Outcome
+from kerntune.compiling.farm import Farm, FarmAnswer, NotStarted
 from kerntune.compiling.fault import is_fault, remedy
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.forks import Crashed, Fronted, fork_count, lower_in_forks
 from kerntune.compiling.frontend import (
+    CompileRequest,
     Lowered,
-    Request,
     hashes_are_ready,
     lower,
     prepare_hashes,
@@ -29,7 +29,7 @@ from kerntune.compiling.frontend import (
     shape_of,
     why_in_process,
 )
-from kerntune.compiling.protocol import Done, Failed
+from kerntune.compiling.protocol import CompileFailed, Done
 from kerntune.compiling.triton_cache import Group, Store, done_again, is_stored, made_of, take_damage
 from kerntune.compiling.worker_process import Died, with_words
 from kerntune.errors import CompileError, EnvironmentFault, TrialError
@@ -43,7 +43,7 @@ processes are forks of this one."""
 _IN_PROCESS = threading.Lock()
 """One compilation at a time in this process: Triton 3.6 makes wrong code when threads compile for several targets."""
 
-Result = tuple[Specialized, Union[Any, CompileError]]
+CompileResult = tuple[Specialized, Union[Any, CompileError]]
 """A launch with :class:`kerntune.compiling.triton_cache.Made` or Triton's ``CompiledKernel``, or with why there is
 none."""
 
@@ -53,14 +53,14 @@ class _Run:
     """One stream under way: what is done, what the farm has, and the jobs by their identity."""
 
     stopped: Future[None]
-    finished: list[Result] = field(default_factory=list)
-    futures: dict[Future[Outcome], list[Lowered]] = field(default_factory=dict)
+    finished: list[CompileResult] = field(default_factory=list)
+    futures: dict[Future[FarmAnswer], list[Lowered]] = field(default_factory=dict)
     equals: dict[str, list[Lowered]] = field(default_factory=dict)
-    unasked: list[tuple[Request, Future[Outcome] | None]] = field(default_factory=list)
+    unasked: list[tuple[CompileRequest, Future[FarmAnswer] | None]] = field(default_factory=list)
     """What went to the farm before Triton's cache could be asked for it."""
 
 
-_Step = Callable[[Request, _Run], Union["Future[Outcome]", None]]
+_Step = Callable[[CompileRequest, _Run], Union["Future[FarmAnswer]", None]]
 
 
 class Compilations:
@@ -90,7 +90,7 @@ class Compilations:
         launches: Sequence[Specialized],
         made_before: Collection[int] = (),
         stopped: Future[None] | None = None,
-    ) -> Iterator[Result]:
+    ) -> Iterator[CompileResult]:
         """Each launch's result as it comes, cached ones first. The front end runs here, between the first results.
 
         What came of it is in Triton's cache after :meth:`flush`. Launches whose ``id`` is in ``made_before`` are
@@ -119,7 +119,7 @@ class Compilations:
         """Wait until all kernels so far are in Triton's cache."""
         self._store.flush()
 
-    def _requests(self, launches: Sequence[Specialized], run: _Run) -> list[Request]:
+    def _requests(self, launches: Sequence[Specialized], run: _Run) -> list[CompileRequest]:
         """Launches in Triton's words, longest-expected first."""
         requests = []
         for launch in launches:
@@ -129,14 +129,14 @@ class Compilations:
                 run.finished.append((launch, refusal(launch, exc)))
         return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
 
-    def _done_so_far(self, run: _Run) -> Iterator[Result]:
+    def _done_so_far(self, run: _Run) -> Iterator[CompileResult]:
         self._tell_damage()
         finished, run.finished = run.finished, []
         yield from finished
         for future in [f for f in run.futures if f.done()]:
             yield from self._finish(future, run)
 
-    def _submit(self, requests: Sequence[Request], run: _Run, patient: bool = False) -> Iterator[None]:
+    def _submit(self, requests: Sequence[CompileRequest], run: _Run, patient: bool = False) -> Iterator[None]:
         """Run the front end and hand each distinct job to the farm as it is made; a pause after each.
 
         While Triton's cache can't be asked yet (:func:`prepare_hashes`), jobs go to the farm unasked; those that it
@@ -158,14 +158,14 @@ class Compilations:
             yield
 
     @staticmethod
-    def _fronted(requests: Sequence[Request]) -> Iterator[tuple[Request, Fronted]]:
+    def _fronted(requests: Sequence[CompileRequest]) -> Iterator[tuple[CompileRequest, Fronted]]:
         """Requests with what forked copies made of them, or to be lowered here."""
         forks = fork_count(len(requests))
         if forks < 2 or any(why_in_process(r.launch) for r in requests):
             return ((r, None) for r in requests)
         return lower_in_forks(requests, forks)
 
-    def _is_known(self, request: Request, run: _Run) -> bool:
+    def _is_known(self, request: CompileRequest, run: _Run) -> bool:
         """Whether a request's result needs no compiler, and is finished now."""
         try:
             if self._is_stored(request):
@@ -186,7 +186,7 @@ class Compilations:
                 self._is_known(request, run)
         run.unasked.clear()
 
-    def _is_stored(self, request: Request) -> bool:
+    def _is_stored(self, request: CompileRequest) -> bool:
         """Whether Triton's cache has a request's kernel, whole. Damage is set aside."""
         if not is_stored(request):
             return False
@@ -204,14 +204,14 @@ class Compilations:
         for text in dict.fromkeys(told):
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
-    def _needs_no_compiler(self, request: Request) -> bool:
+    def _needs_no_compiler(self, request: CompileRequest) -> bool:
         """Whether a request is in Triton's cache, or can't even be asked for."""
         try:
             return self._is_stored(request)
         except Exception:
             return True
 
-    def _guarded(self, step: _Step, request: Request, run: _Run) -> Future[Outcome] | None:
+    def _guarded(self, step: _Step, request: CompileRequest, run: _Run) -> Future[FarmAnswer] | None:
         """A step for one request, whose error is its result."""
         try:
             return step(request, run)
@@ -219,11 +219,11 @@ class Compilations:
             run.finished.append((request.launch, refusal(request.launch, exc)))
             return None
 
-    def _from_cache(self, request: Request, run: _Run) -> None:
+    def _from_cache(self, request: CompileRequest, run: _Run) -> None:
         """By ``triton.compile`` in this process, which looks into its cache first."""
         run.finished.append(self._here(request))
 
-    def _lower(self, request: Request, run: _Run, fronted: Fronted = None) -> Future[Outcome] | None:
+    def _lower(self, request: CompileRequest, run: _Run, fronted: Fronted = None) -> Future[FarmAnswer] | None:
         """Through the front end and to the farm; None if that is not needed."""
         if isinstance(fronted, Crashed):
             raise CompileError(fronted.reason)
@@ -245,7 +245,7 @@ class Compilations:
             return future
         return None
 
-    def _again(self, lowered: Lowered, identity: str) -> Result | None:
+    def _again(self, lowered: Lowered, identity: str) -> CompileResult | None:
         """What an equal job of an earlier stream came to, if there was one."""
         made = self._made.get(identity)
         if isinstance(made, str):
@@ -253,12 +253,12 @@ class Compilations:
         done = done_again(made.result(), lowered) if made else None
         return None if done is None else self._keep(lowered, done, identity)
 
-    def _finish(self, future: Future[Outcome], run: _Run) -> Iterator[Result]:
+    def _finish(self, future: Future[FarmAnswer], run: _Run) -> Iterator[CompileResult]:
         outcome, equal = future.result(), run.futures.pop(future)
         run.equals.pop(equal[0].identity())
         if isinstance(outcome, NotStarted):
             yield from self._instead(outcome.reason, equal)
-        elif isinstance(outcome.answer, Failed) and outcome.answer.refused:
+        elif isinstance(outcome.answer, CompileFailed) and outcome.answer.refused:
             yield from self._instead(outcome.answer.reason, equal)
         elif isinstance(outcome.answer, Done):
             sys.stderr.write(outcome.output)  # dumps and remarks that were asked for by environment variables
@@ -273,7 +273,7 @@ class Compilations:
             for lowered in equal:
                 yield lowered.request.launch, _of_job(lowered, why, answer.passing)
 
-    def _instead(self, reason: str, equal: list[Lowered]) -> Iterator[Result]:
+    def _instead(self, reason: str, equal: list[Lowered]) -> Iterator[CompileResult]:
         if reason not in self._said:
             self._said.add(reason)
             warnings.warn(f"kernels are compiled in this process, one by one: {reason}", RuntimeWarning, stacklevel=2)
@@ -284,20 +284,20 @@ class Compilations:
             except Exception as exc:
                 yield lowered.request.launch, refusal(lowered.request.launch, exc)
 
-    def _kept(self, lowered: Lowered, done: Done, identity: str) -> Result:
+    def _kept(self, lowered: Lowered, done: Done, identity: str) -> CompileResult:
         try:
             return self._keep(lowered, done, identity)
         except Exception as exc:  # Triton refuses to hash some kernels: what they name may change
             return lowered.request.launch, refusal(lowered.request.launch, exc)
 
-    def _keep(self, lowered: Lowered, done: Done, identity: str) -> Result:
+    def _keep(self, lowered: Lowered, done: Done, identity: str) -> CompileResult:
         lowered.request.source.hash()  # raises as Triton's would; all of the hash is waited for by those who store
         stored = self._made[identity] = self._store.put(lowered, done)
         made = made_of(lowered, done, stored)
         tell(made, done)
         return lowered.request.launch, made
 
-    def _here(self, request: Request) -> Result:
+    def _here(self, request: CompileRequest) -> CompileResult:
         import triton
 
         with _IN_PROCESS:

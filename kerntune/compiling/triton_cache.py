@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.compiling.damaged import damage_in, set_aside
-from kerntune.compiling.frontend import Lowered, Request
+from kerntune.compiling.frontend import CompileRequest, Lowered
 from kerntune.compiling.protocol import Done, Facts
 
 Group = dict[str, str]
@@ -32,7 +32,7 @@ class Made:
     what the stages took; None for what was made before.
     """
 
-    request: Request
+    request: CompileRequest
     asm: Mapping[str, Any]
     metadata: Mapping[str, Any]
     facts: Facts | None
@@ -90,14 +90,14 @@ class Store:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
-def is_stored(request: Request) -> bool:
+def is_stored(request: CompileRequest) -> bool:
     """Whether ``triton.compile`` would find this kernel in its cache, and may use it."""
     from triton import knobs
 
     return not knobs.compilation.always_compile and bool(_manager(request).get_group(f"{request.file_name}.json"))
 
 
-def take_damage(request: Request) -> str:
+def take_damage(request: CompileRequest) -> str:
     """Set an entry aside that can't be what Triton wrote; a sentence about it, empty if it is sound or isn't there.
 
     After that :func:`is_stored` says no, unless the folder is read-only.
@@ -125,7 +125,7 @@ def store(lowered: Lowered, done: Done) -> Group:
     return group
 
 
-def metadata_of(request: Request, done: Done) -> dict[str, Any]:
+def metadata_of(request: CompileRequest, done: Done) -> dict[str, Any]:
     """A kernel's metadata as Triton's cache keeps it."""
     return {"hash": request.hash, **json.loads(done.metadata)}
 
@@ -156,7 +156,7 @@ def done_again(stored: Group, lowered: Lowered) -> Done | None:
     return Done(stages, json.dumps(metadata).encode(), [])
 
 
-def _manager(request: Request) -> Any:
+def _manager(request: CompileRequest) -> Any:
     from triton.runtime.cache import get_cache_manager
 
     return get_cache_manager(request.hash)

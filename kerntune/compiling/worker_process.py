@@ -14,11 +14,11 @@ import time
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from kerntune.base.temporary_folders import Scratch
+from kerntune.base.temporary_folders import TemporaryFolder
 from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.compiling.fork_client import Child, Nursery
-from kerntune.compiling.knobs import Surroundings
-from kerntune.compiling.protocol import Answer, Done, Failed, Hello, Job, answer_in, frame
+from kerntune.compiling.knobs import CompilerEnvironment
+from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, answer_in, frame
 
 START_SECONDS = 60.0
 """A worker says hello after 0.15 to 0.45 s; more than this is a broken installation."""
@@ -53,18 +53,18 @@ class Died:
 class Told:
     """An answer, and what was printed meanwhile."""
 
-    answer: Done | Failed | Died
+    answer: Done | CompileFailed | Died
     output: str
 
 
 class Process:
     """One worker, used by one thread; only :meth:`interrupt` may come from another."""
 
-    def __init__(self, surroundings: Surroundings, memory_limit: int, nursery: Nursery | None = None) -> None:
+    def __init__(self, surroundings: CompilerEnvironment, memory_limit: int, nursery: Nursery | None = None) -> None:
         self.surroundings, self._memory_limit, self._nursery = surroundings, memory_limit, nursery
         self._popen: subprocess.Popen[bytes] | Child | None = None
         self._output: BinaryIO | None = None
-        self._scratch: Scratch | None = None
+        self._scratch: TemporaryFolder | None = None
         self._folder = ""
 
     def start(self) -> str:
@@ -83,11 +83,11 @@ class Process:
         self.kill()
         if isinstance(answer, Hello):
             return f"another process finds another Triton ({answer.triton} in {answer.path})"
-        reason = answer.reason if isinstance(answer, (Died, Failed)) else "it answers out of turn"
+        reason = answer.reason if isinstance(answer, (Died, CompileFailed)) else "it answers out of turn"
         return f"a worker process does not start: {with_words(reason, words)}"
 
     def _spawn(self) -> None:
-        self._scratch = Scratch("compile")
+        self._scratch = TemporaryFolder("compile")
         self._folder = str(self._scratch.folder)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
         if self._nursery is not None:

@@ -12,9 +12,9 @@ from kerntune.base.recording import Launch, Recording, same_work
 from kerntune.capture import Candidate, Capture
 from kerntune.capture.recorder import Recorded, keep, make_launch
 from kerntune.errors import KerntuneError, ReplayError
-from kerntune.gate.changes import Changes, changes_between
+from kerntune.gate.launch_changes import Changes, changes_between
 
-Measure = Callable[[Recording, Recording], float]
+MeasureChange = Callable[[Recording, Recording], float]
 """The change from one recording to another; KerntuneError where one can't be run."""
 
 SAME = {
@@ -53,7 +53,7 @@ class Chain:
     known: Mapping[str, Share] = field(default_factory=dict)
 
 
-def attribute(chain: Chain, total: float | None, environment: Share, measure: Measure) -> Attribution:
+def attribute(chain: Chain, total: float | None, environment: Share, measure: MeasureChange) -> Attribution:
     """The shares of compiler, code, launch and config.
 
     Where one step alone is left, it is the whole of ``total`` (the change from the first recording to the last); of
@@ -73,7 +73,7 @@ def attribute(chain: Chain, total: float | None, environment: Share, measure: Me
     return Attribution(environment, **{name: found.get(name, same) for name, same in SAME.items()})
 
 
-def _measured(step: Step, measure: Measure) -> tuple[dict[str, Share], float | None]:
+def _measured(step: Step, measure: MeasureChange) -> tuple[dict[str, Share], float | None]:
     try:
         change = measure(step.before, step.after)
     except KerntuneError as exc:

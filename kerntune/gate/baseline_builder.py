@@ -22,7 +22,7 @@ from kerntune.gate.baselines import (
     work_id,
 )
 from kerntune.gate.calibration import calibrate
-from kerntune.gate.call import Call, Pending, Settings
+from kerntune.gate.call import Call, PendingBaseline, Settings
 from kerntune.gate.judgement import Judgement
 from kerntune.gate.replayer import Replayer
 from kerntune.gate.reporting import should_write
@@ -47,7 +47,7 @@ class Keeper:
 
     def pending(
         self, judgement: Judgement, sample: Sample, static: tuple[LaunchStatic, ...], before: TimeBaseline | None
-    ) -> Pending:
+    ) -> PendingBaseline:
         """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
         verdict = judgement.verdict
         outcome, missing = self.call.policy.outcome(verdict), self.call.policy.missing.value
@@ -59,7 +59,7 @@ class Keeper:
             recording = msgspec.structs.replace(recording, storages=storages)
         found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
         found = msgspec.structs.replace(found, since=since_of(judgement))
-        return Pending(found, {**self.recorded.artifacts, **contents}, write)
+        return PendingBaseline(found, {**self.recorded.artifacts, **contents}, write)
 
     def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
         """What is known of the same work, else a new one for a baseline that is written; None where it can't be had."""

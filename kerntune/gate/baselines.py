@@ -194,6 +194,9 @@ class ArtifactFolder(Mapping[str, bytes]):
         return self.folder / f"{sha256}.xz"
 
 
+Baseline = TimeBaseline | StaticBaseline
+
+
 class BaselineStore:
     """A baseline folder. Reads strictly, writes atomically, touches only the case it is given.
 

@@ -27,7 +27,7 @@ from kerntune.gate.baselines import (
 )
 
 if TYPE_CHECKING:
-    from kerntune.gate.call import Pending
+    from kerntune.gate.call import PendingBaseline
 
 SCHEMA = "kerntune.gate.bundle/1"
 
@@ -94,12 +94,12 @@ def needed(baseline: TimeBaseline | StaticBaseline) -> list[str]:
     return list(dict.fromkeys(launch.ttir_sha256 for launch in baseline.launches))
 
 
-def is_complete(pending: Pending) -> bool:
+def is_complete(pending: PendingBaseline) -> bool:
     """Whether what a run measured came with all its artifacts, so that it can be stored."""
     return all(name in pending.artifacts for name in needed(pending.baseline))
 
 
-def bundle_of(pending: Pending) -> Bundle:
+def bundle_of(pending: PendingBaseline) -> Bundle:
     """What a run measured, in one piece; :class:`BaselineError` if it doesn't hold all its artifacts."""
     baseline, names = pending.baseline, needed(pending.baseline)
     missing = [name for name in names if name not in pending.artifacts]
@@ -111,7 +111,7 @@ def bundle_of(pending: Pending) -> Bundle:
     return Bundle(SCHEMA, packed, static=baseline)
 
 
-def encoded_bundles(pendings: Iterable[Pending | None]) -> dict[str, msgspec.Raw]:
+def encoded_bundles(pendings: Iterable[PendingBaseline | None]) -> dict[str, msgspec.Raw]:
     """The bundles of a test's cases as JSON for its run's file, by case and target; those that can't be carried
     along (see :func:`is_complete`) are left out."""
     bundles = [bundle_of(p) for p in pendings if p is not None and is_complete(p)]

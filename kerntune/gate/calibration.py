@@ -9,7 +9,7 @@ from statistics import NormalDist, stdev
 from kerntune.base.policy import DEFAULT_LEVEL
 from kerntune.base.stats import Estimate, hodges_lehmann, median
 from kerntune.gate.baselines import Calibration
-from kerntune.timing.paired_processes import BLOCKS, ONE_SIGMA, Work, between, combine, log_ratios
+from kerntune.timing.paired_processes import BLOCKS, ONE_SIGMA, PairedWork, between, combine, log_ratios
 from kerntune.timing.worker.pool import Pairs
 from kerntune.timing.worker.requests import PairReply
 
@@ -27,7 +27,7 @@ MIN_SPREAD = 0.002
 
 def calibrate(
     pairs: Pairs,
-    work: Work,
+    work: PairedWork,
     processes: int = CALIBRATION_PROCESSES,
     seen_ns: Sequence[float] = (),
     throttle: Callable[[], str] = lambda: "",

@@ -68,7 +68,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingBaseline:
     """A baseline that will be written once its test has passed."""
 
     baseline: TimeBaseline | StaticBaseline
@@ -95,7 +95,7 @@ class Checked:
 
     value: Any
     results: tuple[CaseResult, ...]
-    pending: tuple[Pending | None, ...] = ()
+    pending: tuple[PendingBaseline | None, ...] = ()
     store: BaselineStore | None = None
     obsolete: Path | None = None
     ended: Exception | None = None

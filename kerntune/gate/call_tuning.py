@@ -24,7 +24,7 @@ from kerntune.tuning.verification import Verification
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningOutcome:
     """What tuning a launch came to; the recording ``before``, the candidate that was ``captured`` in it, and those that
     the call's reference had ``refuted``."""
 
@@ -84,7 +84,7 @@ class Tuning:
         baseline: TimeBaseline | None,
         rerun: Rerun | None,
         refuted: Mapping[int, str] = MappingProxyType({}),
-    ) -> Outcome | None:
+    ) -> TuningOutcome | None:
         stored = self.winners.find(site)
         if stored is not None and stored == site.chosen:
             site.settle(stored)
@@ -107,9 +107,9 @@ class Tuning:
         self.recorded.recording = tuned.recording
         captured, site.chosen = site.chosen, tuned.winner
         site.settle(tuned.winner)
-        return Outcome(tuned, before, captured, refuted)
+        return TuningOutcome(tuned, before, captured, refuted)
 
-    def _take(self, site: Site, outcome: Outcome) -> None:
+    def _take(self, site: Site, outcome: TuningOutcome) -> None:
         tuned = outcome.tuned
         tell_failed(self.capture, site, tuned.failures)
         self.failures += tuned.failures
@@ -122,7 +122,7 @@ class Tuning:
 
     # winners that the reference has to judge
 
-    def _confirm(self, tuned: dict[int, Outcome], baseline: TimeBaseline | None, rerun: Rerun) -> None:
+    def _confirm(self, tuned: dict[int, TuningOutcome], baseline: TimeBaseline | None, rerun: Rerun) -> None:
         """Tune anew, without their winners, the launches whose winners the reference refutes."""
         while doubtful := {i: it for i, it in tuned.items() if it.tuned.partly and it.tuned.winner != it.captured}:
             self.progress("running the call with its winners, to compare the result with its reference")

@@ -19,7 +19,7 @@ from kerntune.static.metrics import StaticMetrics, metrics_of
 
 
 @dataclass(frozen=True)
-class Candidate:
+class CandidateConfig:
     """A candidate of a launch site: what would be compiled for it, or why nothing can be."""
 
     kernel: str
@@ -52,7 +52,7 @@ def config_findings(
             yield Said(severity, rule, f"{report.kernel} with {report.config}: {report.problem}")
 
 
-def _candidates(capture: Capture, spec: DeviceSpec) -> Iterator[Candidate]:
+def _candidates(capture: Capture, spec: DeviceSpec) -> Iterator[CandidateConfig]:
     for pending in list(capture.launches):
         site = pending.site
         for index, candidate in enumerate(site.candidates if site else ()):
@@ -62,12 +62,12 @@ def _candidates(capture: Capture, spec: DeviceSpec) -> Iterator[Candidate]:
                 launch = capture.probe(site, index, spec.target).specialized
             except TrialError as exc:
                 launch = exc
-            yield Candidate(site.kernel, candidate.config, launch)
+            yield CandidateConfig(site.kernel, candidate.config, launch)
 
 
-def _distinct(candidates: Iterator[Candidate]) -> list[Candidate]:
+def _distinct(candidates: Iterator[CandidateConfig]) -> list[CandidateConfig]:
     """A kernel that is launched often is compiled once for each of its specializations."""
-    found: dict[tuple[str, Config, str], Candidate] = {}
+    found: dict[tuple[str, Config, str], CandidateConfig] = {}
     for c in candidates:
         key = c.launch.key() if isinstance(c.launch, Specialized) else str(c.launch)
         found.setdefault((c.kernel, c.config, key), c)
@@ -85,7 +85,7 @@ def _compiled(capture: Capture, launch: Specialized | TrialError) -> Compiled | 
         return exc
 
 
-def _report(candidate: Candidate, made: StaticMetrics | TrialError) -> ConfigReport:
+def _report(candidate: CandidateConfig, made: StaticMetrics | TrialError) -> ConfigReport:
     if isinstance(made, TrialError):
         return ConfigReport(candidate.kernel, candidate.config, broken=f"can't be compiled: {made}")
     return ConfigReport(

@@ -8,7 +8,7 @@ from kerntune.base.config import settings_text, split_settings
 from kerntune.base.device import Environment
 from kerntune.base.recording import Recording
 from kerntune.compiling.binary.stages import first_difference
-from kerntune.gate.changes import changes_between, moved_settings
+from kerntune.gate.launch_changes import changes_between, moved_settings
 from kerntune.gate.static_figures import LaunchStatic
 
 

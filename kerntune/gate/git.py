@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kerntune.base.temporary_folders import PREFIX, Scratch, scratch_folder
+from kerntune.base.temporary_folders import PREFIX, TemporaryFolder, scratch_folder
 from kerntune.errors import UsageError
 
 
@@ -55,7 +55,7 @@ def worktree(revision: str, place: Path) -> Iterator[Path]:
     """A checkout of ``revision`` of the repository around ``place``, in a temporary folder, for a while."""
     top = top_of(place)
     commit = commit_of(top, revision)
-    scratch = Scratch(BASE)
+    scratch = TemporaryFolder(BASE)
     _forget_lost(top)
     try:
         root = scratch.folder.resolve() / top.name

@@ -13,7 +13,7 @@ from kerntune.capture import Capture
 from kerntune.capture.recorder import record
 from kerntune.gate.baseline_builder import Keeper
 from kerntune.gate.baselines import Argument, BaselineStore, TimeBaseline, fingerprint_of
-from kerntune.gate.call import Call, Checked, Pending, Settings
+from kerntune.gate.call import Call, Checked, PendingBaseline, Settings
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.comparison import Comparer, Comparison
 from kerntune.gate.fallback import Standing
@@ -188,7 +188,7 @@ class TimedCheck:
         sample: Sample,
         static: tuple[LaunchStatic, ...],
         parts: Attribution | None,
-        pending: Pending,
+        pending: PendingBaseline,
     ) -> CaseResult:
         call, found, verdict = self.call, judgement.found, judgement.verdict
         baseline = found.baseline if found is not None else None

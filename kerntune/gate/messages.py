@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kerntune.base.case_result import Attribution, CaseId, Share, Since
 from kerntune.base.formatting import format_share, format_size, format_time
 from kerntune.base.policy import Verdict
-from kerntune.base.stats import Estimate, Modes
+from kerntune.base.stats import Estimate, TwoModes
 
 
 def interval(change: Estimate) -> str:
@@ -96,7 +96,7 @@ def timed_message(
     return ", ".join([text, *causes])
 
 
-def modes_text(modes: Modes | None) -> list[str]:
+def modes_text(modes: TwoModes | None) -> list[str]:
     """A remark on times that fall into two groups, as clocks that are held back now and then make them."""
     if modes is None:
         return []

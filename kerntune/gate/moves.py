@@ -11,11 +11,9 @@ import msgspec
 from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.errors import BaselineError, StoreError
-from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baselines import Baseline, BaselineStore, TimeBaseline
 
-Baseline = TimeBaseline | StaticBaseline
-
-Work = tuple[tuple[str, str], ...]
+KernelHashes = tuple[tuple[str, str], ...]
 """Kernels and the hashes of their sources, in the order of their launches."""
 
 
@@ -43,7 +41,7 @@ class Move:
     def loses(self) -> bool:
         """Whether it would replace a baseline of other work. One of the same work is no loss: it is a later record of
         it, made under the new name."""
-        return self.replaces is not None and work_of(self.replaces) != work_of(self.baseline)
+        return self.replaces is not None and kernel_hashes(self.replaces) != kernel_hashes(self.baseline)
 
     def write(self) -> None:
         """Write it whole under its new name. The old file stays until :meth:`BaselineStore.remove`."""
@@ -84,7 +82,7 @@ def path_in(store: BaselineStore, baseline: Baseline) -> Path:
     return store.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
 
 
-def work_of(baseline: Baseline) -> Work:
+def kernel_hashes(baseline: Baseline) -> KernelHashes:
     """What a baseline's launches are of."""
     launches = baseline.recording.launches if isinstance(baseline, TimeBaseline) else baseline.launches
     return tuple((launch.kernel, launch.source) for launch in launches)

@@ -14,8 +14,8 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.errors import BaselineError
-from kerntune.gate.baselines import BaselineStore, TimeBaseline
-from kerntune.gate.moves import Baseline, Work, make, moves_of, readable, work_of
+from kerntune.gate.baselines import Baseline, BaselineStore, TimeBaseline
+from kerntune.gate.moves import KernelHashes, kernel_hashes, make, moves_of, readable
 
 TAKING_OVER = (Update.ALL, Update.NEW, Update.RENAMED)
 """Updates under which a renamed test's baselines go with it. ``all`` records it anew on top, as it does any case."""
@@ -76,10 +76,10 @@ class Renames:
                     found[launch.kernel].append(launch.config)
         return found
 
-    def _named_before(self, case: CaseId, fingerprint: str, work: Work) -> CaseId | None:
+    def _named_before(self, case: CaseId, fingerprint: str, work: KernelHashes) -> CaseId | None:
         if case in self._given.values():
             return next(old for old, new in self._given.items() if new == case)
-        cases = {b.case for b in self._candidates(fingerprint) if work_of(b) == work}
+        cases = {b.case for b in self._candidates(fingerprint) if kernel_hashes(b) == work}
         best = max(sorted(cases - self._given.keys()), key=lambda old: _likeness(old, case), default=None)
         if best is not None:
             self._given[best] = case
@@ -112,7 +112,9 @@ def renamed_to(stale: Baseline, living: Iterable[Baseline]) -> str:
     same = [
         b.case
         for b in living
-        if b.fingerprint == stale.fingerprint and b.recorded > stale.recorded and work_of(b) == work_of(stale)
+        if b.fingerprint == stale.fingerprint
+        and b.recorded > stale.recorded
+        and kernel_hashes(b) == kernel_hashes(stale)
     ]
     new = max(sorted(same), key=lambda case: _likeness(stale.case, case), default=None)
     return "" if new is None else f", renamed to {new}? {command(stale.case, new)} keeps what is known of it"

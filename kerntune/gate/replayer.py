@@ -14,7 +14,7 @@ from kerntune.errors import ReplayError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.program import Loader
 from kerntune.timing.paired import Pairing, common_plan, live_memory, pair
-from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS, Replay, Work, combine, compare, once
+from kerntune.timing.paired_processes import BLOCKS, MORE_BLOCKS, PairedWork, Replay, combine, compare, once
 from kerntune.timing.worker.pool import Pairs
 from kerntune.timing.worker.requests import PairReply
 
@@ -44,13 +44,13 @@ class Replayer:
             return self._pairing(a, b, artifacts).run(BLOCKS, 0.99).change.point
         return once(self._pairs, self.work(a, b, artifacts))
 
-    def work(self, a: Recording, b: Recording, artifacts: Artifacts) -> Work:
+    def work(self, a: Recording, b: Recording, artifacts: Artifacts) -> PairedWork:
         """Both sides on today's storages, described, and those that only they have."""
         storages, contents = self._described
         (more_a, a), (more_b, b) = (common_plan(self._recorded.recording, x) for x in (a, b))
         added = max(more_a, more_b, key=len)[len(storages) :]
         found = ChainMap(contents, self._recorded.artifacts, artifacts)  # type: ignore[arg-type]  # only read
-        return Work(a, b, (*storages, *added), found, self._timer)
+        return PairedWork(a, b, (*storages, *added), found, self._timer)
 
     @cached_property
     def _described(self) -> tuple[tuple[Storage, ...], dict[str, bytes]]:

@@ -13,7 +13,7 @@ from kerntune.base.recording import Recording
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError
 from kerntune.gate.baselines import TimeBaseline
-from kerntune.gate.call import Pending
+from kerntune.gate.call import PendingBaseline
 from kerntune.gate.causes import causes
 from kerntune.gate.decision import limit_of
 from kerntune.gate.fallback import RECOMPILED, REPLAY, STORED, Standing
@@ -112,12 +112,12 @@ def unsure(judgement: Judgement) -> tuple[str, ...]:
     return (unsure_text(open_ones[0].change, limit),)
 
 
-def outcome_of(verdict: Verdict, policy: Policy, pending: Pending, update: Update) -> Outcome:
+def outcome_of(verdict: Verdict, policy: Policy, pending: PendingBaseline, update: Update) -> Outcome:
     """What the verdict does to the test; one whose baseline is rewritten on purpose passes."""
     return Outcome.PASS if pending.write and update in ACCEPTING else policy.outcome(verdict)
 
 
-def warnings_of(judgement: Judgement, pending: Pending, policy: Policy) -> tuple[str, ...]:
+def warnings_of(judgement: Judgement, pending: PendingBaseline, policy: Policy) -> tuple[str, ...]:
     """What a reader must know to trust the verdict: a tolerance that it is too noisy for, time that isn't gated."""
     mine = pending.baseline.calibration if isinstance(pending.baseline, TimeBaseline) else None
     known = judgement.found.baseline.calibration if judgement.found is not None else mine

@@ -22,13 +22,13 @@ from kerntune.gate.baselines import (
     fingerprint_of,
     now,
 )
-from kerntune.gate.call import Call, Pending
+from kerntune.gate.call import Call, PendingBaseline
 from kerntune.gate.candidate_configs import config_findings, config_reports
 from kerntune.gate.causes import attribution, code_cause, config_causes
-from kerntune.gate.changes import changed_sources, launch_lines, moved_settings, static_setting_lines
 from kerntune.gate.damage import Damage
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.inputs import case_inputs
+from kerntune.gate.launch_changes import changed_sources, launch_lines, moved_settings, static_setting_lines
 from kerntune.gate.launch_rules import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.renamed import Renames
 from kerntune.gate.reporting import launch_reports, readable, should_write
@@ -40,21 +40,21 @@ from kerntune.static.metrics import StaticMetrics
 
 
 @dataclass(frozen=True)
-class Found:
+class StaticFindings:
     """What the static rules say of a case: sentences that fail it, that warn, and that only inform."""
 
     failures: tuple[str, ...]
     notes: tuple[str, ...]
     remarks: tuple[str, ...] = ()
 
-    def unsure(self, broken: tuple[str, ...]) -> Found:
+    def unsure(self, broken: tuple[str, ...]) -> StaticFindings:
         """With nothing failed but what can't be compiled at all: figures of another compilation are compared."""
         failures = tuple(text for text in self.failures if text in broken)
-        return Found(failures, (*(text for text in self.failures if text not in broken), *self.notes))
+        return StaticFindings(failures, (*(text for text in self.failures if text not in broken), *self.notes))
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCase:
     """What is remembered of a case: its own baseline, what it is held against, which may be another Triton's, and what
     it was on devices."""
 
@@ -100,7 +100,7 @@ def check_static(
     damage: Damage,
     renames: Renames,
     anchor: BaselineStore | None = None,
-) -> tuple[CaseResult, Pending]:
+) -> tuple[CaseResult, PendingBaseline]:
     """One target's verdict on a call, and the baseline that may be written."""
     recorded = record(capture, target)
     spec, rules = typical_device(target), call.policy.static
@@ -146,16 +146,18 @@ def check_static(
         recorded=renamed.taken,
     )
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
-    return result, Pending(today, {} if broken else recorded.artifacts, write, anew=fewer)
+    return result, PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
 
 
-def _known(store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str, update: Update) -> Known:
+def _known(
+    store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str, update: Update
+) -> KnownCase:
     own = readable(lambda: store.static(target, series, call.case, fingerprint), update)
     reference = own or readable(lambda: store.static_elsewhere(target, series, call.case, fingerprint), update)
-    return Known(own, reference, tuple(_times(store, call, target, fingerprint, update)))
+    return KnownCase(own, reference, tuple(_times(store, call, target, fingerprint, update)))
 
 
-def _refuse_known(known: Known, recorded: Recorded, capture: Capture, target: Target) -> None:
+def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:
     """:class:`EnvironmentFault` for a launch that can't be compiled, though the baseline has the same one: the same
     TTIR, compiled for the same arguments and options by the same compiler. Whatever failed, it isn't the code."""
     for index, error in recorded.failures.items():
@@ -207,13 +209,13 @@ def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> No
 
 
 def _found(
-    known: Known,
+    known: KnownCase,
     launches: tuple[LaunchStatic, ...],
     configs: tuple[ConfigReport, ...],
     broken: tuple[str, ...],
     target: Target,
     rules: StaticPolicy,
-) -> Found:
+) -> StaticFindings:
     judged = {(x.kernel, x.config) for x in launches}
     said = [Said("fail", "limits", text) for text in broken]
     said += _over_limits(launches, target, rules)
@@ -222,7 +224,7 @@ def _found(
     said += _since_anchor(known, launches, rules, {x.text for x in said})
     said += config_findings(configs, judged, rules)
     said = worst_first(said)
-    return Found(
+    return StaticFindings(
         tuple(x.text for x in said if x.severity == "fail"),
         tuple(x.text for x in said if x.severity == "warn"),
         tuple(x.text for x in said if x.severity == "info"),
@@ -238,7 +240,7 @@ def _reference(
 
 
 def _since_anchor(
-    known: Known, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
+    known: KnownCase, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
 ) -> Iterator[Said]:
     """What got worse since the anchor, and isn't said of the baseline already."""
     if known.anchor is None:
@@ -266,7 +268,7 @@ def _findings(pair: LaunchFindings) -> Iterator[Said]:
             yield Said(finding.severity, finding.rule, f"{pair.after.kernel}: {finding.text}")
 
 
-def _verdict(known: Known, launched: int, found: Found, other_settings: bool, call: Call) -> Verdict:
+def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_settings: bool, call: Call) -> Verdict:
     """A case without a baseline of its own is NEW, but not if another one knows more launches of it."""
     expected = known.most[0]
     evidence = Evidence(
@@ -294,14 +296,14 @@ def _settings(moved: tuple[str, ...]) -> tuple[str, ...]:
     return (text,)
 
 
-def _missing(known: Known, launched: int) -> tuple[str, ...]:
+def _missing(known: KnownCase, launched: int) -> tuple[str, ...]:
     """How many launches there were, if a baseline has more."""
     expected, name = known.most
     return (f"{launched} of the {expected} launches that {name} has",) if launched < expected else ()
 
 
 def _reasons(
-    known: Known, launches: tuple[LaunchStatic, ...], target: Target, series: str, found: Found
+    known: KnownCase, launches: tuple[LaunchStatic, ...], target: Target, series: str, found: StaticFindings
 ) -> tuple[str, ...]:
     reference = known.reference
     if reference is None and found.failures:

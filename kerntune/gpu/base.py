@@ -18,11 +18,11 @@ class Buffer(Protocol):
     nbytes: int
 
 
-class Event(Protocol):
+class GpuEvent(Protocol):
     """A point in the device's time."""
 
 
-class Graph(Protocol):
+class GpuGraph(Protocol):
     """A recorded sequence of device work that is enqueued with one call."""
 
     def replay(self) -> None:
@@ -114,17 +114,17 @@ class Executor(Protocol):
     ) -> Callable[[], None]:
         """A call that enqueues one launch. ``addresses`` has, per parameter, its pointer, or None for a scalar."""
 
-    def event(self) -> Event:
+    def event(self) -> GpuEvent:
         """Enqueue an event now."""
 
-    def reached(self, event: Event) -> bool:
+    def reached(self, event: GpuEvent) -> bool:
         """Whether the device has come to an event yet; doesn't wait. One that it comes to before everything up to a
         later event is enqueued had nothing to do meanwhile: the time between the two may be the host's."""
 
-    def elapsed_ns(self, start: Event, end: Event) -> float:
+    def elapsed_ns(self, start: GpuEvent, end: GpuEvent) -> float:
         """Nanoseconds between two events, after waiting for the later one."""
 
-    def graph(self, work: Callable[[], None]) -> Graph:
+    def graph(self, work: Callable[[], None]) -> GpuGraph:
         """Record what ``work`` enqueues, without running it."""
 
     def flush_l2(self) -> None:
@@ -149,7 +149,7 @@ class Gpu(Executor, Protocol):
     def borrow(self, tensor: Any) -> Buffer:
         """The memory under a user's tensor, whole storage, not copied; it is kept alive."""
 
-    def call_graph(self, work: Callable[[], object]) -> Graph:
+    def call_graph(self, work: Callable[[], object]) -> GpuGraph:
         """Record a user's call, which may allocate. RuntimeError where it can't be recorded."""
 
 

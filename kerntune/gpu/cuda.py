@@ -10,7 +10,7 @@ from typing import Any
 import kerntune
 from kerntune.base.device import Environment
 from kerntune.errors import MeasurementError
-from kerntune.gpu.base import Buffer, Graph
+from kerntune.gpu.base import Buffer, GpuGraph
 from kerntune.gpu.compare import Difference
 from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.gpu.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
@@ -141,7 +141,7 @@ class CudaGpu(DriverGpu):
         storage = tensor.untyped_storage()
         return borrowed(int(storage.data_ptr()), int(storage.nbytes()), storage)
 
-    def call_graph(self, work: Callable[[], object]) -> Graph:
+    def call_graph(self, work: Callable[[], object]) -> GpuGraph:
         """A graph of a user's call, through torch, because it may allocate."""
         return TorchGraph(work)
 

@@ -16,7 +16,7 @@ from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu import device_lock
-from kerntune.gpu.base import Buffer, Event, Function, Graph, one_by_one
+from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.cuda_driver import (
     CUDA_ERROR_NOT_READY,
@@ -269,11 +269,11 @@ class DriverGpu:
         assert isinstance(function, CudaFunction)
         return prepare_launch(function, grid, params, addresses, self._stream)
 
-    def event(self) -> Event:
+    def event(self) -> GpuEvent:
         """On the current stream."""
         return DriverEvent(self._stream())
 
-    def reached(self, event: Event) -> bool:
+    def reached(self, event: GpuEvent) -> bool:
         """By asking the driver."""
         assert isinstance(event, DriverEvent)
         code = quick_library().cuEventQuery(event.handle)
@@ -281,7 +281,7 @@ class DriverGpu:
             check(code, "asking for an event")
         return bool(code == 0)
 
-    def elapsed_ns(self, start: Event, end: Event) -> float:
+    def elapsed_ns(self, start: GpuEvent, end: GpuEvent) -> float:
         """From milliseconds, of about half a microsecond resolution."""
         assert isinstance(start, DriverEvent)
         assert isinstance(end, DriverEvent)
@@ -291,7 +291,7 @@ class DriverGpu:
         check(code, "reading the time between events")
         return milliseconds.value * 1e6
 
-    def graph(self, work: Callable[[], None]) -> Graph:
+    def graph(self, work: Callable[[], None]) -> GpuGraph:
         """What ``work`` enqueues through this object, captured on a stream of its own."""
         cuda, graph, executable = library(), ctypes.c_void_p(), ctypes.c_void_p()
         check(cuda.cuStreamBeginCapture_v2(self._side, CAPTURE_RELAXED), "beginning a graph")

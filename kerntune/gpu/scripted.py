@@ -19,7 +19,7 @@ from kerntune import __version__
 from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import MeasurementError, OutOfResourcesError
-from kerntune.gpu.base import Buffer, Event, Function, Graph, one_by_one
+from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.fake_cuda import StandIns, static_reason
 from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
@@ -301,22 +301,22 @@ class FakeGpu:
             return exact
         return next((b for b in self._buffers.values() if b.address <= address < b.address + b.nbytes), None)
 
-    def event(self) -> Event:
+    def event(self) -> GpuEvent:
         """Now, on the virtual clock."""
         return FakeEvent(self._clock)
 
-    def reached(self, event: Event) -> bool:
+    def reached(self, event: GpuEvent) -> bool:
         """If the device has waited for the host since."""
         assert isinstance(event, FakeEvent)
         return event.at < self._waited_at
 
-    def elapsed_ns(self, start: Event, end: Event) -> float:
+    def elapsed_ns(self, start: GpuEvent, end: GpuEvent) -> float:
         """Exact."""
         assert isinstance(start, FakeEvent)
         assert isinstance(end, FakeEvent)
         return end.at - start.at
 
-    def graph(self, work: Callable[[], None]) -> Graph:
+    def graph(self, work: Callable[[], None]) -> GpuGraph:
         """Collects launches instead of running them."""
         self._recording = []
         try:
@@ -325,7 +325,7 @@ class FakeGpu:
         finally:
             self._recording = None
 
-    def call_graph(self, work: Callable[[], object]) -> Graph:
+    def call_graph(self, work: Callable[[], object]) -> GpuGraph:
         """A user's call launches nothing here, so there is nothing to record."""
         raise RuntimeError("calls can't be recorded on a scripted GPU")
 

@@ -18,7 +18,7 @@ _MASK = (1 << 61) - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Content(Protocol):
+class BufferContent(Protocol):
     """What a piece of memory holds."""
 
     @property
@@ -89,9 +89,9 @@ class Repeated:
 class Joined:
     """The first ``count`` bytes of one content, then those of another at their places."""
 
-    first: Content
+    first: BufferContent
     count: int
-    rest: Content
+    rest: BufferContent
 
     @property
     def key(self) -> int:
@@ -108,7 +108,7 @@ class Joined:
 class Shifted:
     """What stands from ``offset`` on."""
 
-    content: Content
+    content: BufferContent
     offset: int
 
     @property
@@ -129,7 +129,7 @@ class Mark:
     byte: int
     place: int
 
-    def left(self, before: Content) -> Content:
+    def left(self, before: BufferContent) -> BufferContent:
         """What stands there afterwards."""
         return Scattered(hash((before.key, self.byte, self.place)) & _MASK, self.byte)
 
@@ -140,14 +140,14 @@ class FakeBuffer:
 
     address: int
     nbytes: int
-    content: Content = field(default_factory=lambda: Filled(0))
+    content: BufferContent = field(default_factory=lambda: Filled(0))
     users: bool = False
 
     def read(self, limit: int | None = None) -> bytes:
         """Its bytes, or the first of them."""
         return self.content.read(0, self.nbytes if limit is None else min(limit, self.nbytes))
 
-    def put(self, content: Content, count: int) -> None:
+    def put(self, content: BufferContent, count: int) -> None:
         """Let the first ``count`` bytes be those of a content."""
         self.content = content if count >= self.nbytes else Joined(content, count, self.content)
 
@@ -155,7 +155,7 @@ class FakeBuffer:
 class OwnBuffer(FakeBuffer):
     """Memory that counts until its last reference goes."""
 
-    def __init__(self, address: int, nbytes: int, content: Content, give_back: Callable[[int], None]) -> None:
+    def __init__(self, address: int, nbytes: int, content: BufferContent, give_back: Callable[[int], None]) -> None:
         super().__init__(address, nbytes, content)
         self._give_back = give_back
 

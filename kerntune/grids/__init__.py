@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from kerntune.grids.check import check_grid, grid_triple
 from kerntune.grids.combo_grids import (
+    ComboGridPart as SubKernel,
+)
+from kerntune.grids.combo_grids import (
     RoundRobinComboKernelGrid,
     SequentialComboKernelGrid,
     SequentialFlattenComboKernelGrid,
-    SubKernel,
 )
 from kerntune.grids.expr import Name, add, ceil_div, maximum, minimum, mul
-from kerntune.grids.fixed import Choice, FixedGrid, PrecomputedGrid
+from kerntune.grids.fixed import FixedGrid, PrecomputedGrid
+from kerntune.grids.fixed import GridChoice as Choice
 from kerntune.grids.grid import BoundGrid, Grid
 from kerntune.grids.limits import GridLimits, grid_limits
 from kerntune.grids.plain import BatchMatmulGrid3D, Grid1D, Grid2D, Grid2DWithYZOverflow, Grid3D

@@ -13,7 +13,7 @@ from kerntune.grids.plain import split_over_yz
 
 
 @dataclass(frozen=True)
-class SubKernel:
+class ComboGridPart:
     """One kernel of a combo; ``no_x_dim`` means a block per element of x. Without ``ynumel`` it is 1-D."""
 
     xnumel: Term
@@ -29,7 +29,7 @@ class ComboKernelGrid(Grid):
     their number); ``defaults`` are block sizes that hold where the config gives none, as pairs.
     """
 
-    kernels: tuple[SubKernel, ...]
+    kernels: tuple[ComboGridPart, ...]
     min_blocks: int = 0
     defaults: tuple[tuple[str, int], ...] = ()
 
@@ -93,7 +93,7 @@ class SequentialFlattenComboKernelGrid(ComboKernelGrid):
         """The sum of each kernel's ⌈x/X⌉ · ⌈y/Y⌉."""
         return add(*(self._area(i, kernel) for i, kernel in enumerate(self.kernels)))
 
-    def _area(self, i: int, kernel: SubKernel) -> Expr:
+    def _area(self, i: int, kernel: ComboGridPart) -> Expr:
         width = dimension(kernel.xnumel, None if kernel.no_x_dim else self.block(Name(f"XBLOCK_{i}", 1)))
         if kernel.ynumel is None:
             return width

@@ -35,14 +35,14 @@ class FixedGrid(Grid):
 
 
 @dataclass(frozen=True)
-class Choice:
+class GridChoice:
     """The grid of one config: ``config`` are the values that a launch must have to get it."""
 
     config: tuple[tuple[str, Scalar], ...]
     grid: FixedGrid
 
     @classmethod
-    def of(cls, config: Mapping[str, Scalar], x: Term, y: Term = 1, z: Term = 1) -> Choice:
+    def of(cls, config: Mapping[str, Scalar], x: Term, y: Term = 1, z: Term = 1) -> GridChoice:
         """A choice from a plain mapping and axes."""
         return cls(tuple(sorted(config.items())), FixedGrid(x, y, z))
 
@@ -55,7 +55,7 @@ class Choice:
 class PrecomputedGrid(Grid):
     """A grid per config, the first that matches; for kernels whose grid is known only as the outcome of user code."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[GridChoice, ...]
 
     @property
     def axes(self) -> Axes:

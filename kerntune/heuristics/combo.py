@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any
 
@@ -15,10 +15,9 @@ from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.heuristics.persistent import persistent_reduction
 from kerntune.heuristics.pointwise import pointwise
 from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
+from kerntune.heuristics.proposer import Family
 from kerntune.heuristics.reduction import reduction
 from kerntune.heuristics.sizing import bounds
-
-Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 
 FAMILIES: dict[HeuristicType, Family] = {
     HeuristicType.POINTWISE: pointwise,

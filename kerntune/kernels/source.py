@@ -118,7 +118,7 @@ class Salted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class SourcePart:
     """A piece of what a hash is made of; ``hidden`` from Triton's own key."""
 
     text: str
@@ -133,31 +133,33 @@ def _digest(texts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _parts(jit: Any, seen: set[int]) -> Iterator[Part]:
+def _parts(jit: Any, seen: set[int]) -> Iterator[SourcePart]:
     if id(jit) in seen:
         return
     seen.add(id(jit))
     syntax = _syntax(jit.src)
-    yield Part(syntax.dump)
-    yield Part(repr((jit.noinline, [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params])))
+    yield SourcePart(syntax.dump)
+    yield SourcePart(
+        repr((jit.noinline, [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params]))
+    )
     scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
     for name, value in sorted(named(syntax, scope).items()):
         if hasattr(value, "src") and hasattr(value, "params"):
-            yield Part(name)
+            yield SourcePart(name)
             yield from _parts(value, seen)
         elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
-            yield Part(f"{name}={value!r}")
+            yield SourcePart(f"{name}={value!r}")
     for name, value in sorted(unshadowed(syntax, scope).items()):
         yield from _hidden(name, value, seen)
 
 
-def _hidden(name: str, value: Any, seen: set[int]) -> Iterator[Part]:
+def _hidden(name: str, value: Any, seen: set[int]) -> Iterator[SourcePart]:
     """What Triton's key lacks of a value; kernels that are methods of an aggregate are found here."""
     for found in described(name, value, seen):
         if isinstance(found, str):
-            yield Part(found, hidden=True)
+            yield SourcePart(found, hidden=True)
         else:
-            yield from (Part(p.text, hidden=True) for p in _parts(found, seen))
+            yield from (SourcePart(p.text, hidden=True) for p in _parts(found, seen))
 
 
 @lru_cache(maxsize=256)

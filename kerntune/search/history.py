@@ -12,7 +12,7 @@ from kerntune.base.config import Config
 from kerntune.errors import TrialError, TuningError
 
 
-class Outcome(Protocol):
+class MeasuredOutcome(Protocol):
     """What a measure answers: a time in nanoseconds, or None with the reason why there is none."""
 
     @property
@@ -25,13 +25,13 @@ class Outcome(Protocol):
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The plainest :class:`Outcome`."""
+    """The plainest :class:`MeasuredOutcome`."""
 
     time_ns: float | None
     reason: str = ""
 
 
-Measure = Callable[[Config], Outcome]
+Measure = Callable[[Config], MeasuredOutcome]
 """Tries one config. A :class:`~kerntune.errors.TrialError` that it raises is a failed trial, anything else ends it."""
 
 

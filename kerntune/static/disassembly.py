@@ -87,7 +87,7 @@ class Code(msgspec.Struct, frozen=True):
     tool: str
 
 
-class Memory(Protocol):
+class ListingStore(Protocol):
     """What earlier processes have listed."""
 
     def find(self, code: Code) -> Listing | None:
@@ -103,14 +103,14 @@ class Disassembler:
     ``memory``, if there is one, is asked before nvdisasm is started, and told what it said.
     """
 
-    def __init__(self, cache_size: int = _CACHE_SIZE, memory: Memory | None = None) -> None:
+    def __init__(self, cache_size: int = _CACHE_SIZE, memory: ListingStore | None = None) -> None:
         self._known: OrderedDict[Code, Listing] = OrderedDict()
         self._cache_size = cache_size
         self._lock = threading.Lock()
         self._memory = memory
 
     @contextlib.contextmanager
-    def remembering(self, memory: Memory) -> Iterator[None]:
+    def remembering(self, memory: ListingStore) -> Iterator[None]:
         """Ask and tell this memory until the context closes."""
         before, self._memory = self._memory, memory
         try:

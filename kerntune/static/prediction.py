@@ -15,7 +15,7 @@ from kerntune.errors import StoreError, TargetError
 from kerntune.static.occupancy import cuda_occupancy
 from kerntune.static.resource_model import cost, quick_candidate
 
-Grid = tuple[int, int, int]
+GridTriple = tuple[int, int, int]
 T = TypeVar("T")
 
 
@@ -30,7 +30,7 @@ class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     occupancy: float
 
 
-def figures_of(compiled: Compiled, grid: Grid, spec: DeviceSpec) -> Figures | None:
+def figures_of(compiled: Compiled, grid: GridTriple, spec: DeviceSpec) -> Figures | None:
     """The figures, from the binary in memory alone: 0.3 to 0.8 ms. None for another maker's GPU, one whose limits
     aren't known, and a binary that can't be read."""
     stages = compiled.binary.options.get("num_stages")
@@ -54,7 +54,7 @@ class Foresight:
         self._spec = spec
         self.figures: dict[int, Figures] = {}
 
-    def see(self, index: int, compiled: Compiled, grid: Grid) -> None:
+    def see(self, index: int, compiled: Compiled, grid: GridTriple) -> None:
         """Take a candidate's figures, if there are any."""
         found = figures_of(compiled, grid, self._spec)
         if found is not None:

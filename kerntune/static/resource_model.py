@@ -72,7 +72,7 @@ OVERLAP = 0.5
 hardly change between 0.2 and 1; ``benchmarks/resource_model.py`` tells those kernels from others."""
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class ModelledConfig(msgspec.Struct, frozen=True):
     """What is known of one config without running it. ``instructions`` are counted by class as in
     :class:`kerntune.static.StaticMetrics`; ``shared_bytes`` and ``threads`` per block, the others per thread;
     ``blocks`` is the grid's product."""
@@ -88,9 +88,9 @@ class Candidate(msgspec.Struct, frozen=True):
     """Of the software pipeline, as the config says; 0 if unknown."""
 
 
-def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int = 1, stages: int = 0) -> Candidate:
+def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int = 1, stages: int = 0) -> ModelledConfig:
     """A compiled kernel at a grid (without clusters: times ``num_ctas`` blocks)."""
-    return Candidate(
+    return ModelledConfig(
         registers=metrics.registers,
         shared_bytes=metrics.shared_bytes,
         threads=metrics.threads,
@@ -102,14 +102,14 @@ def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int =
     )
 
 
-def quick_candidate(binary: Binary, data: bytes, ptx: str, grid: Sequence[int], *, stages: int = 0) -> Candidate:
+def quick_candidate(binary: Binary, data: bytes, ptx: str, grid: Sequence[int], *, stages: int = 0) -> ModelledConfig:
     """The same from a cubin and its PTX, without a disassembler: 0.3 to 0.8 ms, what a tuner can afford.
 
     Instructions are counted in PTX; the whole stack frame counts as spilled, stored and loaded once.
     :class:`StoreError` for a damaged file, or another than a cubin.
     """
     resources = cubin_resources(data, binary.symbol)
-    return Candidate(
+    return ModelledConfig(
         registers=resources.registers,
         shared_bytes=binary.shared,
         threads=binary.num_warps * binary.warp_size,
@@ -120,7 +120,7 @@ def quick_candidate(binary: Binary, data: bytes, ptx: str, grid: Sequence[int], 
     )
 
 
-def cost(candidate: Candidate, spec: DeviceSpec) -> float:
+def cost(candidate: ModelledConfig, spec: DeviceSpec) -> float:
     """Cycles of one multiprocessor per unit of work, tail included; infinite for what can't be launched.
 
     Only compared among configs of one call on one device. :class:`TargetError` for a device whose limits aren't known.
@@ -132,13 +132,13 @@ def cost(candidate: Candidate, spec: DeviceSpec) -> float:
     return (terms[-1] + OVERLAP * sum(terms[:-1])) / _filled(candidate.blocks, spec.sm_count, resident)
 
 
-def rank(candidates: Sequence[Candidate], spec: DeviceSpec) -> list[int]:
+def rank(candidates: Sequence[ModelledConfig], spec: DeviceSpec) -> list[int]:
     """Indices of ``candidates``, the most promising first; equal ones stay in their order."""
     costs = [cost(c, spec) for c in candidates]
     return sorted(range(len(candidates)), key=costs.__getitem__)
 
 
-def keep(candidates: Sequence[Candidate], spec: DeviceSpec, *, fraction: float) -> list[int]:
+def keep(candidates: Sequence[ModelledConfig], spec: DeviceSpec, *, fraction: float) -> list[int]:
     """The best ``fraction`` (0 to 1) of them by :func:`rank`: at least one, and all if none can be launched."""
     order = rank(candidates, spec)
     possible = [i for i in order if math.isfinite(cost(candidates[i], spec))]
@@ -147,7 +147,7 @@ def keep(candidates: Sequence[Candidate], spec: DeviceSpec, *, fraction: float) 
     return possible[: max(1, math.ceil(fraction * len(candidates)))]
 
 
-def _resident(candidate: Candidate, spec: DeviceSpec) -> int:
+def _resident(candidate: ModelledConfig, spec: DeviceSpec) -> int:
     if spec.target.backend != "cuda":
         raise TargetError(f"the resource model knows NVIDIA's GPUs, not {spec.target}")
     return cuda_occupancy(
@@ -158,7 +158,7 @@ def _resident(candidate: Candidate, spec: DeviceSpec) -> int:
     ).blocks
 
 
-def _terms(candidate: Candidate, spec: DeviceSpec, resident: int) -> list[float]:
+def _terms(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> list[float]:
     counts = candidate.instructions
     warps = max(1, candidate.threads // spec.warp_size)
     moved = _moved(candidate)
@@ -177,7 +177,7 @@ def _tensor(counts: Mapping[str, int], spec: DeviceSpec) -> float:
     return 1 / (whole * WARP_MMA_SHARE if alone else whole)
 
 
-def _moved(candidate: Candidate) -> float:
+def _moved(candidate: ModelledConfig) -> float:
     """Bytes that a block moves in one pass. A pipeline's copies stand in the code once a stage: its buffers are what
     all of them fill, so one pass fills one stage of them."""
     counts = candidate.instructions
@@ -187,7 +187,7 @@ def _moved(candidate: Candidate) -> float:
     return float((plain + _bytes(counts, "async_copy") / max(1, candidate.stages)) * candidate.threads)
 
 
-def _bandwidth(candidate: Candidate, spec: DeviceSpec, resident: int) -> float:
+def _bandwidth(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> float:
     """Bytes per cycle that what is in flight can use. A block of a matrix product comes through L2, where its
     neighbours find it; anything else is read once."""
     counts = candidate.instructions

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from kerntune.gpu.base import Gpu, Graph
+from kerntune.gpu.base import Gpu, GpuGraph
 from kerntune.timing.event_pair import between_events, median_ns, mostly_late
 from kerntune.timing.flush_ahead import flushes_before
 from kerntune.timing.sample import Reading, TimingProtocol
@@ -43,7 +43,7 @@ class CallSlot:
     def _plain(self) -> None:
         self._call()
 
-    def _capture(self) -> Graph | None:
+    def _capture(self) -> GpuGraph | None:
         with self._preserving():
             self._plain()
             self._gpu.synchronize()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kerntune.base.stats import median
-from kerntune.gpu.base import Event, Executor
+from kerntune.gpu.base import Executor, GpuEvent
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class Between:
     enqueued: then its time may hold some of the host's, which only ever adds."""
 
     gpu: Executor
-    start: Event
-    end: Event
+    start: GpuEvent
+    end: GpuEvent
     late: bool
 
     def ns(self) -> float:

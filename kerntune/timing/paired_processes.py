@@ -45,7 +45,7 @@ processes of one H200 for kernels over 3 us. The blocks of one see nothing of it
 
 
 @dataclass(frozen=True)
-class Work:
+class PairedWork:
     """Two recordings for one memory plan, the bytes they need, and the timer to use."""
 
     a: Recording
@@ -75,7 +75,9 @@ class Replay:
     shown: Estimate
 
 
-def compare(pairs: Pairs, work: Work, level: float, bias: float, settled: Callable[[Estimate, float], bool]) -> Replay:
+def compare(
+    pairs: Pairs, work: PairedWork, level: float, bias: float, settled: Callable[[Estimate, float], bool]
+) -> Replay:
     """Time both sides of ``work`` in turn in fresh processes; the interval has a two-sided ``level`` over both looks.
 
     ``settled(change, a_ns)`` says whether more of them could no longer change the verdict; ``bias`` is the standard
@@ -109,7 +111,7 @@ def discarding(failures: list[MeasurementError]) -> Iterator[None]:
             raise MeasurementError(f"{len(failures)} measuring processes failed, the last one: {exc}") from exc
 
 
-def once(pairs: Pairs, work: Work, seed: int = 0) -> float:
+def once(pairs: Pairs, work: PairedWork, seed: int = 0) -> float:
     """The change from ``a`` to ``b`` as one fresh process sees it: for a share, not for a verdict."""
     reply = pairs.run(work.request(BLOCKS, seed))
     return hodges_lehmann(log_ratios(reply)).map_exp().point

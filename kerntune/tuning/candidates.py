@@ -15,14 +15,14 @@ from kerntune.errors import TrialError
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.cache import StoredTrial
 from kerntune.tuning.race import DROP_FIRST, DROP_SECOND
-from kerntune.tuning.stored_trials import NOTHING, Known, SiteTrials
+from kerntune.tuning.stored_trials import NOTHING, KnownTrials, SiteTrials
 
 MARGIN = 1.05
 """How much more a stored time must be above the limits to be believed: medians of one kernel differ by 2 to 4 % from
 process to process (4096^3 matmul, H200), so stored times choose who is timed again, never who wins."""
 
 
-Result = tuple[int, Union[Compiled, TrialError]]
+CandidateResult = tuple[int, Union[Compiled, TrialError]]
 """A candidate's index and what its compilation came to."""
 
 
@@ -60,7 +60,7 @@ class Prospects:
     stored: SiteTrials | None
     probes: dict[int, Probe] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
-    known: Known = NOTHING
+    known: KnownTrials = NOTHING
     pause: Callable[[], float] = _wait_on
     """Called where only stragglers are left to wait for, again and again: until when (:func:`time.monotonic`) to wait
     for them. Whoever takes the results may set it at any time."""
@@ -69,7 +69,7 @@ class Prospects:
     """Those that were left."""
 
     def __post_init__(self) -> None:
-        self._pulled: list[Result] = []
+        self._pulled: list[CandidateResult] = []
         self._begun: tuple[list[int], Pulled[Any]] | None = None
         self._coming: Pulled[Any] | None = None
         self._by_launch: dict[int, tuple[int, Specialized]] = {}
@@ -106,14 +106,14 @@ class Prospects:
             self._begun = (list(indices), self._compiling(indices))
         return self._begun[1]
 
-    def first_compiled(self, indices: Sequence[int]) -> Iterator[Result]:
+    def first_compiled(self, indices: Sequence[int]) -> Iterator[CandidateResult]:
         """As :meth:`compiled`, for a caller who stops early; the next :meth:`compiled` of the same candidates has
         these results again and goes on."""
         for result in self._named(self.begin(indices)):
             self._pulled.append(result)
             yield result
 
-    def compiled(self, indices: Sequence[int]) -> Generator[Result, None, None]:
+    def compiled(self, indices: Sequence[int]) -> Generator[CandidateResult, None, None]:
         """Candidates as they are compiled, equal ones one after the other; without :attr:`stragglers` if they were
         left in a pause."""
         begun, self._begun = self._begun, None
@@ -172,7 +172,7 @@ class Prospects:
         made = {id(launch) for i, launch in launches.items() if i in self.known.ran or i in made_before}
         return self.capture.compiler.compile_aside(list(launches.values()), made)
 
-    def _named(self, coming: Pulled[Any]) -> Iterator[Result]:
+    def _named(self, coming: Pulled[Any]) -> Iterator[CandidateResult]:
         return ((self._by_launch[id(launch)][0], found) for launch, found in coming)
 
     @property

@@ -9,7 +9,7 @@ from kerntune.gpu.program import First, Program
 from kerntune.tuning.race import Trial
 from kerntune.tuning.verification import Verification, Verifier
 
-Work = tuple[str, tuple[int, int, int], tuple[tuple[int, int], ...]]
+CandidateWork = tuple[str, tuple[int, int, int], tuple[tuple[int, int], ...]]
 """What makes two candidates one: code identity, grid, and what they begin with (:func:`content_of`)."""
 
 JURY = 8
@@ -30,7 +30,7 @@ class Jury:
     kernel: str
     asked: Verification
     verifier: Verifier
-    _right: set[Work] = field(default_factory=set)
+    _right: set[CandidateWork] = field(default_factory=set)
     _doubt: str = ""
 
     def wrong(self, suspects: Sequence[Trial], alive: Sequence[Trial]) -> dict[int, str]:
@@ -55,7 +55,7 @@ class Jury:
         """How a trial differs from the reference. If that is the trial itself, another candidate has to agree with it;
         where one doesn't, most candidates decide who is the reference."""
         jurors = self._jurors(trial, alive)
-        if work_of(trial.program) in self._right or not jurors:
+        if candidate_work(trial.program) in self._right or not jurors:
             return None
         programs = [juror.program for juror in jurors]
         why = self.verifier.disagreement(programs[0], programs)
@@ -65,7 +65,7 @@ class Jury:
             self._doubt = "" if lead else f"{why}; {DOUBT}"
             why = None if self._is_reference(trial) else self.verifier.disagreement(trial.program, programs)
         if why is None:
-            self._right.add(work_of(trial.program))
+            self._right.add(candidate_work(trial.program))
         return why
 
     def _jurors(self, trial: Trial, alive: Sequence[Trial]) -> list[Trial]:
@@ -83,10 +83,10 @@ class Jury:
         return [*([] if self._is_reference(trial) else [trial]), *new, *rest]
 
     def _is_reference(self, trial: Trial) -> bool:
-        return work_of(trial.program) == work_of(self.verifier.reference)
+        return candidate_work(trial.program) == candidate_work(self.verifier.reference)
 
 
-def work_of(program: Program) -> Work:
+def candidate_work(program: Program) -> CandidateWork:
     """Of a program of one launch."""
     single = program.recording
     return single.binaries[0].code, single.launches[0].grid, content_of(program.first)

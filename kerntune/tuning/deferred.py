@@ -24,7 +24,7 @@ from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import compile_late, settle_call
 from kerntune.tuning.tuning_result import Tuned
 
-Key = tuple[Any, ...]
+CallKey = tuple[Any, ...]
 
 
 @dataclass
@@ -50,14 +50,14 @@ class Late:
         return self.stragglers is None or self.ready
 
 
-def late_of(tuner: Any, key: Key) -> Late | None:
+def late_of(tuner: Any, key: CallKey) -> Late | None:
     """What a tuner still has to try for a key."""
-    untried: dict[Key, Late] = tuner.__dict__.get("untried", {})
+    untried: dict[CallKey, Late] = tuner.__dict__.get("untried", {})
     return untried.get(key)
 
 
 def leave(
-    tuner: Any, key: Key, site: Site, winner: int, late: Collection[int], stragglers: Stragglers | None = None
+    tuner: Any, key: CallKey, site: Site, winner: int, late: Collection[int], stragglers: Stragglers | None = None
 ) -> None:
     """Remember candidates to be tried later, in the tuner's ``untried``; ``winner`` is in its cache by now."""
     configs = [site.candidates[i].config for i in sorted(late)]
@@ -68,7 +68,7 @@ def leave(
         _watch(tuner, key, found, stragglers)
 
 
-def _watch(tuner: Any, key: Key, late: Late, stragglers: Stragglers) -> None:
+def _watch(tuner: Any, key: CallKey, late: Late, stragglers: Stragglers) -> None:
     """Once all are compiled, let calls of the key come by: prepared launches count only while the tuner's cache holds
     the very config that they were made for, so it gets a copy."""
     late.stragglers, known = stragglers, weakref.ref(tuner)
@@ -83,7 +83,7 @@ def _watch(tuner: Any, key: Key, late: Late, stragglers: Stragglers) -> None:
 
 def go_on(
     tuner: Any,
-    key: Key,
+    key: CallKey,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     *,
@@ -120,7 +120,7 @@ def go_on(
 
 
 def _next_step(
-    tuner: Any, key: Key, late: Late, capture: Capture, site: Site, winners: Winners, keep: bool
+    tuner: Any, key: CallKey, late: Late, capture: Capture, site: Site, winners: Winners, keep: bool
 ) -> Tuned | None:
     """What came of trying them, if they were."""
     begin = time.perf_counter()

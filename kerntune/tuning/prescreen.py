@@ -9,7 +9,7 @@ from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiled
 from kerntune.static import pruning
 from kerntune.static.prediction import Foresight, promising_first
-from kerntune.tuning.candidates import Prospects, Result
+from kerntune.tuning.candidates import CandidateResult, Prospects
 
 
 class Outlook:
@@ -22,7 +22,7 @@ class Outlook:
         self.left_out: dict[int, str] = {}
         """Why each candidate that was left out was."""
 
-    def worth_a_look(self, compiled: Iterator[Result]) -> Iterator[Result]:
+    def worth_a_look(self, compiled: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
         """Of what is there together the most promising first; where some may be left out, once all of it is there."""
         if not self._prune:
             return promising_first(compiled, self._prospects.ready, self._cost)
@@ -41,7 +41,7 @@ class Outlook:
         """A candidate's predicted place, from 1; None where nothing can be predicted."""
         return self._foresight.rank(index)
 
-    def _cost(self, result: Result) -> float:
+    def _cost(self, result: CandidateResult) -> float:
         i, compiled = result
         if isinstance(compiled, Compiled):
             self._foresight.see(i, compiled, self._prospects.probes[i].grid)

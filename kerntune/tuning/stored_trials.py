@@ -35,7 +35,7 @@ TIME_FIELDS = (*FAILURE_FIELDS, "throttle")
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownTrials:
     """What earlier runs say of a site's candidates, by index: those that ran, and those that failed.
 
     ``bad`` has the failures by code identity and grid: another config that compiles to the same fails the same.
@@ -45,13 +45,13 @@ class Known:
     failed: Mapping[int, StoredTrial] = field(default_factory=dict)
     bad: Mapping[tuple[str, tuple[int, int, int]], str] = field(default_factory=dict)
 
-    def without_wrong(self) -> Known:
+    def without_wrong(self) -> KnownTrials:
         """Without failures that were wrong results: they may be right under other rules."""
         failed = {i: t for i, t in self.failed.items() if not is_wrong(t.failure)}
-        return Known(self.ran, failed, {work: why for work, why in self.bad.items() if not is_wrong(why)})
+        return KnownTrials(self.ran, failed, {work: why for work, why in self.bad.items() if not is_wrong(why)})
 
 
-NOTHING = Known()
+NOTHING = KnownTrials()
 
 
 class Trials:
@@ -104,7 +104,7 @@ class SiteTrials:
     today: Callable[[], Environment]
     blind: bool = False
 
-    def known(self, probes: Mapping[int, Probe]) -> Known:
+    def known(self, probes: Mapping[int, Probe]) -> KnownTrials:
         """What is known of the probed candidates, under an environment like today's."""
         if self.blind:
             return NOTHING
@@ -114,7 +114,7 @@ class SiteTrials:
         probes = {i: probe for i, probe in probes.items() if i not in unlike}
         failures = [t for t in stored if t.failure and _alike(t.environment, self.environment, FAILURE_FIELDS)]
         ran = [t for t in stored if not t.failure and _alike(t.environment, self.environment, TIME_FIELDS)]
-        return Known(
+        return KnownTrials(
             ran=_by_index(self.site, probes, ran),
             failed=_by_index(self.site, probes, failures),
             bad={(t.code, t.grid): t.failure for t in failures if t.code},

@@ -15,7 +15,7 @@ from kerntune.errors import BackendError, CaptureError, CompileError, ConfigErro
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
 from kerntune.tuning.candidates import Prospects, contenders
-from kerntune.tuning.consensus import Work, content_of
+from kerntune.tuning.consensus import CandidateWork, content_of
 from kerntune.tuning.pre_hooks import first_contents
 from kerntune.tuning.race import Looks, Trial
 from kerntune.tuning.resource_check import misfit
@@ -110,7 +110,7 @@ class Entrants:
 
     def begin(self, candidates: Sequence[int]) -> None:
         """These are going to be tried, together and from scratch."""
-        self._found: dict[Work, Trial] = {}
+        self._found: dict[CandidateWork, Trial] = {}
         self._looks = Looks(warm=self.warm)
         self.expect(candidates)
 

@@ -22,7 +22,7 @@ from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.candidates import Prospects, Stragglers, prospects_of
 from kerntune.tuning.patience import Patience
-from kerntune.tuning.stored_trials import Known, Trials
+from kerntune.tuning.stored_trials import KnownTrials, Trials
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned, nothing_left
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, all_empty, unraced
@@ -80,7 +80,7 @@ def settle_call(
     stored = trials.at(site) if trials is not None else None
     with _loading(capture) as loader:
         prospects = prospects_of(capture, site, stored, among={winner, *late})
-        prospects.known = Known(bad=prospects.known.bad)
+        prospects.known = KnownTrials(bad=prospects.known.bad)
         if prospects.to_compile() or any(0 in probe.grid for probe in prospects.probes.values()):
             return None
         with contextlib.closing(prospects):

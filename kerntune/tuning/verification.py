@@ -193,7 +193,7 @@ class Verifier:
         return found
 
     def _leave_out_workspace(
-        self, program: Program, i: int, theirs: Pieces, found: Found, run: _Run, witnesses: Sequence[Program]
+        self, program: Program, i: int, theirs: Pieces, found: PieceDifferences, run: _Run, witnesses: Sequence[Program]
     ) -> bool:
         """Whether storage ``i`` is a workspace with a row for each block, say: then it can't be compared."""
         mine = self._expected(run)[i]
@@ -224,7 +224,7 @@ class Verifier:
             other.memory.restore(0, sorted({*run.written, *other.written}))
         return ways
 
-    def _text(self, program: Program, index: int, found: Found) -> str:
+    def _text(self, program: Program, index: int, found: PieceDifferences) -> str:
         offset, first = found[0]
         where = f" from byte {offset} on" if offset else ""
         dtype = program.memory.storages[index].dtype
@@ -241,11 +241,11 @@ class _Run:
     written: list[int]
 
 
-Found = list[tuple[int, Difference]]
+PieceDifferences = list[tuple[int, Difference]]
 """Differences of a storage's pieces, with their offsets."""
 
 
-def _differences(program: Program, index: int, expected: Pieces) -> Found:
+def _differences(program: Program, index: int, expected: Pieces) -> PieceDifferences:
     """How what copy 0 holds now differs from what is expected."""
     gpu, memory = program.gpu, program.memory
     buffer, dtype = memory.buffer(0, index), memory.storages[index].dtype

@@ -15,6 +15,7 @@ from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.base.recording import (
     Content,
+    LaunchWork,
     Normal,
     Param,
     Recording,
@@ -24,7 +25,6 @@ from kerntune.base.recording import (
     TensorMap,
     Uniform,
     View,
-    Work,
     Zeros,
     same_work,
     work_of,
@@ -82,7 +82,7 @@ def with_view(**changes: Any) -> Recording:
 def test_a_change_is_found_and_named(other: Recording, what: str) -> None:
     assert not same_work(BASE, other)
     before, after = (work_of(x, x.launches[0]) for x in (BASE, other))
-    assert [name for name in Work._fields if getattr(before, name) != getattr(after, name)] == [what]
+    assert [name for name in LaunchWork._fields if getattr(before, name) != getattr(after, name)] == [what]
 
 
 @pytest.mark.parametrize(

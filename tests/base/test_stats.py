@@ -19,7 +19,7 @@ from scipy.stats import wilcoxon
 from kerntune.base import stats
 from kerntune.base.stats import (
     Estimate,
-    Modes,
+    TwoModes,
     hodges_lehmann,
     median,
     modes,
@@ -269,7 +269,7 @@ def test_two_groups_are_found(seed: int, high: int, n: int) -> None:
 def test_groups_that_do_not_matter_are_left_out() -> None:
     near = [1000.0] * 10 + [1010.0] * 10
     assert modes(near) is None
-    assert modes([1000.0] * 10 + [1100.0] * 10) == Modes(1000.0, 1100.0, 0.5)
+    assert modes([1000.0] * 10 + [1100.0] * 10) == TwoModes(1000.0, 1100.0, 0.5)
     assert modes([1000.0] * 19 + [1100.0]) is None, "one outlier is no group"
     assert modes([1000.0, 1100.0] * 4) is None, "too few to tell"
     assert modes([0.0] * 10 + [5.0] * 10) is None
@@ -347,19 +347,19 @@ def test_two_groups_begin_where_the_definition_says(n: int, seed: int) -> None:
 def test_the_fewest_values_and_the_smallest_group_that_make_two() -> None:
     assert modes([100.0, 100.5] * 4 + [200.0]) is None
     found = modes([100.0, 100.5] * 4 + [200.0, 200.5])
-    assert found == Modes(100.25, 200.25, 0.2)
+    assert found == TwoModes(100.25, 200.25, 0.2)
     assert modes([100.0, 100.5] * 2 + [200.0, 200.5] * 2) is None, "eight values"
 
 
 def test_equal_values_make_two_groups() -> None:
-    assert modes([100.0] * 6 + [110.0] * 6) == Modes(100.0, 110.0, 0.5)
+    assert modes([100.0] * 6 + [110.0] * 6) == TwoModes(100.0, 110.0, 0.5)
     assert modes([100.0] * 12) is None
     assert modes([0.0] * 6 + [110.0] * 6) is None, "no time is zero"
 
 
 def test_groups_as_far_apart_as_matters_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats, "MODES_APART", 0.25)
-    assert modes([4.0] * 6 + [5.0] * 6) == Modes(4.0, 5.0, 0.5)
+    assert modes([4.0] * 6 + [5.0] * 6) == TwoModes(4.0, 5.0, 0.5)
     assert modes([4.0] * 6 + [4.99] * 6) is None
 
 
@@ -422,8 +422,8 @@ def test_relative_spread_needs_two_values_and_a_median() -> None:
     assert math.isnan(relative_spread([-1.0, 0.0, 1.0]))
 
 
-@pytest.mark.parametrize("value", [Estimate(1.0, 0.0, 2.0, 0.9), Modes(1.0, 2.0, 0.5)])
-def test_values_are_frozen_and_have_no_further_fields(value: Estimate | Modes) -> None:
+@pytest.mark.parametrize("value", [Estimate(1.0, 0.0, 2.0, 0.9), TwoModes(1.0, 2.0, 0.5)])
+def test_values_are_frozen_and_have_no_further_fields(value: Estimate | TwoModes) -> None:
     with pytest.raises(AttributeError):
         value.low = 5.0  # type: ignore[misc]
     data = {**msgspec.to_builtins(value), "more": 1}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kerntune.base import temporary_folders
-from kerntune.base.temporary_folders import LOCK, Scratch, scratch_folder, sweep
+from kerntune.base.temporary_folders import LOCK, TemporaryFolder, scratch_folder, sweep
 
 SOURCE = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def end(one: subprocess.Popen[str], number: int) -> None:
 
 
 def test_it_is_there_until_it_is_removed(place: Path) -> None:
-    one = Scratch("test")
+    one = TemporaryFolder("test")
     assert one.folder.parent == place
     assert one.folder.name.startswith("kerntune-test-")
     (one.folder / "inner").mkdir()
@@ -60,12 +60,12 @@ def test_it_is_there_for_as_long_as_a_context_is_open(place: Path) -> None:
 def test_what_a_killed_process_left_goes_when_the_next_folder_is_made(place: Path) -> None:
     one, folder = another(place)
     (folder / "inner").mkdir()
-    first = Scratch("test")
+    first = TemporaryFolder("test")
     assert folder.is_dir()
     end(one, signal.SIGKILL)
     assert folder.is_dir()
     temporary_folders._swept.clear()
-    second = Scratch("test")
+    second = TemporaryFolder("test")
     assert not folder.exists()
     assert first.folder.is_dir()
     first.remove()
@@ -89,7 +89,7 @@ def test_a_disk_without_locks_will_do(place: Path, monkeypatch: pytest.MonkeyPat
         raise OSError("no locks here")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    one = Scratch("test")
+    one = TemporaryFolder("test")
     assert sweep(place) == []
     one.remove()
     assert list(place.iterdir()) == []

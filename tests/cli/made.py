@@ -20,7 +20,7 @@ from kerntune.gate.baselines import (
     TimeBaseline,
     fingerprint_of,
 )
-from kerntune.gate.call import Pending
+from kerntune.gate.call import PendingBaseline
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
 from kerntune.timing.sample import Sample, TimingProtocol
@@ -68,7 +68,7 @@ def timed(
     driver: str = "580.65",
     binary: bytes = b"\x7fELF of softmax",
     timer: str = "graph",
-) -> Pending:
+) -> PendingBaseline:
     """A case of one kernel over one tensor and one stored table of indices."""
     ttir, content = b"module { softmax }", bytes(range(16))
     storages = (Storage(4 * n, "float32", Zeros(), written=True), Storage(16, "int32", Stored(sha(content)), read=True))
@@ -90,7 +90,7 @@ def timed(
         sample=Sample(TimingProtocol(timer, 20, 4), times),
         static=(launch_static(ttir, config, figures or metrics()),),
     )
-    return Pending(baseline, {sha(x): x for x in (binary, ttir, content)}, write=True)
+    return PendingBaseline(baseline, {sha(x): x for x in (binary, ttir, content)}, write=True)
 
 
 def static(
@@ -102,7 +102,7 @@ def static(
     figures: StaticMetrics | None = None,
     triton: str = "3.9",
     ttir: bytes = b"module { softmax }",
-) -> Pending:
+) -> PendingBaseline:
     """The same case, compiled only."""
     launch = launch_static(ttir, config, figures or metrics())
     arguments = (argument(n),)
@@ -116,10 +116,10 @@ def static(
         "2026-01-02T03:04:05Z",
         (launch,),
     )
-    return Pending(baseline, {sha(ttir): ttir}, write=True)
+    return PendingBaseline(baseline, {sha(ttir): ttir}, write=True)
 
 
-def folder(path: Path, *pendings: Pending) -> BaselineStore:
+def folder(path: Path, *pendings: PendingBaseline) -> BaselineStore:
     """A baseline folder that holds them."""
     store = BaselineStore(path)
     for pending in pendings:

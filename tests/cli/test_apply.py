@@ -14,20 +14,20 @@ from cli.made import CUDA90, H200, SOFTMAX, folder, static, timed, tree
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.gate.bundle import encoded_bundles
-from kerntune.gate.call import Pending
+from kerntune.gate.call import PendingBaseline
 from kerntune.gate.report import RunReport, write_run
 
 ADD = "t.py::test_add"
 
 
-def result(pending: Pending, verdict: Verdict) -> CaseResult:
+def result(pending: PendingBaseline, verdict: Verdict) -> CaseResult:
     baseline = pending.baseline
     return CaseResult(
         baseline.case, baseline.fingerprint, verdict, Outcome.PASS, f"{verdict.value}", str(CUDA90), H200.name
     )
 
 
-def run_of(path: Path, *cases: tuple[Pending, Verdict]) -> Path:
+def run_of(path: Path, *cases: tuple[PendingBaseline, Verdict]) -> Path:
     """A run's JSON as the plugin writes it."""
     results = tuple(result(p, v) for p, v in cases)
     write_run(path, RunReport(results, baselines=encoded_bundles(p for p, _ in cases)))

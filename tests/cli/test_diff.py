@@ -14,17 +14,17 @@ from kerntune.base.config import Config
 from kerntune.cli.changes import Figure, change_of, compare
 from kerntune.cli.stored import Entry, key_of, load_folder
 from kerntune.gate.baselines import Calibration
-from kerntune.gate.call import Pending
+from kerntune.gate.call import PendingBaseline
 
 
-def changes(before: Pending, after: Pending):
+def changes(before: PendingBaseline, after: PendingBaseline):
     return change_of(key_of(before.baseline), before.baseline, after.baseline)
 
 
 def test_the_same_baselines_do_not_differ(kerntune, tmp_path):
     folder(tmp_path / "a", timed(), static())
     later = msgspec.structs.replace(timed().baseline, recorded="2027-01-01T00:00:00Z")
-    folder(tmp_path / "b", Pending(later, timed().artifacts, True), static())
+    folder(tmp_path / "b", PendingBaseline(later, timed().artifacts, True), static())
     ran = kerntune("baselines", "diff", "a", "b", "--exit-code")
     assert ran.code == 0
     assert ran.out == "0 changed, 0 added, 0 removed, 2 the same\n"
@@ -64,9 +64,9 @@ def test_times_of_two_timers_are_not_compared():
     assert "not comparable" in change.notes[0]
 
 
-def noisy(pending: Pending, floor: float) -> Pending:
+def noisy(pending: PendingBaseline, floor: float) -> PendingBaseline:
     found = Calibration(processes=4, blocks=12, floor=floor, bias=0.001, spread=0.002)
-    return Pending(msgspec.structs.replace(pending.baseline, calibration=found), pending.artifacts, True)
+    return PendingBaseline(msgspec.structs.replace(pending.baseline, calibration=found), pending.artifacts, True)
 
 
 @pytest.mark.parametrize("form", [(), ("--markdown",), ("--json",)])
@@ -232,6 +232,6 @@ def test_what_compiling_took_is_no_difference(kerntune, tmp_path):
         made = static()
         launches = tuple(msgspec.structs.replace(x, compile_seconds=seconds) for x in made.baseline.launches)
         baseline = msgspec.structs.replace(made.baseline, launches=launches)
-        folder(tmp_path / name, Pending(baseline, made.artifacts, True))
+        folder(tmp_path / name, PendingBaseline(baseline, made.artifacts, True))
     ran = kerntune("baselines", "diff", tmp_path / "a", tmp_path / "b", "--exit-code")
     assert (ran.code, ran.err) == (0, "")

@@ -15,7 +15,7 @@ from kerntune.cli.mv import Renaming
 from kerntune.cli.stored import load_folder
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore, Calibration, SinceAnchor, StaticBaseline, TimeBaseline
-from kerntune.gate.call import Pending
+from kerntune.gate.call import PendingBaseline
 
 A = "tests/test_a.py::test_x[1]"
 B = "tests/test_b.py::test_y[1]"
@@ -27,12 +27,12 @@ def stored(path: Path) -> dict[tuple[str, str, str], TimeBaseline | StaticBaseli
     return {(type(b).__name__, str(b.case), getattr(b, "triton", "")): b for b in found}
 
 
-def with_history(pending: Pending) -> Pending:
+def with_history(pending: PendingBaseline) -> PendingBaseline:
     assert isinstance(pending.baseline, TimeBaseline)
     calibration = Calibration(4, 24, 0.001, 0.0, 0.002, drift=0.003, throttle=("0x4",))
     since = SinceAnchor("0" * 16, Estimate(0.01, 0.0, 0.02, 0.999))
     baseline = msgspec.structs.replace(pending.baseline, calibration=calibration, since=since)
-    return Pending(baseline, pending.artifacts, True)
+    return PendingBaseline(baseline, pending.artifacts, True)
 
 
 def test_all_that_is_remembered_goes_along(kerntune: Command, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_baseline_of_other_kernels_is_not_lost(kerntune: Command, tmp_path: Pa
     folder(tmp_path / "baselines", static(A), timed(A))
     folder(
         tmp_path / "baselines",
-        Pending(msgspec.structs.replace(other.baseline, launches=launches), other.artifacts, True),
+        PendingBaseline(msgspec.structs.replace(other.baseline, launches=launches), other.artifacts, True),
     )
     before = tree(tmp_path)
     ran = kerntune("baselines", "mv", A, B)

@@ -10,7 +10,7 @@ import pytest
 from cli.made import SOFTMAX, folder, metrics, static, timed
 from kerntune.cli.stored import Pattern
 from kerntune.gate.baselines import Calibration
-from kerntune.gate.call import Pending
+from kerntune.gate.call import PendingBaseline
 
 
 def test_a_row_a_case(kerntune, tmp_path):
@@ -52,7 +52,7 @@ def test_a_case_that_is_too_noisy_says_so(kerntune, tmp_path, floor, said):
     found = Calibration(processes=4, blocks=12, floor=floor, bias=0.001, spread=0.002)
     made = timed()
     baseline = msgspec.structs.replace(made.baseline, calibration=found)
-    folder(tmp_path / "baselines", Pending(baseline, made.artifacts, True))
+    folder(tmp_path / "baselines", PendingBaseline(baseline, made.artifacts, True))
     assert ("can't be gated at 2.0 %" in kerntune("baselines", "show").out) == said
     (row,) = json.loads(kerntune("baselines", "show", "--json").out)["baselines"]
     assert row["note"] == ("can't be gated at 2.0 %: changes under 5.0 % can't be told from none there" if said else "")

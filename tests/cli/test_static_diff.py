@@ -18,16 +18,16 @@ from kerntune.base.config import Config
 from kerntune.cli.static_record import record_both
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import StaticBaseline
-from kerntune.gate.call import Pending
+from kerntune.gate.call import PendingBaseline
 
 SECOND = "tests/test_add.py::test_add"
 
 
-def other(pending: Pending, **changes: object) -> Pending:
+def other(pending: PendingBaseline, **changes: object) -> PendingBaseline:
     """The same case with other code: its launch with ``changes``."""
     assert isinstance(pending.baseline, StaticBaseline)
     launches = tuple(msgspec.structs.replace(x, **({"code": "e" * 64} | changes)) for x in pending.baseline.launches)
-    return Pending(msgspec.structs.replace(pending.baseline, launches=launches), pending.artifacts, True)
+    return PendingBaseline(msgspec.structs.replace(pending.baseline, launches=launches), pending.artifacts, True)
 
 
 STAGES = {"ttir": "1", "ttgir": "2", "llir": "3", "ptx": "4"}
@@ -87,7 +87,7 @@ def test_more_launches_and_a_grown_grid(kerntune: Command, tmp_path: Path) -> No
     grown, more = (static(c) for c in (SOFTMAX, SECOND))
     folder(tmp_path / "a", grown, more)
     assert isinstance(more.baseline, StaticBaseline)
-    sixteen = Pending(
+    sixteen = PendingBaseline(
         msgspec.structs.replace(more.baseline, launches=more.baseline.launches * 16), more.artifacts, True
     )
     folder(tmp_path / "b", other(grown, code="c" * 64, grid=(8192, 1, 1)), sixteen)
@@ -145,7 +145,7 @@ def test_added_and_removed_cases_and_launches(kerntune: Command, tmp_path: Path)
     assert isinstance(one.baseline, StaticBaseline)
     two = msgspec.structs.replace(one.baseline, launches=one.baseline.launches * 2)
     folder(tmp_path / "a", one, static("t.py::test_gone"))
-    folder(tmp_path / "b", Pending(two, one.artifacts, True), static("t.py::test_new"))
+    folder(tmp_path / "b", PendingBaseline(two, one.artifacts, True), static("t.py::test_new"))
     out = kerntune("static", "diff", tmp_path / "a", tmp_path / "b").out
     assert "launch added: softmax_kernel" in out
     assert "Added:\n  t.py::test_new (cuda:90)" in out

@@ -16,7 +16,7 @@ from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.farm import GIB, MAX_WORKERS, Farm, NotStarted, memory_limit, worker_count
 from kerntune.compiling.frontend import lower, request_of
-from kerntune.compiling.protocol import Done, Failed
+from kerntune.compiling.protocol import CompileFailed, Done
 from kerntune.compiling.worker_process import Died, Told
 
 from . import kernels
@@ -94,7 +94,7 @@ def test_a_signal_while_compiling_costs_one_job(farm, number):
     time.sleep(0.3)
     (before,) = one.pids
     os.kill(before, number)
-    assert isinstance(answer(hang), (Died, Failed))  # MLIR catches some signals and makes failures of them
+    assert isinstance(answer(hang), (Died, CompileFailed))  # MLIR catches some signals and makes failures of them
     assert isinstance(answer(after), Done)
     assert one.pids != [before]
 
@@ -110,7 +110,7 @@ def test_a_signal_between_jobs_costs_none(farm):
 def test_an_error_on_stderr_is_a_failure_even_if_the_compiler_goes_on(farm):
     launch = kernels.launch(kernels.float_asm, kernels.INTS, kernels.GFX942, B=128)
     outcome = submit(farm(), launch).result(timeout=120)
-    assert isinstance(outcome.answer, (Failed, Died))
+    assert isinstance(outcome.answer, (CompileFailed, Died))
     assert "allocate output register for constraint 'f'" in outcome.output
 
 
@@ -277,10 +277,10 @@ def done(address_space=0):
         (done(2 * GIB), "", 4 * GIB, False),
         (done(2 * GIB + 1), "", 4 * GIB, True),  # what it has kept would count against the next job
         (done(100 * GIB), "", 0, False),  # no limit, no half of it
-        (Failed("RuntimeError: PassManager::run failed"), "", 0, True),  # MLIR says so of a crash, too
-        (Failed("ValueError: x"), "", 0, False),
-        (Failed("RuntimeError: std::bad_alloc"), "", 0, True),
-        (Failed("RuntimeError: x"), "LLVM ERROR: out of memory", 0, True),
+        (CompileFailed("RuntimeError: PassManager::run failed"), "", 0, True),  # MLIR says so of a crash, too
+        (CompileFailed("ValueError: x"), "", 0, False),
+        (CompileFailed("RuntimeError: std::bad_alloc"), "", 0, True),
+        (CompileFailed("RuntimeError: x"), "LLVM ERROR: out of memory", 0, True),
         (done(), "cannot allocate memory, went on without", 0, False),
         (Died("the compiler process died (SIGABRT)"), "", 0, False),
     ],
@@ -293,16 +293,18 @@ def test_who_may_go_on(farm, answer, output, memory, killed):
 
 def test_a_lack_of_memory_names_the_limit(farm):
     one = farm(memory=3 * GIB)
-    told = one._judged(Told(Failed("RuntimeError: bad_alloc"), "noise"), Ended(), Shape(1000, 128, 1), 1.0)
+    told = one._judged(Told(CompileFailed("RuntimeError: bad_alloc"), "noise"), Ended(), Shape(1000, 128, 1), 1.0)
     assert told == Told(Died("RuntimeError: bad_alloc (a compiling process may use 3 GiB)"), "noise")
 
 
 def test_a_kernel_beside_a_reported_error_is_none(farm):
     told = farm()._judged(Told(done(), "k.py:1:1: error: couldn't do it"), Ended(), Shape(1000, 128, 1), 1.0)
-    assert told.answer == Failed("the compiler reported an error and went on")
+    assert told.answer == CompileFailed("the compiler reported an error and went on")
 
 
-@pytest.mark.parametrize(("answer", "seen"), [(done(), [9.0]), (Failed("ValueError: x"), [9.0]), (Died("x"), [])])
+@pytest.mark.parametrize(
+    ("answer", "seen"), [(done(), [9.0]), (CompileFailed("ValueError: x"), [9.0]), (Died("x"), [])]
+)
 def test_only_answers_say_how_long_a_job_takes(farm, monkeypatch, answer, seen):
     one, heard = farm(), []
     monkeypatch.setattr(one.deadline, "saw", heard.append)

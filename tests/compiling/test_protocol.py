@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kerntune.compiling.protocol import MAX_FRAME, Done, Failed, Hello, Job, answer_in, frame, read_job
+from kerntune.compiling.protocol import MAX_FRAME, CompileFailed, Done, Hello, Job, answer_in, frame, read_job
 
 ANSWERS = st.one_of(
     st.builds(Hello, st.text(), st.text()),
-    st.builds(Failed, st.text(), st.booleans()),
+    st.builds(CompileFailed, st.text(), st.booleans()),
     st.builds(
         Done,
         st.dictionaries(st.text(), st.binary()),

@@ -12,7 +12,7 @@ from triton import knobs
 from kerntune.compiling import frontend, stream
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.compiling.deadline import Deadline
-from kerntune.compiling.protocol import Failed
+from kerntune.compiling.protocol import CompileFailed
 from kerntune.compiling.stream import is_passing
 from kerntune.compiling.worker_process import Died, Told
 from kerntune.errors import CompileError
@@ -55,7 +55,7 @@ def test_a_failure_is_the_same_error_each_time(farm):
 
 @pytest.mark.parametrize(
     "answer",
-    [Died("the compiler process died (SIGKILL)", passing=True), Failed("OSError: full", passing=True)],
+    [Died("the compiler process died (SIGKILL)", passing=True), CompileFailed("OSError: full", passing=True)],
     ids=str,
 )
 def test_a_failure_that_passes_is_known_as_such(farm, monkeypatch, answer):
@@ -121,8 +121,8 @@ def test_equal_ir_that_fails_is_one_job_too(farm, monkeypatch):
     "answer",
     [
         Died("the compiler process died (SIGKILL)", passing=True),
-        Failed("OSError: full", passing=True),
-        Failed("PTXASError: `ptxas` failed with error code -9"),
+        CompileFailed("OSError: full", passing=True),
+        CompileFailed("PTXASError: `ptxas` failed with error code -9"),
     ],
     ids=str,
 )

@@ -15,7 +15,7 @@ import pytest
 from kerntune.compiling import compile_worker
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
-from kerntune.compiling.protocol import Done, Failed, frame
+from kerntune.compiling.protocol import CompileFailed, Done, frame
 from kerntune.compiling.worker_process import Died, Process, how_it_ended, says_error, with_words
 
 from . import kernels
@@ -45,7 +45,7 @@ def test_it_answers_and_its_files_go_with_it(process):
 def test_an_exception_is_its_text_and_the_process_goes_on(process):
     job = lower(request_of(kernels.launch(kernels.wide_asm, kernels.INTS, kernels.CUDA90, B=128))).job
     answer = process.ask(job, 60, "").answer
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, CompileFailed)
     assert "mul.bogus" in answer.reason or "Unknown modifier '.bogus'" in answer.reason
     assert isinstance(process.ask(lower(request_of(kernels.add_launch())).job, 60, "").answer, Done)
 
@@ -53,7 +53,7 @@ def test_an_exception_is_its_text_and_the_process_goes_on(process):
 def test_options_that_another_process_reads_otherwise_are_refused(process):
     job = lower(request_of(kernels.add_launch())).job
     answer = process.ask(_with(job, options_hash="another"), 60, "").answer
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, CompileFailed)
     assert answer.refused
 
 

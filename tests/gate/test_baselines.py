@@ -55,7 +55,7 @@ from kerntune.gate.baselines import (
     inputs_of,
     now,
 )
-from kerntune.gate.call import Pending
+from kerntune.gate.call import PendingBaseline
 
 replace = msgspec.structs.replace
 A100 = replace(H100, target=Target("cuda", "80"), name="NVIDIA A100")
@@ -396,7 +396,7 @@ def test_recording_anew_mends_a_damaged_artifact(artifacts: Artifacts, damage: A
 
 
 @pytest.mark.parametrize("make", [made.timed, made.static])
-def test_a_refresh_that_changes_nothing_leaves_every_file(tmp_path: Path, make: Callable[[], Pending]) -> None:
+def test_a_refresh_that_changes_nothing_leaves_every_file(tmp_path: Path, make: Callable[[], PendingBaseline]) -> None:
     store = made.folder(tmp_path / "baselines", make())
     before = contents(store.folder)
     later = make()
@@ -457,7 +457,7 @@ def test_what_unpacks_to_more_than_it_can_have_is_given_up_on_the_way(
 
 @pytest.mark.parametrize("make", [made.timed, made.static])
 @pytest.mark.parametrize("read", ["by the store", "handed to it"])
-def test_a_baseline_bounds_its_artifacts(tmp_path: Path, make: Callable[[], Pending], read: str) -> None:
+def test_a_baseline_bounds_its_artifacts(tmp_path: Path, make: Callable[[], PendingBaseline], read: str) -> None:
     """Contents to their storage, kernels by their machine code."""
     pending = make()
     store = made.folder(tmp_path / "baselines", pending)

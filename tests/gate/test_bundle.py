@@ -30,13 +30,13 @@ from kerntune.gate.bundle import (
     is_complete,
     unpacked,
 )
-from kerntune.gate.call import Checked, Pending
+from kerntune.gate.call import Checked, PendingBaseline
 from kerntune.gate.report import RunReport, read_run, write_run
 from pytest_kerntune.fixture import Record
 from pytest_kerntune.payload import Collected, Payload, attach, carried, payload_of
 
 
-def as_json(pending: Pending) -> dict[str, Any]:
+def as_json(pending: PendingBaseline) -> dict[str, Any]:
     return json.loads(msgspec.json.encode(bundle_of(pending)))
 
 
@@ -63,7 +63,7 @@ def test_a_bundle_survives_json(times, block, value, binary):
     recording = pending.baseline.recording
     launch = msgspec.structs.replace(recording.launches[0], params=(Param("n", "i64", value=value),))
     recording = msgspec.structs.replace(recording, launches=(launch,))
-    pending = Pending(msgspec.structs.replace(pending.baseline, recording=recording), pending.artifacts, True)
+    pending = PendingBaseline(msgspec.structs.replace(pending.baseline, recording=recording), pending.artifacts, True)
     bundle = decode_bundle(as_json(pending), "run.json")
     assert bundle.baseline == pending.baseline
     assert unpacked(bundle, "run.json") == pending.artifacts
@@ -77,7 +77,7 @@ def test_what_a_bundle_says_of_itself():
 
 
 def test_a_measurement_without_its_artifacts_is_not_carried_along():
-    bare = Pending(timed().baseline, {}, write=False)
+    bare = PendingBaseline(timed().baseline, {}, write=False)
     assert not is_complete(bare)
     with pytest.raises(BaselineError, match=r"test_softmax\[4096\]: measured without keeping artifact .* and 2 more"):
         bundle_of(bare)
@@ -86,7 +86,7 @@ def test_a_measurement_without_its_artifacts_is_not_carried_along():
 
 def test_an_artifact_that_the_baseline_does_not_need_stays_behind():
     pending = static()
-    bundle = bundle_of(Pending(pending.baseline, {**pending.artifacts, sha(b"x"): b"x"}, True))
+    bundle = bundle_of(PendingBaseline(pending.baseline, {**pending.artifacts, sha(b"x"): b"x"}, True))
     assert set(bundle.artifacts) == set(pending.artifacts)
 
 
@@ -214,7 +214,7 @@ def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path):
         apply_bundle(bundle_of(timed()), BaselineStore(tmp_path / "baselines"))
 
 
-def record_of(*pendings: Pending | None, **state: Any) -> Record:
+def record_of(*pendings: PendingBaseline | None, **state: Any) -> Record:
     """What the plugin knows of a test whose calls measured these."""
     return Record(checks=[Checked(None, (), tuple(pendings))], **state)
 

@@ -16,10 +16,10 @@ from samples import recording, time_baseline
 from kerntune.base.codec import from_json, to_json
 from kerntune.gate.baselines import TIME_SCHEMA, Calibration, TimeBaseline
 from kerntune.gate.calibration import CALIBRATION_PROCESSES, DRIFT_ROOM, against_stored, calibrate, states_of
-from kerntune.timing.paired_processes import BLOCKS, Work
+from kerntune.timing.paired_processes import BLOCKS, PairedWork
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
-WORK = Work(recording(), recording(), recording().storages, {})
+WORK = PairedWork(recording(), recording(), recording().storages, {})
 
 
 class Device:

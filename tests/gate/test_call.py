@@ -11,7 +11,7 @@ from samples import CASE, FINGERPRINT, H100, artifacts_of, static_baseline, time
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.gate.baselines import BaselineStore
-from kerntune.gate.call import Call, Checked, Pending, Settings
+from kerntune.gate.call import Call, Checked, PendingBaseline, Settings
 
 RESULT = CaseResult(CASE, FINGERPRINT, Verdict.NEW, Outcome.PASS, "NEW", "cuda:90")
 
@@ -48,19 +48,19 @@ def test_values_are_frozen(value: Call | Settings | Checked) -> None:
 
 
 def test_pending_time_baseline_is_written_with_its_artifacts(store: BaselineStore) -> None:
-    path, _ = Pending(time_baseline(), artifacts_of(), True).commit(store)
+    path, _ = PendingBaseline(time_baseline(), artifacts_of(), True).commit(store)
     assert store.read_time(path) == time_baseline()
     assert dict(store.artifacts(H100.target)) == artifacts_of()
 
 
 def test_pending_static_baseline_is_written_with_its_ttir(store: BaselineStore) -> None:
-    path, _ = Pending(static_baseline(), artifacts_of(), True).commit(store)
+    path, _ = PendingBaseline(static_baseline(), artifacts_of(), True).commit(store)
     assert store.read_static(path) == static_baseline()
     assert set(store.artifacts(H100.target)) == {static_baseline().launches[0].ttir_sha256}
 
 
 def test_commit_writes_and_marks(store: BaselineStore) -> None:
-    checked = Checked("value", (RESULT,), (Pending(time_baseline(), artifacts_of(), True),), store)
+    checked = Checked("value", (RESULT,), (PendingBaseline(time_baseline(), artifacts_of(), True),), store)
     assert store.time_files() == [], "nothing is written before the test has passed"
     (result,) = checked.commit()
     (path,) = store.time_files()
@@ -71,14 +71,14 @@ def test_commit_writes_and_marks(store: BaselineStore) -> None:
 
 
 def test_commit_leaves_alone_what_is_not_to_be_written(store: BaselineStore) -> None:
-    checked = Checked("value", (RESULT,), (Pending(time_baseline(), {}, False),), store)
+    checked = Checked("value", (RESULT,), (PendingBaseline(time_baseline(), {}, False),), store)
     assert checked.commit() == (RESULT,)
     assert not store.folder.exists()
 
 
 def test_commit_by_target(store: BaselineStore) -> None:
     """Without a GPU there is a result per target, each with its own baseline or none."""
-    pending = (Pending(static_baseline(), artifacts_of(), True), None)
+    pending = (PendingBaseline(static_baseline(), artifacts_of(), True), None)
     first, second = Checked(None, (RESULT, RESULT), pending, store).commit()
     assert first.recorded
     assert second == RESULT
@@ -89,10 +89,10 @@ def test_commit_without_anything_pending() -> None:
 
 
 def test_commit_without_a_store() -> None:
-    assert Checked(None, (RESULT,), (Pending(time_baseline(), artifacts_of(), True),)).commit() == (RESULT,)
+    assert Checked(None, (RESULT,), (PendingBaseline(time_baseline(), artifacts_of(), True),)).commit() == (RESULT,)
 
 
 def test_results_and_pending_belong_together(store: BaselineStore) -> None:
-    pending = (Pending(time_baseline(), artifacts_of(), False),)
+    pending = (PendingBaseline(time_baseline(), artifacts_of(), False),)
     with pytest.raises(ValueError, match="zip"):
         Checked(None, (RESULT, RESULT), pending, store).commit()

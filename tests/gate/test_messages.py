@@ -9,7 +9,7 @@ import pytest
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.policy import Verdict
-from kerntune.base.stats import Estimate, Modes
+from kerntune.base.stats import Estimate, TwoModes
 from kerntune.gate.messages import interval, modes_text, timed_message
 
 CASE = CaseId("t.py::test[4096]", "0")
@@ -59,7 +59,7 @@ def test_every_verdict_stands_first(verdict: Verdict) -> None:
 
 
 def test_two_groups_of_times_are_told() -> None:
-    assert modes_text(Modes(374_000.0, 430_000.0, 0.4)) == [
+    assert modes_text(TwoModes(374_000.0, 430_000.0, 0.4)) == [
         "times fall into two groups, 374 µs and 430 µs (40.0 % of them), as under a power limit"
     ]
     assert modes_text(None) == []

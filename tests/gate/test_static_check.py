@@ -24,7 +24,7 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPolicy, StaticRule, Update, Verdict
 from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.protocol import Failed, Job
+from kerntune.compiling.protocol import CompileFailed, Job
 from kerntune.compiling.worker_process import Died, Told
 from kerntune.errors import BaselineError, CompileError, EnvironmentFault, UsageError
 from kerntune.gate.baselines import ArtifactFolder, BaselineStore, StaticBaseline
@@ -201,7 +201,7 @@ def test_a_cache_that_can_t_be_written_is_no_verdict(
         assert words in str(caught.value)
 
 
-def fail_jobs(monkeypatch: pytest.MonkeyPatch, answer: Died | Failed) -> None:
+def fail_jobs(monkeypatch: pytest.MonkeyPatch, answer: Died | CompileFailed) -> None:
     """All that the farm is asked for from now on."""
 
     def submit(farm: Farm, job: Job, shape: Shape) -> Future[Told]:

@@ -18,7 +18,7 @@ from kerntune.base.recording import Binary
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import MeasurementError, OutOfResourcesError, UsageError
 from kerntune.gpu.scripted import RIGHT, WRONG, FakeBackend, FakeGpu, Rule, Script
-from kerntune.gpu.scripted_work import Content, FakeBuffer, Filled, Joined, Repeated, Scattered, Shifted
+from kerntune.gpu.scripted_work import BufferContent, FakeBuffer, Filled, Joined, Repeated, Scattered, Shifted
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_contents_are_as_bytes_in_memory(pieces: list[tuple[int, int]], seed: in
 
 
 def test_equal_contents_have_equal_keys() -> None:
-    def made(last: int) -> list[Content]:
+    def made(last: int) -> list[BufferContent]:
         scattered, data = Scattered(last, 0x40), Repeated(bytes([1, last]))
         return [Filled(last), scattered, data, Joined(data, 2, scattered), Shifted(scattered, last), Scattered(1, last)]
 

@@ -16,18 +16,18 @@ from kerntune.base.recording import Binary
 from kerntune.compiling.binary.elf import kernel_symbol
 from kerntune.errors import TargetError
 from kerntune.static.metrics import StaticMetrics, metrics_of
-from kerntune.static.resource_model import Candidate, candidate_of, cost, keep, quick_candidate, rank
+from kerntune.static.resource_model import ModelledConfig, candidate_of, cost, keep, quick_candidate, rank
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 
-COPY = Candidate(
+COPY = ModelledConfig(
     registers=32,
     shared_bytes=0,
     threads=128,
     blocks=132 * 16 * 8,
     instructions={"total": 60, "global_load": 2, "global_load_128": 2, "global_store": 2, "global_store_128": 2},
 )
-MATMUL = Candidate(
+MATMUL = ModelledConfig(
     registers=168,
     shared_bytes=98304,
     threads=256,
@@ -37,7 +37,7 @@ MATMUL = Candidate(
 )
 
 CANDIDATES = st.builds(
-    Candidate,
+    ModelledConfig,
     registers=st.integers(16, 255),
     shared_bytes=st.integers(0, 300_000),
     threads=st.sampled_from([32, 64, 128, 256, 512, 1024]),
@@ -52,16 +52,16 @@ CANDIDATES = st.builds(
 )
 
 
-def with_(candidate: Candidate, **changes: Any) -> Candidate:
+def with_(candidate: ModelledConfig, **changes: Any) -> ModelledConfig:
     return msgspec.structs.replace(candidate, **changes)
 
 
-def better(first: Candidate, second: Candidate) -> bool:
+def better(first: ModelledConfig, second: ModelledConfig) -> bool:
     return rank([second, first], H100) == [1, 0]
 
 
 @given(st.lists(CANDIDATES, max_size=12))
-def test_an_order_has_every_candidate_once_and_those_that_can_not_run_last(candidates: list[Candidate]) -> None:
+def test_an_order_has_every_candidate_once_and_those_that_can_not_run_last(candidates: list[ModelledConfig]) -> None:
     order = rank(candidates, H100)
     assert sorted(order) == list(range(len(candidates)))
     costs = [cost(candidates[i], H100) for i in order]
@@ -71,7 +71,7 @@ def test_an_order_has_every_candidate_once_and_those_that_can_not_run_last(candi
 
 
 @given(st.lists(CANDIDATES, min_size=1, max_size=12), st.floats(0, 1))
-def test_something_is_always_kept(candidates: list[Candidate], fraction: float) -> None:
+def test_something_is_always_kept(candidates: list[ModelledConfig], fraction: float) -> None:
     kept = keep(candidates, H100, fraction=fraction)
     possible = [i for i in rank(candidates, H100) if math.isfinite(cost(candidates[i], H100))]
     assert kept
@@ -82,13 +82,13 @@ def test_something_is_always_kept(candidates: list[Candidate], fraction: float) 
 
 
 @given(CANDIDATES, st.integers(1, 4000))
-def test_spills_never_help(candidate: Candidate, more: int) -> None:
+def test_spills_never_help(candidate: ModelledConfig, more: int) -> None:
     spilling = with_(candidate, spill_bytes=candidate.spill_bytes + more)
     assert cost(spilling, H100) >= cost(candidate, H100)
 
 
 @given(st.lists(CANDIDATES, min_size=1, max_size=6))
-def test_equal_candidates_stay_in_their_order(candidates: list[Candidate]) -> None:
+def test_equal_candidates_stay_in_their_order(candidates: list[ModelledConfig]) -> None:
     order = rank([candidates[0]] * 4, H100)
     assert order == [0, 1, 2, 3]
 
@@ -135,7 +135,7 @@ def test_metrics_of_a_binary_become_a_candidate() -> None:
         registers=40, spill_store_bytes=8, spill_load_bytes=16, stack_bytes=24, shared_bytes=1024, code_bytes=512,
         threads=128, instructions={"total": 9}, occupancy=0.5, occupancy_limiter="registers",
     )  # fmt: skip
-    assert candidate_of(metrics, (3, 4), num_ctas=2, stages=3) == Candidate(
+    assert candidate_of(metrics, (3, 4), num_ctas=2, stages=3) == ModelledConfig(
         40, 1024, 128, 24, {"total": 9}, spill_bytes=24, stages=3
     )
 

@@ -21,7 +21,7 @@ from kerntune.timing.paired_processes import (
     ONE_SIGMA,
     PROCESSES,
     SHOWN_LEVEL,
-    Work,
+    PairedWork,
     between,
     combine,
     compare,
@@ -30,7 +30,7 @@ from kerntune.timing.paired_processes import (
 )
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
-WORK = Work(recording(), recording(), recording().storages, {})
+WORK = PairedWork(recording(), recording(), recording().storages, {})
 
 
 def reply(change: float, noise: float = 0.002, blocks: int = BLOCKS, seed: int = 0) -> PairReply:
@@ -171,7 +171,7 @@ def test_an_open_verdict_is_looked_at_once_more_and_with_more_blocks() -> None:
 def test_requests_carry_what_both_sides_name() -> None:
     made = recording()
     sha = made.binaries[0].sha256
-    request = Work(made, made, made.storages, {sha: b"code", "other": b"not asked for"}).request(5, 7)
+    request = PairedWork(made, made, made.storages, {sha: b"code", "other": b"not asked for"}).request(5, 7)
     assert request.artifacts == {sha: b"code"}
     assert (request.blocks, request.seed) == (5, 7)
 

@@ -16,7 +16,7 @@ from kerntune.capture import Capture
 from kerntune.capture.recorder import record
 from kerntune.gpu.program import Loader
 from kerntune.gpu.scripted import RIGHT, FakeBackend, FakeGpu, FakeWork
-from kerntune.gpu.scripted_work import Content, Filled
+from kerntune.gpu.scripted_work import BufferContent, Filled
 from kerntune.tuning.pre_hooks import first_contents
 from kerntune.tuning.tune_call import tune_call
 from kerntune.tuning.tuner import memory_before, tune
@@ -41,7 +41,7 @@ class Sum:
     def __init__(self, split: bool) -> None:
         self.split = split
 
-    def left(self, before: Content) -> Content:
+    def left(self, before: BufferContent) -> BufferContent:
         return Filled((before.read(0, 1)[0] * self.split + RIGHT) % 256)
 
 

@@ -78,7 +78,7 @@ class Unlaunched:
         """Nothing is loaded."""
 
 
-class Launches:
+class CapturedLaunches:
     """Replaces ``JITFunction.run`` and ``Autotuner.run``.
 
     ``specializing()`` is entered while Triton's binder asks arguments for their addresses.

@@ -18,7 +18,7 @@ TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "quantized", "_c10d_funct
 """Operators of torch itself: their CUDA code is compiled code."""
 
 Implementation = Callable[..., Any]
-Surroundings = Callable[[], contextlib.AbstractContextManager[None]]
+OutsideModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class RealImplementations:
@@ -28,7 +28,7 @@ class RealImplementations:
     the real one: at that depth torch has taken its modes off.
     """
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: OutsideModes) -> None:
         self._surroundings = surroundings
         self._registered: dict[tuple[str, str], Implementation] = {}
 

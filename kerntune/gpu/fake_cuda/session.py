@@ -22,7 +22,7 @@ from kerntune.gpu.fake_cuda.driver import StandInDriver
 from kerntune.gpu.fake_cuda.gradient_hooks import hook_handlers
 from kerntune.gpu.fake_cuda.guard import ensure_guard
 from kerntune.gpu.fake_cuda.known_values import KnownValues
-from kerntune.gpu.fake_cuda.launches import Launches
+from kerntune.gpu.fake_cuda.launches import CapturedLaunches
 from kerntune.gpu.fake_cuda.levels import Level
 from kerntune.gpu.fake_cuda.loading import Loaded
 from kerntune.gpu.fake_cuda.modes import Answers, Handler, StandInFakeMode, entered
@@ -66,7 +66,7 @@ class StandIns:
         self._addresses = Addresses()
         self._known = KnownValues()
         self._operators = RealImplementations(self._surroundings)
-        self._launches = Launches(spec, self.specializing)
+        self._launches = CapturedLaunches(spec, self.specializing)
         self._answers: Answers | None = None
         self._placement: Placement | None = None
 

@@ -11,7 +11,7 @@ from triton._C.libtriton import interpreter as native
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from kerntune.errors import InterpreterLimit
-from kerntune.gpu.interpreter.launch_memory import Memory
+from kerntune.gpu.interpreter.launch_memory import LaunchMemory
 from kerntune.gpu.interpreter.libdevice import elementwise
 from kerntune.gpu.interpreter.narrow_floats import decode, encode, is_fp8, is_narrow, numpy_type
 
@@ -24,7 +24,7 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory: Memory | None = None
+        self.memory: LaunchMemory | None = None
         self.next_program: Callable[[], None] = lambda: None
 
     def set_grid_idx(self, x: int, y: int, z: int) -> None:

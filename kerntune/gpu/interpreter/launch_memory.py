@@ -19,7 +19,7 @@ SHOWN = 3
 """Addresses that a message names."""
 
 
-class Memory:
+class LaunchMemory:
     """One launch's storages, whole, shared by views as in the original. What is outside of them crashes the process
     or, inside another tensor, would not be noticed."""
 

@@ -26,9 +26,9 @@ from kerntune.errors import CompileError, InterpreterLimit, KernelTimeout, Kernt
 from kerntune.gpu.fake_cuda.launches import Unlaunched, launch_again, run_first
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.interpreter.language import Language
-from kerntune.gpu.interpreter.launch_memory import Memory
+from kerntune.gpu.interpreter.launch_memory import LaunchMemory
 from kerntune.gpu.interpreter.narrow_floats import encode, numpy_type, word_type
-from kerntune.gpu.interpreter.time_limit import Deadline, Overdue
+from kerntune.gpu.interpreter.time_limit import Overdue, TimeLimit
 from kerntune.grids import check_grid
 from kerntune.kernels import compat
 from kerntune.kernels.source import kernel_file, kernel_name
@@ -49,7 +49,7 @@ LOOK_SECONDS = 1.0
 LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 
 
-class Launches:
+class InterpretedLaunches:
     """Replaces ``JITFunction.run`` and ``Autotuner.run``. ``count`` is how many kernels have run."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Launches:
         """:class:`KernelTimeout` if it doesn't end within the limit."""
         triple = self._grid(launch, grid, kwargs)
         try:
-            with self._lock, self._language.running(), Deadline(self._limit):
+            with self._lock, self._language.running(), TimeLimit(self._limit):
                 self._execute(launch, triple)
         except Overdue as exc:
             raise KernelTimeout(self._overdue(launch, triple, exc)) from None
@@ -135,7 +135,7 @@ class Launches:
     def _execute(self, launch: Specialized, grid: tuple[int, int, int]) -> None:
         builder, function = self._language.builder, self._language.function(launch.jit)
         constant = {p.name for p in launch.jit.params if p.is_constexpr}
-        memory = builder.memory = Memory(launch.name)
+        memory = builder.memory = LaunchMemory(launch.name)
         moved = memory.moved(launch.bound)
         values = {n: v if n in constant else _argument(v, launch.signature[n]) for n, v in moved.items()}
         builder.next_program = _Watch(launch.name, grid, self._clock).next

@@ -22,7 +22,7 @@ from kerntune.gpu.fake_cuda.ops import RealImplementations
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.session import alone, run_eagerly
 from kerntune.gpu.interpreter.language import Language
-from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS, Launches
+from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS, InterpretedLaunches
 from kerntune.gpu.interpreter.placement import OnCpu, Places, SaysGpu
 
 
@@ -38,7 +38,7 @@ class Interpreter:
         """``limit``: seconds of wall time after which a launch is ended, 0 for none."""
         self.spec = spec
         self._language = Language()
-        self._launches = Launches(spec, self._language, limit=limit)
+        self._launches = InterpretedLaunches(spec, self._language, limit=limit)
         self._operators = RealImplementations(self._surroundings)
         places = Places()
         self._places = places

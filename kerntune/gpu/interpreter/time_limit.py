@@ -14,7 +14,7 @@ class Overdue(BaseException):
     """Raised in the thread whose time is over. No :class:`Exception`: what catches those must not go on."""
 
 
-class Deadline:
+class TimeLimit:
     """A context that ends with :class:`Overdue` once it has lasted so many ``seconds``; 0 for no limit.
 
     The exception is set from another thread (``PyThreadState_SetAsyncExc``), so it comes between two steps of Python

@@ -15,7 +15,7 @@ PLAIN_CONSTANTS = (bool, int, str, type(None))
 
 
 @dataclass(frozen=True)
-class Part:
+class KeyPart:
     """Python expressions over an argument, to be put into a prepared launch.
 
     ``kind`` tells arguments apart that need other expressions. ``setup`` are statements, ``tests`` must all be true,
@@ -47,7 +47,7 @@ class Needs:
         return f"{variable}.is_cuda" if self.one_device else f"{variable}.get_device() == kt_device"
 
 
-def part_of(value: Any, param: Any, variable: str, needs: Needs) -> Part | None:
+def part_of(value: Any, param: Any, variable: str, needs: Needs) -> KeyPart | None:
     """The part of an argument given for ``param`` (a Triton ``KernelParam``) in ``variable``; None if there is none.
 
     Mirrors Triton's specialization, except that more may be told apart than compiles differently.
@@ -56,7 +56,7 @@ def part_of(value: Any, param: Any, variable: str, needs: Needs) -> Part | None:
     if param.is_constexpr:
         return _constexpr(value, variable)
     if value is None:
-        return Part("none", tests=(f"{variable} is None",))
+        return KeyPart("none", tests=(f"{variable} is None",))
     if value.__class__ in (bool, float):
         return _scalar(value.__class__.__name__, variable, exact)
     if value.__class__ is int:
@@ -69,24 +69,24 @@ def part_of(value: Any, param: Any, variable: str, needs: Needs) -> Part | None:
     return None
 
 
-def absent_part() -> Part:
+def absent_part() -> KeyPart:
     """The part of a parameter that the call leaves out."""
-    return Part("absent")
+    return KeyPart("absent")
 
 
-def _scalar(kind: str, variable: str, exact: bool) -> Part:
+def _scalar(kind: str, variable: str, exact: bool) -> KeyPart:
     items = (variable,) if exact else ()
-    return Part(kind, tests=(f"{variable}.__class__ is {kind}",), items=items, value=variable)
+    return KeyPart(kind, tests=(f"{variable}.__class__ is {kind}",), items=items, value=variable)
 
 
-def _integer(value: int, variable: str, exact: bool) -> Part:
+def _integer(value: int, variable: str, exact: bool) -> KeyPart:
     """Its type by range, and whether it is 1 (2 stands for it, since 1 equals True) or divisible by 16."""
     is_int = f"{variable}.__class__ is int"
     if exact:
-        return Part("int", tests=(is_int,), items=(variable,), value=variable)
+        return KeyPart("int", tests=(is_int,), items=(variable,), value=variable)
     kind, within = _range_of(value, variable)
     items = (f"2 if {variable} == 1 else not {variable} & 15",)
-    return Part(kind, tests=(is_int, within), items=items, value=variable)
+    return KeyPart(kind, tests=(is_int, within), items=items, value=variable)
 
 
 def _range_of(value: int, variable: str) -> tuple[str, str]:
@@ -97,24 +97,24 @@ def _range_of(value: int, variable: str) -> tuple[str, str]:
     return "u64", f"{variable} > {I64[1]}"
 
 
-def _tensor(variable: str, exact: bool, needs: Needs) -> Part | None:
+def _tensor(variable: str, exact: bool, needs: Needs) -> KeyPart | None:
     """Its element type and place; alignment is told of all pointers together."""
     if exact and not needs.layouts:
         return None
     here = (needs.here(variable),)
     items = (f"{variable}.dtype", *((f"{variable}.shape", f"{variable}.stride()") if needs.layouts else ()))
     if not needs.binary:
-        return Part("tensor", tests=here, items=items)
+        return KeyPart("tensor", tests=here, items=items)
     pointer = f"{variable}_at"
     setup = (f"{pointer} = {variable}.data_ptr()",)
-    return Part("tensor", setup=setup, tests=here, items=items, value=pointer, pointer=pointer)
+    return KeyPart("tensor", setup=setup, tests=here, items=items, value=pointer, pointer=pointer)
 
 
 DESCRIPTOR_FIELDS = frozenset({"base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32"})
 """Of a host-side descriptor; a class with more may compile differently for it."""
 
 
-def _descriptor(value: Any, variable: str, needs: Needs) -> Part | None:
+def _descriptor(value: Any, variable: str, needs: Needs) -> KeyPart | None:
     """Its class, and for the binary its element type and block; a hook may change the block first."""
     if value.__class__.__name__ != "TensorDescriptor" or not set(vars(value)) <= DESCRIPTOR_FIELDS:
         return None
@@ -122,17 +122,17 @@ def _descriptor(value: Any, variable: str, needs: Needs) -> Part | None:
     items: tuple[str, ...] = (f"{variable}.__class__",)
     if needs.binary:
         items += (f"{variable}.base.dtype", f"tuple({variable}.block_shape)")
-    return Part("descriptor", tests=here, items=items, value=variable)
+    return KeyPart("descriptor", tests=here, items=items, value=variable)
 
 
-def _constexpr(value: Any, variable: str) -> Part | None:
+def _constexpr(value: Any, variable: str) -> KeyPart | None:
     """A constant's class is part of its kind: ``True``, ``1`` and ``1.0`` are equal and compile differently."""
     kind = value.__class__
     if kind in PLAIN_CONSTANTS:
         name = "None.__class__" if value is None else kind.__name__
-        return Part(f"constant {kind.__name__}", tests=(f"{variable}.__class__ is {name}",), items=(variable,))
+        return KeyPart(f"constant {kind.__name__}", tests=(f"{variable}.__class__ is {name}",), items=(variable,))
     if kind is float:
-        return Part("constant float", tests=(f"{variable}.__class__ is float",), items=(f"{variable}.hex()",))
+        return KeyPart("constant float", tests=(f"{variable}.__class__ is float",), items=(f"{variable}.hex()",))
     if kind.__module__.partition(".")[0] in ("torch", "triton") and kind.__name__ in ("dtype", "JITFunction"):
-        return Part("constant object", items=(f"{variable}.__class__", variable))
+        return KeyPart("constant object", items=(f"{variable}.__class__", variable))
     return None

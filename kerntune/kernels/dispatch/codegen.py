@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.argument_parts import Part
+from kerntune.kernels.dispatch.argument_parts import KeyPart
 
 PREFIX = "kt_"
 """Begins every name of ours in the text; a kernel with such a parameter isn't prepared."""
@@ -23,12 +23,12 @@ ALIGNED = 15
 
 
 @dataclass(frozen=True)
-class Argument:
+class LaunchArgument:
     """A parameter of a form: its name, the variable that the text has it in, and its part."""
 
     name: str
     variable: str
-    part: Part
+    part: KeyPart
     constexpr: bool = False
 
     @property
@@ -47,7 +47,7 @@ class Form:
 
     positional: int
     keywords: tuple[str, ...]
-    arguments: tuple[Argument, ...]
+    arguments: tuple[LaunchArgument, ...]
     single: bool = False
     staged: bool = False
     """Whether the config's hook or heuristics run first: an entry then is a ``Stage``, and says nothing of a binary."""
@@ -218,13 +218,13 @@ def _launch(form: Form, indent: str) -> list[str]:
     ]
 
 
-def _passed(argument: Argument) -> str:
+def _passed(argument: LaunchArgument) -> str:
     if argument.constexpr:
         return "None"
     return argument.part.value if argument.given else f"kt_rest[{argument.name!r}]"
 
 
-def _bound(argument: Argument) -> str:
+def _bound(argument: LaunchArgument) -> str:
     return argument.variable if argument.given else f"kt_rest[{argument.name!r}]"
 
 

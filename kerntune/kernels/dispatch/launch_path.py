@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import Needs, absent_part, part_of
-from kerntune.kernels.dispatch.codegen import Argument, Form, front_text, key_text, make, parameters_of
+from kerntune.kernels.dispatch.codegen import Form, LaunchArgument, front_text, key_text, make, parameters_of
 from kerntune.kernels.dispatch.native import MAX_PARAMETERS, native_front
 from kerntune.kernels.dispatch.stage import Fixed, Stage
 
@@ -171,7 +171,7 @@ class LaunchPath:
                 part = absent_part()
             if part is None:
                 return None
-            arguments.append(Argument(param.name, variable, part, param.is_constexpr))
+            arguments.append(LaunchArgument(param.name, variable, part, param.is_constexpr))
         return Form(
             positional=len(args),
             keywords=tuple(kwargs),

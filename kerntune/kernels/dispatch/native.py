@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kerntune.kernels import compat
-from kerntune.kernels.dispatch.codegen import Argument, Form
+from kerntune.kernels.dispatch.codegen import Form, LaunchArgument
 
 KINDS = (
     "absent", "none", "bool", "float", "int", "i32", "tensor", "descriptor", "constant bool", "constant int",
@@ -58,7 +58,7 @@ def native_front(form: Form, fallback: Callable[..., Any], names: Mapping[str, A
     return front
 
 
-def _parameter(form: Form, index: int, argument: Argument) -> tuple[int, int, int, int]:
+def _parameter(form: Form, index: int, argument: LaunchArgument) -> tuple[int, int, int, int]:
     """Kind, place among grid, positional and keyword arguments, whether its value counts, whether it is a constexpr."""
     if not argument.given:
         source = 0

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.gpu.base import Executor
-from kerntune.timing.worker.requests import Failed, Message, PairReply, PairRequest, Ready, receive, send
+from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed, receive, send
 from kerntune.timing.worker.serve import answer
 
 READY = 3
@@ -188,6 +188,6 @@ class WorkerPool:
 def _checked(reply: Message) -> PairReply:
     if isinstance(reply, PairReply):
         return reply
-    if isinstance(reply, Failed):
+    if isinstance(reply, RequestFailed):
         raise (MeasurementError if reply.replayable else ReplayError)(reply.message)
     raise MeasurementError(f"a measuring process answered {type(reply).__name__}")

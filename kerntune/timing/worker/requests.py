@@ -41,14 +41,14 @@ class PairReply(msgspec.Struct, frozen=True, tag="paired"):
     b_ns: tuple[float, ...]
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
+class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):
     """The request could not be carried out. ``replayable`` is False where no process could."""
 
     message: str
     replayable: bool = True
 
 
-Message = Union[Ready, PairRequest, PairReply, Failed]
+Message = Union[Ready, PairRequest, PairReply, RequestFailed]
 
 _DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 

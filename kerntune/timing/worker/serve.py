@@ -13,7 +13,7 @@ from kerntune.gpu.memory import Memory, make_source
 from kerntune.gpu.program import Loader, Program
 from kerntune.timing.paired import Pairing
 from kerntune.timing.worker.layout import Scatter
-from kerntune.timing.worker.requests import Failed, Message, PairReply, PairRequest, Ready, receive, send
+from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed, receive, send
 
 
 def serve(ordinal: int) -> None:
@@ -25,7 +25,7 @@ def serve(ordinal: int) -> None:
     try:
         gpu = DriverGpu(ordinal)
     except BackendError as exc:
-        send(target, Failed(str(exc), replayable=False))
+        send(target, RequestFailed(str(exc), replayable=False))
         return
     send(target, Ready(gpu.spec.name))
     chance = random.Random()
@@ -40,13 +40,13 @@ def serve(ordinal: int) -> None:
 def answer(gpu: Executor, request: Message, chance: random.Random | None = None) -> Message:
     """The reply to a request; failures are replies too."""
     if not isinstance(request, PairRequest):
-        return Failed(f"a worker can't answer {type(request).__name__}", replayable=False)
+        return RequestFailed(f"a worker can't answer {type(request).__name__}", replayable=False)
     try:
         return run_pair(gpu, request, chance)
     except (ReplayError, OutOfResourcesError) as exc:
-        return Failed(str(exc), replayable=False)
+        return RequestFailed(str(exc), replayable=False)
     except KerntuneError as exc:
-        return Failed(str(exc))
+        return RequestFailed(str(exc))
 
 
 def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None = None) -> PairReply:

@@ -24,7 +24,7 @@ from kerntune.tuning.api.search_tuner import SearchTuner
 from kerntune.tuning.patience import checked_patience
 from kerntune.tuning.verification import Verification, names_of
 
-Names = Mapping[str, Union[str, Sequence[str]]]
+ArgumentNames = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]
 Decorator = Callable[[Any], HeuristicTuner]
 
@@ -118,7 +118,7 @@ def _check_search(search: Any, prune_configs_by: Mapping[str, Any] | None, stati
         raise ConfigError("kerntune.autotune: static_prune leaves out configs of a list, so it can't go with search=")
 
 
-def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
+def pointwise(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any) -> Decorator:
     """An elementwise kernel of one to three axes, ``x y z``.
 
     ``sizes`` names the arguments that hold the number of elements of each axis, ``{"x": "n_elements"}``; several are
@@ -138,7 +138,7 @@ def pointwise(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Dec
 
 
 def reduction(
-    *, sizes: Names, blocks: Mapping[str, str], reduced: Mapping[str, Dims] | None = None, **options: Any
+    *, sizes: ArgumentNames, blocks: Mapping[str, str], reduced: Mapping[str, Dims] | None = None, **options: Any
 ) -> Decorator:
     """A kernel that walks the reduced axes ``r0`` (``r1``) in steps, for blocks of ``x`` (``y``) outputs.
 
@@ -151,7 +151,7 @@ def reduction(
 
 
 def persistent_reduction(
-    *, sizes: Names, blocks: Mapping[str, str], reduced: Mapping[str, Dims] | None = None, **options: Any
+    *, sizes: ArgumentNames, blocks: Mapping[str, str], reduced: Mapping[str, Dims] | None = None, **options: Any
 ) -> Decorator:
     """A reduction that holds whole rows: a block of ``r0``, if the kernel takes one, is the size, rounded up.
 
@@ -161,7 +161,7 @@ def persistent_reduction(
     return _decorator(family, sizes, blocks, options, reduced=reduced or {}, reduces=True, whole_rows=True)
 
 
-def split_scan(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
+def split_scan(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any) -> Decorator:
     """A scan of ``x`` rows along ``r0`` whose programs pass their sums on: steps of 256 or more, one row a program.
 
     Else as :func:`pointwise`.
@@ -169,7 +169,7 @@ def split_scan(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> De
     return _decorator(heuristics.split_scan, sizes, blocks, options, reduces=True)
 
 
-def matmul(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decorator:
+def matmul(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any) -> Decorator:
     """A product with ``tl.dot``, ``y`` by ``r0`` times ``r0`` by ``x``, that loops over ``r0``; perhaps batched, ``z``.
 
     Else as :func:`pointwise`.
@@ -179,7 +179,7 @@ def matmul(*, sizes: Names, blocks: Mapping[str, str], **options: Any) -> Decora
 
 def _decorator(
     family: Family,
-    sizes: Names,
+    sizes: ArgumentNames,
     blocks: Mapping[str, str],
     options: dict[str, Any],
     *,

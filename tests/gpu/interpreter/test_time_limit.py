@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kerntune.gpu.interpreter.time_limit import Deadline, Overdue
+from kerntune.gpu.interpreter.time_limit import Overdue, TimeLimit
 
 
 def for_ever() -> None:
@@ -27,7 +27,7 @@ def swallowing() -> None:
 
 @pytest.mark.parametrize("body", [for_ever, swallowing])
 def test_python_code_that_never_ends_is_ended(body: Any) -> None:
-    with pytest.raises(Overdue), Deadline(0.05):
+    with pytest.raises(Overdue), TimeLimit(0.05):
         body()
 
 
@@ -36,7 +36,7 @@ def test_another_threads_code_too() -> None:
 
     def run() -> None:
         try:
-            with Deadline(0.05):
+            with TimeLimit(0.05):
                 for_ever()
         except Overdue as exc:
             ended.append(exc)
@@ -50,7 +50,7 @@ def test_another_threads_code_too() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 3600.0])
 def test_what_ends_in_time_goes_on(seconds: float) -> None:
     before = threading.active_count()
-    with Deadline(seconds):
+    with TimeLimit(seconds):
         found = sum(range(100))
     assert found == 4950
     for thread in threading.enumerate():
@@ -60,12 +60,12 @@ def test_what_ends_in_time_goes_on(seconds: float) -> None:
 
 
 def test_an_error_of_the_code_stays() -> None:
-    with pytest.raises(ZeroDivisionError), Deadline(3600.0):
+    with pytest.raises(ZeroDivisionError), TimeLimit(3600.0):
         _ = 1 // 0
 
 
 def test_time_that_is_over_in_a_call_into_c_is_told_at_its_end() -> None:
     """And not in whatever comes after the context."""
-    with pytest.raises(Overdue), Deadline(0.05):
+    with pytest.raises(Overdue), TimeLimit(0.05):
         time.sleep(0.3)
     time.sleep(0.01)

@@ -12,7 +12,7 @@ from samples import recording
 
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.timing.worker.pool import READY, REQUESTS, LocalPairs, Worker, WorkerPool
-from kerntune.timing.worker.requests import Failed, Message, PairReply, PairRequest
+from kerntune.timing.worker.requests import Message, PairReply, PairRequest, RequestFailed
 
 REQUEST = PairRequest(recording(), recording(), recording().storages, {}, blocks=1, seed=0)
 
@@ -103,7 +103,7 @@ def test_one_that_fails_is_dropped(replayable: bool, error: type[Exception]) -> 
     made = pool()
     made.expect(2)
     bad = int(made.run(REQUEST).a_ns[0])
-    Scripted.replies[bad] = Failed("an illegal address", replayable)
+    Scripted.replies[bad] = RequestFailed("an illegal address", replayable)
     asked(made, 1)
     with pytest.raises(error, match="an illegal address"):
         made.run(REQUEST)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kerntune.base.config import COMPILE_OPTIONS, changed_settings, settings_text, split_settings
-from kerntune.base.recording import Binary, Launch, Recording, Work, work_of
+from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
 from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, paired
 
 
@@ -88,14 +88,14 @@ def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Ite
         yield "order of launches changed"
 
 
-def _arguments(works: Sequence[tuple[str, Work, Work]], whole: bool) -> Iterator[str]:
+def _arguments(works: Sequence[tuple[str, LaunchWork, LaunchWork]], whole: bool) -> Iterator[str]:
     """Where launches were added or moved, storages have other numbers, which say nothing then."""
     for name, a, b in works:
         if _seen(a, whole) != _seen(b, whole):
             yield f"{name}: arguments changed"
 
 
-def _seen(work: Work, whole: bool) -> list[tuple[object, ...]]:
+def _seen(work: LaunchWork, whole: bool) -> list[tuple[object, ...]]:
     views = [v if whole or v is None else msgspec.structs.replace(v, storage=0) for *_, v in work.arguments]
     return [(*rest, view) for (*rest, _), view in zip(work.arguments, views, strict=True)]
 
