@@ -87,6 +87,7 @@ EXPORTS = {
         "export_devices",
         "import_cache",
     },
+    "kerntune.cli": {"main"},
     "kerntune.capture": {"LAUNCH_WORDS", "Candidate", "Capture", "Pending", "Probe", "Site", "current"},
     "kerntune.kernels.compat": {
         "ASSEMBLER_ONLY",
@@ -178,7 +179,6 @@ EXPORTS = {
         "launch_violations",
         "metrics_of",
     },
-    "kerntune.cli": set(),
     "kerntune.tuning": set(),
     "kerntune.timing.worker": set(),
     "pytest_kerntune": set(),
@@ -389,8 +389,7 @@ BY_TEXT = frozenset({"kerntune", "kerntune.base.moved"})
 
 
 def test_nothing_is_imported_by_text() -> None:
-    """Imports by text escape every test here. Three may: the package's lazy names, the command's subcommands (each a
-    module of ``kerntune.cli``), and the choice between tomllib and tomli."""
+    """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, and what forwards moved ones."""
     callers = {
         m.name
         for m in MODULES.values()
@@ -549,3 +548,95 @@ def test_what_is_imported_late_is_completed_as_well() -> None:
     package = importlib.import_module("kerntune")
     assert set(package.__all__) <= set(dir(package))
     assert all(hasattr(package, name) for name in dir(package))
+
+
+# names held as text
+
+TEXTS = ("Makefile", "README.md", "pyproject.toml", "benchmarks/mutants.toml")
+
+DISK_NAMES = re.compile(r"kerntune\.(json|\w+/\d+|\w+(?=[/\"`'{]))")
+"""Schemas and files: ``kerntune.time/2``, ``kerntune.json``."""
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    named = [ROOT / name for name in TEXTS] + sorted((ROOT / "docs").glob("*.md"))
+    for folder in ("kerntune", "pytest_kerntune"):
+        named += [p for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".py", ".c")]
+    for path in named:
+        yield str(path.relative_to(ROOT)), path.read_text()
+
+
+def test_paths_of_ours_in_texts_exist() -> None:
+    """The Makefile's test files, the mutation runs' modules, what the documents name: a move leaves none behind."""
+    wrong = []
+    for name, text in texts():
+        for found in re.findall(r"(?<![\w/.-])(?:kerntune|pytest_kerntune|benchmarks|docs)/[\w/.-]*\w", text):
+            if not any((ROOT / f"{found}{suffix}").exists() for suffix in ("", ".py")):
+                wrong.append(f"{name}: {found}")
+    for name in ("Makefile", "benchmarks/mutants.toml"):
+        for found in re.findall(r"(?<![\w/.-])tests/[\w/.-]*\w", (ROOT / name).read_text()):
+            if not (ROOT / found).exists():
+                wrong.append(f"{name}: {found}")
+    assert wrong == []
+
+
+def test_modules_of_ours_in_texts_exist() -> None:
+    """``sys.modules.get("kerntune...")``, ``-m kerntune...``, entry points, C types, references in docstrings."""
+    wrong = []
+    for name, text in texts():
+        for match in re.finditer(r"(?<![\w/.-])(?:pytest_)?kerntune(?:\.[A-Za-z_]\w*)+", text):
+            parts = match.group(0).split(".")
+            known = max(n for n in range(1, len(parts) + 1) if n == 1 or ".".join(parts[:n]) in MODULES)
+            module = MODULES[".".join(parts[:known])]
+            inside = module.path.read_text()
+            if known == 1 and DISK_NAMES.match(text, match.start()):
+                continue
+            if known < len(parts) and (module.path.parent / f"{parts[known]}.c").exists():
+                continue
+            if known < len(parts) and not re.search(rf"\b{parts[known]}\b", inside):
+                wrong.append(f"{name}: {match.group(0)}")
+    assert wrong == []
+
+
+# names
+
+
+def defined_names() -> Iterator[tuple[str, str]]:
+    """Public classes and aliases with the module that defines them."""
+    for module in MODULES.values():
+        for node in module.tree.body:
+            name = ""
+            if isinstance(node, ast.ClassDef):
+                name = node.name
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                name = node.target.id
+            if re.fullmatch(r"[A-Z][a-z]\w*", name):
+                yield name, module.name
+
+
+def test_one_name_stands_for_one_thing() -> None:
+    places: dict[str, set[str]] = {}
+    for name, module in defined_names():
+        places.setdefault(name, set()).add(module)
+    assert {name: sorted(found) for name, found in places.items() if len(found) > 1} == {}
+
+
+TWICE = {
+    "launches": "of stand-ins and of the interpreter: each way of running has one",
+    "placement": "of stand-ins and of the interpreter",
+    "session": "of stand-ins, of the interpreter, of the gate and of pytest",
+    "cache": "the subcommand is named as users type it; the other one forwards an earlier import",
+    "device": "one forwards an earlier import",
+    "hints": "one forwards an earlier import",
+}
+"""Module names that stand in two packages, and why."""
+
+
+def test_module_names_occur_once() -> None:
+    places: dict[str, list[str]] = {}
+    for module in MODULES.values():
+        if not module.is_package and not module.name.endswith("__main__"):
+            places.setdefault(module.name.rpartition(".")[2], []).append(module.name)
+    assert {stem for stem, found in places.items() if len(found) > 1} == set(TWICE)

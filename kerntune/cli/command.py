@@ -15,7 +15,7 @@ EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh:
 
 REFRESH = ("baselines", "refresh")
 
-Run = Callable[[argparse.Namespace], int]
+Subcommand = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +40,7 @@ def _dispatch(words: list[str]) -> int:
         return run_refresh(words[2:])  # all that follows is pytest's, options too
     _refuse_empty(words)
     args = build_parser().parse_args(words)
-    run: Run = args.function
+    run: Subcommand = args.function
     return run(args)
 
 
@@ -235,7 +235,7 @@ def _cache(parser: argparse.ArgumentParser) -> None:
 
 
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Run, text: str
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Subcommand, text: str
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=EPILOG)
     parser.set_defaults(function=run)

@@ -66,8 +66,8 @@ class Compiled:
 class Compiler:
     """Compiles each distinct specialization once in this process (Triton's own disk cache serves the next one).
 
-    The work is done by a :class:`kerntune.compiling.Farm`, whose processes start when they are first needed. Keeps the
-    kernels, whose addresses are in the keys, but no launch: its arguments are the user's tensors.
+    The work is done by a :class:`~kerntune.compiling.farm.Farm`, whose processes start when they are first needed.
+    Keeps the kernels, whose addresses are in the keys, but no launch: its arguments are the user's tensors.
     """
 
     def __init__(self, farm: Farm | None = None) -> None:

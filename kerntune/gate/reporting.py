@@ -39,10 +39,10 @@ def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
     )
 
 
-Kept = TypeVar("Kept")
+FromDisk = TypeVar("FromDisk")
 
 
-def readable(read: Callable[[], Kept | None], update: Update) -> Kept | None:
+def readable(read: Callable[[], FromDisk | None], update: Update) -> FromDisk | None:
     """The baseline; a damaged one counts as none where the run replaces it, as the error's text advises."""
     try:
         return read()

@@ -19,10 +19,10 @@ from kerntune.tuning.tuning_result import Tuned
 Timings = dict[Any, list[float]]
 """Per ``triton.Config`` milliseconds at the quantiles 0.5, 0.2 and 0.8."""
 
-Run = TypeVar("Run", bound=Callable[..., Any])
+Launcher = TypeVar("Launcher", bound=Callable[..., Any])
 
 
-def naming_missing_gpu(run: Run) -> Run:
+def naming_missing_gpu(run: Launcher) -> Launcher:
     """``run(tuner, ...)``, whose error is :class:`NoGpuError` where Triton raises its own for want of a driver."""
 
     @functools.wraps(run)
