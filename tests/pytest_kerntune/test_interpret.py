@@ -75,6 +75,7 @@ def run(pytester: pytest.Pytester, copies: Copies, source_environ: dict[str, str
         pytester.makepyfile(test_it=source)
         command = ["-m", "pytest", "-p", find_plugin(), *QUIET, *args]
         done = copies.run(*command, cwd=pytester.path, env=source_environ)
+        print(done.stdout, done.stderr)  # seen where an assertion about it fails
         return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0.0)
 
     return given
