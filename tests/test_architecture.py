@@ -598,6 +598,20 @@ def test_modules_of_ours_in_texts_exist() -> None:
     assert wrong == []
 
 
+IMPORT_PATH = re.compile(r"Path\((?:(\w+)\.)?__file__\)\.resolve\(\)\.parents\[(\d)\]")
+
+
+def test_import_paths_given_to_other_processes_are_the_root() -> None:
+    """``parents[n]`` of a module's own file, or of another's that it imports: a move changes how deep that lies."""
+    found = {}
+    for module in MODULES.values():
+        for other, above in IMPORT_PATH.findall(module.path.read_text()):
+            names = [n for n in imports(module) if n.rpartition(".")[2] == other] if other else [module.name]
+            found[module.name] = [MODULES[n].path.parents[int(above)] for n in names]
+    assert len(found) >= 4
+    assert {name: places for name, places in found.items() if places != [ROOT]} == {}
+
+
 # names
 
 
