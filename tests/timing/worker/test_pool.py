@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -152,16 +153,16 @@ def test_a_process_without_a_driver_says_so() -> None:
 
 def test_a_process_imports_this_kerntune_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     """From a checkout that isn't installed, too: its folder comes first, whatever the user's PYTHONPATH has."""
-    given: list[dict[str, str]] = []
+    given: list[str] = []
 
-    def popen(*args: object, env: dict[str, str], **options: object) -> None:
-        given.append(env)
-        raise OSError
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, env: dict[str, str], **options: Any) -> None:
+            given.append(env["PYTHONPATH"])
+            super().__init__(*args, env=env, **options)
 
-    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", Popen)
     monkeypatch.setenv("PYTHONPATH", "theirs")
-    with pytest.raises(OSError):
-        Worker(0)
-    first, second = given[0]["PYTHONPATH"].split(os.pathsep)
+    Worker(0).close()
+    first, second = given[0].split(os.pathsep)
     assert (Path(first) / "kerntune" / "timing" / "worker" / "pool.py").is_file()
     assert second == "theirs"
