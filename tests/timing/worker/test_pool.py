@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes.util
+import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -145,3 +149,20 @@ def test_a_process_without_a_driver_says_so() -> None:
             worker.ask(REQUEST)
     finally:
         worker.close()
+
+
+def test_a_process_imports_this_kerntune_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a checkout that isn't installed, too: its folder comes first, whatever the user's PYTHONPATH has."""
+    given: list[str] = []
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, env: dict[str, str], **options: Any) -> None:
+            given.append(env["PYTHONPATH"])
+            super().__init__(*args, env=env, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    monkeypatch.setenv("PYTHONPATH", "theirs")
+    Worker(0).close()
+    first, second = given[0].split(os.pathsep)
+    assert (Path(first) / "kerntune" / "timing" / "worker" / "pool.py").is_file()
+    assert second == "theirs"
