@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint triton-matrix python-matrix mutants clean
+.PHONY: demo test lint fix triton-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -16,6 +16,12 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What can be mended without a decision: imports, layout, docs/packages.md.
+fix: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/python docs/module_index.py
 
 # What depends on Triton's versions, under those between the oldest and the newest that CI has. Downloads them (0.3 GB each).
 MATRIX := 3.7 3.8

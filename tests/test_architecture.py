@@ -552,7 +552,7 @@ def test_what_is_imported_late_is_completed_as_well() -> None:
 
 # names held as text
 
-TEXTS = ("Makefile", "README.md", "pyproject.toml", "benchmarks/mutants.toml")
+TEXTS = ("Makefile", "README.md", "CONTRIBUTING.md", "pyproject.toml", "benchmarks/mutants.toml")
 
 DISK_NAMES = re.compile(r"kerntune\.(json|\w+/\d+|\w+(?=[/\"`'{]))")
 """Schemas and files: ``kerntune.time/2``, ``kerntune.json``."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -89,3 +91,8 @@ def test_the_page_of_one_case_names_its_functions() -> None:
 )
 def test_a_name_that_is_wrong_is_found(named: tuple[str, str]) -> None:
     assert not is_there(*named)
+
+
+def test_the_page_of_modules_is_up_to_date() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "docs/module_index.py"), "--check"], check=False)
+    assert done.returncode == 0, "run `make fix` (docs/module_index.py), and commit docs/packages.md"
