@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kerntune
-from kerntune.base.policy import Policy, Verdict
+from kerntune.base.policy import METRICS, TIMERS, Policy, Verdict
 from kerntune.cli.command import REFRESH, build_parser
 from kerntune.gate.decision import DRIFT, Evidence, decide
 from kerntune.gate.gpu_check import SHORT_RESTS_S
@@ -19,6 +19,7 @@ from kerntune.kernels.compat.launcher import _DIRECT_CALLS
 from kerntune.timing.graphs import TARGET_LAUNCHES
 from kerntune.timing.paired_processes import SHOWN_LEVEL
 from kerntune.tuning.race import GRAPH_NS, MOST_RUNS, SLOT_NS
+from pytest_kerntune.marker import _PARSERS, SIGNATURE
 from pytest_kerntune.options import OPTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -118,3 +119,13 @@ def test_versions_of_triton_agree() -> None:
     assert re.findall(r"^MATRIX := (.*)$", (ROOT / "Makefile").read_text(), re.M) == [" ".join(series[1:-1])]
     assert f"Triton {series[0]} to {series[-1]}" in text_of("README.md")
     assert f"triton=={series[-1]}." in (ROOT / "constraints.txt").read_text()
+
+
+def test_the_markers_help_names_its_keywords() -> None:
+    """What `pytest --markers` prints, with the metrics and timers that can be named."""
+    (keywords,) = re.findall(r"^autotune\(([\w, ]+)\):", SIGNATURE)
+    assert set(keywords.split(", ")) == set(_PARSERS)
+    assert {name for name in METRICS if not re.search(rf"metrics=.*\b{name}\b", SIGNATURE)} == set()
+    assert {name for name in TIMERS if f"'{name}'" not in SIGNATURE} == set()
+    (ini,) = [o.help for o in OPTIONS if o.ini == "kerntune_metrics"]
+    assert {name for name in METRICS if not re.search(rf"\b{name}\b", ini)} == set()
