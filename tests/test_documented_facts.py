@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli.command import subcommands
 
 import kerntune
 from kerntune.base.policy import METRICS, TIMERS, Policy, Verdict
@@ -86,17 +85,8 @@ def test_the_level_that_is_shown() -> None:
     assert said in text_of("docs/verdicts.md")
 
 
-def commands(parser: argparse.ArgumentParser, before: str = "kerntune") -> Iterator[str]:
-    """Every subcommand as it is typed."""
-    for action in parser._subparsers._group_actions if parser._subparsers else ():
-        for name, inner in (action.choices or {}).items():
-            yield from commands(inner, f"{before} {name}")
-    if parser.get_default("function") is not None:
-        yield before
-
-
 def test_each_subcommand_is_documented() -> None:
-    found = set(commands(build_parser()))
+    found = {" ".join(("kerntune", *words)) for words in subcommands(build_parser())}
     assert " ".join(("kerntune", *REFRESH)) in found
     documents = ["README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
     told = " ".join(map(text_of, documents))
