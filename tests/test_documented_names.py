@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+DEVELOPERS = ("CONTRIBUTING.md", "docs/architecture.md", "docs/one-case.md")
 PACKAGES = sorted(p.parent.name for p in (ROOT / "kerntune").glob("*/__init__.py"))
 
 NAMED = re.compile(rf"(?<![\w/.-])((?:kerntune/)?(?:{'|'.join(PACKAGES)})/[\w/]+|pytest_kerntune/\w+)((?:\.\w+)*)")
@@ -91,6 +92,17 @@ def test_the_page_of_one_case_names_its_functions() -> None:
 )
 def test_a_name_that_is_wrong_is_found(named: tuple[str, str]) -> None:
     assert not is_there(*named)
+
+
+def test_named_tests_exist() -> None:
+    """`test_...` in the documents: a file or a function."""
+    known = {p.stem for p in (ROOT / "tests").rglob("test_*.py")}
+    for folder in ("tests", "examples"):
+        for path in filter(Path.is_file, (ROOT / folder).rglob("*.py")):
+            known |= set(re.findall(r"def (test_\w+)", path.read_text()))
+    named = {n for d in DEVELOPERS for n in re.findall(r"\b(test_\w+)", (ROOT / d).read_text())}
+    assert len(named) > 20
+    assert named - known == set()
 
 
 def test_the_page_of_modules_is_up_to_date() -> None:
