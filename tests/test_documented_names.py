@@ -94,6 +94,31 @@ def test_a_name_that_is_wrong_is_found(named: tuple[str, str]) -> None:
     assert not is_there(*named)
 
 
+LINK = re.compile(r"(?<![\w`])\[[^\]\n]+\]\((?!https?:)([\w./#-]+)\)")
+
+
+def headings(document: Path) -> set[str]:
+    """The anchors that GitHub makes of a document's headings."""
+    found = re.findall(r"^#+ (.*)$", document.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: p.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    wrong = []
+    for link in LINK.findall(document.read_text()):
+        name, _, anchor = link.partition("#")
+        target = document.parent / name if name else document
+        if not target.exists() or (anchor and anchor not in headings(target)):
+            wrong.append(link)
+    assert wrong == []
+
+
+def test_each_document_is_linked_from_the_overview() -> None:
+    linked = {link.partition("#")[0] for link in LINK.findall((ROOT / "docs/architecture.md").read_text())}
+    assert {p.name for p in (ROOT / "docs").glob("*.md")} - linked - {"architecture.md"} == set()
+
+
 def test_named_tests_exist() -> None:
     """`test_...` in the documents: a file or a function."""
     known = {p.stem for p in (ROOT / "tests").rglob("test_*.py")}
