@@ -119,3 +119,12 @@ def test_the_markers_help_names_its_keywords() -> None:
     assert {name for name in TIMERS if f"'{name}'" not in SIGNATURE} == set()
     (ini,) = [o.help for o in OPTIONS if o.ini == "kerntune_metrics"]
     assert {name for name in METRICS if not re.search(rf"\b{name}\b", ini)} == set()
+
+
+def test_each_dependency_has_its_reason() -> None:
+    """A row of docs/dependencies.md names each runtime dependency of pyproject.toml, and each extra's."""
+    (listed,) = re.findall(r"^dependencies = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
+    named = re.findall(r'"([\w-]+)', listed)
+    assert len(named) > 5
+    rows = re.findall(r"^\| ([\w, -]+) \| .+ \| .+ \|$", (ROOT / "docs/dependencies.md").read_text(), re.M)
+    assert set(named) - {n for row in rows for n in row.split(", ")} == set()
