@@ -56,7 +56,7 @@ python-%:
 	$(VENV)/python-$*/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS) \
 		$$($(VENV)/python-$*/bin/python -c "import torch" 2>/dev/null && echo $(PYTHON_TORCH_TESTS))
 # Which changes of the code no test notices (docs/mutants.md). It goes on where it was ended; SAMPLE=200 tries the first 200 of a
-# fixed random order, ONLY=judge,farm/ modules with one of these in their path, MINUTES=30 ends it after so long.
+# fixed random order, ONLY=gate/decision,compiling/ modules with one of these in their path, MINUTES=30 ends it after so long.
 mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutants]"
 	nice $(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(ONLY),--only $(ONLY)) \
