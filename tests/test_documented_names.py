@@ -97,6 +97,19 @@ def test_a_name_that_is_wrong_is_found(named: tuple[str, str]) -> None:
 LINK = re.compile(r"(?<![\w`])\[[^\]\n]+\]\((?!https?:)([\w./#-]+)\)")
 
 
+METAPHORS = re.compile(
+    r"\b(jury|jurors?|entrants?|prospects?|outlook|nursery|whom|whoever|nobody|somebody|hears?|crying wolf|bites?)\b",
+    re.IGNORECASE,
+)
+"""Words for persons and animals where kernels, configs and processes are meant; names in backticks may have them."""
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.name != "packages.md"], ids=lambda p: p.name)
+def test_documents_are_in_technical_english(document: Path) -> None:
+    prose = re.sub(r"```.*?```|`[^`\n]*`", " ", document.read_text(), flags=re.DOTALL)
+    assert METAPHORS.findall(prose) == []
+
+
 def headings(document: Path) -> set[str]:
     """The anchors that GitHub makes of a document's headings."""
     found = re.findall(r"^#+ (.*)$", document.read_text(), re.M)
