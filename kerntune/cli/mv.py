@@ -14,8 +14,8 @@ from kerntune.cli.anchor import anchor_folder
 from kerntune.cli.stored import Entry, load_folder, problems
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.case_identity import Move, make, moves_of
 from kerntune.gate.console import counted, fail_with, say
-from kerntune.gate.moves import Move, make, moves_of
 from kerntune.gate.project import baseline_folder
 
 

@@ -15,7 +15,7 @@ from kerntune.cli.stored import Entry, launches_of, problems, target_of
 from kerntune.compiling.binary.stages import first_difference
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.causes import attribution
-from kerntune.gate.launch_rules import LaunchFindings, compare_launches, count_findings
+from kerntune.gate.launch_changes import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.static.finding import Finding
 from kerntune.static.metrics import StaticMetrics

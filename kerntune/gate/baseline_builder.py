@@ -22,10 +22,9 @@ from kerntune.gate.baselines import (
     work_id,
 )
 from kerntune.gate.calibration import calibrate
-from kerntune.gate.call import Call, PendingBaseline, Settings
-from kerntune.gate.judgement import Judgement
-from kerntune.gate.replayer import Replayer
-from kerntune.gate.reporting import should_write
+from kerntune.gate.call import Call, PendingBaseline, Settings, should_write
+from kerntune.gate.comparison import Judgement
+from kerntune.gate.replay import Replayer
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.base import Backend
 from kerntune.timing.sample import Sample

@@ -11,7 +11,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.config import Config
-from kerntune.base.policy import Policy, TuneMode, Update
+from kerntune.base.policy import ACCEPTING, Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
 
 
@@ -114,3 +114,17 @@ class Checked:
                 result = msgspec.structs.replace(result, recorded=recorded, baseline_path=self.store.shown(path))
             out.append(result)
         return tuple(out)
+
+
+def should_write(verdict: Verdict, update: Update, outcome: Outcome, missing: str) -> bool:
+    """Whether a case's baseline is written anew, given its verdict and the run's update mode."""
+    if update is Update.ALL:
+        return True  # fewer launches than before too: that is how a fusion is accepted
+    if verdict is Verdict.NEW:
+        return update is Update.NEW or missing == "record"
+    return (update, verdict) in ((Update.IMPROVED, Verdict.IMPROVED), (Update.REGRESSED, Verdict.REGRESSED))
+
+
+def outcome_of(verdict: Verdict, policy: Policy, pending: PendingBaseline, update: Update) -> Outcome:
+    """What the verdict does to the test; one whose baseline is rewritten on purpose passes."""
+    return Outcome.PASS if pending.write and update in ACCEPTING else policy.outcome(verdict)

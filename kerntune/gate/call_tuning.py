@@ -13,7 +13,7 @@ from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded
 from kerntune.gate.baselines import TimeBaseline
-from kerntune.gate.rerun import Rerun
+from kerntune.gate.reference import Rerun
 from kerntune.gpu.program import Loader
 from kerntune.tuning.notify import tell_failed
 from kerntune.tuning.stored_trials import Trials

@@ -1,4 +1,4 @@
-"""Today's recording held against one baseline: on which rung, what that shows, and what caused it."""
+"""Today's recording compared with one baseline, and what a case's comparisons come to together."""
 
 from __future__ import annotations
 
@@ -14,12 +14,21 @@ from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.recompile import recompiled, under_todays_flags
 from kerntune.errors import ReplayError
-from kerntune.gate.attribution import at_configs, attribute, steps_between
 from kerntune.gate.baselines import TimeBaseline, work_id
 from kerntune.gate.call import Call
-from kerntune.gate.decision import Evidence, decide, drift_limit, settled
-from kerntune.gate.fallback import IDENTITY, RECOMPILED, REMEMBERED, REPLAY, STORED, Standing, stand, stored_change
-from kerntune.gate.replayer import Replayer
+from kerntune.gate.causes import at_configs, attribute, steps_between
+from kerntune.gate.decision import Evidence, decide, drift_limit, settled, with_anchor
+from kerntune.gate.replay import (
+    IDENTITY,
+    RECOMPILED,
+    REMEMBERED,
+    REPLAY,
+    STORED,
+    Replayer,
+    Standing,
+    stand,
+    stored_change,
+)
 from kerntune.gpu.base import Gpu
 from kerntune.timing.paired_processes import PROCESS_BIAS, Replay
 from kerntune.timing.sample import Sample
@@ -185,3 +194,37 @@ def floor_of(baseline: TimeBaseline) -> float:
 def spread_of(baseline: TimeBaseline) -> float:
     """How far apart plain medians of equal code lay, as the baseline's calibration says."""
     return baseline.calibration.drift if baseline.calibration else 0.0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on a case. ``found`` is the comparison with the baseline, ``since`` that with the anchor.
+
+    ``grown`` has a sentence for each gated metric that grew too much; ``reported`` is what the time alone says where it
+    isn't gated.
+    """
+
+    verdict: Verdict
+    found: Comparison | None = None
+    since: Comparison | None = None
+    grown: tuple[str, ...] = ()
+    reported: Verdict | None = None
+
+    @property
+    def decisive(self) -> Comparison | None:
+        """The comparison whose causes somebody will ask for: the one that is slower, or that drifted."""
+        if self.reported is not None or self.verdict not in (Verdict.REGRESSED, Verdict.DRIFTED):
+            return None
+        return next((c for c in (self.found, self.since) if c is not None and c.verdict is self.verdict), None)
+
+
+def judged(
+    policy: Policy, launched: int, found: Comparison | None, since: Comparison | None, grown: tuple[str, ...]
+) -> Judgement:
+    """The verdict of ``policy`` on a case that launched something; without ``found`` it has no baseline."""
+    evidence = found.evidence if found is not None else Evidence(launched)
+    evidence = replace(evidence, static_failure=bool(grown), timed=policy.metrics.time)
+    verdict = decide(evidence, policy)
+    if not policy.metrics.time:
+        return Judgement(verdict, found, None, grown, found.verdict if found is not None else None)
+    return Judgement(with_anchor(verdict, since.verdict if since is not None else None), found, since, grown)

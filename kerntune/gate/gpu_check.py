@@ -4,30 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
-from kerntune.base.case_result import Attribution, CaseResult, Since
-from kerntune.base.policy import Outcome, Update, Verdict
+from kerntune.base.case_result import Attribution, CaseResult
+from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes, outliers
 from kerntune.capture import Capture
 from kerntune.capture.recorder import record
 from kerntune.gate.baseline_builder import Keeper
 from kerntune.gate.baselines import Argument, BaselineStore, TimeBaseline, fingerprint_of
-from kerntune.gate.call import Call, Checked, PendingBaseline, Settings
+from kerntune.gate.call import Call, Checked, PendingBaseline, Settings, outcome_of
 from kerntune.gate.call_tuning import Tuning
-from kerntune.gate.comparison import Comparer, Comparison
-from kerntune.gate.fallback import Standing
-from kerntune.gate.gated_metrics import exceeded
-from kerntune.gate.inputs import case_inputs
-from kerntune.gate.judgement import Judgement, judged
-from kerntune.gate.messages import modes_text, shares_text, since_text, timed_message
-from kerntune.gate.renamed import Renamed, Renames
-from kerntune.gate.replayer import Replayer
-from kerntune.gate.reporting import launch_reports, outcome_of, readable, reasons_of, times, unsure, warnings_of
-from kerntune.gate.rerun import Rerun
+from kerntune.gate.case_identity import Renamed, Renames, case_inputs
+from kerntune.gate.comparison import Comparer, Comparison, Judgement, judged
+from kerntune.gate.decision import Evidence, decide
+from kerntune.gate.launch_changes import exceeded
+from kerntune.gate.messages import (
+    launch_reports,
+    modes_text,
+    reasons_of,
+    reported,
+    shares_text,
+    since_text,
+    timed_message,
+    times,
+    unsure,
+    warnings_of,
+)
+from kerntune.gate.reference import Rerun
+from kerntune.gate.replay import Replayer, Standing
 from kerntune.gate.static_figures import LaunchStatic, launch_statics
+from kerntune.gate.stores import readable
 from kerntune.gate.throughput import bytes_moved, device_bandwidth, launch_shares
-from kerntune.gate.untimed import LAUNCHES_NOTHING, obsolete, untimed
 from kerntune.gpu.base import Backend
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
@@ -38,9 +47,38 @@ from kerntune.timing.sampling import estimate_ns, slot_for, take_sample
 from kerntune.timing.worker.pool import Pairs
 from kerntune.tuning.stored_winners import Winners
 
+LAUNCHES_NOTHING = "launches nothing: every grid is empty"
+
+
+def untimed(
+    recording: Recording, unsaved: str, baseline: TimeBaseline | None, policy: Policy, settings: Settings
+) -> tuple[Verdict, str] | None:
+    """Verdict and reason of a case that can't have a time; None for all others.
+
+    ``unsaved`` says why its launches can't be run again, if they can't. A case without work passes, unless its
+    ``baseline`` had some.
+    """
+    before = len(baseline.recording.working) if baseline is not None else 0
+    if not recording.working and before:
+        advice = "" if settings.read_only else "; --kerntune-update=all removes that"
+        return Verdict.INCOMPLETE, f"{LAUNCHES_NOTHING}, its baseline has work{advice}"
+    if not recording.working:
+        return Verdict.PASS, LAUNCHES_NOTHING
+    if unsaved:
+        return decide(Evidence(len(recording.working), before), policy), f"it can't be timed: {unsaved}"
+    return None
+
+
+def obsolete(recording: Recording, path: Path, settings: Settings) -> Path | None:
+    """``path``, a case's baseline, if this run accepts that the case has no work any more: it passes without one."""
+    accepts = settings.update is Update.ALL and not settings.read_only
+    return path if accepts and not recording.working and path.exists() else None
+
+
 RESTS_S = (0.5, 0.5, 0.5)
 """Rests before further samples for a baseline, while the device holds its clocks back: what ran before may have driven
 it into its power limit, which it leaves within a second or two."""
+
 
 SHORT_RESTS_S = (0.0, 0.05, 0.15, 0.4, 0.9)
 """Rests before the same work at another speed than stored is called drift: as long in all, but what lasted for
@@ -260,11 +298,3 @@ class TimedCheck:
             warnings=warnings,
         )
         return Checked(value, (result,), store=self.store, obsolete=removed)
-
-
-def reported(found: Comparison | None) -> Since | None:
-    """The comparison with the anchor, for reports."""
-    if found is None:
-        return None
-    rung, tolerance = found.standing.rung, found.policy.tolerance
-    return Since(found.baseline.recorded, found.verdict, tolerance, found.change, rung, found.shown)

@@ -18,15 +18,13 @@ from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CacheMissError, ConfigError, StoreError, UsageError
 from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.gate.call import Call, Checked, Settings
-from kerntune.gate.damage import Damage
+from kerntune.gate.call_capture import unseen_text, watched
+from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
 from kerntune.gate.decision import Evidence, decide
-from kerntune.gate.fingerprint import tensor_arguments
 from kerntune.gate.gpu_check import TimedCheck
-from kerntune.gate.precompiled import unseen_text, watched
 from kerntune.gate.reference import compare_reference
-from kerntune.gate.reference_baselines import Yardstick
-from kerntune.gate.renamed import Renames, renamed_to
 from kerntune.gate.static_check import check_static, stored_configs
+from kerntune.gate.stores import Damage, Yardstick
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.cuda import CudaGpu
 from kerntune.gpu.probe import find_backend

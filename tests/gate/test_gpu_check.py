@@ -22,7 +22,7 @@ from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, TuneMode
 from kerntune.base.recording import Normal
 from kerntune.gate import call_tuning
 from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
-from kerntune.gate.reporting import should_write
+from kerntune.gate.call import should_write
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.timing.callables import EVENTS, GRAPH

@@ -17,8 +17,7 @@ from kerntune.base.case_result import Attribution, Share
 from kerntune.base.config import Config
 from kerntune.base.recording import Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
-from kerntune.gate.attribution import attribute, steps_between
-from kerntune.gate.causes import attribution, causes
+from kerntune.gate.causes import attribute, attribution, causes, steps_between
 from kerntune.gate.messages import shares_text
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics

@@ -15,7 +15,7 @@ from gate.project import Project
 from kerntune.base.device import Target
 from kerntune.base.policy import Update, Verdict
 from kerntune.gate.baselines import Argument, BaselineStore
-from kerntune.gate.reference_baselines import Yardstick
+from kerntune.gate.stores import Yardstick
 
 N = 4096
 

@@ -1,14 +1,29 @@
-"""Baselines that are read from one folder and written to another, so that a change can't move its own yardstick."""
+"""The baseline folders of a run: what is read from which, and what of them can't be read."""
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import DeviceSpec, Target
+from kerntune.base.policy import Update
+from kerntune.errors import BaselineError
 from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline
+
+FromDisk = TypeVar("FromDisk")
+
+
+def readable(read: Callable[[], FromDisk | None], update: Update) -> FromDisk | None:
+    """The baseline; a damaged one counts as none where the run replaces it, as the error's text advises."""
+    try:
+        return read()
+    except BaselineError:
+        if update is not Update.ALL:
+            raise
+        return None
 
 
 class Yardstick(BaselineStore):
@@ -45,3 +60,32 @@ class Yardstick(BaselineStore):
         if self._own is None:
             return super().readable(target)
         return ChainMap(super().readable(target), self._own.readable(target))  # type: ignore[arg-type]  # only read
+
+
+class Damage:
+    """Looks for artifacts that a comparison will need one day, and that are damaged or gone. Many cases name the same
+    ones: those that are sound are read once."""
+
+    def __init__(self) -> None:
+        self._sound: set[tuple[Path, Target, str]] = set()
+
+    def among(self, store: BaselineStore, target: Target, names: Iterable[str]) -> Iterator[str]:
+        """A sentence for each artifact of ``target`` (by checksum) that a baseline of ``store`` can't have."""
+        artifacts = store.readable(target)
+        for sha in dict.fromkeys(names):
+            key = (store.folder, target, sha)
+            problem = "" if key in self._sound else _problem(artifacts, sha)
+            if problem:
+                yield problem
+            else:
+                self._sound.add(key)
+
+
+def _problem(artifacts: Mapping[str, bytes], sha: str) -> str:
+    try:
+        artifacts[sha]
+    except BaselineError as exc:
+        return str(exc)
+    except KeyError:
+        return f"the folder lacks artifact {sha}, which the baseline names; restore it or record the case anew"
+    return ""

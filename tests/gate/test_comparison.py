@@ -9,10 +9,9 @@ import pytest
 
 from kerntune.base.policy import Metrics, Policy, Verdict
 from kerntune.base.stats import Estimate
-from kerntune.gate.comparison import Comparison
+from kerntune.gate.comparison import Comparison, judged
 from kerntune.gate.decision import Evidence, decide, with_anchor
-from kerntune.gate.fallback import Standing
-from kerntune.gate.judgement import judged
+from kerntune.gate.replay import Standing
 
 BASELINE: Any = None
 """A judgement looks at evidence only."""
