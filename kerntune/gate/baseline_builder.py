@@ -9,20 +9,18 @@ import msgspec
 
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.memory_plan import describe
-from kerntune.capture.recorder import Recorded
 from kerntune.errors import KerntuneError
 from kerntune.gate.baselines import (
     TIME_SCHEMA,
-    Argument,
     Calibration,
     SinceAnchor,
     TimeBaseline,
-    fingerprint_of,
     now,
     work_id,
 )
 from kerntune.gate.calibration import calibrate
-from kerntune.gate.call import Call, PendingBaseline, Settings, should_write
+from kerntune.gate.call import PendingBaseline, Settings, should_write
+from kerntune.gate.call_capture import RecordedCase
 from kerntune.gate.comparison import Judgement
 from kerntune.gate.replay import Replayer
 from kerntune.gate.static_figures import LaunchStatic
@@ -38,9 +36,7 @@ class Keeper:
     backend: Backend
     pairs: Pairs
     settings: Settings
-    call: Call
-    recorded: Recorded
-    arguments: tuple[Argument, ...]
+    case: RecordedCase
     replayer: Replayer
     progress: Callable[[str], None]
 
@@ -49,29 +45,29 @@ class Keeper:
     ) -> PendingBaseline:
         """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
         verdict = judgement.verdict
-        outcome, missing = self.call.policy.outcome(verdict), self.call.policy.missing.value
+        outcome, missing = self.case.call.policy.outcome(verdict), self.case.call.policy.missing.value
         write = should_write(verdict, self.settings.update, outcome, missing) and not self.settings.read_only
-        recording = self.recorded.recording
+        recording = self.case.recording
         contents: dict[str, bytes] = {}
         if not recording.hidden_pointers:  # what addresses lead to is of use to this process alone
-            storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
+            storages, contents = describe(recording.storages, self.case.recorded.sources, self.backend)
             recording = msgspec.structs.replace(recording, storages=storages)
         found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
         found = msgspec.structs.replace(found, since=since_of(judgement))
-        return PendingBaseline(found, {**self.recorded.artifacts, **contents}, write)
+        return PendingBaseline(found, {**self.case.recorded.artifacts, **contents}, write)
 
     def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
         """What is known of the same work, else a new one for a baseline that is written; None where it can't be had."""
-        now = self.recorded.recording
+        now = self.case.recording
         if before is not None and before.calibration is not None and same_work(before.recording, now):
             return before.calibration
         gpu = self.backend.gpu
         assert gpu is not None
         if not write or now.hidden_pointers or not self.settings.calibrate:
             return None
-        self.progress(f"{self.call.case}: calibrating")
+        self.progress(f"{self.case.id}: calibrating")
         try:
-            work, seen = self.replayer.work(now, now, {}), () if self.call.scope == "op" else sample.times_ns
+            work, seen = self.replayer.work(now, now, {}), () if self.case.call.scope == "op" else sample.times_ns
             return calibrate(self.pairs, work, seen_ns=seen, throttle=lambda: gpu.environment().throttle)
         except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
             return None
@@ -83,9 +79,9 @@ class Keeper:
         assert gpu is not None
         return TimeBaseline(
             schema=TIME_SCHEMA,
-            case=self.call.case,
-            fingerprint=fingerprint_of(self.arguments),
-            arguments=self.arguments,
+            case=self.case.id,
+            fingerprint=self.case.fingerprint,
+            arguments=self.case.arguments,
             device=msgspec.structs.replace(gpu.spec, uuid=""),
             environment=gpu.environment(),
             recorded=now(),

@@ -10,12 +10,10 @@ from kerntune.base.case_result import Attribution, Share
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Artifacts, Recording, same_work
 from kerntune.base.stats import Estimate, median
-from kerntune.capture import Capture
-from kerntune.capture.recorder import Recorded
 from kerntune.compiling.recompile import recompiled, under_todays_flags
 from kerntune.errors import ReplayError
 from kerntune.gate.baselines import TimeBaseline, work_id
-from kerntune.gate.call import Call
+from kerntune.gate.call_capture import RecordedCase
 from kerntune.gate.causes import at_configs, attribute, steps_between
 from kerntune.gate.decision import Evidence, decide, drift_limit, settled, with_anchor
 from kerntune.gate.replay import (
@@ -83,9 +81,7 @@ class Comparer:
     """Holds one captured call against baselines."""
 
     gpu: Gpu
-    call: Call
-    capture: Capture
-    recorded: Recorded
+    case: RecordedCase
     replayer: Replayer
     next_decision: Callable[[], int]
     progress: Callable[[str], None]
@@ -102,14 +98,14 @@ class Comparer:
     def moved(self, baseline: TimeBaseline, sample: Sample) -> bool:
         """Whether the same work took another time than stored: worth a second look before it is called drift."""
         stored = median(baseline.sample.times_ns)
-        same = comparable(baseline, sample) and same_work(baseline.recording, self.recorded.recording)
+        same = comparable(baseline, sample) and same_work(baseline.recording, self.case.recording)
         return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > drift_limit(spread_of(baseline))
 
     def _standing(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy) -> Standing:
-        if same_work(baseline.recording, self.recorded.recording):
+        if same_work(baseline.recording, self.case.recording):
             return Standing(IDENTITY, before=baseline.recording)
-        self.progress(f"{self.call.case}: replaying the baseline beside today's code")
-        level, floor = self.call.policy.level_of(self.next_decision()), floor_of(baseline)
+        self.progress(f"{self.case.id}: replaying the baseline beside today's code")
+        level, floor = self.case.call.policy.level_of(self.next_decision()), floor_of(baseline)
         bias = max(PROCESS_BIAS, baseline.calibration.bias if baseline.calibration else 0.0)
 
         def done(change: Estimate, a_ns: float) -> bool:
@@ -118,14 +114,14 @@ class Comparer:
         def judged(before: Recording, artifacts: Artifacts) -> Replay:
             return self.replayer.judged(before, artifacts, level, bias, done)
 
-        return stand(baseline, stored, self.capture.compiler.farm, judged)
+        return stand(baseline, stored, self.case.capture.compiler.farm, judged)
 
     def _evidence(self, baseline: TimeBaseline, sample: Sample, standing: Standing) -> Evidence:
         stored = median(baseline.sample.times_ns)
         fair = comparable(baseline, sample)
-        last = fair and standing.rung == STORED and self.call.scope != "op"
+        last = fair and standing.rung == STORED and self.case.call.scope != "op"
         return Evidence(
-            launched=len(self.recorded.recording.working),
+            launched=len(self.case.recording.working),
             expected=len(baseline.recording.working),
             identical=standing.rung == IDENTITY,
             replay=standing.replay.change if standing.replay else None,
@@ -133,14 +129,14 @@ class Comparer:
             baseline_ns=stored,
             spread=spread_of(baseline),
             effect_floor=floor_of(baseline),
-            stored=stored_change(baseline, sample, self.call.policy.level) if last else None,
+            stored=stored_change(baseline, sample, self.case.call.policy.level) if last else None,
         )
 
     def _drift(self, stored: float, sample: Sample, standing: Standing) -> float | None:
         """What took another time than stored though no kernel's code can be to blame: the baseline's own binary, or the
         same work. Of a whole operation the kernels are a part only, and only their part can be replayed: its own time
         is held against the stored one in any case."""
-        if self.call.scope == "op" or standing.rung == IDENTITY:
+        if self.case.call.scope == "op" or standing.rung == IDENTITY:
             return median(sample.times_ns) / stored - 1
         if standing.rung == REPLAY and standing.replay is not None:
             return median(standing.replay.a_ns) / stored - 1
@@ -152,11 +148,11 @@ class Comparer:
         if standing.before is None:
             return None
         environment = self._environment(found)
-        before, now = standing.before, self.recorded.recording
+        before, now = standing.before, self.case.recording
         if standing.rung == IDENTITY:
             same = Share(0.0, "the same machine code")
             return Attribution(environment, same, same, same, same)
-        self.progress(f"{self.call.case}: looking for the cause")
+        self.progress(f"{self.case.id}: looking for the cause")
         made: dict[str, bytes] = {}
         artifacts = ChainMap(made, standing.artifacts or {})  # type: ignore[arg-type]  # only made is written
 
@@ -164,17 +160,17 @@ class Comparer:
             if standing.rung == RECOMPILED:
                 raise ReplayError("the baseline's binary can't be run: " + "; ".join(standing.why_not))
             then = under_todays_flags(baseline.recording, now)
-            recording, binaries = recompiled(self.capture.compiler.farm, then, artifacts)
+            recording, binaries = recompiled(self.case.capture.compiler.farm, then, artifacts)
             made.update(binaries)
             return recording
 
-        chain = steps_between(before, again, now, lambda: at_configs(self.capture, self.recorded, before))
+        chain = steps_between(before, again, now, lambda: at_configs(self.case.capture, self.case.recorded, before))
         total = found.change.point if found.change else None
         return attribute(chain, total, environment, lambda a, b: self.replayer.change(a, b, artifacts))
 
     def _environment(self, found: Comparison) -> Share:
         moved = "; ".join(found.baseline.environment.differences(self.gpu.environment()))
-        if self.call.scope != "op":
+        if self.case.call.scope != "op":
             return Share(found.evidence.drift, moved)
         if found.standing.rung != IDENTITY:
             return Share(None, "the whole call was timed then, its kernels were replayed now")

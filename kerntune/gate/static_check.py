@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kerntune.base.case_result import CaseResult, ConfigReport
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
-from kerntune.base.policy import ACCEPTING, Outcome, StaticPolicy, Update, Verdict
+from kerntune.base.policy import ACCEPTING, Outcome, Policy, StaticPolicy, Update, Verdict
 from kerntune.capture import Capture
-from kerntune.capture.recorder import Recorded, record
+from kerntune.capture.recorder import Recorded
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import CompileError, EnvironmentFault, TrialError
 from kerntune.gate.baselines import (
     STATIC_SCHEMA,
-    Argument,
-    BaselineStore,
     StaticBaseline,
-    TimeBaseline,
-    case_file,
-    fingerprint_of,
     now,
 )
-from kerntune.gate.call import Call, PendingBaseline, should_write
-from kerntune.gate.case_identity import Renames, case_inputs
+from kerntune.gate.call import PendingBaseline, should_write
+from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.causes import attribution, code_cause, config_causes
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.launch_changes import (
@@ -38,7 +33,7 @@ from kerntune.gate.launch_changes import (
 )
 from kerntune.gate.messages import launch_reports
 from kerntune.gate.static_figures import LaunchStatic, binary_input, launch_statics, paired
-from kerntune.gate.stores import Damage, readable
+from kerntune.gate.stores import KnownCase, Stores, known_case
 from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized
 from kerntune.static.finding import Said, worst_first
@@ -59,87 +54,38 @@ class StaticFindings:
         return StaticFindings(failures, (*(text for text in self.failures if text not in broken), *self.notes))
 
 
-@dataclass(frozen=True)
-class KnownCase:
-    """What is remembered of a case: its own baseline, what it is held against, which may be another Triton's, and what
-    it was on devices."""
-
-    own: StaticBaseline | None
-    reference: StaticBaseline | None
-    times: tuple[TimeBaseline, ...] = ()
-    anchor: StaticBaseline | None = None
-    """What today's figures are held against as well, so that small steps don't add up."""
-
-    @property
-    def launches(self) -> tuple[LaunchStatic, ...]:
-        """The launches that today's are held against."""
-        return self.reference.launches if self.reference else ()
-
-    def figures(self, update: Update) -> dict[str, StaticMetrics]:
-        """Of code identities, so that equal code needs no disassembler. None where all is recorded anew: figures may
-        have been made by an older kerntune."""
-        return {x.code: x.metrics for x in self.launches} if update is not Update.ALL else {}
-
-    @property
-    def most(self) -> tuple[int, str]:
-        """The most launches that a baseline has, and which. Another one than its own doesn't count if it is older: that
-        there are fewer now was accepted when its own was recorded."""
-        known = (
-            [(len(self.launches), f"the static baseline under Triton {self.reference.triton}")]
-            if self.reference
-            else []
-        )
-        since = self.own.recorded if self.own else ""
-        known += [
-            (len(t.recording.launches), f"the baseline of {t.device.name}") for t in self.times if t.recorded > since
-        ]
-        return max(known, default=(0, ""))
-
-
 def check_static(
-    store: BaselineStore,
-    call: Call,
-    capture: Capture,
-    target: Target,
-    arguments: tuple[Argument, ...],
-    update: Update,
-    damage: Damage,
-    renames: Renames,
-    anchor: BaselineStore | None = None,
+    stores: Stores, captured: CapturedCall, target: Target, update: Update
 ) -> tuple[CaseResult, PendingBaseline]:
     """One target's verdict on a call, and the baseline that may be written."""
-    recorded = record(capture, target)
-    spec, rules = typical_device(target), call.policy.static
-    arguments = arguments or case_inputs(store, target, call.case, recorded.recording)
-    fingerprint = fingerprint_of(arguments)
-    series = compat.triton_series()
-    own_path = store.static_path(target, series, call.case, fingerprint)
-    renamed = renames.settle(call.case, fingerprint, recorded.recording, own_path)
-    known = _known(store, target, series, call, fingerprint, update)
-    _refuse_known(known, recorded, capture, target)
-    known = replace(known, anchor=_reference(anchor, target, series, call, fingerprint) if anchor else None)
+    case, policy, spec = captured.on(target, stores.reference), captured.call.policy, typical_device(target)
+    recorded, fingerprint, series = case.recorded, case.fingerprint, compat.triton_series()
+    own_path = stores.reference.static_path(target, series, case.id, fingerprint)
+    renamed = stores.renames.settle(case.id, fingerprint, case.recording, own_path)
+    known = known_case(stores, target, case.id, fingerprint, update)
+    _refuse_known(known, recorded, case.capture, target)
     launches = launch_statics(recorded, spec, known.figures(update))
-    configs = config_reports(capture, spec) if rules.every_config else ()
+    configs = config_reports(case.capture, spec) if policy.static.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     moved = _moved(known.launches, launches)
-    found = _found(known, launches, configs, broken, target, rules)
+    found = _found(known, launches, configs, broken, target, policy.static)
     found = found.unsure(broken) if moved else found
-    launched = len(capture.launches)
-    verdict = _verdict(known, launched, found, bool(moved), call)
-    today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
-    outcome = call.policy.outcome(verdict)
-    write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
+    launched = len(case.capture.launches)
+    verdict = _verdict(known, launched, found, bool(moved), policy)
+    today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches)
+    outcome = policy.outcome(verdict)
+    write = should_write(verdict, update, outcome, policy.missing.value) and not broken
     if write and update in ACCEPTING:
         outcome = Outcome.PASS
     reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found), *_settings(moved))
     reasons = (*reasons, renamed.said) if renamed.said else reasons
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     result = CaseResult(
-        case=call.case,
+        case=case.id,
         fingerprint=fingerprint,
         verdict=verdict,
         outcome=outcome,
-        message=", ".join([f"{word} {call.case} ({target}, static only)", *found.failures, *reasons]),
+        message=", ".join([f"{word} {case.id} ({target}, static only)", *found.failures, *reasons]),
         target=str(target),
         launches=launch_reports(launches),
         rung="static",
@@ -147,20 +93,12 @@ def check_static(
         findings=(*found.failures, *found.notes),
         remarks=found.remarks,
         configs=configs,
-        warnings=tuple(damage.among(store, target, (x.ttir_sha256 for x in known.launches))),
-        baseline_path=store.shown(own_path),
+        warnings=tuple(stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches))),
+        baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
     )
     fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
     return result, PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
-
-
-def _known(
-    store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str, update: Update
-) -> KnownCase:
-    own = readable(lambda: store.static(target, series, call.case, fingerprint), update)
-    reference = own or readable(lambda: store.static_elsewhere(target, series, call.case, fingerprint), update)
-    return KnownCase(own, reference, tuple(_times(store, call, target, fingerprint, update)))
 
 
 def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:
@@ -180,38 +118,6 @@ def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target
                     "compiler, so this machine is to blame: look at its memory, its load, HOME, TRITON_CACHE_DIR and "
                     "TMPDIR, and run again"
                 )
-
-
-def stored_configs(
-    store: BaselineStore, call: Call, target: Target, fingerprint: str | None, update: Update = Update.NONE
-) -> dict[str, list[Config]]:
-    """Configs that baselines of this case remember, by kernel: winners on real devices first, then static ones."""
-    out: dict[str, list[Config]] = {}
-    if fingerprint is None:
-        return out
-    for time in _times(store, call, target, fingerprint, update):
-        for launch in time.recording.launches:
-            _add(out, launch.kernel, launch.config)
-    static = readable(lambda: store.static(target, compat.triton_series(), call.case, fingerprint), update)
-    for entry in static.launches if static else ():
-        _add(out, entry.kernel, entry.config)
-    return out
-
-
-def _times(
-    store: BaselineStore, call: Call, target: Target, fingerprint: str, update: Update
-) -> Iterator[TimeBaseline]:
-    """What the case was on real devices of this target."""
-    end = "/" + case_file(call.case, fingerprint)
-    for path in [p for p in store.time_files(target_slug=target.slug) if str(p).endswith(end)]:
-        time = readable(lambda path=path: store.read_time(path), update)  # type: ignore[misc]  # mypy: lambda default
-        if time is not None:
-            yield time
-
-
-def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> None:
-    if config is not None and config not in out.setdefault(kernel, []):
-        out[kernel].append(config)
 
 
 def _found(
@@ -235,14 +141,6 @@ def _found(
         tuple(x.text for x in said if x.severity == "warn"),
         tuple(x.text for x in said if x.severity == "info"),
     )
-
-
-def _reference(
-    store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str
-) -> StaticBaseline | None:
-    """The case's figures under this Triton series, else under the nearest that has some."""
-    own = store.static(target, series, call.case, fingerprint)
-    return own or store.static_elsewhere(target, series, call.case, fingerprint)
 
 
 def _since_anchor(
@@ -274,7 +172,7 @@ def _findings(pair: LaunchFindings) -> Iterator[Said]:
             yield Said(finding.severity, finding.rule, f"{pair.after.kernel}: {finding.text}")
 
 
-def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_settings: bool, call: Call) -> Verdict:
+def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_settings: bool, policy: Policy) -> Verdict:
     """A case without a baseline of its own is NEW, but not if another one knows more launches of it."""
     expected = known.most[0]
     evidence = Evidence(
@@ -284,7 +182,7 @@ def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_setti
         timed=False,
         other_settings=other_settings,
     )
-    return decide(evidence, call.policy)
+    return decide(evidence, policy)
 
 
 def _moved(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
