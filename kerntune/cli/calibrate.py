@@ -70,6 +70,6 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
 def _line(baseline: TimeBaseline, found: Calibration) -> str:
     text = (
         f"{baseline.case}: changes from {found.floor:.2%} on can be told, process bias {found.bias:.2%}, "
-        f"medians differ by {found.spread:.2%}"
+        f"medians differ by {found.median_sd:.2%}"
     )
     return text + (f"; too noisy for a tolerance of {DEFAULT_TOLERANCE:.0%}" if found.floor > DEFAULT_TOLERANCE else "")

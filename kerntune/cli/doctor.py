@@ -12,7 +12,8 @@ from pathlib import Path
 
 import kerntune
 from kerntune.cli.cache import open_cache
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baselines import BaselineStore, TimeBaseline
+from kerntune.gate.calibration import is_current
 from kerntune.gate.console import FINDINGS, OK, counted, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gpu import device_lock
@@ -80,7 +81,14 @@ def check_baselines(given: str | None, gpu: bool) -> Check:
         advice = "without a GPU a run must be told what to compile for: pytest --kerntune --kerntune-target=cuda:90"
         return Check("baselines", f"{folder}: none", advice)
     files = counted(len(store.time_files()) + len(store.static_files()), "baseline")
-    return Check("baselines", f"{folder}: {files}" + (f" for {targets}" if targets else ""))
+    return Check("baselines", f"{folder}: {files}" + (f" for {targets}" if targets else "") + _calibrations(store))
+
+
+def _calibrations(store: BaselineStore) -> str:
+    """How many time baselines are calibrated by an earlier rule, and what to do; empty where none is."""
+    found = [b.calibration for _, b in store.summaries() if isinstance(b, TimeBaseline) and b.calibration is not None]
+    earlier = sum(not is_current(c) for c in found)
+    return f"; {earlier} calibrated by an earlier rule, `kerntune calibrate` on its GPU does it anew" if earlier else ""
 
 
 def guarded(name: str, look: Callable[[], Check]) -> Check:

@@ -18,7 +18,7 @@ from kerntune.gate.baselines import (
     now,
     work_id,
 )
-from kerntune.gate.calibration import calibrate
+from kerntune.gate.calibration import calibrate, is_current
 from kerntune.gate.call import PendingBaseline, Settings, should_write
 from kerntune.gate.call_capture import RecordedCase
 from kerntune.gate.comparison import Judgement
@@ -57,20 +57,22 @@ class Keeper:
         return PendingBaseline(found, {**self.case.recorded.artifacts, **contents}, write)
 
     def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
-        """What is known of the same work, else a new one for a baseline that is written; None where it can't be had."""
+        """What is known of the same work, else a new one for a baseline that is written; None where it can't be had.
+        Under an earlier rule's, a baseline that is written is calibrated again."""
         now = self.case.recording
-        if before is not None and before.calibration is not None and same_work(before.recording, now):
-            return before.calibration
+        known = before.calibration if before is not None and same_work(before.recording, now) else None
+        if known is not None and is_current(known):
+            return known
         gpu = self.backend.gpu
         assert gpu is not None
         if not write or now.hidden_pointers or not self.settings.calibrate:
-            return None
+            return known
         self.progress(f"{self.case.id}: calibrating")
         try:
             work, seen = self.replayer.work(now, now, {}), () if self.case.call.scope == "op" else sample.times_ns
             return calibrate(self.pairs, work, seen_ns=seen, throttle=lambda: gpu.environment().throttle)
         except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
-            return None
+            return known
 
     def _baseline(
         self, recording: Recording, sample: Sample, static: tuple[LaunchStatic, ...], calibration: Calibration | None

@@ -99,7 +99,7 @@ class Comparer:
         """Whether the same work took another time than stored: worth a second look before it is called drift."""
         stored = median(baseline.sample.times_ns)
         same = comparable(baseline, sample) and same_work(baseline.recording, self.case.recording)
-        return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > drift_limit(spread_of(baseline))
+        return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > drift_limit(state_range_of(baseline))
 
     def _standing(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy) -> Standing:
         if same_work(baseline.recording, self.case.recording):
@@ -127,7 +127,7 @@ class Comparer:
             replay=standing.replay.change if standing.replay else None,
             drift=self._drift(stored, sample, standing) if fair and stored > 0 else None,
             baseline_ns=stored,
-            spread=spread_of(baseline),
+            state_range=state_range_of(baseline),
             effect_floor=floor_of(baseline),
             stored=stored_change(baseline, sample, self.case.call.policy.level) if last else None,
         )
@@ -187,9 +187,9 @@ def floor_of(baseline: TimeBaseline) -> float:
     return baseline.calibration.floor if baseline.calibration else 0.0
 
 
-def spread_of(baseline: TimeBaseline) -> float:
-    """How far apart plain medians of equal code lay, as the baseline's calibration says."""
-    return baseline.calibration.drift if baseline.calibration else 0.0
+def state_range_of(baseline: TimeBaseline) -> float:
+    """How far apart the times of equal code lay in the device's states, as the baseline's calibration says."""
+    return baseline.calibration.state_range if baseline.calibration else 0.0
 
 
 @dataclass(frozen=True)

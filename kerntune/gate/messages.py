@@ -10,12 +10,13 @@ from kerntune.base.formatting import format_share, format_size, format_time
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Recording
 from kerntune.base.stats import Estimate, TwoModes, median
-from kerntune.gate.baselines import TimeBaseline
+from kerntune.gate.baselines import Calibration, TimeBaseline
+from kerntune.gate.calibration import earlier_text, is_current
 from kerntune.gate.call import PendingBaseline
 from kerntune.gate.causes import causes
 from kerntune.gate.comparison import Comparison, Judgement
-from kerntune.gate.decision import limit_of
-from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, Standing
+from kerntune.gate.decision import DRIFT, limit_of
+from kerntune.gate.replay import IDENTITY, RECOMPILED, REPLAY, STORED, Standing
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.timing.paired_processes import Replay
 from kerntune.timing.sample import Sample
@@ -193,10 +194,18 @@ def warnings_of(judgement: Judgement, pending: PendingBaseline, policy: Policy) 
             f"can't be gated at {asked}: on this device a change under {told} can't be told from none, so {told} is "
             "what was gated"
         )
+    stays = mine is known or not pending.write
+    if judgement.found is not None and known is not None and stays and _decides(judgement.found, known):
+        out.append(earlier_text(known))
     if not policy.metrics.time:
         would = f", by which it would be {judgement.reported.value}" if judgement.reported is not None else ""
         out.append(f"its time is not gated{would}")
     return tuple(out)
+
+
+def _decides(found: Comparison, known: Calibration) -> bool:
+    """Whether a calibration of an earlier rule has a part in the verdict: equal code needs none up to :data:`DRIFT`."""
+    return not is_current(known) and (found.standing.rung != IDENTITY or known.state_range > DRIFT)
 
 
 def reported(found: Comparison | None) -> Since | None:
