@@ -45,8 +45,7 @@ class Keeper:
     ) -> PendingBaseline:
         """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
         verdict = judgement.verdict
-        outcome, missing = self.case.call.policy.outcome(verdict), self.case.call.policy.missing.value
-        write = should_write(verdict, self.settings.update, outcome, missing) and not self.settings.read_only
+        write = should_write(verdict, self.settings.update, self.case.call.policy) and not self.settings.read_only
         recording = self.case.recording
         contents: dict[str, bytes] = {}
         if not recording.hidden_pointers:  # what addresses lead to is of use to this process alone

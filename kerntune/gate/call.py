@@ -11,7 +11,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.config import Config
-from kerntune.base.policy import ACCEPTING, Outcome, Policy, TuneMode, Update, Verdict
+from kerntune.base.policy import ACCEPTING, Missing, Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
 
 
@@ -116,12 +116,12 @@ class Checked:
         return tuple(out)
 
 
-def should_write(verdict: Verdict, update: Update, outcome: Outcome, missing: str) -> bool:
+def should_write(verdict: Verdict, update: Update, policy: Policy) -> bool:
     """Whether a case's baseline is written anew, given its verdict and the run's update mode."""
     if update is Update.ALL:
         return True  # fewer launches than before too: that is how a fusion is accepted
     if verdict is Verdict.NEW:
-        return update is Update.NEW or missing == "record"
+        return update is Update.NEW or policy.missing is Missing.RECORD
     return (update, verdict) in ((Update.IMPROVED, Verdict.IMPROVED), (Update.REGRESSED, Verdict.REGRESSED))
 
 

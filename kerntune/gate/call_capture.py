@@ -18,7 +18,7 @@ from kerntune.errors import CacheMissError, ConfigError
 from kerntune.gate.baselines import Argument, BaselineStore, fingerprint_of
 from kerntune.gate.call import Call
 from kerntune.gate.case_identity import case_inputs
-from kerntune.gate.reference import compare_reference
+from kerntune.gate.reference import compare_call
 from kerntune.gate.stores import Stores, stored_configs
 from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
@@ -119,7 +119,7 @@ def _compared(backend: Backend, call: Call, value: Any) -> tuple[Call, str]:
         return call, ""
     try:
         expected = call.reference()
-        compare_reference(value, expected, rtol=call.rtol, atol=call.atol, case=str(call.case))
+        compare_call(call, value, expected)
     except Exception as exc:
         reason = needs_values(backend, exc)
         if reason is None:

@@ -13,7 +13,7 @@ from kerntune.base.config import COMPILE_OPTIONS, changed_settings, settings_tex
 from kerntune.base.formatting import format_share, format_size
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
-from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, paired
+from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both
 from kerntune.static.finding import Draft, Finding, change, number, worst_first
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
@@ -40,7 +40,7 @@ class Changes:
 
 def changes_between(before: Recording, after: Recording) -> Changes:
     """The changes from ``before`` to ``after``. Each kernel's n-th launch is held against its n-th."""
-    pairs = [(i, a, b) for i, (a, b) in enumerate(paired(before.launches, after.launches)) if a and b]
+    pairs = in_both(before.launches, after.launches)
     same = [(i, a, b) for i, a, b in pairs if _alike(a, b, *(_names(r, x) for r, x in ((before, a), (after, b))))]
     binaries = [(before.binary_of(a), after.binary_of(b)) for _, a, b in same]
     config, options = setting_lines((a, b, _changed(before, after, a, b)) for _, a, b in same)
@@ -80,8 +80,8 @@ def _compiler(before: Recording, after: Recording) -> tuple[str, ...]:
 def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
     """Kernels whose text is another one. A kernel that only one side launches is no change of code, unless another one
     stands in its place."""
-    for old, new in paired(before, after):
-        if old and new and old.source != new.source:
+    for _, old, new in in_both(before, after):
+        if old.source != new.source:
             yield new.kernel if old.kernel == new.kernel else f"{old.kernel} -> {new.kernel}"
 
 
@@ -150,7 +150,7 @@ def static_setting_lines(
     before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """:func:`setting_lines` of compiled launches."""
-    pairs = [(a, b) for a, b in paired(before, after) if a and b and _alike(a, b, set(a.settings), set(b.settings))]
+    pairs = [(a, b) for _, a, b in in_both(before, after) if _alike(a, b, set(a.settings), set(b.settings))]
     return setting_lines((a, b, a.setting_changes(b)) for a, b in pairs)
 
 
@@ -172,8 +172,7 @@ def compare_launches(
     before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], rules: StaticPolicy = DEFAULT_RULES
 ) -> list[LaunchFindings]:
     """The launches that both sides have (:func:`kerntune.gate.static_figures.paired`), those without a finding too."""
-    pairs = [(a, b) for a, b in paired(before, after) if a is not None and b is not None]
-    return [LaunchFindings(a, b, tuple(_findings(a, b, rules))) for a, b in pairs]
+    return [LaunchFindings(a, b, tuple(_findings(a, b, rules))) for _, a, b in in_both(before, after)]
 
 
 def count_findings(
@@ -245,8 +244,8 @@ def exceeded(
     """A sentence for each launch and metric that grew by more than its share. Launches are paired by kernel; one that
     the baseline doesn't have is held against nothing."""
     found = []
-    for index, (old, new) in enumerate(paired(before, after)):
-        if old is not None and new is not None and old.code != new.code:
+    for index, old, new in in_both(before, after):
+        if old.code != new.code:
             found += [f"launch {index} ({new.kernel}): {text}" for text in _grown(old.metrics, new.metrics, limits)]
     return tuple(found)
 

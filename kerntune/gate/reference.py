@@ -29,6 +29,11 @@ def compare_reference(actual: Any, expected: Any, *, rtol: float | None, atol: f
         raise ReferenceMismatch(f"{case}: the result disagrees with its reference. {exc}") from None
 
 
+def compare_call(call: Call, value: Any, expected: Any) -> None:
+    """:func:`compare_reference` of a call's result, within the call's tolerances."""
+    compare_reference(value, expected, rtol=call.rtol, atol=call.atol, case=str(call.case))
+
+
 def _plain(value: Any) -> Any:
     """A list for a tuple, and no gradients: torch compares types strictly, users don't mean that."""
     if isinstance(value, (tuple, list)):
@@ -77,7 +82,7 @@ class Rerun:
                 except Exception as exc:
                     return f"the call fails: {exc}"
             try:
-                compare_reference(value, call.reference(), rtol=call.rtol, atol=call.atol, case=str(call.case))
+                compare_call(call, value, call.reference())
             except ReferenceMismatch as exc:
                 return str(exc).partition(": ")[2]
         return None

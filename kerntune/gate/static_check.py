@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kerntune.base.case_result import CaseResult, ConfigReport
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
-from kerntune.base.policy import ACCEPTING, Outcome, Policy, StaticPolicy, Update, Verdict
+from kerntune.base.policy import Policy, StaticPolicy, Update, Verdict
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
 from kerntune.compiling.compiler import Compiled
@@ -18,7 +18,7 @@ from kerntune.gate.baselines import (
     StaticBaseline,
     now,
 )
-from kerntune.gate.call import PendingBaseline, should_write
+from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.causes import attribution, code_cause, config_causes
 from kerntune.gate.decision import Evidence, decide
@@ -32,7 +32,7 @@ from kerntune.gate.launch_changes import (
     static_setting_lines,
 )
 from kerntune.gate.messages import launch_reports
-from kerntune.gate.static_figures import LaunchStatic, binary_input, launch_statics, paired
+from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_statics
 from kerntune.gate.stores import KnownCase, Stores, known_case
 from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized
@@ -73,10 +73,9 @@ def check_static(
     launched = len(case.capture.launches)
     verdict = _verdict(known, launched, found, bool(moved), policy)
     today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches)
-    outcome = policy.outcome(verdict)
-    write = should_write(verdict, update, outcome, policy.missing.value) and not broken
-    if write and update in ACCEPTING:
-        outcome = Outcome.PASS
+    write = should_write(verdict, update, policy) and not broken
+    fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
+    pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found), *_settings(moved))
     reasons = (*reasons, renamed.said) if renamed.said else reasons
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
@@ -84,7 +83,7 @@ def check_static(
         case=case.id,
         fingerprint=fingerprint,
         verdict=verdict,
-        outcome=outcome,
+        outcome=outcome_of(verdict, policy, pending, update),
         message=", ".join([f"{word} {case.id} ({target}, static only)", *found.failures, *reasons]),
         target=str(target),
         launches=launch_reports(launches),
@@ -97,8 +96,7 @@ def check_static(
         baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
     )
-    fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
-    return result, PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
+    return result, pending
 
 
 def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:
@@ -187,7 +185,7 @@ def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_setti
 
 def _moved(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
     """What the environment tells the compiler otherwise than it did, where code differs; each once."""
-    pairs = [(a, b) for a, b in paired(before, after) if a and b and a.code != b.code]
+    pairs = [(a, b) for _, a, b in in_both(before, after) if a.code != b.code]
     moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
     return tuple(dict.fromkeys(text for text in moved if text))
 
@@ -217,10 +215,9 @@ def _reasons(
     elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"
     changed = any(changed_sources(reference.launches, launches))
     code = code_cause(changed, reference.triton, series)
-    pairs = [(a, b) for a, b in paired(reference.launches, launches) if a and b]
     configs = config_causes(*static_setting_lines(reference.launches, launches))
     moved = launch_lines(reference.launches, launches)
-    blamed = [attribution(a, b, reference.triton, series) for a, b in pairs]
+    blamed = [attribution(a, b, reference.triton, series) for _, a, b in in_both(reference.launches, launches)]
     first = () if known.own else (elsewhere,)
     return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))
 

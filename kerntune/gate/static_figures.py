@@ -149,6 +149,12 @@ def paired(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tupl
     return [*((found.get(i), new) for i, new in enumerate(after)), *((old, None) for old in rest.values())]
 
 
+def in_both(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tuple[int, AnyLaunch, AnyLaunch]]:
+    """The launches of :func:`paired` that both sides have, with their index in ``after``."""
+    pairs = enumerate(paired(before, after))
+    return [(i, old, new) for i, (old, new) in pairs if old is not None and new is not None]
+
+
 def _compiled_for(launch: LaunchStatic) -> object:
     return tuple(sorted(launch.compiled_for.items()))
 

@@ -722,8 +722,8 @@ def test_what_is_written_is_what_was_asked_for(verdict: Verdict, update: Update)
         Update.RENAMED: set(),  # what moves is written by the move
         Update.ALL: set(Verdict),
     }[update]
-    assert should_write(verdict, update, Outcome.PASS, "fail") == (verdict in wanted)
-    assert should_write(verdict, update, Outcome.PASS, "record") == (verdict in wanted | {Verdict.NEW})
+    assert should_write(verdict, update, Policy(missing=Missing.FAIL)) == (verdict in wanted)
+    assert should_write(verdict, update, Policy(missing=Missing.RECORD)) == (verdict in wanted | {Verdict.NEW})
 
 
 def test_a_call_that_can_be_made_only_once_refutes_nobody(project: Project) -> None:
