@@ -1,4 +1,4 @@
-"""``kerntune doctor``: what this machine can do, and what keeps it from more."""
+"""``kerntune doctor``: what kerntune can use on this machine, and what is missing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAMPLE_ARCH = 90
 
 @dataclass(frozen=True)
 class Check:
-    """One line: what was looked at, what was found, and what to do about it (empty: it is in order)."""
+    """One line: what was checked, what was found, and what to do about it (empty: it is in order)."""
 
     name: str
     found: str
@@ -73,7 +73,7 @@ def check_version(name: str, found: str, least: tuple[int, int]) -> Check:
 
 
 def check_baselines(given: str | None, gpu: bool) -> Check:
-    """Which targets the folder knows: without a GPU, a run compiles for these."""
+    """The targets that the folder has: without a GPU, a run compiles for these."""
     folder = baseline_folder(given, Path.cwd())
     store = BaselineStore(folder)
     targets = ", ".join(map(str, store.targets()))
@@ -92,7 +92,7 @@ def _calibrations(store: BaselineStore) -> str:
 
 
 def guarded(name: str, look: Callable[[], Check]) -> Check:
-    """The check, or why it failed. Whatever is broken here, the other checks are still worth having."""
+    """The check, or why it failed. The other checks are made in any case."""
     try:
         return look()
     except Exception as exc:

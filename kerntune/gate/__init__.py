@@ -1,4 +1,4 @@
-"""One case, from the user's call to its verdict: captured, tuned, timed, held against its baseline, decided, explained.
+"""One case, from the user's call to its verdict: captured, tuned, timed, compared, judged, explained.
 
 Baselines on disk, the decision table, attribution of causes, reports. :mod:`kerntune.gate.api` is what the plugin
 calls. No pytest object is known here, and neither driver nor compiler is called directly. The package imports

@@ -1,4 +1,4 @@
-"""The baseline that a check may leave behind: the recording, its sample, and what can be told of it."""
+"""Builds the baseline of a checked case: its recording, its sample, its calibration."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from kerntune.timing.worker.pool import Pairs
 
 
 @dataclass(frozen=True)
-class Keeper:
-    """Makes the baseline of one captured call."""
+class BaselineBuilder:
+    """Builds the baseline of one case."""
 
     backend: Backend
     pairs: Pairs
@@ -43,12 +43,13 @@ class Keeper:
     def pending(
         self, judgement: Judgement, sample: Sample, static: tuple[LaunchStatic, ...], before: TimeBaseline | None
     ) -> PendingBaseline:
-        """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
+        """The baseline as it would be stored; complete even if this run stores none, since the run's JSON carries
+        it."""
         verdict = judgement.verdict
         write = should_write(verdict, self.settings.update, self.case.call.policy) and not self.settings.read_only
         recording = self.case.recording
         contents: dict[str, bytes] = {}
-        if not recording.hidden_pointers:  # what addresses lead to is of use to this process alone
+        if not recording.hidden_pointers:  # contents behind addresses are of use to this process alone
             storages, contents = describe(recording.storages, self.case.recorded.sources, self.backend)
             recording = msgspec.structs.replace(recording, storages=storages)
         found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
@@ -56,8 +57,8 @@ class Keeper:
         return PendingBaseline(found, {**self.case.recorded.artifacts, **contents}, write)
 
     def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
-        """What is known of the same work, else a new one for a baseline that is written; None where it can't be had.
-        Under an earlier rule's, a baseline that is written is calibrated again."""
+        """The baseline's of the same work, else a new one if the baseline is written; None where none can be made.
+        One of an earlier rule is made anew with its baseline."""
         now = self.case.recording
         known = before.calibration if before is not None and same_work(before.recording, now) else None
         if known is not None and is_current(known):
@@ -94,7 +95,7 @@ class Keeper:
 
 
 def since_of(judgement: Judgement) -> SinceAnchor | None:
-    """What the next run needn't find out again about the anchor."""
+    """The comparison with the anchor, so that the next run needn't repeat it."""
     since = judgement.since
     if since is None or since.change is None:
         return None

@@ -1,4 +1,4 @@
-"""A case against itself in fresh processes: the floor of what can be told, and what a process adds."""
+"""A case compared with itself in fresh processes: the smallest change that can be told, and what a process adds."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ UNVERSIONED = {12: 1, 24: 2}
 
 STATE_BLOCKS = 3
 STATE_MARGIN = 1.25
-"""Four processes within a second or two don't meet a device's fastest and slowest state: a quarter more. On an H200
-under its power limit, a matmul of 4096 x 4096 x 4096 took 224 us when rested and 252 to 258 us when not."""
+"""A quarter more, since four processes within a second or two don't meet a device's fastest and slowest state. On an
+H200 under its power limit, a matmul of 4096 x 4096 x 4096 took 224 us when rested and 252 to 258 us when not."""
 
 MIN_MEDIAN_SD = 0.002
-"""Plain medians of one session agree better than those of two: on one H200, 0.1 to 0.7 % between processes."""
+"""A floor, as plain medians of one session agree better than those of two: on one H200, 0.1 to 0.7 % between
+processes."""
 
 
 def calibrate(
@@ -46,8 +47,8 @@ def calibrate(
     """Time ``work``, whose two sides are equal, in several processes.
 
     The floor is how far the interval of a first look reaches from zero, the truth being zero. ``seen_ns`` are times
-    of the same work by the same timer at other moments, its stored sample's say; ``throttle`` tells what holds the
-    device back just now. Raises what :func:`kerntune.timing.paired_processes.compare` raises.
+    of the same work by the same timer at other moments, for example of its stored sample; ``throttle`` gives the
+    device's throttle reasons now. Raises what :func:`kerntune.timing.paired_processes.compare` raises.
     """
     pairs.expect(processes)
     replies, reasons = [], {throttle()}

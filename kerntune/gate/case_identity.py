@@ -71,9 +71,9 @@ Inputs = tuple[Argument, ...]
 
 
 def case_inputs(store: BaselineStore, target: Target, case: CaseId, recording: Recording) -> Inputs:
-    """The inputs under which a closure's baseline is, or would be.
+    """The inputs that a closure's baseline is stored by, or would be.
 
-    An edit that adds or drops an input, or a kernel that isn't compiled any more, leaves the case what it was.
+    An edit that adds or drops an input, or a kernel that isn't compiled any more, doesn't change the case.
     """
     today = inputs_of(recording)
     return _known_as(today, store.known_arguments(target, case))
@@ -94,7 +94,7 @@ KernelHashes = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Move:
-    """A baseline, where it lies, and the case that it is to be of. ``replaces`` is what lies there already."""
+    """A baseline, its path, and its new case. ``replaces`` is the baseline that is at the new path already."""
 
     store: BaselineStore
     path: Path
@@ -109,7 +109,7 @@ class Move:
 
     @property
     def destination(self) -> Path:
-        """Where it will lie."""
+        """Its new path."""
         return path_in(self.store, self.renamed)
 
     @property
@@ -125,16 +125,16 @@ class Move:
 
 def moves_of(store: BaselineStore, cases: Mapping[CaseId, CaseId]) -> list[Move]:
     """The moves of all readable baselines of these cases in a folder: of every target, device and Triton series."""
-    found = list(readable(store))
+    found = list(readable_baselines(store))
     moves = [Move(store, path, b, cases[b.case]) for path, b in found if cases.get(b.case, b.case) != b.case]
     leaving = {move.path for move in moves}
     staying = {path: b for path, b in found if path not in leaving}
     return [replace(move, replaces=staying.get(move.destination)) for move in moves]
 
 
-def make(moves: list[Move]) -> None:
-    """Make them all, also where names are exchanged: first every new file is written, then the old ones go. Broken off
-    in between, some baselines are there twice and none is lost."""
+def make_moves(moves: list[Move]) -> None:
+    """Make them all, also where names are exchanged: first every new file is written, then the old ones are removed. If
+    that is interrupted, some baselines exist twice and none is lost."""
     kept = {move.destination for move in moves}
     for move in moves:
         move.write()
@@ -143,7 +143,7 @@ def make(moves: list[Move]) -> None:
             move.store.remove(move.path)
 
 
-def readable(store: BaselineStore) -> Iterator[tuple[Path, Baseline]]:
+def readable_baselines(store: BaselineStore) -> Iterator[tuple[Path, Baseline]]:
     """All baselines of a folder but those that can't be read."""
     for path, found in store.summaries():
         if not isinstance(found, StoreError):
@@ -158,7 +158,7 @@ def path_in(store: BaselineStore, baseline: Baseline) -> Path:
 
 
 def kernel_hashes(baseline: Baseline) -> KernelHashes:
-    """What a baseline's launches are of."""
+    """The kernels of a baseline's launches."""
     launches = baseline.recording.launches if isinstance(baseline, TimeBaseline) else baseline.launches
     return tuple((launch.kernel, launch.source) for launch in launches)
 
@@ -169,7 +169,7 @@ TAKING_OVER = (Update.ALL, Update.NEW, Update.RENAMED)
 
 @dataclass(frozen=True)
 class Renamed:
-    """What to say of a case that was renamed, empty for others; and whether it has its old baselines now."""
+    """The sentence about a case that was renamed, empty for others; and whether it has its old baselines now."""
 
     said: str = ""
     taken: bool = False
@@ -179,8 +179,8 @@ class Renames:
     """Finds what cases were called before.
 
     The same case is one with equal tensors (fingerprint) and kernels of equal source, whose test is gone: ``gone``
-    tells that of a node id, and says no where it can't know. Of several the one with the most similar name is meant;
-    each is given away once.
+    says so of a node id, False where that can't be known. Of several the one with the most similar name is taken;
+    each is taken once.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class Renames:
         self._given: dict[CaseId, CaseId] = {}
 
     def settle(self, case: CaseId, fingerprint: str, recording: Recording, path: Path) -> Renamed:
-        """What to say of a case whose own baseline would lie at ``path``: what it was called, and what became of that.
+        """The sentence about a case whose own baseline would be at ``path``: its earlier name, and what was done.
 
         Empty if it has a baseline, or never had another name. Where the run was asked to (:data:`TAKING_OVER`), the
         old name's baselines of all devices and targets, and its anchors, are moved here first.
@@ -208,13 +208,13 @@ class Renames:
         if old is None:
             return Renamed()
         if self._update not in TAKING_OVER:
-            return Renamed(f"renamed from {old}? {command(old, case)} keeps what is known of it")
+            return Renamed(f"renamed from {old}? {move_command(old, case)} keeps what is known of it")
         if self._take_over(old, case):
             return Renamed(f"renamed from {old}, whose baselines were taken over", True)
         return Renamed()
 
     def configs(self, case: CaseId, fingerprint: str | None) -> dict[str, list[Config]]:
-        """Configs of what may be this case's old baselines, by kernel: worth trying first, whatever comes of it."""
+        """Configs of what may be this case's old baselines, by kernel: they are tried first."""
         found: dict[str, list[Config]] = {}
         for baseline in sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case)):
             for launch in baseline.recording.launches if isinstance(baseline, TimeBaseline) else baseline.launches:
@@ -239,22 +239,22 @@ class Renames:
         if self._by_fingerprint is None:
             self._by_fingerprint = defaultdict(list)
             for store in self._stores[:1]:
-                for _, baseline in readable(store):
+                for _, baseline in readable_baselines(store):
                     self._by_fingerprint[baseline.fingerprint].append(baseline)
         yield from (b for b in self._by_fingerprint.get(fingerprint or "", ()) if gone(b.case.nodeid))
 
     def _take_over(self, old: CaseId, case: CaseId) -> bool:
-        """Whether there was something left to move: another process of this run may have taken it."""
+        """Whether there was a baseline to move: another process of this run may have moved it."""
         moves = [move for store in self._stores for move in moves_of(store, {old: case})]
         try:
-            make([move for move in moves if not move.loses])
+            make_moves([move for move in moves if not move.loses])
         except BaselineError:
             return False
         return bool(moves)
 
 
 def renamed_to(stale: Baseline, living: Iterable[Baseline]) -> str:
-    """What to say of a stale baseline if another case, recorded after it, does the same work on the same tensors."""
+    """The sentence about a stale baseline if another case, recorded later, does the same work on the same tensors."""
     same = [
         b.case
         for b in living
@@ -263,11 +263,11 @@ def renamed_to(stale: Baseline, living: Iterable[Baseline]) -> str:
         and kernel_hashes(b) == kernel_hashes(stale)
     ]
     new = max(sorted(same), key=lambda case: _likeness(stale.case, case), default=None)
-    return "" if new is None else f", renamed to {new}? {command(stale.case, new)} keeps what is known of it"
+    return "" if new is None else f", renamed to {new}? {move_command(stale.case, new)} keeps what is known of it"
 
 
-def command(old: CaseId, new: CaseId) -> str:
-    """What moves a case's baselines."""
+def move_command(old: CaseId, new: CaseId) -> str:
+    """The command that moves a case's baselines."""
     return f"`{shlex.join(['kerntune', 'baselines', 'mv', str(old), str(new)])}`"
 
 

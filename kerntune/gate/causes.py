@@ -1,4 +1,4 @@
-"""What differs between a baseline and today, in the words of a verdict, and each cause's share of the time."""
+"""Causes of a change: what differs between a baseline and today as sentences, and each cause's share of the time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from kerntune.gate.static_figures import LaunchStatic
 
 
 def causes(before: Recording, after: Recording, then: Environment, today: Environment) -> tuple[str, ...]:
-    """Code, compiler, config, launch options and launches: what changed in so many words, code and config as unchanged
-    where they are."""
+    """A line for each change of code, compiler, config, launch options and launches; code and config have a line where
+    they are unchanged, too."""
     found = changes_between(before, after)
     code = code_cause(bool(found.source), then.triton, today.triton)
     if found.compiler and then.triton == today.triton:
@@ -43,16 +43,16 @@ def code_cause(changed: bool, triton_before: str, triton_after: str) -> str:
 
 
 def config_causes(config: Sequence[str], options: Sequence[str]) -> list[str]:
-    """The lines of changed configs and launch options; where neither changed, that."""
+    """The lines of changed configs and launch options, or a line that the config is unchanged."""
     return [*config, *options] or ["config unchanged"]
 
 
-def attribution(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> str:
-    """What made other code of a launch, and the first compiler stage where it shows; empty if the code is the same.
+def launch_cause(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> str:
+    """Why the code of a launch differs, and the first compiler stage that differs; empty if the code is the same.
 
     Same source and another Triton: the compiler. Another source: the code. Else the config, the launch options (options
-    and constants that no config has), or what the arguments told the compiler (types, alignment, strides of 1).
-    Several can be to blame together.
+    and constants that no config has), or what the compiler knows of the arguments (types, alignment, strides of 1).
+    There can be several causes.
     """
     if before.code == after.code:
         return ""
@@ -85,7 +85,7 @@ def _blamed(before: LaunchStatic, after: LaunchStatic, triton_before: str, trito
 
 
 def _arguments(before: LaunchStatic, after: LaunchStatic) -> Iterator[tuple[str, str, str]]:
-    """What the compiler was told otherwise of arguments: types, alignment, strides of 1."""
+    """What the compiler knows of arguments and that differs: types, alignment, strides of 1."""
     settings = {*before.settings, *after.settings}
     for name, new in after.compiled_for.items():
         old = before.compiled_for.get(name, new)
@@ -100,7 +100,7 @@ MeasureChange = Callable[[Recording, Recording], float]
 SAME = {
     name: Share(0.0, f"nothing that runs differs by the {name}") for name in ("compiler", "code", "launch", "config")
 }
-"""Shares of causes that aren't there, by the field of :class:`kerntune.base.case_result.Attribution`."""
+"""Shares of causes that are absent, by the field of :class:`kerntune.base.case_result.Attribution`."""
 
 
 @dataclass(frozen=True)
@@ -113,11 +113,11 @@ class Step:
 
     @property
     def nothing(self) -> bool:
-        """Whether both do the same work: then the share is zero, and nobody needs to time it."""
+        """Whether both do the same work: then the share is zero, without a measurement."""
         return self.before is self.after or same_work(self.before, self.after)
 
     def shares(self, change: float | None, why_not: str = "") -> dict[str, Share]:
-        """The first to blame has the whole change; the others are within it, for they can't be timed apart."""
+        """The first cause has the whole change; the others are within it, since they can't be timed apart."""
         first, *others = self.blamed
         found = {first: msgspec.structs.replace(self.blamed[first], change=change)}
         if why_not:
@@ -127,7 +127,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """The steps from the baseline's recording to today's, and the causes that no step is for."""
+    """The steps from the baseline's recording to today's, and the causes without a step."""
 
     steps: tuple[Step, ...]
     known: Mapping[str, Share] = field(default_factory=dict)
@@ -167,7 +167,7 @@ def steps_between(
     """The steps from the baseline's recording to today's, each named after what differs between its two ends.
 
     ``again`` gives the baseline compiled from its TTIR today, ``then`` today's source with the baseline's configs;
-    both raise where that can't be had, and what they would have told apart is then part of the next step.
+    both raise where that can't be made, and the causes that it would have separated are then one step.
     """
     known: dict[str, Share] = {}
     changed = changes_between(before, now)
@@ -188,14 +188,14 @@ def steps_between(
 
 
 def _compiler_step(before: Recording, middle: Recording) -> Step:
-    """The same TTIR on both sides: whatever differs, the compiler or what it was told is to blame."""
+    """The same TTIR on both sides: the compiler or its settings are the cause, whatever differs."""
     found = changes_between(before, middle)
     blamed = dict(_blamed_compiler(found)) or {"compiler": Share(why=OTHER_SETTINGS, cause=SETTINGS_CAUSE)}
     return Step(before, middle, blamed)
 
 
 def _step(before: Recording, after: Recording, changed: Changes) -> Step:
-    """``changed`` is what differs from the baseline to today: what only a recompilation makes differ isn't to blame."""
+    """``changed`` differs from the baseline to today: a difference that only the recompilation makes is no cause."""
     found = changes_between(before, after)
     found = Changes(*(now if ever else () for now, ever in zip(astuple(found), astuple(changed), strict=True)))
     blamed = dict([*_blamed_call(found), *_blamed_compiler(found)])
@@ -203,7 +203,7 @@ def _step(before: Recording, after: Recording, changed: Changes) -> Step:
 
 
 def _blamed_call(found: Changes) -> Iterator[tuple[str, Share]]:
-    """What of the call can be to blame, by the attribution's field."""
+    """Causes in the call, by the attribution's field."""
     if found.source:
         yield "code", Share(why="source changed")
     kinds = {

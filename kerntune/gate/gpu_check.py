@@ -10,13 +10,13 @@ from kerntune.base.case_result import Attribution, CaseResult
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes, outliers
-from kerntune.gate.baseline_builder import Keeper
+from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
 from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.case_identity import Renamed
-from kerntune.gate.comparison import Comparer, Comparison, Judgement, judged
+from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.launch_changes import exceeded
 from kerntune.gate.messages import (
@@ -32,7 +32,7 @@ from kerntune.gate.messages import (
     warnings_of,
 )
 from kerntune.gate.reference import Rerun
-from kerntune.gate.replay import Replayer, Standing
+from kerntune.gate.replay import Replayer, RungUsed
 from kerntune.gate.static_figures import LaunchStatic, launch_statics
 from kerntune.gate.stores import Stores, readable
 from kerntune.gate.throughput import bytes_moved, device_bandwidth, launch_shares
@@ -47,8 +47,8 @@ from kerntune.timing.worker.pool import Pairs
 from kerntune.tuning.stored_winners import Winners
 
 RESTS_S = (0.5, 0.5, 0.5)
-"""Rests before further samples for a baseline, while the device holds its clocks back: what ran before may have driven
-it into its power limit, which it leaves within a second or two."""
+"""Rests before further samples for a baseline, while the device throttles its clocks: earlier work may have driven it
+into its power limit, which it leaves within a second or two."""
 
 SHORT_RESTS_S = (0.0, 0.05, 0.15, 0.4, 0.9)
 """Rests before the same work at another speed than stored is called drift: as long in all, but what lasted for
@@ -99,7 +99,7 @@ class TimedCheck:
         replayer = Replayer(backend, run.pairs, self.loader, case.recorded, call.policy.timer)
         self.tuning = Tuning(case.capture, case.recorded, self.loader, winners, call.policy, progress)
         self.comparer = Comparer(self.gpu, case, replayer, run.next_decision, progress)
-        self.keeper = Keeper(backend, run.pairs, run.settings, case, replayer, progress)
+        self.builder = BaselineBuilder(backend, run.pairs, run.settings, case, replayer, progress)
         asks_again = call.reference is not None
         self.rerun = Rerun(backend, case.capture, call, captured.value) if asks_again else None
 
@@ -150,7 +150,7 @@ class TimedCheck:
         return sample
 
     def _roughly(self, baseline: TimeBaseline | None) -> bool:
-        """Whether the time need only tell near from far: the same work, and its stored time will stay."""
+        """Whether a rough time is enough: the work is the same, and its stored time stays."""
         if baseline is None or self.call.scope == "op" or self.settings.update is Update.ALL:
             return False
         return same_work(baseline.recording, self.case.recording)
@@ -175,7 +175,7 @@ class TimedCheck:
         return CallSlot(self.gpu, run, lambda: plan.preserving(tensors))
 
     def _limited(self) -> bool:
-        """Whether the device holds its clocks back just now: a baseline should not remember that."""
+        """Whether the device throttles its clocks now: such a time should not become a baseline."""
         return bool(self.gpu.environment().throttle)
 
     # judging
@@ -190,10 +190,10 @@ class TimedCheck:
         known = {x.code: x.metrics for x in baseline.static} if baseline is not None and stays else {}
         static = launch_statics(case.recorded, self.gpu.spec, known)
         grown = exceeded(baseline.static, static, policy.metrics.static) if baseline is not None else ()
-        judgement = judged(policy, len(case.recording.working), found, since, grown)
+        judgement = judge(policy, len(case.recording.working), found, since, grown)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         return CaseFindings(
-            time, static, judgement, parts, self.keeper.pending(judgement, time.sample, static, baseline)
+            time, static, judgement, parts, self.builder.pending(judgement, time.sample, static, baseline)
         )
 
     def _since(self, found: Comparison | None, sample: Sample) -> Comparison | None:
@@ -217,13 +217,13 @@ class TimedCheck:
         call, case, sample, judgement = self.call, self.case, findings.time.sample, findings.judgement
         found, verdict, parts = judgement.found, judgement.verdict, findings.parts
         baseline = found.baseline if found is not None else None
-        standing = found.standing if found is not None else Standing("")
-        before, after = times(baseline, sample, standing.replay)
+        used = found.used if found is not None else RungUsed("")
+        before, after = times(baseline, sample, used.replay)
         since = reported(judgement.since)
         of_anchor = judgement.decisive is not None and judgement.decisive is judgement.since
         shares = [shares_text(parts)] if parts and not of_anchor else []
         said = [*judgement.grown, *shares, *filter(None, [since_text(since, parts if of_anchor else None)])]
-        reasons = reasons_of(baseline, case.recording, self.gpu.environment(), standing, call.scope, sample)
+        reasons = reasons_of(baseline, case.recording, self.gpu.environment(), used, call.scope, sample)
         reasons = (*reasons, *unsure(judgement), *([renamed.said] if renamed.said else []))
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
         remark = self.stores.reference.remark(self.gpu.spec, case.id, case.fingerprint)
@@ -244,7 +244,7 @@ class TimedCheck:
             change=found.change if found is not None else None,
             shown=shown,
             tolerance=call.policy.tolerance,
-            rung=standing.rung,
+            rung=used.rung,
             causes=reasons,
             attribution=parts,
             warnings=warnings,
@@ -267,7 +267,7 @@ class TimedCheck:
         )
 
     def _untimed(self, verdict: Verdict, why: str) -> Checked:
-        """The answer for a case without a time; its launches are shown all the same."""
+        """The result of a case without a time; its launches are reported all the same."""
         case, policy = self.case, self.call.policy
         removed = obsolete(case.recording, self.path, self.settings)
         warnings = () if removed is None else (f"{LAUNCHES_NOTHING}, so {self.stores.own.shown(self.path)} is removed",)

@@ -23,9 +23,9 @@ from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
 class Changes:
     """What differs, a line for each difference; a cause without lines is the same on both sides.
 
-    ``compiler``: Triton or the assembler. ``settings``: what the environment tells the compiler. ``source``: the text
-    of kernels that both sides launch. ``config``: what was chosen from a list. ``options``: constants and options that
-    the launch was given by hand. ``launches``: which kernels, how often, in which order.
+    ``compiler``: Triton or the assembler. ``settings``: the environment's settings of the compiler. ``source``: the
+    text of kernels that both sides launch. ``config``: what was chosen from a list. ``options``: constants and
+    options that the launch was given by hand. ``launches``: which kernels, how often, in which order.
     """
 
     compiler: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Changes:
 
 
 def changes_between(before: Recording, after: Recording) -> Changes:
-    """The changes from ``before`` to ``after``. Each kernel's n-th launch is held against its n-th."""
+    """The changes from ``before`` to ``after``, of launches that :func:`kerntune.gate.static_figures.paired` pairs."""
     pairs = in_both(before.launches, after.launches)
     same = [(i, a, b) for i, a, b in pairs if _alike(a, b, *(_names(r, x) for r, x in ((before, a), (after, b))))]
     binaries = [(before.binary_of(a), after.binary_of(b)) for _, a, b in same]
@@ -86,7 +86,7 @@ def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> 
 
 
 def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
-    """What is launched otherwise: other numbers, or the same kernels in another order."""
+    """Another number of launches, or the same kernels in another order."""
     old, new = [x.kernel for x in before], [x.kernel for x in after]
     if len(old) != len(new):
         yield f"launches: {len(old)} -> {len(new)}"
@@ -95,7 +95,7 @@ def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Ite
 
 
 def _arguments(works: Sequence[tuple[str, LaunchWork, LaunchWork]], whole: bool) -> Iterator[str]:
-    """Where launches were added or moved, storages have other numbers, which say nothing then."""
+    """Where launches were added or moved, storages are numbered otherwise, so their numbers are not compared."""
     for name, a, b in works:
         if _seen(a, whole) != _seen(b, whole):
             yield f"{name}: arguments changed"
@@ -135,7 +135,7 @@ def _settings(launch: Launch, binary: Binary) -> dict[str, object]:
 
 
 def _other_options(old: Binary, new: Binary) -> dict[str, tuple[str, str]]:
-    """Options that nobody tunes (``launch_pdl``, ``enable_fp_fusion``), where the launch alone can have set them.
+    """Options that aren't tuned (``launch_pdl``, ``enable_fp_fusion``), where the launch alone can have set them.
 
     Another Triton and the environment's settings change their defaults.
     """
@@ -155,13 +155,13 @@ def static_setting_lines(
 
 
 def moved_settings(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What the environment tells the compiler otherwise: ``DISABLE_PTXAS_OPT unset -> 1``."""
+    """The environment's settings of the compiler that differ: ``DISABLE_PTXAS_OPT unset -> 1``."""
     names = sorted({*before, *after})
     return settings_text({n: (before.get(n, ""), after.get(n, "")) for n in names if before.get(n) != after.get(n)})
 
 
 class LaunchFindings(msgspec.Struct, frozen=True):
-    """A launch of both sides, and what the rules say of its change."""
+    """A launch of both sides, and the rules' findings on its change."""
 
     before: LaunchStatic
     after: LaunchStatic
@@ -178,7 +178,7 @@ def compare_launches(
 def count_findings(
     before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], rules: StaticPolicy = DEFAULT_RULES
 ) -> list[Finding]:
-    """What the rules say of the number of launches. Without a launch before there is nothing to compare."""
+    """The rules' findings on the number of launches. Without a launch before there is nothing to compare."""
     drafts = _counts(before, after, rules.rule("launches").threshold or 0.0) if before else ()
     return judged(drafts, rules)
 
@@ -242,7 +242,7 @@ def exceeded(
     before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], limits: Mapping[str, float]
 ) -> tuple[str, ...]:
     """A sentence for each launch and metric that grew by more than its share. Launches are paired by kernel; one that
-    the baseline doesn't have is held against nothing."""
+    the baseline doesn't have is compared with none."""
     found = []
     for index, old, new in in_both(before, after):
         if old.code != new.code:

@@ -1,4 +1,4 @@
-"""What a case's result says beside its verdict: its sentence, times, reasons and warnings."""
+"""The texts of a case's result: its sentence, reasons and warnings, and the rows of its launches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kerntune.gate.call import PendingBaseline
 from kerntune.gate.causes import causes
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import DRIFT, limit_of
-from kerntune.gate.replay import IDENTITY, RECOMPILED, REPLAY, STORED, Standing
+from kerntune.gate.replay import IDENTITY, RECOMPILED, REPLAY, STORED, RungUsed
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.timing.paired_processes import Replay
 from kerntune.timing.sample import Sample
@@ -37,9 +37,9 @@ def unsure_text(decides: Estimate, limit: float) -> str:
 
 
 def shares_text(parts: Attribution) -> str:
-    """``attributed: code +9.8 %, environment +0.2 %, compiler not measured``: what did something, the most first.
+    """``attributed: code +9.8 %, environment +0.2 %, compiler not measured``: the largest share first.
 
-    What could only be timed together is named together: ``code and launch options +5.7 %``.
+    Causes that could only be timed together are named together: ``code and launch options +5.7 %``.
     """
     fields: dict[str, Share] = {name: getattr(parts, name) for name in NAMES}
     found = [(_named(name, fields), share) for name, share in fields.items() if not share.within]
@@ -118,7 +118,7 @@ def modes_text(modes: TwoModes | None) -> list[str]:
 
 
 def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
-    """Rows for people from static figures."""
+    """Rows for reports from static figures."""
     return tuple(
         LaunchReport(
             kernel=s.kernel,
@@ -143,7 +143,7 @@ def reasons_of(
     baseline: TimeBaseline | None,
     recording: Recording,
     today: Environment,
-    standing: Standing,
+    used: RungUsed,
     scope: str,
     sample: Sample,
 ) -> tuple[str, ...]:
@@ -151,19 +151,19 @@ def reasons_of(
     if baseline is None:
         return ("no baseline on this device",)
     reasons = causes(baseline.recording, recording, baseline.environment, today)
-    moved, why = baseline.environment.differences(today), "; ".join(standing.why_not)
+    moved, why = baseline.environment.differences(today), "; ".join(used.why_not)
     if moved:
         reasons = (*reasons, "environment " + "; ".join(moved))
     retimed = baseline.sample.protocol.differences(sample.protocol)
     if retimed:
         reasons = (*reasons, f"not held against the stored time, which was taken otherwise: {', '.join(retimed)}")
-    if scope == "op" and standing.replay is not None:
+    if scope == "op" and used.replay is not None:
         reasons = (*reasons, _whole_call(baseline, sample))
-    if standing.rung in (REPLAY, RECOMPILED) and standing.replay is None:
+    if used.rung in (REPLAY, RECOMPILED) and used.replay is None:
         return (*reasons, f"the replay could not be measured: {why}")
-    if standing.rung == RECOMPILED:
+    if used.rung == RECOMPILED:
         return (*reasons, f"held against the baseline's TTIR compiled today, for its binary can't run: {why}")
-    if standing.rung == STORED:
+    if used.rung == STORED:
         return (*reasons, f"the baseline can't be replayed: {why}")
     return reasons
 
@@ -174,7 +174,7 @@ def _whole_call(baseline: TimeBaseline, sample: Sample) -> str:
 
 
 def unsure(judgement: Judgement) -> tuple[str, ...]:
-    """Why a replay settled nothing, by the interval at the run's level, which is wider than the one that is shown."""
+    """Why a replay left the verdict open, by the interval at the run's level, which is wider than the shown one."""
     open_ones = [c for c in (judgement.found, judgement.since) if c is not None and c.verdict is Verdict.INCONCLUSIVE]
     if judgement.verdict is not Verdict.INCONCLUSIVE or not open_ones or open_ones[0].change is None:
         return ()
@@ -184,7 +184,7 @@ def unsure(judgement: Judgement) -> tuple[str, ...]:
 
 
 def warnings_of(judgement: Judgement, pending: PendingBaseline, policy: Policy) -> tuple[str, ...]:
-    """What a reader must know to trust the verdict: a tolerance that it is too noisy for, time that isn't gated."""
+    """What limits the verdict: noise above the tolerance, an earlier rule's calibration, a time that isn't gated."""
     mine = pending.baseline.calibration if isinstance(pending.baseline, TimeBaseline) else None
     known = judgement.found.baseline.calibration if judgement.found is not None else mine
     out = []
@@ -205,12 +205,12 @@ def warnings_of(judgement: Judgement, pending: PendingBaseline, policy: Policy) 
 
 def _decides(found: Comparison, known: Calibration) -> bool:
     """Whether a calibration of an earlier rule has a part in the verdict: equal code needs none up to :data:`DRIFT`."""
-    return not is_current(known) and (found.standing.rung != IDENTITY or known.state_range > DRIFT)
+    return not is_current(known) and (found.used.rung != IDENTITY or known.state_range > DRIFT)
 
 
 def reported(found: Comparison | None) -> Since | None:
     """The comparison with the anchor, for reports."""
     if found is None:
         return None
-    rung, tolerance = found.standing.rung, found.policy.tolerance
+    rung, tolerance = found.used.rung, found.policy.tolerance
     return Since(found.baseline.recorded, found.verdict, tolerance, found.change, rung, found.shown)

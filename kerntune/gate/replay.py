@@ -32,17 +32,17 @@ Settled = Callable[[Estimate, float], bool]
 
 
 class Replayer:
-    """Pairs of recordings: in fresh processes, or in this one where kernels follow addresses, which no other has."""
+    """Times two recordings in turn: in fresh processes, or in this one where kernels follow its addresses."""
 
     def __init__(self, backend: Backend, pairs: Pairs, loader: Loader, recorded: Recorded, timer: str = "auto") -> None:
         self._backend, self._pairs, self._loader, self._recorded = backend, pairs, loader, recorded
         self._timer = timer
 
-    def judged(self, before: Recording, artifacts: Artifacts, level: float, bias: float, settled: Settled) -> Replay:
+    def replay(self, before: Recording, artifacts: Artifacts, level: float, bias: float, settled: Settled) -> Replay:
         """``before`` beside today's recording, until the verdict is settled or the last look is done."""
         mine = self._recorded.recording
         if self._in_place(before, mine):
-            return self._judged_here(before, mine, artifacts, level, bias, settled)
+            return self._replay_here(before, mine, artifacts, level, bias, settled)
         return compare(self._pairs, self.work(before, mine, artifacts), level, bias, settled)
 
     def change(self, a: Recording, b: Recording, artifacts: Artifacts) -> float:
@@ -68,10 +68,10 @@ class Replayer:
     def _in_place(*sides: Recording) -> bool:
         return any(side.hidden_pointers for side in sides)
 
-    def _judged_here(
+    def _replay_here(
         self, before: Recording, mine: Recording, artifacts: Artifacts, level: float, bias: float, settled: Settled
     ) -> Replay:
-        """One process has one bias, which its interval is widened by as that of several."""
+        """One process has one bias, by which its interval is widened as by that of several."""
         pairing = self._pairing(before, mine, artifacts)
 
         def look(blocks: int) -> Replay:
@@ -103,14 +103,14 @@ REMEMBERED = "compared when recorded"
 
 
 UNREPLAYABLE = (ReplayError, OutOfResourcesError)
-"""What the next rung is for. A damaged file is not: it is to be mended. Nor is a measurement that failed: the next one
-would fail as well, or clear the case by less."""
+"""Errors after which the next rung is tried. A damaged file is none, since it has to be repaired; nor is a failed
+measurement: the next one would fail as well, or clear the case with less evidence."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """The rung that held. ``before`` is what ran in the baseline's place, ``why_not`` why the rungs above did not, and
-    this one neither if there is no ``replay`` of it."""
+class RungUsed:
+    """The rung that a comparison used. ``before`` is the recording that ran for the baseline, ``why_not`` says why
+    the rungs above could not, and this one neither if it has no ``replay``."""
 
     rung: str
     replay: Replay | None = None
@@ -119,39 +119,39 @@ class Standing:
     why_not: tuple[str, ...] = ()
 
 
-def stand(
-    baseline: TimeBaseline, stored: Artifacts, farm: Farm, judged: Callable[[Recording, Artifacts], Replay]
-) -> Standing:
-    """Replay the baseline beside today's recording from the best rung that holds. ``judged`` does one replay."""
+def replay_baseline(
+    baseline: TimeBaseline, stored: Artifacts, farm: Farm, replay: Callable[[Recording, Artifacts], Replay]
+) -> RungUsed:
+    """Replay the baseline beside today's recording on the best rung that can. ``replay`` does one."""
     before, why_not = baseline.recording, []
     hidden = scalar_addresses(before)
     if hidden:
-        return Standing(STORED, why_not=(f"it takes addresses as numbers ({', '.join(hidden)}); pass tensors instead",))
+        return RungUsed(STORED, why_not=(f"it takes addresses as numbers ({', '.join(hidden)}); pass tensors instead",))
     try:
-        return _replayed(REPLAY, before, stored, judged)
+        return _on_rung(REPLAY, before, stored, replay)
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
     try:
         before, made = recompiled(farm, before, stored)
         artifacts = ChainMap(made, stored)  # type: ignore[arg-type]  # only read
-        return _replayed(RECOMPILED, before, artifacts, judged, why_not)
+        return _on_rung(RECOMPILED, before, artifacts, replay, why_not)
     except UNREPLAYABLE as exc:
         why_not.append(str(exc))
-    return Standing(STORED, why_not=tuple(dict.fromkeys(why_not)))
+    return RungUsed(STORED, why_not=tuple(dict.fromkeys(why_not)))
 
 
-def _replayed(
+def _on_rung(
     rung: str,
     before: Recording,
     artifacts: Artifacts,
-    judged: Callable[[Recording, Artifacts], Replay],
+    replay: Callable[[Recording, Artifacts], Replay],
     why_not: Sequence[str] = (),
-) -> Standing:
-    """The rung with its replay; without one if the processes failed that were to measure: then nothing is known."""
+) -> RungUsed:
+    """The rung with its replay; without one if the measuring processes failed."""
     try:
-        return Standing(rung, judged(before, artifacts), before, artifacts, tuple(why_not))
+        return RungUsed(rung, replay(before, artifacts), before, artifacts, tuple(why_not))
     except MeasurementError as exc:
-        return Standing(rung, why_not=(*why_not, str(exc)))
+        return RungUsed(rung, why_not=(*why_not, str(exc)))
 
 
 def stored_change(baseline: TimeBaseline, sample: Sample, level: float) -> Estimate | None:

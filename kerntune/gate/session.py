@@ -67,20 +67,21 @@ class Session:
             self.hold_against(settings.yardstick, settings.yardstick_name)
 
     def hold_against(self, folder: Path, name: str) -> None:
-        """Take the baselines of ``folder``, called ``name``, for the measure; they are still written to the store's."""
+        """Compare cases with the baselines of ``folder``, called ``name``; baselines are still written to the store."""
         self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
         self.stores = replace(self.stores, reference=ReferenceStore(folder, self.store, self.settings.read_only, name))
 
     def tests_gone(self, gone: Callable[[str], bool], anchor: Path | None = None) -> None:
-        """Look for old names of cases among the tests that ``gone`` says are no more, by node id. Where baselines are
-        another revision's, nothing is moved; else those of ``anchor`` (a folder of the project's) are as well."""
+        """Look for old names of cases among the tests that ``gone`` says, by node id, don't exist any more. Where
+        baselines are another revision's, nothing is moved; else those of ``anchor`` (a folder of the project's) are
+        as well."""
         fixed = self.settings.yardstick is not None or self.settings.read_only
         stores = (self.store, *([BaselineStore(anchor)] if anchor is not None else []))
         renames = Renames(stores, Update.NONE if fixed else self.settings.update, gone)
         self.stores = replace(self.stores, renames=renames)
 
     def anchor_at(self, folder: Path, name: str = "") -> None:
-        """Hold every case against the baselines of ``folder``, called ``name``, too."""
+        """Compare every case with the baselines of ``folder``, called ``name``, too."""
         self.stores, self._anchor_name = (
             replace(self.stores, anchor=BaselineStore(folder)),
             name or self.store.shown(folder),
@@ -107,8 +108,8 @@ class Session:
         self._decisions = itertools.count(index + 1, count)
 
     def narrow(self) -> tuple[str, ...]:
-        """Answer for the first target alone from now on; the others, which a process of their own answers for."""
-        from kerntune.gpu.compile_only import StaticBackend  # brings torch along, which commands do without
+        """Check for the first target alone from now on; the others, each of which a process of its own checks."""
+        from kerntune.gpu.compile_only import StaticBackend  # imports torch, which commands do without
 
         others = self.compiled_for[1:]
         if isinstance(self.backend, StaticBackend):
@@ -126,7 +127,7 @@ class Session:
         return [f"{place}, {versions}", self._measure(), *anchored]
 
     def _measure(self) -> str:
-        """What this run is held against."""
+        """The baselines that this run compares with."""
         name = self.settings.yardstick_name
         if self.settings.read_only:
             return f"held against {name}, compiled and replayed today"
@@ -163,7 +164,7 @@ class Session:
             return self._check_timed(captured, self.backend.gpu, progress)
 
     def stale(self, ran: Collection[str], selected_all: bool) -> list[CaseResult]:
-        """Baselines of this device (or of these targets) whose case ran but is no more, or whose test is gone.
+        """Baselines of this device (or of these targets) whose case's test ran without it, or whose test is gone.
 
         ``ran`` are the node ids that ran; ``selected_all`` tells that the run was not narrowed.
         """
@@ -174,7 +175,7 @@ class Session:
         living = [b for _, b in mine if not isinstance(b, StoreError) and b.case.nodeid in ran]
         for path, baseline in mine:
             if isinstance(baseline, StoreError):
-                continue  # who knows of what
+                continue  # its case is unknown
             case = baseline.case
             gone = case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, set())
             if gone or (selected_all and case.nodeid not in ran):

@@ -20,7 +20,7 @@ from kerntune.gate.baselines import (
 )
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
-from kerntune.gate.causes import attribution, code_cause, config_causes
+from kerntune.gate.causes import code_cause, config_causes, launch_cause
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.launch_changes import (
     LaunchFindings,
@@ -42,7 +42,7 @@ from kerntune.static.metrics import StaticMetrics, metrics_of
 
 @dataclass(frozen=True)
 class StaticFindings:
-    """What the static rules say of a case: sentences that fail it, that warn, and that only inform."""
+    """The static rules' findings on a case: sentences that fail it, that warn, and that only inform."""
 
     failures: tuple[str, ...]
     notes: tuple[str, ...]
@@ -101,7 +101,7 @@ def check_static(
 
 def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:
     """:class:`EnvironmentFault` for a launch that can't be compiled, though the baseline has the same one: the same
-    TTIR, compiled for the same arguments and options by the same compiler. Whatever failed, it isn't the code."""
+    TTIR, compiled for the same arguments and options by the same compiler. The code is not the cause then."""
     for index, error in recorded.failures.items():
         launch = capture.launches[index].specialized[target]
         if not isinstance(error, CompileError) or not isinstance(launch, Specialized):
@@ -144,7 +144,7 @@ def _found(
 def _since_anchor(
     known: KnownCase, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
 ) -> Iterator[Said]:
-    """What got worse since the anchor, and isn't said of the baseline already."""
+    """Findings since the anchor that aren't found since the baseline already."""
     if known.anchor is None:
         return
     for pair in compare_launches(known.anchor.launches, launches, rules):
@@ -163,7 +163,7 @@ def _over_limits(launches: tuple[LaunchStatic, ...], target: Target, rules: Stat
 
 
 def _findings(pair: LaunchFindings) -> Iterator[Said]:
-    """What the rules say of a launch; what it breaks by itself is said already."""
+    """The rules' findings on a launch, but for limits that it breaks by itself, which are reported already."""
     over = {v.resource for v in pair.after.metrics.over_limit}
     for finding in pair.findings:
         if finding.rule != "limits" or finding.metric not in over:
@@ -171,7 +171,7 @@ def _findings(pair: LaunchFindings) -> Iterator[Said]:
 
 
 def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_settings: bool, policy: Policy) -> Verdict:
-    """A case without a baseline of its own is NEW, but not if another one knows more launches of it."""
+    """A case without a baseline of its own is NEW, but not if another one has more launches of it."""
     expected = known.most[0]
     evidence = Evidence(
         launched=launched,
@@ -184,7 +184,7 @@ def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_setti
 
 
 def _moved(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
-    """What the environment tells the compiler otherwise than it did, where code differs; each once."""
+    """The environment's settings of the compiler that differ, where code differs; each once."""
     pairs = [(a, b) for _, a, b in in_both(before, after) if a.code != b.code]
     moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
     return tuple(dict.fromkeys(text for text in moved if text))
@@ -217,7 +217,7 @@ def _reasons(
     code = code_cause(changed, reference.triton, series)
     configs = config_causes(*static_setting_lines(reference.launches, launches))
     moved = launch_lines(reference.launches, launches)
-    blamed = [attribution(a, b, reference.triton, series) for _, a, b in in_both(reference.launches, launches)]
+    blamed = [launch_cause(a, b, reference.triton, series) for _, a, b in in_both(reference.launches, launches)]
     first = () if known.own else (elsewhere,)
     return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))
 
@@ -248,7 +248,7 @@ def config_reports(capture: Capture, spec: DeviceSpec) -> tuple[ConfigReport, ..
 def config_findings(
     reports: tuple[ConfigReport, ...], judged: set[tuple[str, Config | None]], rules: StaticPolicy
 ) -> Iterator[Said]:
-    """What is said of each candidate that has a problem, but for those that are judged by themselves."""
+    """A finding on each candidate that has a problem, but for those that are judged by themselves."""
     for report in reports:
         rule = "config_limits" if report.broken else "config_spills"
         severity = rules.rule(rule).severity

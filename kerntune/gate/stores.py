@@ -1,4 +1,4 @@
-"""The baseline folders of a run: what is read from which, what is known of a case, and what of it can't be read."""
+"""The baseline folders of a run: which is read and which written, and what they have of a case."""
 
 from __future__ import annotations
 
