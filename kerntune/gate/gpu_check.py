@@ -34,7 +34,7 @@ from kerntune.gate.messages import (
 from kerntune.gate.reference import Rerun
 from kerntune.gate.replay import Replayer, RungUsed
 from kerntune.gate.static_figures import LaunchStatic, launch_statics
-from kerntune.gate.stores import Stores, readable
+from kerntune.gate.stores import Stores, known_figures, readable
 from kerntune.gate.throughput import bytes_moved, device_bandwidth, launch_shares
 from kerntune.gpu.base import Backend
 from kerntune.gpu.memory import Memory
@@ -186,10 +186,9 @@ class TimedCheck:
         if baseline is not None:
             found = self.comparer.against(baseline, reference.readable(self.gpu.spec.target), time.sample, policy)
         since = self._since(found, time.sample)
-        stays = baseline is not None and self.settings.update is not Update.ALL
-        known = {x.code: x.metrics for x in baseline.static} if baseline is not None and stays else {}
-        static = launch_statics(case.recorded, self.gpu.spec, known)
-        grown = exceeded(baseline.static, static, policy.metrics.static) if baseline is not None else ()
+        before = baseline.static if baseline is not None else ()
+        static = launch_statics(case.recorded, self.gpu.spec, known_figures(before, self.settings.update))
+        grown = exceeded(before, static, policy.metrics.static)
         judgement = judge(policy, len(case.recording.working), found, since, grown)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
         return CaseFindings(

@@ -33,7 +33,7 @@ from kerntune.gate.launch_changes import (
 )
 from kerntune.gate.messages import launch_reports
 from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_statics
-from kerntune.gate.stores import KnownCase, Stores, known_case
+from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized
 from kerntune.static.finding import Said, worst_first
@@ -64,7 +64,7 @@ def check_static(
     renamed = stores.renames.settle(case.id, fingerprint, case.recording, own_path)
     known = known_case(stores, target, case.id, fingerprint, update)
     _refuse_known(known, recorded, case.capture, target)
-    launches = launch_statics(recorded, spec, known.figures(update))
+    launches = launch_statics(recorded, spec, known_figures(known.launches, update))
     configs = config_reports(case.capture, spec) if policy.static.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     moved = _moved(known.launches, launches)

@@ -125,11 +125,6 @@ class KnownCase:
         """The launches that today's are compared with."""
         return self.reference.launches if self.reference else ()
 
-    def figures(self, update: Update) -> dict[str, StaticMetrics]:
-        """Of code identities, so that equal code needs no disassembler. None where all is recorded anew: figures may
-        have been made by an older kerntune."""
-        return {x.code: x.metrics for x in self.launches} if update is not Update.ALL else {}
-
     @property
     def most(self) -> tuple[int, str]:
         """The most launches that a baseline has, and which. Another one than its own doesn't count if it is older: that
@@ -144,14 +139,20 @@ class KnownCase:
         return max(known, default=(0, ""))
 
 
+def known_figures(launches: Iterable[LaunchStatic], update: Update) -> dict[str, StaticMetrics]:
+    """Figures by code identity, so that equal code needs no disassembler. None where all is recorded anew: those that
+    are stored may have been made by an older kerntune."""
+    return {x.code: x.metrics for x in launches} if update is not Update.ALL else {}
+
+
 def known_case(stores: Stores, target: Target, case: CaseId, fingerprint: str, update: Update) -> KnownCase:
     """What the folders have of a case for a target."""
-    store, series = stores.reference, compat.triton_series()
-    own = readable(lambda: store.static(target, series, case, fingerprint), update)
-    reference = own or readable(lambda: store.static_elsewhere(target, series, case, fingerprint), update)
+    store, anchor, key = stores.reference, stores.anchor, (target, compat.triton_series(), case, fingerprint)
+    own = readable(lambda: store.static(*key), update)
+    reference = own or readable(lambda: store.static_elsewhere(*key), update)
     times = tuple(_times(store, target, case, fingerprint, update))
-    anchor = _nearest(stores.anchor, target, series, case, fingerprint) if stores.anchor else None
-    return KnownCase(own, reference, times, anchor)
+    anchored = anchor.static(*key) or anchor.static_elsewhere(*key) if anchor else None
+    return KnownCase(own, reference, times, anchored)
 
 
 def stored_configs(
@@ -184,11 +185,3 @@ def _times(
 def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> None:
     if config is not None and config not in out.setdefault(kernel, []):
         out[kernel].append(config)
-
-
-def _nearest(
-    store: BaselineStore, target: Target, series: str, case: CaseId, fingerprint: str
-) -> StaticBaseline | None:
-    """The case's figures under this Triton series, else under the nearest that has some."""
-    own = store.static(target, series, case, fingerprint)
-    return own or store.static_elsewhere(target, series, case, fingerprint)
