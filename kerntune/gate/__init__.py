@@ -4,7 +4,7 @@ Baselines on disk, the decision table, attribution of causes, reports. :mod:`ker
 calls. No pytest object is known here, and neither driver nor compiler is called directly. The package imports
 nothing, so that a command or a plain pytest run loads no more than it needs.
 
-A check has a module for each noun, and imports go up this list only:
+A check has a module for each noun, which imports only from modules below it in this list:
 
 ==================  ===================================================================================================
 session             a run over many cases: opens and closes what they share, stale baselines
