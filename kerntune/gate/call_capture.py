@@ -96,7 +96,7 @@ def run_captured(
             ended = exc
     if backend.gpu is not None:
         backend.gpu.synchronize()
-    call, remark = _compared(backend, call, value) if ended is None else (call, _cut_short(backend, ended))
+    call, remark = compared_call(backend, call, value) if ended is None else (call, _cut_short(backend, ended))
     if not unseen:
         _refuse_unmet(call, capture)
     return CapturedCall(call, capture, arguments, value, unseen, ended, remark)
@@ -112,7 +112,7 @@ def _cut_short(backend: Backend, error: BaseException) -> str:
     return f"the function stopped where it needs results of a GPU ({reason}); what it launches after isn't judged"
 
 
-def _compared(backend: Backend, call: Call, value: Any) -> tuple[Call, str]:
+def compared_call(backend: Backend, call: Call, value: Any) -> tuple[Call, str]:
     """The call, whose reference is asked once: what it is computed from may have changed later. A remark if it
     can't be computed without a GPU."""
     if call.reference is None:
