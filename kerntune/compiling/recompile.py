@@ -11,7 +11,7 @@ import msgspec
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Artifacts, Binary, Recording
-from kerntune.compiling.binary.identity import code_identity, text_identity
+from kerntune.compiling.binary.identity import bare_text, identity_of, text_identity
 from kerntune.compiling.compiler import arch_of, launch_needs, unseen_settings
 from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm, NotStarted
@@ -106,8 +106,12 @@ def _described(recording: Recording, old: Binary, job: Job, done: Done) -> tuple
         arch=arch_of(recording.target, asm),
         symbol=metadata["name"],
         sha256=hashlib.sha256(data).hexdigest(),
-        code=code_identity(
-            asm, kind=asm_stage, options=old.options, assembler=assembler, settings=unseen_settings(settings)
+        code=identity_of(
+            bare_text(asm, asm_stage),
+            kind=asm_stage,
+            options=old.options,
+            assembler=assembler,
+            settings=unseen_settings(settings),
         ),
         settings=settings,
         text=text_identity(data),
