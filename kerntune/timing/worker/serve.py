@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 
+from kerntune.base.frames import Reader, send
 from kerntune.base.recording import Storage, Stored
 from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError, ReplayError
 from kerntune.gpu.base import Executor
@@ -13,28 +13,25 @@ from kerntune.gpu.memory import Memory, make_source
 from kerntune.gpu.program import Loader, Program
 from kerntune.timing.paired import Pairing
 from kerntune.timing.worker.layout import Scatter
-from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed, receive, send
+from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
 
 def serve(ordinal: int) -> None:
     """Answer requests on standard input until it closes. What others print goes to standard error."""
     from kerntune.gpu.driver_gpu import DriverGpu
 
-    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    outbox = os.dup(1)
     os.dup2(2, 1)
     try:
         gpu = DriverGpu(ordinal)
     except BackendError as exc:
-        send(target, RequestFailed(str(exc), replayable=False))
+        send(outbox, RequestFailed(str(exc), replayable=False))
         return
-    send(target, Ready(gpu.spec.name))
+    send(outbox, Ready(gpu.spec.name))
     chance = random.Random()
-    while True:
-        try:
-            request = receive(source)
-        except EOFError:
-            return
-        send(target, answer(gpu, request, chance))
+    requests: Reader[Message] = Reader(0, Message)
+    for request in requests:
+        send(outbox, answer(gpu, request, chance))
 
 
 def answer(gpu: Executor, request: Message, chance: random.Random | None = None) -> Message:
