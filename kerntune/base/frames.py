@@ -80,9 +80,14 @@ def decode(frame: bytes | bytearray, kind: type[T]) -> T:
 
 
 def send(descriptor: int, message: Any, limit: Timeout | None = None) -> None:
-    """Write a message. :class:`PeerClosed` if the other end is closed; :class:`PeerTimeout` if it isn't taken within
-    ``limit``, for which the descriptor is set to non-blocking. Raises as :func:`encode` does as well."""
-    data = memoryview(encode(message))
+    """:func:`encode` a message and :func:`write` it."""
+    write(descriptor, encode(message), limit)
+
+
+def write(descriptor: int, frame: bytes | bytearray, limit: Timeout | None = None) -> None:
+    """Write an encoded message. :class:`PeerClosed` if the other end is closed; :class:`PeerTimeout` if it isn't taken
+    within ``limit``, for which the descriptor is set to non-blocking."""
+    data = memoryview(frame)
     if limit is not None:
         os.set_blocking(descriptor, False)
     while data:
