@@ -6,12 +6,11 @@ import os
 import random
 
 from kerntune.base.frames import Reader, send
-from kerntune.base.recording import Storage, Stored
 from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError, ReplayError
 from kerntune.gpu.base import Executor
 from kerntune.gpu.memory import Memory, make_source
 from kerntune.gpu.program import Loader, Program
-from kerntune.timing.paired import Pairing
+from kerntune.timing.paired import Pairing, stored_content
 from kerntune.timing.worker.layout import Scatter
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
@@ -66,12 +65,8 @@ def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None =
 
 def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) -> PairReply:
     """Each side has a loader of its own, so that equal code lies in two places too, as two codes do."""
-    sources = [make_source(gpu, s, _stored(s, request)) for s in request.storages]
+    sources = [make_source(gpu, s, stored_content(s, request.artifacts)) for s in request.storages]
     memory, sides = Memory(gpu, request.storages, sources), (request.a, request.b)
     a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
     pair = Pairing(a, b, request.seed, request.timer).run(request.blocks, 0.99)
     return PairReply(pair.a_ns, pair.b_ns)
-
-
-def _stored(storage: Storage, request: PairRequest) -> bytes | None:
-    return request.artifacts.get(storage.content.sha256) if isinstance(storage.content, Stored) else None
