@@ -22,6 +22,7 @@ from kerntune.tuning.notify import merged, tell, tell_failed, timings_of, warn_o
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import compile_late, settle_call
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuning_result import Tuned
 
 CallKey = tuple[Any, ...]
@@ -90,7 +91,7 @@ def go_on(
     backend: Backend,
     compiler: Compiler,
     winners: Winners,
-    keep: bool,
+    options: TuneOptions,
 ) -> None:
     """What is due for a key, before a call of it is launched: have its late configs compiled, or hold them against the
     winner and take over who is faster.
@@ -110,7 +111,7 @@ def go_on(
         tuned = None
         try:
             site = capture.site_of(tuner, args, dict(kwargs))
-            tuned = _next_step(tuner, key, late, capture, site, winners, keep)
+            tuned = _next_step(tuner, key, late, capture, site, winners, options)
         except Exception as exc:  # also of the user's own pruning and hooks
             tuner.untried.pop(key, None)
             text = f"kernel {tuner.base_fn.__name__}: {len(late.configs)} configs could not be tried later: {exc}"
@@ -120,7 +121,7 @@ def go_on(
 
 
 def _next_step(
-    tuner: Any, key: CallKey, late: Late, capture: Capture, site: Site, winners: Winners, keep: bool
+    tuner: Any, key: CallKey, late: Late, capture: Capture, site: Site, winners: Winners, options: TuneOptions
 ) -> Tuned | None:
     """What came of trying them, if they were."""
     begin = time.perf_counter()
@@ -131,17 +132,18 @@ def _next_step(
         tuner.untried.pop(key, None)  # this call's pruning leaves nothing to compare, or not by configs alone
         return None
     if late.stragglers is not None:
-        trials, verify = Trials(winners) if keep else None, getattr(tuner, "verify", None)
-        tuned = settle_call(capture, site, winner, indices, trials=trials, verify=verify)
+        trials = Trials(winners) if options.keep else None
+        tuned = settle_call(capture, site, winner, indices, options, trials=trials)
     if tuned is None:
         _watch(tuner, key, late, compile_late(capture, site, {winner, *indices}))
         return None
     tuner.untried.pop(key, None)
     tell_failed(capture, site, tuned.failures)
     site.settle(tuned.winner)
-    if keep:
+    if options.keep:
         winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
     before = getattr(tuner, "configs_timings", {})
+    tuner.left_out = {**getattr(tuner, "left_out", {}), **{site.originals[i]: why for i, why in tuned.left_out.items()}}
     tuner.configs_timings = merged(before, timings_of(site, tuned), site.originals[winner])
     tell(tuner, site, key, time.perf_counter() - begin)
     return tuned

@@ -15,6 +15,7 @@ import triton
 from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script
 
 import kerntune
+from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import FakeBackend
@@ -510,3 +511,21 @@ def test_who_compares_nothing_believes_who_did(world: World) -> None:
 def test_late_times_stay_where_the_first_winner_fails_later() -> None:
     late = {"winner": [float("inf")] * 3, "late": [0.5] * 3}
     assert lates.merged({"winner": [1.0] * 3}, late, "winner")["late"] == [0.5] * 3
+
+
+def test_a_late_config_is_pruned_as_the_tuner_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def the_late_one(figures: Any, rules: StaticPrune, protected: Any) -> dict[int, str]:
+        asked.append(rules)
+        return {1: "as a test says"} if rules else {}
+
+    world.held, kernel = {128}, ours()
+    monkeypatch.setattr("kerntune.static.pruning.left_out", the_late_one)
+    assert call(kernel) == 256
+    world.let_go(kernel)
+    kernel.static_prune = StaticPrune(model=True)
+    assert call(kernel) == 256
+    assert asked == [StaticPrune(model=True)]
+    assert kernel.left_out == {kernel.configs[1]: "as a test says"}
+    assert kernel.untried == {}
