@@ -187,7 +187,7 @@ class _Call:
         site.settle(tuned.winner)
         tuner.configs_timings = timings_of(site, tuned)
         tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
-        late = tuned.stragglers.indices if tuned.stragglers else frozenset()
+        late = tuned.stragglers.indices if tuned.stragglers else ()
         if self.keep:
             winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner], untried=late)
         if late:

@@ -17,7 +17,7 @@ from kerntune.capture import Capture, Site
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Backend
-from kerntune.tuning.candidates import Stragglers
+from kerntune.tuning.batch import Batch
 from kerntune.tuning.notify import merged, tell, tell_failed, timings_of, warn_of
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
@@ -38,7 +38,7 @@ class Late:
     configs: list[Any]
     wanted: frozenset[Config]
     won: Config
-    stragglers: Stragglers | None = None
+    stragglers: Batch | None = None
 
     @property
     def ready(self) -> bool:
@@ -58,7 +58,7 @@ def late_of(tuner: Any, key: CallKey) -> Late | None:
 
 
 def leave(
-    tuner: Any, key: CallKey, site: Site, winner: int, late: Collection[int], stragglers: Stragglers | None = None
+    tuner: Any, key: CallKey, site: Site, winner: int, late: Collection[int], stragglers: Batch | None = None
 ) -> None:
     """Remember candidates to be tried later, in the tuner's ``untried``; ``winner`` is in its cache by now."""
     configs = [site.candidates[i].config for i in sorted(late)]
@@ -69,7 +69,7 @@ def leave(
         _watch(tuner, key, found, stragglers)
 
 
-def _watch(tuner: Any, key: CallKey, late: Late, stragglers: Stragglers) -> None:
+def _watch(tuner: Any, key: CallKey, late: Late, stragglers: Batch) -> None:
     """Once all are compiled, let calls of the key come by: prepared launches count only while the tuner's cache holds
     the very config that they were made for, so it gets a copy."""
     late.stragglers, known = stragglers, weakref.ref(tuner)

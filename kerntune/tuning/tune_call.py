@@ -20,7 +20,8 @@ from kerntune.gpu.program import Loader
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
-from kerntune.tuning.candidates import Prospects, Stragglers, prospects_of
+from kerntune.tuning.batch import Batch
+from kerntune.tuning.candidates import Prospects, prospects_of
 from kerntune.tuning.stored_trials import KnownTrials, Trials
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
 from kerntune.tuning.tuner import tune
@@ -86,7 +87,7 @@ def settle_call(
     return tuned
 
 
-def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Stragglers:
+def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Batch:
     """Have candidates compiled that an earlier process did not wait for, while the caller goes on."""
     with capture.active():
         prospects = prospects_of(capture, site, among=late)

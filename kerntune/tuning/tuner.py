@@ -170,7 +170,7 @@ class _Tuning:
         searching = Searching(self.entrants, self.outlook, self.progress) if self._may_search() else None
         self.heats = Heats()
         self.entrants.begin(candidates)
-        with self._pauses(), contextlib.closing(self.prospects.compiled(candidates)) as stream:
+        with contextlib.closing(self.prospects.compiled(candidates, self._pause_of())) as stream:
             for i, compiled in self.outlook.worth_a_look(stream):
                 self.entrants.admit(i, compiled)
         if searching is not None:
@@ -181,10 +181,9 @@ class _Tuning:
     def _may_search(self) -> bool:
         return self.options.search is not None and not self.site.searched
 
-    @contextlib.contextmanager
-    def _pauses(self) -> Iterator[None]:
-        """While stragglers are compiled, race the others: whoever is left is all that stragglers have to beat, or the
-        winner if patience ends."""
+    def _pause_of(self) -> Callable[[], float]:
+        """What is done while only stragglers are compiled: the others are raced. The fastest of them is what stragglers
+        have to beat, or the winner if patience ends."""
         end = math.inf
 
         def pause() -> float:
@@ -196,11 +195,7 @@ class _Tuning:
                 self.heats.finalists_of(alive)
             return end if alive else math.inf
 
-        before, self.prospects.pause = self.prospects.pause, pause
-        try:
-            yield
-        finally:
-            self.prospects.pause = before  # a cycle would keep memory that the next call needs
+        return pause
 
     # the race, and who is right
 

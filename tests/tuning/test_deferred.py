@@ -19,7 +19,7 @@ from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import autotuner_run, candidates, context
+from kerntune.tuning import autotuner_run, batch, context
 from kerntune.tuning import deferred as lates
 from kerntune.tuning.cache import TrialCache, WinnerCache
 
@@ -73,8 +73,8 @@ def world(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     script(shared, *TIMES)
     monkeypatch.setattr(context, "this_gpu", lambda: shared)
     monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path))
-    monkeypatch.setattr(candidates, "QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(candidates, "LATE_SHARE", 0.5)  # of two or three, the held one alone
+    monkeypatch.setattr(batch, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(batch, "LATE_SHARE", 0.5)  # of two or three, the held one alone
     monkeypatch.setenv("KERNTUNE_PATIENCE", "0")
     found = World(shared, tmp_path, monkeypatch)
     yield found
@@ -144,7 +144,7 @@ def test_times_are_brought_to_the_clocks_of_the_first_call(world: World) -> None
 
 
 def test_most_are_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "LATE_SHARE", 0.25)
+    monkeypatch.setattr(batch, "LATE_SHARE", 0.25)
     world.held, kernel = {128}, ours()
     threading.Timer(0.2, world.gate.set).start()
     assert call(kernel) == 128

@@ -391,11 +391,11 @@ def test_a_race_while_stragglers_are_compiled_decides_nothing_else(
     """A turn after each result: every candidate is a late one once, and a wrong one that is faster leaves no trace."""
     compiled, turns = Prospects.compiled, []
 
-    def with_pauses(self: Prospects, indices: Sequence[int]) -> Iterator[Any]:
-        for result in compiled(self, indices):
+    def with_pauses(self: Prospects, indices: Sequence[int], pause: Callable[[], float]) -> Iterator[Any]:
+        for result in compiled(self, indices, pause):
             yield result
             turns.append(result[0])
-            self.pause()
+            pause()
 
     monkeypatch.setattr(Prospects, "compiled", with_pauses)
     wrong = max(b for b in BLOCKS if b != fastest)
