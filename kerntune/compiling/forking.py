@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
-import re
 import select
 import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 
 from kerntune.compiling.descriptors import close_from
@@ -41,11 +40,20 @@ def _resident() -> int:
         return 0
 
 
+_LIBC = ctypes.PyDLL(None, use_errno=True)
+
+
 def fork() -> int:
-    """``os.fork()``, without the warning of 3.12 that there are threads: nobody waits for ever for what a fork does."""
-    # no catch_warnings(): in a thread of its own it would put back filters that the caller's has left meanwhile
-    warnings.filterwarnings("ignore", category=DeprecationWarning, module=re.escape(__name__))
-    return os.fork()
+    """``os.fork()`` by the calls that it consists of (Python's C API, "PyOS_BeforeFork"), without the warning of Python
+    3.12 that there are threads: no caller waits for ever for what a fork does. A filter of warnings would be one of the
+    whole process, and this may be any of its threads."""
+    sys.audit("os.fork")
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = int(_LIBC.fork())
+    (ctypes.pythonapi.PyOS_AfterFork_Parent if pid else ctypes.pythonapi.PyOS_AfterFork_Child)()
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return pid
 
 
 def leave_behind(kept: int) -> None:
