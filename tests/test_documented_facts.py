@@ -71,7 +71,7 @@ def test_drift_is_more_than_both_limits_and_looked_at_again() -> None:
     assert f"by more than {DRIFT:.0%}, and by more than the case's own medians".replace("%", " %") in said
     assert (len(SHORT_RESTS_S), sum(SHORT_RESTS_S)) == (5, pytest.approx(1.5))
     assert "up to five times more, within 1.5 s" in said
-    verdicts = [decide(Evidence(1, 1, identical=True, drift=d, spread=0.08), Policy()) for d in (0.07, 0.09)]
+    verdicts = [decide(Evidence(1, 1, identical=True, drift=d, state_range=0.08), Policy()) for d in (0.07, 0.09)]
     assert verdicts == [Verdict.PASS, Verdict.DRIFTED], "7 % is beyond the first, and within what calibration saw"
 
 

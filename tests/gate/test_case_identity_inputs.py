@@ -15,7 +15,7 @@ from gate.project import Project
 from kerntune.base.device import Target
 from kerntune.base.policy import Update, Verdict
 from kerntune.gate.baselines import Argument, BaselineStore
-from kerntune.gate.reference_baselines import Yardstick
+from kerntune.gate.stores import ReferenceStore
 
 N = 4096
 
@@ -106,7 +106,7 @@ def test_a_yardstick_without_the_case_asks_the_projects_own(project: Project) ->
     known = {(Argument("float32", (N,), (1,)),)}
     assert own.known_arguments(target, result.case) == known
     elsewhere = project.root / "elsewhere"
-    assert Yardstick(elsewhere, own, False, "main").known_arguments(target, result.case) == known
-    assert Yardstick(elsewhere, own, True, "main").known_arguments(target, result.case) == set()
+    assert ReferenceStore(elsewhere, own, False, "main").known_arguments(target, result.case) == known
+    assert ReferenceStore(elsewhere, own, True, "main").known_arguments(target, result.case) == set()
     project.files()[0].write_text("{")
     assert own.known_arguments(target, result.case) == set()

@@ -7,7 +7,7 @@ import pytest
 
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPolicy, StaticRule
-from kerntune.gate.launch_rules import compare_launches, count_findings
+from kerntune.gate.launch_changes import compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.static.finding import Finding
 from kerntune.static.metrics import StaticMetrics

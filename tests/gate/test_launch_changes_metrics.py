@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gate.project import Project
 from kerntune.base.codec import to_json
 from kerntune.base.policy import METRIC_TOLERANCES, Metrics, Outcome, Policy, Verdict
-from kerntune.gate.gated_metrics import FIGURES, exceeded
+from kerntune.gate.launch_changes import FIGURES, exceeded
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
 

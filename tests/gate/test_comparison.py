@@ -9,10 +9,9 @@ import pytest
 
 from kerntune.base.policy import Metrics, Policy, Verdict
 from kerntune.base.stats import Estimate
-from kerntune.gate.comparison import Comparison
+from kerntune.gate.comparison import Comparison, judge
 from kerntune.gate.decision import Evidence, decide, with_anchor
-from kerntune.gate.fallback import Standing
-from kerntune.gate.judgement import judged
+from kerntune.gate.replay import RungUsed
 
 BASELINE: Any = None
 """A judgement looks at evidence only."""
@@ -35,7 +34,7 @@ EVIDENCE = {
 def comparison(verdict: Verdict | None) -> Comparison | None:
     if verdict is None:
         return None
-    found = Comparison(BASELINE, Standing(""), EVIDENCE[verdict], Policy())
+    found = Comparison(BASELINE, RungUsed(""), EVIDENCE[verdict], Policy())
     assert found.verdict is verdict
     return found
 
@@ -47,7 +46,7 @@ COMBINATIONS = list(itertools.product([None, *EVIDENCE], [None, *EVIDENCE], [(),
 def test_every_combination(found: Verdict | None, since: Verdict | None, grown: tuple[str, ...], time: bool) -> None:
     policy = Policy(metrics=Metrics(time=time))
     by_baseline, by_anchor = comparison(found), comparison(since)
-    judgement = judged(policy, 2, by_baseline, by_anchor, grown)
+    judgement = judge(policy, 2, by_baseline, by_anchor, grown)
     expected = found or Verdict.NEW
     if expected is not Verdict.INCOMPLETE:
         expected = Verdict.REGRESSED if grown else expected if time or found is None else Verdict.PASS
@@ -66,5 +65,5 @@ def test_every_combination(found: Verdict | None, since: Verdict | None, grown: 
 
 
 def test_nothing_launched_stays_incomplete_whatever_else_is_said() -> None:
-    judgement = judged(Policy(), 0, None, comparison(Verdict.REGRESSED), ("grew",))
+    judgement = judge(Policy(), 0, None, comparison(Verdict.REGRESSED), ("grew",))
     assert judgement.verdict is decide(Evidence(0), Policy()) is Verdict.INCOMPLETE

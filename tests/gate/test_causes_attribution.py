@@ -23,8 +23,8 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Verdict
 from kerntune.base.recording import Recording
 from kerntune.errors import ReplayError
-from kerntune.gate.attribution import SAME, Chain, Step, attribute, steps_between
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
+from kerntune.gate.causes import SAME, Chain, Step, attribute, steps_between
 from kerntune.gate.messages import shares_text
 from kerntune.gpu.scripted import Rule
 
