@@ -38,7 +38,7 @@ from kerntune.timing.worker.pool import LocalPairs, Pairs, WorkerPool
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.stored_winners import Winners
-from kerntune.tuning.verification import Verification
+from kerntune.tuning.tune_options import options_of_policy
 
 NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
@@ -194,8 +194,7 @@ class Session:
         return self.backend.gpu.lock() if self.backend.gpu is not None else contextlib.nullcontext()
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
-        asked = Verification.asked(call.policy.verify, call.policy.verify_ignore)
-        return Winners(self._cache, self.settings.tune, gpu, asked.now().lax)
+        return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
 
     def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Preference:
         if self.backend.gpu is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import kerntune.gate
@@ -41,3 +42,33 @@ def test_a_check_has_few_modules_of_a_size_to_read() -> None:
     lines = {m: len((FOLDER / f"{m}.py").read_text(encoding="utf-8").splitlines()) for m in CHECK}
     assert len(CHECK) <= 15
     assert {m: n for m, n in lines.items() if not 80 <= n <= 400} == {}
+
+
+def functions(module: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Functions and methods with their full names."""
+    tree = ast.parse((FOLDER / f"{module}.py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = node.body if isinstance(node, (ast.Module, ast.ClassDef)) else []
+        owner = f"{module}.{node.name}" if isinstance(node, ast.ClassDef) else module
+        yield from ((f"{owner}.{f.name}", f) for f in body if isinstance(f, ast.FunctionDef))
+
+
+def test_steps_of_a_check_take_few_values() -> None:
+    counts = {name: len(f.args.args + f.args.kwonlyargs) for m in CHECK for name, f in functions(m)}
+    assert {name: n for name, n in counts.items() if n > 7} == {}, "self and six"
+
+
+CHANGING = {"session.Session", "call_tuning.Tuning", "case_identity.Renames"}
+"""Objects that live as long as a run or a call's tuning, and change."""
+
+
+def test_steps_of_a_check_set_nothing_on_the_side() -> None:
+    wrong = [
+        f"{name}: self.{node.attr}"
+        for m in CHECK
+        for name, function in functions(m)
+        if not name.endswith(".__init__") and name.rpartition(".")[0] not in CHANGING
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+    ]
+    assert wrong == []
