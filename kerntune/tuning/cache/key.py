@@ -20,4 +20,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def digest(self) -> str:
         """SHA-256 over the whole question; entries are filed under it."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+        return hashlib.sha256(_ENCODER.encode(self)).hexdigest()
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")

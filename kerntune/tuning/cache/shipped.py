@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -52,17 +52,17 @@ def file_name(target: str, device: str) -> Path:
     return Path(target.replace(":", "-")) / f"{slug}.json"
 
 
-def find(key: WinnerKey, damaged: list[str]) -> Winner | None:
+def find(key: WinnerKey, tell: Callable[[str], None]) -> Winner | None:
     """The first shipped winner for a key. Files are read once a process; a damaged one is told and left alone."""
     digest = key.digest()
     for folder in folders():
-        found = _winners(folder / file_name(key.target, key.device), damaged).get(digest)
+        found = _winners(folder / file_name(key.target, key.device), tell).get(digest)
         if found is not None and found.key == key:
             return found
     return None
 
 
-def _winners(path: Path, damaged: list[str]) -> dict[str, Winner]:
+def _winners(path: Path, tell: Callable[[str], None]) -> dict[str, Winner]:
     if path not in _read:
         try:
             if path.exists() and not path.is_file():  # a FIFO would be waited for
@@ -71,7 +71,7 @@ def _winners(path: Path, damaged: list[str]) -> dict[str, Winner]:
         except FileNotFoundError:
             return {}
         except (StoreError, OSError) as exc:
-            damaged.append(str(exc))
+            tell(str(exc))
             _read[path] = {}
     return _read[path]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -74,7 +73,7 @@ class TrialCache:
     def of(self, key: TrialKey) -> list[StoredTrial]:
         """All trials of one question, whatever their environment."""
         digest = key.digest()
-        return [t for t in self._entries.all(f"{digest[:2]}/{digest}/*.json") if t.key == key]
+        return [t for t in self._entries.within(digest[:2], digest) if t.key.digest() == digest]
 
     def add(self, trial: StoredTrial) -> None:
         """Store a trial in the place of an earlier one of the same config. :class:`CacheError` if it can't be."""
@@ -87,7 +86,7 @@ class TrialCache:
 
     def entries(self) -> list[StoredTrial]:
         """All trials that can be read."""
-        return list(self._all())
+        return list(self._entries.all())
 
     def clear(self) -> int:
         """Remove all trials; how many there were."""
@@ -97,11 +96,8 @@ class TrialCache:
         self, key: TrialKey, config: Config, specialization: str, environment: Environment | None = None
     ) -> list[str]:
         """What differs from the nearest stored trial of the kernel, a line each; the environment too. Reads all."""
-        stored = [(_asked(t.key, t.config, t.specialization), t.environment) for t in self._all()]
+        stored = ((_asked(t.key, t.config, t.specialization), t.environment) for t in self._entries.all())
         return why_missed("trial", _asked(key, config, specialization), environment, stored, self.folder)
-
-    def _all(self) -> Iterator[StoredTrial]:
-        yield from self._entries.all()
 
     def _path(self, trial: StoredTrial) -> Path:
         digest = trial.key.digest()
