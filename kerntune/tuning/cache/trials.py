@@ -70,6 +70,10 @@ class TrialCache:
         """What was found damaged so far, a line each."""
         return self._entries.damaged
 
+    def tell(self, why: str) -> None:
+        """Add a line to ``damaged``, once."""
+        self._entries.tell(why)
+
     def of(self, key: TrialKey) -> list[StoredTrial]:
         """All trials of one question, whatever their environment."""
         digest = key.digest()
