@@ -467,7 +467,7 @@ def static_problems(found: StaticBaseline) -> Iterator[str]:
     """As :func:`time_problems`."""
     yield from _target_problems("target", found.target)
     if not re.fullmatch(r"\d+\.\d+", found.triton):
-        yield f"triton is {codec.shortened(found.triton)!r}, no series such as 3.9"
+        yield f"triton is {codec.shortened(found.triton)!r}, which is no Triton series such as 3.9"
     yield from _figures_problems("launches", found.launches)
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from kerntune.base import codec
 from kerntune.base.case_result import CaseId
-from kerntune.errors import BaselineError, StoreError
+from kerntune.errors import StoreError
 from kerntune.gate.baselines import Baseline, BaselineStore, TimeBaseline
 
 KernelHashes = tuple[tuple[str, str], ...]
@@ -45,7 +44,7 @@ class Move:
 
     def write(self) -> None:
         """Write it whole under its new name. The old file stays until :meth:`BaselineStore.remove`."""
-        codec.write_atomic(self.destination, codec.to_json(self.renamed), error=BaselineError)
+        self.store.write(self.destination, self.renamed)
 
 
 def moves_of(store: BaselineStore, cases: Mapping[CaseId, CaseId]) -> list[Move]:

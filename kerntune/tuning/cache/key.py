@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Annotated
 
 import msgspec
+
+Nanoseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
+"""A stored time: eleven days at most. Anything else is damage."""
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

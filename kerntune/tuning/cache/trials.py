@@ -11,7 +11,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.timing.sample import TimingProtocol
 from kerntune.tuning.cache.entries import Entries, default_folder
-from kerntune.tuning.cache.key import Question
+from kerntune.tuning.cache.key import Nanoseconds, Question
 from kerntune.tuning.cache.miss_reason import why_missed
 
 SCHEMA = "kerntune.trial/1"
@@ -39,8 +39,8 @@ class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     config: Config
     specialization: str
     environment: Environment
-    estimate_ns: float | None = None
-    time_ns: float | None = None
+    estimate_ns: Nanoseconds | None = None
+    time_ns: Nanoseconds | None = None
     timing: TimingProtocol | None = None
     failure: str = ""
     code: str = ""
