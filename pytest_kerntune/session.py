@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Generator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,14 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.report import write_run
 from pytest_kerntune import benchmark_fixture, benchmarks
 from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
-from pytest_kerntune.conclude import after_error, conclude, conclude_teardown, unfinished_setup
+from pytest_kerntune.conclude import (
+    after_error,
+    conclude,
+    conclude_teardown,
+    skipped_setup,
+    unfinished_setup,
+    write_baselines,
+)
 from pytest_kerntune.ending import end_in_order
 from pytest_kerntune.extra_targets import Further, read_further, run_further, runs_tests
 from pytest_kerntune.fixture import GatedAutotune, Record
@@ -57,6 +65,7 @@ class Gate:
 
         self.header: tuple[str, ...] = ()
         self._engine: Session | None = None
+        self._process = os.getpid()
         self._narrowed = False
         self._unseen: set[str] = set()
         self._stale_outcomes: dict[str, str] = {}
@@ -188,14 +197,18 @@ class Gate:
             scope=self.options.scope,
             record=_record(item),
             progress=self._progress.of(item.nodeid),
+            process=self._process,
         )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        item.stash[RECORD] = Record()
+        item.stash[RECORD] = Record(standing=_record(item).regressed())
         item.user_properties[:] = [p for p in item.user_properties if not p[0].startswith("kerntune_")]
         try:
             return (yield)
+        except pytest.skip.Exception:
+            skipped_setup(_record(item))
+            raise
         except Exception as exc:
             reason = self._static_end(exc)
             if reason is None:
@@ -219,6 +232,7 @@ class Gate:
         record, value = _record(item), None
         try:
             value = yield
+            _raise_kept(item)
         except BaseException as exc:
             if not concerns(item):
                 self._skip_other_test(exc)
@@ -226,7 +240,7 @@ class Gate:
             after_error(item, record, exc, self._static_end)
         finally:
             self._progress.clear()
-        if not concerns(item) or getattr(item, "_excinfo", None):  # how unittest's cases keep a failure unraised
+        if not concerns(item):
             return value
         marker, further = self._marker(item), self._further.results(nodeid_of(item))
         policy, accepts = marker.over(self.options.policy), self.options.update is Update.ALL
@@ -238,7 +252,7 @@ class Gate:
         value = yield
         record = item.stash.get(RECORD, None)
         if record is not None:
-            conclude_teardown(item, nodeid_of(item), record, accepts=self.options.update is Update.ALL)
+            conclude_teardown(item, record, accepts=self.options.update is Update.ALL)
         return value
 
     def _skip_other_test(self, error: BaseException) -> None:
@@ -255,8 +269,11 @@ class Gate:
         report = yield
         if not concerns(item):
             return report
+        record = _record(item)
+        if call.when != "setup":
+            record.failed = record.failed or report.nodeid in self._failed  # a subtest
+            write_baselines(nodeid_of(item), record, report)
         if call.when == "teardown":
-            record = _record(item)
             attach(report, payload_from(item, record, carry=self.options.json is not None))
         return report
 
@@ -267,6 +284,7 @@ class Gate:
             self.collected.add(payload)
         elif report.when not in ("setup", "call", "teardown"):  # xdist's report of a worker that crashed in this test
             self._unseen.add(report.nodeid)
+            self.notes.append(f"not judged: {report.nodeid}: {report.longrepr}")
 
     def _note_failure(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
@@ -384,3 +402,12 @@ class Gate:
 
 def _record(item: pytest.Item) -> Record:
     return item.stash.setdefault(RECORD, Record())  # there is none if another plugin's hook broke the setup off
+
+
+def _raise_kept(item: pytest.Item) -> None:
+    """A unittest case keeps what ended it for pytest's report, instead of raising it."""
+    kept = getattr(item, "_excinfo", None)
+    if kept and concerns(item):
+        error = kept[0].value
+        kept.clear()
+        raise error
