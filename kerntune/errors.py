@@ -23,6 +23,7 @@
     ├── InterpreterLimit          Triton's interpreter can't run this faithfully, or not in time; says what to do
     ├── KernelFault               an interpreted kernel touches memory outside of its tensors
     ├── KernelTimeout             an interpreted kernel does not end within the limit on wall time
+    ├── DeviceFault               the GPU runs nothing any more in this process; says what it ran last
     └── StoreError                something on disk is damaged, of another schema, or can't be written
         ├── BaselineError
         └── CacheError
@@ -126,6 +127,15 @@ class KernelFault(KerntuneError):
 
 class KernelTimeout(KerntuneError):
     """An interpreted kernel does not end within the limit on wall time."""
+
+
+class DeviceFault(KerntuneError):
+    """The GPU runs nothing any more in this process: a kernel has faulted there, or the device is gone. The message
+    says what was launched last, ``reason`` that alone."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
 
 
 class StoreError(KerntuneError):

@@ -222,6 +222,9 @@ class Record:
     finished: bool = False
     """Whether the body ran to its end: only then are calls that it did not make gone."""
 
+    lost_device: str = ""
+    """Why the GPU answers no more since this test."""
+
     settled: bool = False
     """Whether the body has ended and its results have become the test's outcome: reports before are of subtests."""
 

@@ -99,6 +99,13 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    gate = item.config.stash.get(GATE, None)
+    if gate is not None:
+        gate.refuse_lost(item)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     refuse_argument(item)
 

@@ -54,6 +54,8 @@ class Capture:
     """Only this thread's launches are captured (its ``threading.get_ident()``); all threads' if None."""
 
     launches: list[Pending] = field(default_factory=list)
+    latest: Pending | None = None
+    """The launch that was begun last, which may not have come to an end."""
 
     def __post_init__(self) -> None:
         self.plan = Plan(self.backend)
@@ -128,6 +130,7 @@ class Capture:
             and isinstance(launch := pending.specialized[self.backend.targets[0]], Specialized)
         ):
             self._refuse_misfit(self.compiler.compile(launch))
+        self.latest = pending
         result = self._original(jit, *args, **kwargs)
         self.launches.append(pending)
         return result

@@ -93,6 +93,7 @@ import os, signal, time
 def test_first(autotune):
     autotune(kernel("NEW", rung="written"))
 
+TIMEOUT
 def test_dies(autotune):
     autotune(kernel("NEW", rung="written"), name="before")
     END
@@ -103,20 +104,20 @@ def test_after(autotune, n):
 """
 
 
+TIMEOUT = "@pytest.mark.timeout(1, method='METHOD', func_only=True)"
+
+
 @pytest.mark.parametrize(
-    ("end", "arguments"),
-    [
-        ("os.kill(os.getpid(), signal.SIGKILL)", []),
-        ("time.sleep(100)", ["--timeout=2", "--timeout-method=thread"]),
-    ],
+    ("end", "timeout"),
+    [("os.kill(os.getpid(), signal.SIGKILL)", ""), ("time.sleep(100)", TIMEOUT.replace("METHOD", "thread"))],
     ids=["killed", "timeout"],
 )
-def test_a_worker_that_dies_costs_its_test(project, monkeypatch, source_environ, end, arguments):
+def test_a_worker_that_dies_costs_its_test(project, monkeypatch, source_environ, end, timeout):
     pytest.importorskip("xdist")
     pytest.importorskip("pytest_timeout")
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
-    project.file(DIES.replace("END", end))
-    result = project.run("-n1", "--kerntune-json=run.json", *arguments)
+    project.file(DIES.replace("END", end).replace("TIMEOUT", timeout))
+    result = project.run("-n1", "--kerntune-json=run.json")
     result.assert_outcomes(passed=3, failed=2)
     assert sorted(committed(project)) == ["test_after[0]", "test_after[2]", "test_first"]
     result.stdout.fnmatch_lines(["not judged: test_it.py::test_dies: worker 'gw0' crashed while running *"])
@@ -125,8 +126,8 @@ def test_a_worker_that_dies_costs_its_test(project, monkeypatch, source_environ,
 
 def test_a_timeout_by_a_signal_costs_its_test(project):
     pytest.importorskip("pytest_timeout")
-    project.file(DIES.replace("END", "time.sleep(100)"))
-    result = project.run("--timeout=1", "--timeout-method=signal")
+    project.file(DIES.replace("END", "time.sleep(100)").replace("TIMEOUT", TIMEOUT.replace("METHOD", "signal")))
+    result = project.run()
     result.assert_outcomes(passed=3, failed=2)
     assert committed(project) == ["test_first", "test_after[0]", "test_after[2]"]
 
@@ -134,6 +135,7 @@ def test_a_timeout_by_a_signal_costs_its_test(project):
 SLEEPS = """
 import time
 
+TIMEOUT
 def test_hangs(autotune):
     def hangs():
         time.sleep(100)
@@ -147,8 +149,8 @@ def test_after(autotune):
 
 def test_a_timeout_inside_of_the_function(project):
     pytest.importorskip("pytest_timeout")
-    project.file(SLEEPS)
-    result = project.run("--timeout=1", "--timeout-method=signal", "--kerntune-json=run.json")
+    project.file(SLEEPS.replace("TIMEOUT", TIMEOUT.replace("METHOD", "signal")))
+    result = project.run("--kerntune-json=run.json")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*Timeout (>1.0s) from pytest-timeout*"])
     assert project.json()["counts"] == {"PASS": 1}
