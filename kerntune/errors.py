@@ -131,11 +131,7 @@ class KernelTimeout(KerntuneError):
 
 class DeviceFault(KerntuneError):
     """The GPU runs nothing any more in this process: a kernel has faulted there, or the device is gone. The message
-    says what was launched last, ``reason`` that alone."""
-
-    def __init__(self, message: str, reason: str = "") -> None:
-        super().__init__(message)
-        self.reason = reason or message
+    says what was launched last."""
 
 
 class StoreError(KerntuneError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -86,7 +87,8 @@ class Capture:
         def launcher(compiled: Any, grid: Any) -> Any:
             return (as_launch(compiled, grid) if capture.concerns_me() else None) or get_launcher(compiled, grid)
 
-        global _current
+        global _current, _last
+        _last = weakref.ref(self)  # it holds users' tensors
         _current, JITFunction.run, Autotuner.run = self, jit_run, tuned_run
         CompiledKernel.__getitem__ = launcher
         try:
@@ -340,9 +342,15 @@ class Capture:
 
 _ACTIVE = threading.Lock()
 _current: Capture | None = None
+_last: weakref.ref[Capture] | None = None
 
 
 def current() -> Capture | None:
     """The capture that the calling thread's launches belong to, if any."""
     capture = _current
     return capture if capture is not None and capture.concerns_me() else None
+
+
+def last_capture() -> weakref.ref[Capture] | None:
+    """The capture that was active last in this process, or is; while an error is handled, its frames keep it alive."""
+    return _last

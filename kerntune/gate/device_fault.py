@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from kerntune.base.device import Target
-from kerntune.capture import Capture
+from kerntune.capture.capture import Capture, last_capture
 from kerntune.capture.launch import Pending
 from kerntune.errors import DeviceFault
 from kerntune.gpu.base import Executor
@@ -37,30 +37,44 @@ def lost(gpu: Executor | None) -> str:
     return ""
 
 
-@contextlib.contextmanager
-def named(gpu: Executor | None, case: object, launched: Callable[[], str]) -> Iterator[None]:
-    """Whatever is raised while the GPU stops answering becomes one :class:`DeviceFault` that names ``case`` and what
-    was ``launched``. Errors on a device that answers stay what they are."""
-    try:
-        yield
-    except DeviceFault:
-        raise
-    except Exception as exc:
-        why = lost(gpu)
-        if not why:
-            raise
-        reason = f"{launched()} ({why})"
-        raise DeviceFault(f"{case}: the GPU runs nothing any more {reason}. {ADVICE}", reason) from exc
+class Fault:
+    """What is known of a GPU that runs nothing any more."""
+
+    def __init__(self, gpu: Executor | None) -> None:
+        self._gpu, self._known = gpu, ""
+
+    def known(self, ask: bool) -> str:
+        """The first reason, from the device itself if nothing was known; empty while it answers."""
+        if ask and not self._known:
+            self._known = lost(self._gpu)
+        return self._known
+
+    @contextlib.contextmanager
+    def named(self, case: object) -> Iterator[None]:
+        """Whatever is raised while the GPU stops answering becomes one :class:`DeviceFault` that names ``case`` and
+        what it launched. Errors on a device that answers stay what they are."""
+        before = last_capture()
+        try:
+            yield
+        except Exception as exc:
+            why = lost(self._gpu)
+            if not why:
+                raise
+            last = last_capture()
+            mine = last() if last is not None and last is not before else None
+            reason = f"{launched_text(mine)} ({why})"
+            self._known = self._known or reason
+            raise DeviceFault(f"{case}: the GPU runs nothing any more {reason}. {ADVICE}") from exc
 
 
-def launched_text(capture: Capture | None, target: Target) -> str:
+def launched_text(capture: Capture | None) -> str:
     """``after kernel add with BLOCK=64 num_warps=4 on grid (16, 1, 1)``: a call's launches, the last ones of many."""
     launches = [] if capture is None else [p for p in capture.launches if p.ran]
     if capture is not None and capture.latest is not None and capture.latest not in launches:
         launches.append(capture.latest)
-    if not launches:
+    if capture is None or not launches:
         return "before a kernel was launched in this call: a kernel of an earlier one, or what else the process ran"
-    shown = [_text(p, target) for p in launches[-MAX_LAUNCHES:]]
+    shown = [_text(p, capture.backend.targets[0]) for p in launches[-MAX_LAUNCHES:]]
     if len(launches) == 1:
         return f"after {shown[0]}"
     more = f"{len(launches) - len(shown)} others and " if len(launches) > len(shown) else ""

@@ -15,7 +15,7 @@ from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Update, Verdict
 from kerntune.capture import Capture, Site, current
 from kerntune.compiling.compiler import Compiler
-from kerntune.errors import CacheMissError, ConfigError, DeviceFault, StoreError, UsageError
+from kerntune.errors import CacheMissError, ConfigError, StoreError, UsageError
 from kerntune.gate import device_fault
 from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
 from kerntune.gate.call import Call, Checked, Settings
@@ -60,8 +60,8 @@ class Session:
         self._seen: dict[CaseId, set[str]] = {}
         self._damage = Damage()
         self._pairs = pairs_for(backend)
+        self._fault = device_fault.Fault(backend.gpu)
         self._decisions = itertools.count(1)
-        self._fault = ""
         self.yard = store
         self.anchor: BaselineStore | None = None
         self.renames = Renames((), settings.update)
@@ -152,27 +152,21 @@ class Session:
     def lost(self, *, ask: bool = True) -> str:
         """Why the GPU runs nothing any more in this process; empty while it does, and where there is none. Asking the
         device waits for what it was given; without, this is what is known."""
-        if ask and not self._fault:
-            self._fault = device_fault.lost(self.backend.gpu)
-        return self._fault
+        return self._fault.known(ask)
 
     def check(self, call: Call, progress: Callable[[str], None] = lambda text: None) -> Checked:
         """Run the call once, compare it with its reference, tune, time and judge what it launched.
 
         :class:`DeviceFault` if the GPU runs nothing any more after that.
         """
-        try:
+        with self._fault.named(call.case):
             return self._check(call, progress)
-        except DeviceFault as exc:
-            self._fault = self._fault or exc.reason
-            raise
 
     def _check(self, call: Call, progress: Callable[[str], None]) -> Checked:
         if call.scope not in ("kernels", "op"):
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
-        capture: Capture | None = None
-        with device_fault.named(self.backend.gpu, call.case, lambda: self._launched(capture)), self._lock():
+        with self._lock():
             capture, value, unseen, ended = self._capture(call, arguments)
             call, remark = self._compared(call, value) if ended is None else (call, self._cut_short(ended))
             if unseen:
@@ -236,21 +230,17 @@ class Session:
         """What the call launched, what it returned, the kernels that it launched unseen, and why it came to no end
         after its launches where there is no GPU."""
         capture = Capture(self.backend, self._compiler, call.candidates, prefer=self._preference(call, arguments))
-        value, ended, gpu = None, None, self.backend.gpu
-        with device_fault.named(gpu, call.case, lambda: self._launched(capture)):
-            with watched() as unseen, capture.active():
-                try:
-                    value = call.fn(*call.args, **call.kwargs)
-                except Exception as exc:
-                    if not capture.launches or self._needs_values(exc) is None:
-                        raise
-                    ended = exc
-            if gpu is not None:
-                gpu.synchronize()
+        value, ended = None, None
+        with watched() as unseen, capture.active():
+            try:
+                value = call.fn(*call.args, **call.kwargs)
+            except Exception as exc:
+                if not capture.launches or self._needs_values(exc) is None:
+                    raise
+                ended = exc
+        if self.backend.gpu is not None:
+            self.backend.gpu.synchronize()
         return capture, value, unseen, ended
-
-    def _launched(self, capture: Capture | None) -> str:
-        return device_fault.launched_text(capture, self.backend.targets[0])
 
     def _needs_values(self, error: BaseException) -> str | None:
         """Why an error says only that there is no GPU here; None for all others, and for all where there is one."""
