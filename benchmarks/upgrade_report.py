@@ -36,7 +36,7 @@ def asked(pythons: list[str], target: str, form: str) -> bytes:
     command = [
         sys.executable,
         "-m",
-        "kerntune.cli.command",
+        "kerntune.cli",
         "static",
         "diff",
         *options,

@@ -14,7 +14,7 @@ from cli.made import folder, timed
 from kerntune.gate.bundle import encoded_bundles
 from kerntune.gate.report import RunReport, write_run
 
-SOURCE = Path(__file__).parents[1]
+SOURCE = Path(__file__).parents[2]
 
 COMMANDS = [
     ["baselines", "show"],
@@ -184,7 +184,7 @@ def test_a_table_is_printed_whatever_the_encoding(tmp_path, encoding):
     """12.4 µs."""
     folder(tmp_path / "baselines", timed())
     ran = subprocess.run(
-        [sys.executable, "-m", "kerntune.cli.command", "baselines", "show"],
+        [sys.executable, "-m", "kerntune.cli", "baselines", "show"],
         env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(SOURCE)},
         cwd=tmp_path, capture_output=True, check=False,
     )  # fmt: skip

@@ -196,7 +196,7 @@ assert cache.damaged == [], cache.damaged
 
 
 def test_two_processes_never_see_half_an_entry(cache: WinnerCache) -> None:
-    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    folders = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3])]
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, str(cache.folder), str(i), *folders],
@@ -227,7 +227,7 @@ def test_two_processes_set_the_same_damage_aside(cache: WinnerCache) -> None:
     cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
     path = file_of(cache)
     path.write_bytes(b"{")
-    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    folders = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3])]
     command = [sys.executable, "-c", ASIDE, str(cache.folder), *folders]
     workers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [worker.communicate(timeout=120) for worker in workers]
