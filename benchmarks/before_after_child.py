@@ -41,7 +41,7 @@ IMPORTED = {
     "plugin": ("pytest_kerntune.plugin",),
 }
 
-CALLS, LOOPS = 20_000, 9
+CALLS, LOOPS = 10_000, 5
 
 
 def name_of(names: tuple[str, ...]) -> str:
