@@ -33,7 +33,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A size, block or other launch argument by name; ``default`` stands in where a launch doesn't give it."""
+    """A size, block or other launch argument by name; ``default`` is its value where a launch doesn't give one."""
 
     name: str
     default: int | None = None
@@ -129,7 +129,7 @@ class Min:
 
 Expr = Union[Const, Name, CeilDiv, Add, Mul, Max, Min]
 Term = Union[Expr, int, str]
-"""What a person may write for an expression: a number, an argument's name, or an expression."""
+"""What public functions accept as an expression: a number, an argument's name, or an expression."""
 
 NODES = (Const, Name, CeilDiv, Add, Mul, Max, Min)
 

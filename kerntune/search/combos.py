@@ -1,4 +1,5 @@
-"""Combo kernels, block-group by block-group: a sum of choices where a full search is their product."""
+"""Search for combo kernels, one group of blocks after the other: the number of trials is the sum over groups, not the
+product."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from kerntune.search.history import Found, Ledger, Measure
 
 
 def combo_search(measure: Measure, plan: ComboPlan, *, descent: bool = False, max_trials: int | None = None) -> Found:
-    """Each group's candidates in turn on what won before, then warps and stages, then (``descent``) single blocks.
+    """Try each group's candidates on top of the best so far, then warps and stages, then (``descent``) single blocks.
 
     Groups come in the plan's order, the largest first. A group's members keep equal blocks throughout.
     """
@@ -38,7 +39,7 @@ def _best_of(ledger: Ledger, best: Config, candidates: Iterable[Config]) -> Conf
 
 @dataclass(frozen=True)
 class GroupSteps:
-    """Steps along a combo's block fields, within its limits; what one member of a group does, all do."""
+    """Steps along a combo's block fields, within its limits; all members of a group step together."""
 
     plan: ComboPlan
 

@@ -11,7 +11,7 @@ from kerntune.search.history import Found, Ledger, Measure
 
 
 class Steps(Protocol):
-    """Where one can step from a config; :class:`kerntune.heuristics.Neighbourhood` is one."""
+    """The neighbours of a config, for example :class:`kerntune.heuristics.Neighbourhood`."""
 
     @property
     def fields(self) -> Sequence[Field]:
@@ -36,8 +36,9 @@ def coordinate_descent(
     """Step from ``start`` along any integer field of ``steps`` until no step saves a thousandth.
 
     After a step up a field that field is stepped again at once, so a distant optimum costs one trial per doubling.
-    ``all_directions`` looks, once no single field helps, up to ``radius`` steps along all fields together: dear, and
-    the way out where two fields must move at once. ``max_trials`` ends the search early with the best so far.
+    ``all_directions`` tries, once no single field helps, up to ``radius`` steps along all fields together: it takes
+    many trials, and finds optima for which two fields must change at once. ``max_trials`` ends the search early with
+    the best so far.
     """
     ledger = Ledger(measure, max_trials)
     descend(ledger, start, steps, all_directions=all_directions, radius=radius)
@@ -45,7 +46,7 @@ def coordinate_descent(
 
 
 def descend(ledger: Ledger, start: Config, steps: Steps, *, all_directions: bool = False, radius: int = 1) -> Config:
-    """The descent on a ledger that may already know some configs; the config where it ends."""
+    """The descent on a ledger that may already hold some configs; returns the config where it ends."""
     best, time = start, ledger.time_of(start)
     moved = True
     while moved and not ledger.full:

@@ -1,4 +1,4 @@
-"""What a search has tried so far: each config once, failures with their reasons."""
+"""The trials of a search so far: each config once, failures with their reasons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kerntune.errors import TrialError, TuningError
 
 
 class MeasuredOutcome(Protocol):
-    """What a measure answers: a time in nanoseconds, or None with the reason why there is none."""
+    """The result of a measure: a time in nanoseconds, or None with the reason why there is none."""
 
     @property
     def time_ns(self) -> float | None:
@@ -36,7 +36,7 @@ Measure = Callable[[Config], MeasuredOutcome]
 
 
 class Tried(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A config that was tried, and what came of it."""
+    """A config that was tried, and its outcome."""
 
     config: Config
     time_ns: float | None
@@ -59,7 +59,7 @@ class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Ledger:
-    """Asks the measure for each config once; after ``limit`` trials a new config counts as unusable, unmeasured."""
+    """Measures each config once; after ``limit`` trials a new config counts as unusable and isn't measured."""
 
     def __init__(self, measure: Measure, limit: int | None = None) -> None:
         self._measure, self._limit = measure, limit
