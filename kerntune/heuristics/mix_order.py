@@ -76,7 +76,7 @@ def is_whole(x: int, split: int, stages: int, hints: KernelHints, preset: Preset
 
 
 def most_stages(hints: KernelHints, preset: Preset) -> int:
-    """Stages that shared memory has room for; 1 where they are switched off or can't be had."""
+    """The number of stages that fit into shared memory; 1 where stages are switched off or impossible."""
     unpipelined = preset.whole_mix_order and hints.makes_descriptors
     if unpipelined or not hints.modes.multi_stage_mix_order:
         return 1

@@ -25,14 +25,14 @@ Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 NO_COUNTS = TtirCounts()
 
 LONG_STRIDE = 2
-"""Stands for every stride above 1: only 0, 1 and "longer" matter, and sizes of a bucket must look alike."""
+"""The value for every stride above 1: only 0, 1 and "longer" matter, and sizes of one bucket must have equal keys."""
 
 
 class Look(NamedTuple):
-    """What a proposal depends on in one call: equal looks get equal candidates on one device.
+    """What a proposal depends on in one call: equal values give equal candidates on one device.
 
     ``sizes`` are rounded up to powers of two. ``reads`` have strides of 0, 1, and 2 for anything longer. ``empty``
-    means that a size is 0: nothing is to be chosen, the launch must only not fail.
+    means that a size is 0: any config that launches without an error will do.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -46,11 +46,12 @@ class Proposer:
 
     ``sizes`` maps axes to the arguments whose product is their number of elements, ``blocks`` axes to the kernel's own
     constexprs, ``reduced`` tensor arguments to the dimensions that the kernel reduces. ``known`` are fields of
-    :class:`~kerntune.heuristics.hints.KernelHints` that outweigh what the call and the TTIR say. ``reduces``: one of
-    the reduction families, so that a kernel without a block of x has one row a program. ``whole_rows``: a persistent
-    one, whose reduced blocks (if the kernel takes them) hold the whole axis.
+    :class:`~kerntune.heuristics.hints.KernelHints` that take precedence over those from the call and the TTIR.
+    ``reduces``: one of the reduction families, so that a kernel without a block of x has one row a program.
+    ``whole_rows``: a persistent one, whose reduced blocks (if the kernel takes them) hold the whole axis.
 
-    What can be wrong before any call raises here: :class:`ConfigError` for blocks, :class:`HintError` for the rest.
+    Errors that don't depend on a call are raised here: :class:`ConfigError` for blocks, :class:`HintError` for the
+    rest.
     """
 
     family: Family
@@ -85,7 +86,8 @@ class Proposer:
         return Look(tuple(self._with_x(rounded).items()), reads, empty)
 
     def propose(self, look: Look, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:
-        """The candidates, best guess first, in the kernel's own words; of an empty launch only one.
+        """The candidates, the likeliest best one first, with the kernel's own parameter names; for an empty launch only
+        one.
 
         Raises :class:`HintError` where the family can't decide, :class:`ConfigError` where a block that the kernel
         doesn't take would have to be other than 1.
@@ -107,7 +109,7 @@ class Proposer:
         return {"reduction": second_stage_hint(hint, outputs, r), "contiguous_reduction_access": contiguous}
 
     def _reads(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Read, ...]:
-        """How each tensor of the call is walked, told by ``reduced`` or by its shape."""
+        """The strides at which each tensor of the call is read, from ``reduced`` or from its shape."""
         if not self.reduces:
             return ()
         found = self._told(arguments) if self.reduced else self._inferred(arguments, given)

@@ -117,7 +117,7 @@ def without_x(hints: KernelHints) -> KernelHints:
 def finish(
     configs: tuple[Config, ...], hints: KernelHints, limits: Bounds, *, persistent: bool = False, floors: bool = True
 ) -> tuple[Config, ...]:
-    """What every reduction family ends with: TMA minimums, determinism, block floors, each config once."""
+    """The last steps of every reduction family: TMA minimums, determinism, block minimums, each config once."""
     if not limits.preset.filters:
         return in_order(configs)
     configs = one_config(raise_to_tma_minimums(configs, hints, persistent=persistent), hints)
@@ -281,9 +281,9 @@ def reduction_config(
     intensive: bool = False,
     options: dict[str, Scalar] | None = None,
 ) -> Config:
-    """One config: the tile clipped to the sizes, warps for it, X widened for the grid, then r shortened to pay for it.
+    """One config: the tile clipped to the sizes, warps for it, X widened for the grid, then r shortened in return.
 
-    Warps follow the asked ``r`` alone for an inner reduction (128 contiguous elements a warp), else the whole tile.
+    Warps follow the wanted ``r`` alone for an inner reduction (128 contiguous elements a warp), else the whole tile.
     """
     blocks = fit_reduction(hints, x, r, limits)
     tile = prod(blocks.values())
@@ -323,5 +323,5 @@ def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[st
 
 
 def _asked(hints: KernelHints, x: int, r: int) -> int:
-    """torch 2.6's size of a tile: what was asked, an eighth of it where the whole problem is smaller."""
+    """torch 2.6's size of a tile: the wanted size, or an eighth of it where the whole problem is smaller."""
     return x * r // 8 if prod(hints.sizes.values()) < x * r else x * r

@@ -12,7 +12,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized
 
 ViewOf = Callable[[Any], "int | None"]
-"""Gives the index of a tensor's view in the memory plan; None for a null pointer."""
+"""Returns the index of a tensor's view in the memory plan; None for a null pointer."""
 
 TMA_DTYPE_DEVICE_TO_HOST = {8: 10, 9: 8, 10: 9}
 """Element types of a tensor map whose number differs between device and host enumerations (CUDA driver API,
@@ -22,8 +22,8 @@ TMA_DTYPE_DEVICE_TO_HOST = {8: 10, 9: 8, 10: 9}
 def flatten(launch: Specialized, metadata: Mapping[str, Any], view_of: ViewOf) -> tuple[Param, ...]:
     """The binary's parameters in order: constexprs dropped, tuples and tensor descriptors expanded.
 
-    The two scratch pointers that follow are not listed. Raises :class:`CaptureError` for an argument whose memory
-    can't be known.
+    The two scratch pointers that follow are not listed. Raises :class:`CaptureError` for an argument whose memory can't
+    be determined.
     """
     maps = iter(metadata.get("tensordesc_meta") or ())
     lowered = bool(metadata.get("tensordesc_meta"))
