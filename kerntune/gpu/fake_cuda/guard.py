@@ -23,7 +23,7 @@ _kept_alive: list[Any] = []
 
 
 def ensure_guard() -> None:
-    """Have torch install its no-op guard for CUDA, unless a guard is there.
+    """Make torch install its no-op guard for CUDA, unless there is a guard.
 
     Without a guard, slices of fake CUDA tensors raise and autograd on them aborts the process. Builds with CUDA
     replace a guard that counts no device by a no-op one (``torch._C._ensureCUDADeviceGuardSet``); a build without

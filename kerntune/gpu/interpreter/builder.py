@@ -1,4 +1,4 @@
-"""Triton's interpreter with its arithmetic mended: operations that were silently wrong, some in some versions only."""
+"""Triton's interpreter with corrected arithmetic: operations that were silently wrong, some in some versions only."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kerntune.gpu.interpreter.narrow_floats import decode, encode, is_fp8, is_na
 
 
 class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types here
-    """What ``tl`` functions call while a kernel is interpreted.
+    """The builder that ``tl`` functions call while a kernel is interpreted.
 
-    ``memory`` is what the running launch may touch; ``next_program`` is called before each program.
+    ``memory`` is the memory that the running launch may access; ``next_program`` is called before each program.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
         return TensorHandle(data, dst)
 
     def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-        """Between float types, rounded as asked."""
+        """Between float types, with the given rounding mode."""
         toward_zero = rounding_mode is not None and "RTZ" in str(rounding_mode)
         dst = dst_type.scalar
         return TensorHandle(encode(decode(src.data, src.dtype), dst, toward_zero=toward_zero), dst)
@@ -104,12 +104,12 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
     # memory
 
     def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *policy: Any, **words: Any) -> Any:
-        """Read inside the launch's tensors only."""
+        """Read; :class:`KernelFault` for an address outside of the launch's tensors."""
         self._check(ptrs, mask, "reads")
         return super().create_masked_load(ptrs, mask, other, *policy, **words)
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *policy: Any) -> Any:
-        """Write inside the launch's tensors only."""
+        """Write; :class:`KernelFault` for an address outside of the launch's tensors."""
         self._check(ptrs, mask, "writes")
         return super().create_masked_store(ptrs, value, mask, *policy)
 
@@ -149,7 +149,7 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
             size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
             self.memory.check(ptrs.data, None if mask is None else mask.data, size, does, self.grid_idx)
 
-    # what a CPU has no equal of
+    # operations that a CPU lacks
 
     def create_extern_elementwise(
         self, lib_name: str, lib_path: str, symbol: str, args: Any, ret_type: Any, is_pure: bool
@@ -160,7 +160,7 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
         return TensorHandle(np.asarray(out).astype(numpy_type(ret_type.scalar)), ret_type.scalar)
 
     def create_inline_asm(self, *args: Any) -> Any:
-        """Refuse: assembly is for a GPU."""
+        """Raise :class:`InterpreterLimit`: assembly is for a GPU."""
         raise InterpreterLimit("the kernel has inline assembly (tl.inline_asm_elementwise), which no CPU runs")
 
     def __getattr__(self, name: str) -> Any:
@@ -181,6 +181,6 @@ def _refuse_fp8(dtype: Any) -> None:
 
 
 def _quietly(function: Callable[..., Any], *args: Any) -> Any:
-    """A GPU doesn't warn of infinities, NaN and wrapped integers."""
+    """Without numpy's warnings of infinities, NaN and integer overflow, which a GPU doesn't give."""
     with np.errstate(all="ignore"):
         return function(*args)

@@ -1,4 +1,4 @@
-"""Runs tests' kernels in Triton's interpreter, process-wide, and takes everything back."""
+"""Runs tests' kernels in Triton's interpreter, process-wide, and undoes all changes afterwards."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from kerntune.gpu.interpreter.placement import OnCpu, Places, SaysGpu
 
 
 class Interpreter:
-    """While active, ``device="cuda"`` makes tensors in the CPU's memory that say they are on a GPU, torch and Triton
-    answer for ``spec``, and kernels run in Triton's interpreter, whenever they were decorated. Everything is
-    process-wide, but torch's modes are per thread.
+    """While active, ``device="cuda"`` makes tensors in the CPU's memory that are reported as on a GPU, torch and Triton
+    report the device ``spec``, and kernels run in Triton's interpreter, also those that were decorated before.
+    Everything is process-wide, except that torch's modes are per thread.
 
-    Not seen: races between programs (they run one after the other), asynchronous copies, tf32 (products are exact).
+    Not detected: races between programs (they run one after the other), asynchronous copies, tf32 (products are exact).
     """
 
     def __init__(self, spec: DeviceSpec, limit: float = NEVER_ENDS_SECONDS) -> None:
@@ -56,9 +56,10 @@ class Interpreter:
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
-        """Install everything until the context closes; before users' modules are imported, which ask for a GPU.
+        """Install everything until the context closes. Activate before users' modules are imported, since these check
+        for a GPU.
 
-        :class:`UsageError` if stand-ins are active.
+        :class:`UsageError` if fake CUDA tensors are active.
         """
         with alone(), contextlib.ExitStack() as stack:
             install_cuda(stack, self.spec)
@@ -90,7 +91,7 @@ class Interpreter:
 
 
 def limit_of(error: BaseException | None) -> InterpreterLimit | None:
-    """The interpreter's limit behind an error, if that is what it comes from."""
+    """The :class:`InterpreterLimit` in the causes of an error, if there is one."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, InterpreterLimit):

@@ -59,7 +59,8 @@ def _file_of_jit() -> str:
 
 
 def launch_settings() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values of Triton's knobs, set by anything but defaults, that a launch depends on."""
+    """The values of Triton's runtime and compilation knobs that were set; those that have their defaults are
+    missing."""
     from triton import knobs
 
     return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
