@@ -135,7 +135,8 @@ def _side_by_side(name: str, stock: dict[str, Any], ours: dict[str, Any]) -> dic
 
 
 def _winner_ratios(stock: dict[str, Any], ours: dict[str, Any] | None) -> dict[str, float]:
-    """By whose measurements they are; of an engine that has no time of one of the two winners, none."""
+    """The ratio by engine whose measurements they are; none for an engine that lacks a time of one of the two
+    winners."""
     if ours is None:
         return {}
     both = {"triton": stock["timings_ms"], "kerntune": ours["timings_ms"]}

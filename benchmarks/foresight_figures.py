@@ -51,7 +51,7 @@ def foreseen(one: sweep.Sweep) -> tuple[dict[str, Figures], dict[str, Figures], 
 
 
 def compared(case: Recorded, quick: dict[str, Figures], whole: dict[str, Figures]) -> dict[str, Any]:
-    """Both judged by the recorded times of the configs that both sides have."""
+    """Both orders compared with the recorded times of the configs that both sides have."""
     rows = [row for row in case.rows if row["config"] in quick]
     times = [float(row["time_ns"]) for row in rows]
     out: dict[str, Any] = {"case": case.name, "configs": len(rows)}

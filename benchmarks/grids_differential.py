@@ -2,7 +2,7 @@
 
 Run ``python benchmarks/grids_differential.py`` where torch 2.13 is installed (a CPU build will do). It writes
 ``benchmarks/results/grids_differential.json`` and fails if any case differs without being named here beforehand.
-``--torch-sources DIR`` asks the release instead whose unpacked wheel is in DIR.
+``--torch-sources DIR`` compares with the release whose unpacked wheel is in DIR.
 
 Sizes are enumerated around every edge (0, 1, block ± 1, 65535·k ± 1, 2**31 ± 1, 2**32 ± 1), blocks around theirs; what
 the enumeration leaves open up to the wanted number is drawn with a fixed seed.
@@ -230,7 +230,8 @@ def their_outcome(name: str, case: Case) -> Outcome:
 
 
 def our_outcomes(case: Case) -> set[Outcome]:
-    """What our grid gives called at once, bound to its config first, and folded throughout: one outcome, we hope."""
+    """The outcomes of kerntune's grid called directly, bound to its config first, and folded: one outcome if all is
+    right."""
     everything = {**case.config, **case.sizes}
     ways: tuple[Callable[[], Outcome], ...] = (
         lambda: case.ours(everything),

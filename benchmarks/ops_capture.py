@@ -60,7 +60,7 @@ def drive(names: list[str], args: argparse.Namespace, log: Path) -> None:
         if args.install:
             kerntune.install()
         if args.gpu:
-            triton.set_allocator(_allocate)  # kernels with device-side descriptors want scratch memory from somebody
+            triton.set_allocator(_allocate)  # kernels with device-side descriptors need an allocator of scratch memory
         compiler, ops = Compiler(), catalog()
         for name in names:
             with log.open("a") as file:

@@ -55,7 +55,7 @@ DEEP = 9
 """Stages of a pipeline: more than most tiles have room for in shared memory."""
 
 TRITONS_STAGES = 3
-"""The default: what nobody chose."""
+"""Triton's default number of stages."""
 
 STATIC_SHARED, LOCAL, REGISTERS, DYNAMIC_SHARED = 1, 3, 4, 8
 """Numbers of ``CUfunction_attribute`` (cuda.h)."""

@@ -139,7 +139,7 @@ class Batch:
         self._processes = [start(r) for r in requests]
 
     def ready(self) -> None:
-        """All take the device; nobody measures meanwhile."""
+        """All initialize the device; no process measures meanwhile."""
         for process in self._processes:
             process.begin(do="device")
         for process in self._processes:

@@ -102,7 +102,7 @@ class Script:
         return PairReply(tuple(row["a"][: request.blocks]), tuple(row["b"][: request.blocks]))
 
     def settle(self) -> None:
-        """Nobody starts up."""
+        """There is no process to start."""
 
     def close(self) -> None:
         """Nothing to end."""

@@ -1,4 +1,4 @@
-"""Times every config of a call in turn with the others, fairly: the yardstick that winners are held against."""
+"""Times every config of a call in turn with the others: the reference that chosen configs are compared with."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.errors import ConfigError, StoreError, TuningError
-from kerntune.search.history import Found, Ledger, Measure, Tried
+from kerntune.search.history import Found, History, Measure, Tried
 from kerntune.search.space import Space
 
 SCHEMA = "kerntune.search/1"
@@ -154,10 +154,10 @@ class BudgetedSearch:
         return plain
 
     def _take(self, measure: Measure, config: Config) -> None:
-        ledger = Ledger(measure)
+        history = History(measure)
         with self._clocked():
-            ledger.time_of(config)
-        self._trials += ledger.found().trials
+            history.time_of(config)
+        self._trials += history.found().trials
         self._seen.add(config.key())
 
     @contextlib.contextmanager

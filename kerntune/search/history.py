@@ -58,7 +58,7 @@ class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(usable, key=_time)
 
 
-class Ledger:
+class History:
     """Measures each config once; after ``limit`` trials a new config counts as unusable and isn't measured."""
 
     def __init__(self, measure: Measure, limit: int | None = None) -> None:
@@ -71,7 +71,7 @@ class Ledger:
         return self._limit is not None and len(self._by_key) >= self._limit
 
     def time_of(self, config: Config) -> float:
-        """The config's time in nanoseconds; infinite if it can't be used or the ledger is full."""
+        """The config's time in nanoseconds; infinite if it can't be used or the history is full."""
         key = config.key()
         if key not in self._by_key:
             if self.full:

@@ -199,7 +199,7 @@ def code_lines(text: bytes, arch: str) -> list[str]:
 
 def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:
     """One listing for each of the pieces of code that were concatenated, separated by address."""
-    pieces = [_Counting() for _ in lengths]
+    pieces = [_ListingBuilder() for _ in lengths]
     piece, end = 0, lengths[0]
     for line in listing.splitlines():
         if found := _INSTRUCTION.match(line):
@@ -216,7 +216,7 @@ def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:
     return [c.listing(end - length, end) for c, length, end in zip(pieces, lengths, ends, strict=True)]
 
 
-class _Counting:
+class _ListingBuilder:
     """A listing that is still being counted."""
 
     def __init__(self) -> None:

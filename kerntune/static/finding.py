@@ -34,7 +34,7 @@ class Draft(msgspec.Struct, frozen=True):
     after: float
     text: str
     rule: str
-    whatever_the_config: bool = False
+    any_config: bool = False
     """Whether its severity is kept between two configs too."""
 
 

@@ -160,7 +160,7 @@ def scratch_bytes(mnemonics: Mapping[str, int]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Way:
+class _VendorFormat:
     """How one vendor's instructions are read."""
 
     class_of: Callable[[str], str]
@@ -169,7 +169,7 @@ class _Way:
     further: Mapping[str, re.Pattern[str]]
 
 
-def _classes(names: Mapping[str, int], way: _Way) -> dict[str, int]:
+def _classes(names: Mapping[str, int], way: _VendorFormat) -> dict[str, int]:
     found: Counter[str] = Counter()
     for name, count in names.items():
         kind = way.class_of(name)
@@ -216,5 +216,5 @@ def _amd_macs(mnemonic: str) -> int | None:
     return int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else None
 
 
-_NVIDIA_WAY = _Way(nvidia_class, nvidia_bits, _nvidia_macs, _NVIDIA_FURTHER)
-_AMD_WAY = _Way(amd_class, amd_bits, _amd_macs, _AMD_FURTHER)
+_NVIDIA_WAY = _VendorFormat(nvidia_class, nvidia_bits, _nvidia_macs, _NVIDIA_FURTHER)
+_AMD_WAY = _VendorFormat(amd_class, amd_bits, _amd_macs, _AMD_FURTHER)

@@ -20,7 +20,7 @@ from kerntune.static.work import heavier
 
 DEFAULT_RULES = StaticPolicy()
 
-WHATEVER_THE_CONFIG = ("limits", "spills", "vgpr_spills", "fp64")
+ANY_CONFIG = ("limits", "spills", "vgpr_spills", "fp64")
 """Rules that fail between two configs too, as do those that find tensor cores, bulk copies or wide accesses gone."""
 
 SIZES = ("registers", "shared_memory", "binary_size", "instructions")
@@ -32,7 +32,7 @@ def compare_static(
 ) -> list[Finding]:
     """The changes from ``before`` to ``after``, failures first, then warnings, then improvements.
 
-    Both must be of one kernel and device. With ``other_config`` only :data:`WHATEVER_THE_CONFIG` and features that are
+    Both must be of one kernel and device. With ``other_config`` only :data:`ANY_CONFIG` and features that are
     no longer used (tensor cores, bulk copies, wide accesses) can fail by default; a rule that ``rules`` sets to fail
     fails between two configs as well. Figures that are equal give no finding, so a kernel compared with itself gives
     none.
@@ -68,7 +68,7 @@ def _judged(found: Draft, rules: StaticPolicy, other_config: bool) -> Finding:
 
 
 def _hard(found: Draft) -> bool:
-    return found.whatever_the_config or found.rule in WHATEVER_THE_CONFIG
+    return found.any_config or found.rule in ANY_CONFIG
 
 
 def _threshold(rules: StaticPolicy, name: str) -> float:

@@ -37,7 +37,7 @@ class Comparisons:
         self._known = known
 
     def handlers(self) -> dict[Any, Handler]:
-        """The handlers by torch function, for :class:`~kerntune.gpu.fake_cuda.modes.Answers`."""
+        """The handlers by torch function, for :class:`~kerntune.gpu.fake_cuda.modes.TorchFunctionHandlers`."""
         tensor = torch.Tensor
         handlers: dict[Any, Handler] = dict.fromkeys((torch.allclose, tensor.allclose), self._allclose)
         handlers |= dict.fromkeys((torch.equal, tensor.equal), self._equal)
@@ -50,7 +50,7 @@ class Comparisons:
         if self._all_known(args, kwargs):
             return func(*args, **kwargs)
         torch.isclose(*args, **kwargs)  # tensors that can't be compared (dtypes, shapes) raise here, as on a GPU
-        return _asked(default=True)
+        return _passing_value(default=True)
 
     def _equal(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         left, right = (*args, *kwargs.values())[:2]
@@ -59,7 +59,7 @@ class Comparisons:
         if left.shape != right.shape:
             return False
         torch.eq(left, right)
-        return _asked(default=True)
+        return _passing_value(default=True)
 
     def _reduction(self, usual: bool, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
@@ -74,9 +74,9 @@ class Comparisons:
             return func(*args, **kwargs)
         usual = getattr(asked, TRUTH, None)
         if usual is not None:
-            return _asked(default=usual)
-        if asked.dtype == torch.bool and asked.numel() == 1 and _assertion(_asking_line()):
-            return _asked(default=True)
+            return _passing_value(default=usual)
+        if asked.dtype == torch.bool and asked.numel() == 1 and _assertion(_calling_line()):
+            return _passing_value(default=True)
         return func(*args, **kwargs)
 
     def _all_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -84,9 +84,9 @@ class Comparisons:
         return all(map(self._known.knows, tensors))
 
 
-def _asked(default: bool) -> bool:
+def _passing_value(default: bool) -> bool:
     """The value with which the calling line passes: False in ``assert not torch.equal(a, b)``."""
-    line = _asking_line()
+    line = _calling_line()
     if not _assertion(line):
         return default
     return not _NEGATED.match(line)
@@ -97,7 +97,7 @@ def _assertion(line: str) -> bool:
     return _ASSERT.match(line) is not None and not _SEVERAL.search(line)
 
 
-def _asking_line() -> str:
+def _calling_line() -> str:
     """The source line, outside torch and this package, that calls; empty if unknown."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_QUIET_FOLDERS):

@@ -122,9 +122,9 @@ class Generator(torch.Generator):  # type: ignore[misc]  # torch's types are ski
     """``torch.Generator`` that accepts the device CUDA; it is then a CPU generator whose ``device`` is CUDA."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
-        asked = torch.device(device)
-        made: Generator = super().__new__(cls, device="cpu" if asked.type == "cuda" else asked)
-        made._asked = asked
+        requested = torch.device(device)
+        made: Generator = super().__new__(cls, device="cpu" if requested.type == "cuda" else requested)
+        made._device = requested
         return made
 
     def __init__(self, device: Any = "cpu") -> None: ...
@@ -132,4 +132,4 @@ class Generator(torch.Generator):  # type: ignore[misc]  # torch's types are ski
     @property
     def device(self) -> torch.device:
         """The device that the generator was made for."""
-        return self._asked
+        return self._device

@@ -39,7 +39,7 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
         return self
 
 
-class Answers(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
+class TorchFunctionHandlers(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
     """A torch-function mode with handlers for calls on stand-ins: their address, comparisons."""
 
     def __init__(self, handlers: Mapping[Any, Handler]) -> None:

@@ -132,7 +132,7 @@ def _fake_mode_is_on() -> bool:
 
 def _wants_stand_in(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if _fake_mode_is_on():
-        return False  # it decides, ours or someone else's (torch.compile, a test's own)
+        return False  # that mode decides: kerntune's, torch.compile's or a test's own
     device = kwargs.get("device")
     if device is not None and torch.device(device).type == "cuda":
         return True

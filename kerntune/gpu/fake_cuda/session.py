@@ -25,7 +25,7 @@ from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.launches import CapturedLaunches
 from kerntune.gpu.fake_cuda.levels import Level
 from kerntune.gpu.fake_cuda.loading import Loaded
-from kerntune.gpu.fake_cuda.modes import Answers, Handler, StandInFakeMode, entered
+from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, TorchFunctionHandlers, entered
 from kerntune.gpu.fake_cuda.modules import module_apply, parse_to
 from kerntune.gpu.fake_cuda.ops import RealImplementations
 from kerntune.gpu.fake_cuda.patches import replace
@@ -68,7 +68,7 @@ class StandIns:
         self._known = KnownValues()
         self._operators = RealImplementations(self._surroundings)
         self._launches = CapturedLaunches(spec, self.specializing)
-        self._answers: Answers | None = None
+        self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
 
     @contextlib.contextmanager
@@ -137,7 +137,7 @@ class StandIns:
     def _install_modes(self, stack: contextlib.ExitStack, fake: StandInFakeMode) -> None:
         stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
-        self._answers = Answers(self._handlers())
+        self._answers = TorchFunctionHandlers(self._handlers())
         self._placement = Placement(fake, self._known, self._operators.find)
         stack.enter_context(self._surroundings())
 

@@ -23,13 +23,13 @@ def install_methods(stack: contextlib.ExitStack, known: KnownValues) -> None:
     for name in MEMORY_METHODS:
         replace(stack, FakeTensor, name, _ending(name, known))
     replace(stack, FakeTensor, "__format__", _format)
-    replace_known(stack, fake_tensor, "init_gpu_context", _touch_nothing)
+    replace_known(stack, fake_tensor, "init_gpu_context", _allocate_nothing)
     replace(stack, FakeTensor, "__deepcopy__", _deepcopy)
     replace(stack, FakeTensor, "__copy__", _copy)
     replace(stack, FakeTensor, "record_stream", _record_stream)
 
 
-def _touch_nothing(device: torch.device) -> None:
+def _allocate_nothing(device: torch.device) -> None:
     """Does nothing, in place of torch 2.11 to 2.13's function that allocates on an available device, for torch's own
     engine."""
 

@@ -48,7 +48,7 @@ class Language:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Inside, ``tl`` computes; outside, it builds IR as ever."""
+        """Inside of the context ``tl`` computes values; outside it builds IR as usual."""
         everything = types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
         scope = interpreter._patch_lang(everything)
         for name, member in list(vars(tl.tensor).items()):

@@ -43,7 +43,7 @@ NEVER_ENDS_SECONDS = 60.0
 never ends, and the time of a loop can't be estimated. Longer than any launch that :data:`LAUNCH_SECONDS` lets pass, on
 a busy machine too."""
 
-LOOK_SECONDS = 1.0
+FIRST_ESTIMATE_SECONDS = 1.0
 """Time into a launch after which its total time is first estimated."""
 
 LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
@@ -138,7 +138,7 @@ class InterpretedLaunches:
         memory = builder.memory = LaunchMemory(launch.name)
         moved = memory.moved(launch.bound)
         values = {n: v if n in constant else _argument(v, launch.signature[n]) for n, v in moved.items()}
-        builder.next_program = _Watch(launch.name, grid, self._clock).next
+        builder.next_program = _TimeEstimate(launch.name, grid, self._clock).next
         builder.set_grid_dim(*grid)
         try:
             for x in range(grid[0]):
@@ -151,7 +151,7 @@ class InterpretedLaunches:
             builder.memory, builder.next_program = None, lambda: None
 
 
-class _Watch:
+class _TimeEstimate:
     """Estimates the time of the remaining programs from those that are done."""
 
     def __init__(self, kernel: str, grid: tuple[int, int, int], clock: Callable[[], float]) -> None:
@@ -163,7 +163,7 @@ class _Watch:
         """Called before each program. :class:`InterpreterLimit` once all of them will take too long."""
         self._done += 1
         elapsed = self._clock() - self._begin
-        if self._done < 1 or elapsed < LOOK_SECONDS:
+        if self._done < 1 or elapsed < FIRST_ESTIMATE_SECONDS:
             return
         total = self._grid[0] * self._grid[1] * self._grid[2]
         guess = elapsed / self._done * total

@@ -23,7 +23,7 @@ from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.session import alone, run_eagerly
 from kerntune.gpu.interpreter.language import Language
 from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS, InterpretedLaunches
-from kerntune.gpu.interpreter.placement import OnCpu, Places, SaysGpu
+from kerntune.gpu.interpreter.placement import CpuExecutionMode, GpuPlacementMode, GpuStorages
 
 
 class Interpreter:
@@ -40,10 +40,10 @@ class Interpreter:
         self._language = Language()
         self._launches = InterpretedLaunches(spec, self._language, limit=limit)
         self._operators = RealImplementations(self._surroundings)
-        places = Places()
-        self._places = places
-        self._on_cpu = OnCpu(places, self._operators.find)
-        self._says_gpu = SaysGpu(places)
+        storages = GpuStorages()
+        self._storages = storages
+        self._on_cpu = CpuExecutionMode(storages, self._operators.find)
+        self._placement_mode = GpuPlacementMode(storages)
 
     @property
     def launched(self) -> int:
@@ -70,7 +70,7 @@ class Interpreter:
             replace(stack, triton.runtime.driver, "_default", driver)
             replace(stack, triton.runtime.driver, "_active", driver)
             self._install_torch(stack)
-            install_restoring(stack, self._places.put_storage, self._places.has_storage)
+            install_restoring(stack, self._storages.put_storage, self._storages.has_storage)
             stack.enter_context(self._surroundings())
             yield
 
@@ -78,7 +78,7 @@ class Interpreter:
         original = torch.autograd._engine_run_backward
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            with entered(self._says_gpu):  # torch has taken it off on the way here
+            with entered(self._placement_mode):  # torch has taken it off on the way here
                 return original(*args, **kwargs)
 
         replace(stack, torch.autograd, "_engine_run_backward", backward)
@@ -87,7 +87,7 @@ class Interpreter:
         stack.enter_context(set_wrap_triton_enabled(False))
 
     def _surroundings(self) -> contextlib.AbstractContextManager[None]:
-        return entered(self._on_cpu, self._says_gpu)
+        return entered(self._on_cpu, self._placement_mode)
 
 
 def limit_of(error: BaseException | None) -> InterpreterLimit | None:

@@ -145,7 +145,7 @@ def driver_plan(kernel: Any, room: int) -> bytes | None:
 DLPACK_CUDA, DLPACK_ROCM = 2, 10
 """DLPack's numbers of device types (``DLDeviceType`` of dlpack.h)."""
 
-TOLD_DTYPES = (
+EXACT_DTYPES = (
     "bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
 )  # fmt: skip
@@ -161,6 +161,6 @@ def tensor_exchange() -> tuple[Any, int, tuple[type, ...], list[tuple[Any, Any]]
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return None
-    dtypes = [getattr(torch, name) for name in TOLD_DTYPES if hasattr(torch, name)]
+    dtypes = [getattr(torch, name) for name in EXACT_DTYPES if hasattr(torch, name)]
     samples = [(torch.empty(0, dtype=dtype, device="cpu"), dtype) for dtype in dtypes]
     return capsule, DLPACK_ROCM if torch.version.hip else DLPACK_CUDA, (torch.Tensor, torch.nn.Parameter), samples

@@ -96,10 +96,10 @@ def front_text(form: Form) -> str:
             f"def kt_front(kt_grid, {_parameters(form)}):",
             "    kt_entry = None",
             f"    if not ({form.unusual}):",
-            *_looked_up(form, "        ", "kt_entry = kt_table.get({key})"),
+            *_lookup(form, "        ", "kt_entry = kt_table.get({key})"),
             "    if kt_entry is not None:",
             f"        {', '.join(STAGED_ENTRY if form.staged else ENTRY)} = kt_entry",
-            f"        if {_still(form)}:",
+            f"        if {_still_valid(form)}:",
             "            kt_tuner.best_config = kt_config",
             *(_handed_on(form, "            ") if form.staged else _launched(form, "            ")),
             "        kt_table.clear()",
@@ -115,7 +115,7 @@ def key_text(form: Form) -> str:
         [
             f"def kt_key({_parameters(form)}):",
             f"    if {form.unusual}: return None",
-            *_looked_up(form, "    ", "return {key}"),
+            *_lookup(form, "    ", "return {key}"),
             "    return None",
             "",
         ]
@@ -145,7 +145,7 @@ def _named(form: Form) -> str:
     return "".join(f"{name!r}: {name}, " for name in form.keywords)
 
 
-def _looked_up(form: Form, indent: str, then: str) -> list[str]:
+def _lookup(form: Form, indent: str, then: str) -> list[str]:
     """The look-up in the table, inside of all tests of the arguments. An exception in it means an argument of another
     kind."""
     parts = [a.part for a in form.arguments]
@@ -168,7 +168,7 @@ def _looked_up(form: Form, indent: str, then: str) -> list[str]:
     return [*tried, f"{indent}    pass"]
 
 
-def _still(form: Form) -> str:
+def _still_valid(form: Form) -> str:
     """The test that the long way would give the same entry: the tuner's and Triton's caches were neither emptied nor
     changed."""
     chosen = "len(kt_tuner.configs) == 1 and kt_tuner.configs[0] is kt_config" if form.single else ""
