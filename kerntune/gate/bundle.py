@@ -29,7 +29,7 @@ from kerntune.gate.baselines import (
 if TYPE_CHECKING:
     from kerntune.gate.call import PendingBaseline
 
-SCHEMA = "kerntune.gate.bundle/1"
+SCHEMA = "kerntune.bundle/1"
 
 PRESET = 6
 """xz's own default. On a binary of 5 KB it took 2 ms where preset 9 took 52 ms (it clears 64 MiB first), for the

@@ -15,7 +15,7 @@ from kerntune.gpu.base import Executor
 from kerntune.timing.bandwidth import measured_bandwidth
 from kerntune.tuning.cache.entries import Entries
 
-SCHEMA = "kerntune.base.device/1"
+SCHEMA = "kerntune.device/1"
 
 BITS = {"bool": 8, "complex32": 32, "complex64": 64, "complex128": 128, "bfloat16": 16, "float4_e2m1fn_x2": 8}
 """Sizes of dtypes whose names don't end in their number of bits."""

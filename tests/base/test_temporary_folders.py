@@ -15,10 +15,12 @@ from kerntune.base.temporary_folders import LOCK, TemporaryFolder, scratch_folde
 
 SOURCE = Path(__file__).parents[2]
 
-MAKE = (
-    "from kerntune.base.temporary_folders import TemporaryFolder; one = TemporaryFolder('test'); "
-    "print(one.folder, flush=True); input()"
-)
+MAKE = """
+from kerntune.base.temporary_folders import TemporaryFolder
+one = TemporaryFolder("test")
+print(one.folder, flush=True)
+input()
+"""
 
 
 @pytest.fixture(autouse=True)

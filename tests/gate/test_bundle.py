@@ -157,7 +157,7 @@ def put(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (not_base64, "base64"),
         (drop, "lacks artifact"),
         (add, "that nothing names"),
-        (put("schema", value="kerntune.gate.bundle/9"), "has schema 'kerntune.gate.bundle/9'"),
+        (put("schema", value="kerntune.bundle/9"), "has schema 'kerntune.bundle/9'"),
         (put("time", "schema", value="kerntune.time/9"), "has schema 'kerntune.time/9'"),
         (put("time", "fingerprint", value="0" * 16), "fingerprint is not that of its arguments"),
         (put("time", "device", "target", "arch", value="../../../tmp"), "unknown target"),

@@ -14,7 +14,7 @@ from kerntune.tuning.cache.trials import StoredTrial, TrialCache
 from kerntune.tuning.cache.winner import Winner
 from kerntune.tuning.cache.winners import WinnerCache
 
-SCHEMA = "kerntune.tuning.cache/1"
+SCHEMA = "kerntune.cache/1"
 
 
 class CacheFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes.util
+import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -145,3 +148,20 @@ def test_a_process_without_a_driver_says_so() -> None:
             worker.ask(REQUEST)
     finally:
         worker.close()
+
+
+def test_a_process_imports_this_kerntune_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a checkout that isn't installed, too: its folder comes first, whatever the user's PYTHONPATH has."""
+    given: list[dict[str, str]] = []
+
+    def popen(*args: object, env: dict[str, str], **options: object) -> None:
+        given.append(env)
+        raise OSError
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setenv("PYTHONPATH", "theirs")
+    with pytest.raises(OSError):
+        Worker(0)
+    first, second = given[0]["PYTHONPATH"].split(os.pathsep)
+    assert (Path(first) / "kerntune" / "timing" / "worker" / "pool.py").is_file()
+    assert second == "theirs"
