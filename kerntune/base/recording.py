@@ -2,7 +2,7 @@
 
 A recording holds everything that is needed to run its launches again with the GPU's driver alone:
 the launches in order, each with the binary it runs and its arguments flattened to what the binary
-takes, and the memory plan (storages, the views into them, who reads and writes them, what they held).
+takes, and the memory plan (storages, the views into them, which launches read and write them, what they held).
 It holds no Python, no pointers and no user code.
 """
 
@@ -146,7 +146,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """One kernel call. ``binary`` and ``Param.view`` are indices into the recording's lists.
 
     ``reads`` and ``writes`` are indices of storages. ``config`` is the choice that the tuner made or was given;
-    None for a kernel whose meta-parameters the user wrote out. ``source`` is the kernel's source hash.
+    None for a kernel whose meta-parameters are written at the call. ``source`` is the kernel's source hash.
     """
 
     kernel: str

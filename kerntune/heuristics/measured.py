@@ -95,7 +95,7 @@ POINTWISE_TILES: dict[int, tuple[Line, ...]] = {
     ),
 }
 """By number of axes. 1-D: a 16-bit kernel has 16 elements a thread, two loads of 16 bytes, an fp32 one 4 (``gelu_1d``,
-``blend_1d``, beside the 8 and 2 that Inductor has). 2-D: a transposition's tile with more in flight, and a plain
+``blend_1d``, in addition to Inductor's 8 and 2). 2-D: a transposition's tile with more in flight, and a plain
 kernel's of half-kilobyte rows (``add_transposed_2d``, ``scale_rows_2d``). 3-D: a transposition has two unit-stride
 axes, x of the output and another of the input. Both get whole lines of 128 bytes, or the output half of one, or small
 tiles that waste less at the edge of a size that isn't a multiple; an axis without contiguous access gets 1. The hints

@@ -42,7 +42,7 @@ _CACHE_SIZE = 4096  # kernels; some hundred bytes each
 def find_tool(name: str) -> Path:
     """The path of one of NVIDIA's tools that Triton's wheel contains (``nvdisasm``, ``cuobjdump``, ``ptxas``).
 
-    Looks at ``TRITON_<NAME>_PATH`` as Triton does, then into the wheel, then along ``PATH``. Triton isn't imported.
+    Reads ``TRITON_<NAME>_PATH`` as Triton does, then into the wheel, then along ``PATH``. Triton isn't imported.
     Raises :class:`BackendError`, which names the variable to set.
     """
     variable = f"TRITON_{name.upper().replace('-', '_')}_PATH"

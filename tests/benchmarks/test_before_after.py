@@ -56,7 +56,7 @@ def test_every_kind_of_seconds_is_compared_and_no_count() -> None:
 
 @pytest.mark.parametrize("key", sorted({*before_after_child.MODULES, *before_after_child.IMPORTED}))
 def test_measured_modules_have_a_name_in_this_checkout(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newer name is first, so that a module which moves again is noticed here and not when it is measured."""
+    """The newer name is first, so that this fails when a module moves again, before it is measured."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     names = before_after_child.MODULES.get(key) or before_after_child.IMPORTED[key]
     assert before_after_child.name_of(names) == names[0]

@@ -15,7 +15,7 @@ from kerntune.gate.fallback import Standing
 from kerntune.gate.judgement import judged
 
 BASELINE: Any = None
-"""A judgement looks at evidence only."""
+"""A judgement depends on evidence only."""
 
 
 def change(low: float, high: float) -> Evidence:

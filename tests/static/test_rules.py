@@ -1,4 +1,4 @@
-"""What is said of a change, and how loudly."""
+"""The findings about a change, and their severity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for compilations: who is a straggler, until when it is waited for, and who is left."""
+"""Waiting for compilations: which candidates are stragglers, how long the tuner waits for them, and which are left."""
 
 from __future__ import annotations
 

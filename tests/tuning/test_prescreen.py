@@ -146,7 +146,7 @@ def test_real_kernels_have_figures(backend: FakeBackend) -> None:
     assert found.predicted_rank == 1
 
 
-# who is left out
+# candidates that are left out
 
 
 def spilling(*spills: int) -> dict[int, Figures]:

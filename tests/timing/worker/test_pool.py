@@ -1,4 +1,4 @@
-"""Who is asked, and when processes start and end."""
+"""Which process gets a request, and when processes start and end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUEST = PairRequest(recording(), recording(), recording().storages, {}, blocks
 
 
 class Scripted:
-    """A worker without a process. ``replies`` says what it answers in the end instead of a pair of times."""
+    """A worker without a process. ``replies`` are its last answers, in place of a pair of times."""
 
     made: list[Scripted] = []
     replies: dict[int, Message] = {}
