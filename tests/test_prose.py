@@ -156,3 +156,49 @@ def test_exported_functions_and_classes_have_a_sentence(name: str) -> None:
 
 def test_exporting_modules_are_found() -> None:
     assert {"kerntune", "kerntune.grids", "kerntune.search"} <= set(exporting())
+
+
+# errors of public functions
+
+NAMES_ERRORS = (
+    "base", "grids", "heuristics", "kernels", "search", "static", "gpu/fake_cuda", "gpu/interpreter",
+)  # fmt: skip
+"""Packages whose public docstrings name every error that the function itself raises."""
+
+NOT_NAMED = frozenset({"AttributeError", "NotImplementedError"})
+"""Of ``__getattr__`` and of base classes: part of Python's protocol."""
+
+
+def unnamed_errors(tree: ast.AST, above: str = "", private: bool = False) -> Iterator[str]:
+    """``function: Error`` for each error that a public function raises and neither it nor its class names."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            text = ast.get_docstring(node) or ""
+            yield from unnamed_errors(node, f"{above} {text}", private or node.name.startswith("_"))
+        elif isinstance(node, ast.FunctionDef) and not private:
+            if node.name.startswith("_") and node.name not in ("__init__", "__post_init__", "__call__"):
+                continue
+            text = f"{above} {ast.get_docstring(node) or ''}"
+            for one in ast.walk(node):
+                if isinstance(one, ast.Raise) and one.exc is not None:
+                    name = ast.unparse(one.exc.func if isinstance(one.exc, ast.Call) else one.exc)
+                    if name[:1].isupper() and name not in NOT_NAMED and name not in text:
+                        yield f"{node.name}: {name}"
+
+
+@pytest.mark.parametrize("package", NAMES_ERRORS)
+def test_public_docstrings_name_the_errors(package: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}: {found}"
+        for path in sorted((ROOT / "kerntune" / package).rglob("*.py"))
+        for found in unnamed_errors(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert wrong == []
+
+
+def test_errors_that_are_not_named_are_found() -> None:
+    source = (
+        "class A:\n    '''One; ValueError for two.'''\n    def f(self):\n        raise ValueError\n"
+        "    def g(self):\n        '''G.'''\n        raise KeyError(1)\n    def _h(self):\n        raise KeyError\n"
+    )
+    assert list(unnamed_errors(ast.parse(source))) == ["g: KeyError"]

@@ -27,6 +27,7 @@ class ComboKernelGrid(Grid):
 
     ``min_blocks`` is the least number of blocks on x, 0 for no minimum (Inductor, for static shapes: the largest
     minimum of any kernel times their number); ``defaults`` are block sizes for blocks that the config lacks, as pairs.
+    :class:`GridError` for a combo without kernels.
     """
 
     kernels: tuple[ComboGridPart, ...]

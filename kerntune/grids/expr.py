@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A whole number, 0 or more."""
+    """A whole number, 0 or more; :class:`GridError` for a negative one."""
 
     value: int
 
@@ -33,7 +33,10 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A size, block or other launch argument by name; ``default`` is its value where a launch doesn't give one."""
+    """A size, block or other launch argument by name; ``default`` is its value where a launch doesn't give one.
+
+    :class:`GridError` for a name that can't be that of an argument.
+    """
 
     name: str
     default: int | None = None

@@ -16,7 +16,8 @@ def raise_to_tma_minimums(
     """The first config raised to the minimums, then the configs that already meet them.
 
     A persistent kernel takes no reduction blocks, so minimums of reduced axes don't concern it. The raised one is
-    sure to compile, and first, because later steps start from the first.
+    sure to compile, and first, because later steps start from the first. Raises :class:`HintError` for a minimum of a
+    block that the kernel doesn't have.
     """
     minimums = {a: m for a, m in hints.tma_minimums.items() if not (persistent and a[0] == "r")}
     if not minimums or not configs:

@@ -31,7 +31,7 @@ def mix_order(configs: Iterable[Config], hints: KernelHints, limits: Bounds) -> 
     """Persistent configs with X, ``RSPLIT_SIZE`` and ``NUM_STAGES`` of a mix-order reduction.
 
     Rows of up to 1024 elements get half the warps; max-autotune adds a copy with 2 warps, and for longer rows a copy
-    with twice the warps.
+    with twice the warps. Raises :class:`HintError` for a split below 1.
     """
     split, r = hints.rsplit_size or 0, hints.sizes["r0"]
     if split < 1:

@@ -20,7 +20,10 @@ MAX_WRAPPERS = 32
 
 
 def wrappers(kernel: Any) -> Iterator[Any]:
-    """The kernel and what it wraps through ``.fn``, outermost first, ending with the ``JITFunction``."""
+    """The kernel and what it wraps through ``.fn``, outermost first, ending with the ``JITFunction``.
+
+    :class:`CaptureError` for a kernel that wraps itself.
+    """
     from triton.runtime.jit import JITFunction
 
     layer = kernel

@@ -123,7 +123,8 @@ def engine(
     tensors.
 
     ``surroundings()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
-    torch-function modes off when the user's backward code runs.
+    torch-function modes off when the user's backward code runs. As torch's, it raises RuntimeError for an input that
+    the outputs don't depend on, unless that is allowed.
     """
 
     def run_backward(

@@ -49,7 +49,7 @@ class DeviceUtils:
         }
 
     def load_binary(self, *args: Any) -> Any:
-        """Raise: binaries are never loaded."""
+        """Raise :class:`StandInEnd`: binaries are never loaded."""
         raise StandInEnd("loads a compiled kernel onto a GPU that isn't there")
 
     def unload_module(self, module: Any) -> None:

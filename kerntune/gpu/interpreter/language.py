@@ -65,7 +65,7 @@ class Language:
             scope.restore()
 
     def call(self, jit: Any, *args: Any, **kwargs: Any) -> Any:
-        """A kernel calls another ``@triton.jit`` function."""
+        """Call a ``@triton.jit`` function from a kernel; RuntimeError outside of one, as in Triton."""
         if not self._running:
             raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
         return self.function(jit)(*args, **kwargs)

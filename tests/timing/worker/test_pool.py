@@ -156,11 +156,11 @@ def test_a_process_imports_this_kerntune_wherever_it_lies(monkeypatch: pytest.Mo
 
     def popen(*args: object, env: dict[str, str], **options: object) -> None:
         given.append(env)
-        raise OSError
+        raise OSError("no process is started")
 
     monkeypatch.setattr(subprocess, "Popen", popen)
     monkeypatch.setenv("PYTHONPATH", "theirs")
-    with pytest.raises(OSError):
+    with pytest.raises(OSError, match="no process is started"):
         Worker(0)
     first, second = given[0]["PYTHONPATH"].split(os.pathsep)
     assert (Path(first) / "kerntune" / "timing" / "worker" / "pool.py").is_file()
