@@ -159,7 +159,7 @@ def timed(call: Callable[[], Any]) -> dict[str, float]:
 
 
 def worker_start() -> dict[str, float]:
-    """Seconds until a compiling process, started plainly, has said that it is ready, and has ended."""
+    """Seconds until a compiling process that isn't forked has sent its first message and ended."""
     name = name_of(MODULES["compile worker"])
     code = f"from {name} import main; main(0, '[]')"
     before, wall = processor_time_of_children(), time.perf_counter()

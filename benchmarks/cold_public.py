@@ -89,7 +89,8 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prepared(one: Child, word: str) -> dict[str, Any]:
-    """Wait until it has its CUDA context, and let it go on, or until it has its inputs; its error, if there is one."""
+    """Wait until it has its CUDA context, and let it continue, or until it has its inputs; returns its error, if there
+    is one."""
     try:
         one.hear(word, PREPARE_SECONDS)
         if word == "context":

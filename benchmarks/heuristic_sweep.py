@@ -1,4 +1,4 @@
-"""Holds what kerntune's heuristics propose against everything they could have proposed, on one NVIDIA GPU.
+"""Compares the configs that kerntune's heuristics propose with all that they could have proposed, on one NVIDIA GPU.
 
     python benchmarks/heuristic_sweep.py OUT.json [--kernels gelu_1d,matmul] [--seconds 420]
     python benchmarks/heuristic_sweep.py OUT.json --shapes held-out --most 210

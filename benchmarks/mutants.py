@@ -125,8 +125,8 @@ REWRITTEN = "ignore:Module already imported so cannot be rewritten"
 """The warning about hypothesis, which is imported before."""
 
 LARGE = 100
-"""One more or one less of a number from here on is a change of a hundredth at most: of what is measured in bytes,
-nanoseconds or characters, that is nothing to notice."""
+"""One more or one less of a number from here on is a change of a hundredth at most: for figures in bytes, nanoseconds
+or characters no test should depend on that."""
 
 
 def _skipped(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:

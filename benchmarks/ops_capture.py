@@ -139,7 +139,7 @@ def slices(names: list[str], jobs: int) -> Iterator[list[str]]:
 
 
 def run_slice(names: list[str], args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Drive some ops in a process of their own; if it dies, go on with those after the one it died in."""
+    """Run some ops in a separate process; if it dies, continue with those after the op that ended it."""
     done: list[dict[str, Any]] = []
     rest = list(names)
     while rest:

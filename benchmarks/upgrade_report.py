@@ -51,7 +51,7 @@ def asked(pythons: list[str], target: str, form: str) -> bytes:
 
 
 def summary(found: StaticDifference) -> str:
-    """A row a target: cases by the gravest thing said of them, and how the totals of distinct kernels moved."""
+    """A row a target: cases by their most severe finding, and how the totals of distinct kernels changed."""
     lines = ["| target | cases | failing | warned | told | only other code | " + " | ".join(SHOWN) + " |"]
     lines.append("|---" * (6 + len(SHOWN)) + "|")
     for target in dict.fromkeys(c.target for c in sorted(found.changed, key=lambda c: c.target)):

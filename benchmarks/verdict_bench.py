@@ -148,7 +148,7 @@ class Batch:
             process.end()
 
     def each(self, first: int = 0, **command: Any) -> Iterator[dict[str, Any]]:
-        """What each answers, one after the other; their orders of blocks are numbered from ``first``."""
+        """The reply of each, one after the other; their orders of blocks are numbered from ``first``."""
         for seed, process in enumerate(self._processes, first):
             yield process.ask(seed=seed, **command)
 

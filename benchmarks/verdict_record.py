@@ -41,7 +41,7 @@ ALLOWED = {"slow_3": (0.030, 0.032), "slow_1_5": (0.015, 0.016)}
 CORRECTIONS = 2
 
 VARIANTS = {"same": "base", "twin": "twin", "slow_1_5": "slowed", "slow_3": "slowed"}
-"""What stands beside the base form; what is asked first is recorded first."""
+"""The forms that are compared with the base form, recorded in this order."""
 
 TRUE_PROCESSES, TRUE_BLOCKS = 6, 36
 BATCH = 12
