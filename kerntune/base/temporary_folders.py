@@ -50,7 +50,7 @@ def sweep(place: Path) -> list[Path]:
     gone = []
     for folder in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            if _is_ours(folder) and _let_go(folder / LOCK):
+            if _is_ours(folder) and _unlock(folder / LOCK):
                 shutil.rmtree(folder, ignore_errors=True)
                 gone.append(folder)
     return gone
@@ -84,7 +84,7 @@ def _is_ours(folder: Path) -> bool:
     return folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid()
 
 
-def _let_go(lock: Path) -> bool:
+def _unlock(lock: Path) -> bool:
     handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -45,14 +45,19 @@ def narrowed(before: StaticMetrics, after: StaticMetrics, direction: Direction, 
     wide, share = _split(old, new)
     if share > threshold and _hidden(before, after, direction):
         yield Draft(
-            "warn", direction.metric, _mean(old), _mean(new), _told(direction, "narrower", old, new), direction.rule
+            "warn",
+            direction.metric,
+            _mean(old),
+            _mean(new),
+            _sentence(direction, "narrower", old, new),
+            direction.rule,
         )
     elif share > threshold:
         gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
-        text = f"{_told(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
+        text = f"{_sentence(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
         yield Draft("fail", direction.metric, _mean(old), _mean(new), text, direction.rule, gone)
     elif _split(new, old)[1] > threshold:
-        text = _told(direction, "wider", old, new)
+        text = _sentence(direction, "wider", old, new)
         yield Draft("info", direction.metric, _mean(old), _mean(new), text, direction.rule)
 
 
@@ -107,7 +112,7 @@ def _mean(widths: Mapping[int, int]) -> float:
     return sum(bits * count for bits, count in widths.items()) / _accesses(widths)
 
 
-def _told(direction: Direction, how: str, old: Mapping[int, int], new: Mapping[int, int]) -> str:
+def _sentence(direction: Direction, how: str, old: Mapping[int, int], new: Mapping[int, int]) -> str:
     mean = f"on average {change(_mean(old), _mean(new))} bits"
     return f"{direction.noun} global memory got {how}: {_widths(old)} -> {_widths(new)} ({mean})"
 

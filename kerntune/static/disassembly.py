@@ -132,7 +132,7 @@ class Disassembler:
             unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
             fresh = self._listed(unknown, arch)
             found = [fresh[key] if key in fresh else self._known[key] for key in keys]
-            self._remember(fresh, keys)
+            self._store(fresh, keys)
         return found
 
     def _listed(self, unknown: Mapping[Code, bytes], arch: str) -> dict[Code, Listing]:
@@ -144,7 +144,7 @@ class Disassembler:
             self._memory.add(made)
         return {**known, **made}
 
-    def _remember(self, fresh: Mapping[Code, Listing], used: Sequence[Code]) -> None:
+    def _store(self, fresh: Mapping[Code, Listing], used: Sequence[Code]) -> None:
         self._known.update(fresh)
         for key in used:
             self._known.move_to_end(key)

@@ -46,7 +46,7 @@ def figures_of(compiled: Compiled, grid: GridTriple, spec: DeviceSpec) -> Figure
         return None
 
 
-class Foresight:
+class Predictions:
     """Figures of one call's candidates, by index, on one device. They are advice only: a candidate without figures has
     an infinite cost."""
 
@@ -54,7 +54,7 @@ class Foresight:
         self._spec = spec
         self.figures: dict[int, Figures] = {}
 
-    def see(self, index: int, compiled: Compiled, grid: GridTriple) -> None:
+    def add(self, index: int, compiled: Compiled, grid: GridTriple) -> None:
         """Compute and store a candidate's figures, if the model applies to it."""
         found = figures_of(compiled, grid, self._spec)
         if found is not None:
@@ -71,7 +71,7 @@ class Foresight:
         return 1 + sum(f.cost < self.figures[index].cost for f in self.figures.values())
 
 
-def promising_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:
+def lowest_cost_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:
     """All ``results``; of those that are ready at the same time the one with the lowest cost first, of equals the
     earliest.
 

@@ -29,8 +29,8 @@ class Layout:
 
 def install_functions(stack: contextlib.ExitStack) -> None:
     """Record for every ``torch.autograd.Function`` the data that torch's own engine has, until ``stack`` closes."""
-    replace(stack, torch.autograd.Function, "apply", classmethod(_remembering(torch.autograd.Function.apply.__func__)))
-    replace(stack, FunctionCtx, "set_materialize_grads", _noting(FunctionCtx.set_materialize_grads))
+    replace(stack, torch.autograd.Function, "apply", classmethod(_recording(torch.autograd.Function.apply.__func__)))
+    replace(stack, FunctionCtx, "set_materialize_grads", _recording_layouts(FunctionCtx.set_materialize_grads))
 
 
 def filled(node: Any, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
@@ -56,7 +56,7 @@ def _of_metadata(meta: Any) -> Layout | None:
     return None if not shape and meta.device.type == "cpu" else Layout(shape, meta.dtype, meta.device)
 
 
-def _remembering(apply: Callable[..., Any]) -> Callable[..., Any]:
+def _recording(apply: Callable[..., Any]) -> Callable[..., Any]:
     def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
         outputs = apply(cls, *args, **kwargs)
         items = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -76,7 +76,7 @@ def _layout(item: Any) -> Layout | None:
     return Layout(tuple(item.shape), item.dtype, item.device) if isinstance(item, torch.Tensor) else None
 
 
-def _noting(set_materialize_grads: Callable[[Any, bool], None]) -> Callable[[Any, bool], None]:
+def _recording_layouts(set_materialize_grads: Callable[[Any, bool], None]) -> Callable[[Any, bool], None]:
     def noted(ctx: Any, value: bool) -> None:
         set_materialize_grads(ctx, value)
         setattr(ctx, _MATERIALIZES, value)

@@ -41,17 +41,17 @@ def call_post_hooks(leaf: torch.Tensor) -> None:
 def _register_hook(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handle = func(*args, **kwargs)
     if args[0].grad_fn is not None:
-        _remember(_HOOKS, args[0], args[0]._backward_hooks)  # torch's own dict: the handle removes from it
+        _record(_HOOKS, args[0], args[0]._backward_hooks)  # torch's own dict: the handle removes from it
     return handle
 
 
 def _retain_grad(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     func(*args, **kwargs)
     if args[0].grad_fn is not None:
-        _remember(_RETAINED, args[0], weakref.ref(args[0]))
+        _record(_RETAINED, args[0], weakref.ref(args[0]))
 
 
-def _remember(key: str, tensor: torch.Tensor, what: Any) -> None:
+def _record(key: str, tensor: torch.Tensor, what: Any) -> None:
     edge = get_gradient_edge(tensor)
     edge.node.metadata.setdefault(key, {})[edge.output_nr] = what
 

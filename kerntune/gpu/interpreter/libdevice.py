@@ -96,11 +96,11 @@ def resolve(value: Any, semantic: Callable[[], Any]) -> Any:
     if getattr(value, "__module__", None) == stubs.__name__ and callable(value):
         value = vars(libdevice).get(value.__name__, value)
     if tl.core.is_builtin(value):
-        return _told(value, semantic)
+        return _with_interpreter(value, semantic)
     return value
 
 
-def _told(builtin: Any, semantic: Callable[[], Any]) -> Any:
+def _with_interpreter(builtin: Any, semantic: Callable[[], Any]) -> Any:
     @functools.wraps(builtin)
     def call(*args: Any, **kwargs: Any) -> Any:
         return builtin(*args, **{**kwargs, "_semantic": kwargs.get("_semantic") or semantic()})

@@ -101,7 +101,7 @@ def front_text(form: Form) -> str:
             f"        {', '.join(STAGED_ENTRY if form.staged else ENTRY)} = kt_entry",
             f"        if {_still_valid(form)}:",
             "            kt_tuner.best_config = kt_config",
-            *(_handed_on(form, "            ") if form.staged else _launched(form, "            ")),
+            *(_staged_launch(form, "            ") if form.staged else _launched(form, "            ")),
             "        kt_table.clear()",
             f"    return kt_miss(kt_grid, ({_positional(form)}), {{{_named(form)}**kt_more}})",
             "",
@@ -179,7 +179,7 @@ def _still_valid(form: Form) -> str:
     return f"{chosen} and kt_jit.device_caches.get(kt_device, kt_no_cache)[0].get(kt_slot) is kt_kernel"
 
 
-def _handed_on(form: Form, indent: str) -> list[str]:
+def _staged_launch(form: Form, indent: str) -> list[str]:
     args = "".join(f"{PREFIX}{i}, " for i in range(form.positional))
     return [f"{indent}return kt_stage.launch(kt_grid, ({args}), {{{_named(form)}}})"]
 

@@ -101,10 +101,10 @@ class LaunchPath:
                 return prepared.front(grid, *args, **kwargs)
         ran = self._slow(args, {"grid": grid, "warmup": False, **kwargs})
         if ran.config is not None and compat.is_compiled_kernel(ran.result):
-            self._learn(ran, args, kwargs)
+            self._add_entry(ran, args, kwargs)
         return ran.result
 
-    def _learn(self, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def _add_entry(self, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Prepare the launch that was just done, if that is possible."""
         prepared = self._prepared(args, kwargs)
         key = None if prepared is None else prepared.key(*args, **kwargs)
