@@ -30,7 +30,7 @@ class KeepLibraries(_pytest.pytester.SysModulesSnapshot):
 
 @pytest.fixture
 def keep_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests on the real engine. Ask for it before pytester is set up, for that looks at the modules then."""
+    """For tests on the real engine. Use it before pytester is set up, which records the loaded modules then."""
     monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", KeepLibraries)
 
 
@@ -65,7 +65,7 @@ class Project:
 
     @property
     def log(self) -> str:
-        """What the engine was told, a line each."""
+        """The calls of the engine, a line each."""
         path = self.path / "engine.log"
         return path.read_text() if path.exists() else ""
 

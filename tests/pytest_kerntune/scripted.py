@@ -59,7 +59,7 @@ class Checked:
     ended: Exception | None = None
 
     def commit(self) -> tuple[CaseResult, ...]:
-        """Writes a line, and fails where the script says so."""
+        """Writes a line, and fails where the script has a failure."""
         for r in self.results:
             log(f"commit {r.case}")
             if r.rung == "read-only":
@@ -68,7 +68,7 @@ class Checked:
 
 
 class NeedsGpu(RuntimeError):
-    """What a test body raises in the scripted static mode when it asks for values."""
+    """The exception of a test body in the scripted static mode when it reads values."""
 
 
 def kernel(verdict: str = "PASS", *, ns: float | None = 13900.0, base: float | None = 12400.0, **fields: Any) -> Any:

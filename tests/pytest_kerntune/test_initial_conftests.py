@@ -66,7 +66,7 @@ def run(tmp_path: Path, copies: Copies, arguments: Callable[..., list[str]], env
 
 @pytest.fixture
 def run_anew(tmp_path: Path, arguments: Callable[..., list[str]], environ: dict[str, str]) -> Run:
-    """The same with nothing imported before: torch comes when the plugin or a conftest asks for it."""
+    """The same with nothing imported before: torch is imported by the plugin or a conftest."""
     return lambda *args: subprocess.run(
         [sys.executable, *arguments(*args)], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
     )
