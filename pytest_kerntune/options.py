@@ -135,7 +135,7 @@ OPTIONS = (
         "",
         "kerntune_metrics",
         "Exactly what is gated on a GPU, as 'time registers=10% spills': of time (default), registers, spills, "
-        "shared_memory, binary_size, with the growth that is allowed.",
+        "shared_memory, binary_size, instructions, with the growth that is allowed.",
     ),
     Option(
         "", "kerntune_outcomes", "What verdicts do to a test: pass, warn or fail, as 'drifted=fail regressed=warn'."
