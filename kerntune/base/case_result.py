@@ -162,8 +162,8 @@ class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a timed case ran, and what it was compared with. ``work`` and ``baseline_work`` are equal for equal work (code,
-    grids and arguments of all launches); ``baseline_recorded`` is a time in UTC, empty without a baseline."""
+    """What a timed case ran, and what it was compared with. ``work`` and ``baseline_work`` are equal for equal work
+    (code, grids and arguments of all launches); ``baseline_recorded`` is a time in UTC, empty without a baseline."""
 
     work: str = ""
     baseline_work: str = ""

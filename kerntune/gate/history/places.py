@@ -226,7 +226,7 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         try:
-            from fsspec.core import url_to_fs  # type: ignore[import-not-found,unused-ignore]
+            from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
             raise UsageError(f"{url}: install kerntune[store], which brings fsspec, to keep a history there") from None
         try:

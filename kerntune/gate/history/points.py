@@ -39,8 +39,9 @@ class Shift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One case in one run. ``work`` names what its launches do (code, grids, arguments): points of equal work are
-    equally fast. ``baseline_work`` is that of the baseline which ``change`` is measured against, ``since`` is the change
-    against the anchor. ``time_ns`` is the run's own time, which no step is looked for in: sessions differ by 1.5 %."""
+    equally fast. ``baseline_work`` is that of the baseline which ``change`` is measured against; ``since`` is the
+    change against the anchor. ``time_ns`` is the run's own time; steps are not searched in it, because sessions differ
+    by 1.5 %."""
 
     case: CaseId
     target: str

@@ -66,9 +66,9 @@ def found_in(points: Sequence[Measured], false_rate: float) -> tuple[Found, ...]
     """The moves of one case, in order of time.
 
     Values can be compared with each other where they were measured against the same reference: a chain of changes
-    against ever new baselines is a random walk, and is never added up. A stretch begins with its reference itself, whose
-    value is exactly zero, where an earlier run did that work. Points of equal work have one level, so nothing moves
-    between them. ``false_rate`` is the probability of any false move in the whole case.
+    against ever new baselines is a random walk, and is never added up. A stretch begins with its reference itself,
+    whose value is exactly zero, where an earlier run did that work. Points of equal work have one level, so nothing
+    moves between them. ``false_rate`` is the probability of any false move in the whole case.
     """
     stretches = [list(group) for _, group in groupby(points, key=lambda p: p.reference)]
     by_run = {p.run: p for p in points}
@@ -91,7 +91,7 @@ def _reference_run(earlier: Sequence[Measured], first: Measured) -> int | None:
 
 
 def _blocks(points: Sequence[Measured]) -> Iterator[_Block]:
-    for work, group in groupby(points, key=lambda p: p.work or p.run):
+    for _, group in groupby(points, key=lambda p: p.work or p.run):
         same = list(group)
         exact = [p for p in same if p.sd == 0]
         if exact:  # the reference's own work
