@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,10 +65,10 @@ def moves(values: Sequence[float] | Floats, sds: Sequence[float] | Floats, false
     if len(x) < 2:
         return ()
     least = sd[sd > 0].min() / 32 if (sd > 0).any() else 1.0
-    found: list[Move] = []
-    limit = _limit(len(x), false_rate)
-    _split(x, 1 / np.maximum(sd, least) ** 2, 0, limit, found)
-    return tuple(sorted(found, key=lambda move: move.first))
+    found: list[_Place] = []
+    weight = 1 / np.maximum(sd, least) ** 2
+    _split(x, weight, 0, _limit(len(x), false_rate), found)
+    return _fitted(x, weight, sorted(found))
 
 
 def noise_scale(values: Sequence[float] | Floats, sds: Sequence[float] | Floats) -> float:
@@ -81,41 +82,53 @@ def noise_scale(values: Sequence[float] | Floats, sds: Sequence[float] | Floats)
     return max(1.0, float(np.sort(differences)[len(differences) // 2]) / NormalDist().inv_cdf(0.75))
 
 
+class _Place(NamedTuple):
+    """Where a move begins, over how many points it goes, and the ends of its possible places."""
+
+    first: int
+    width: int
+    earliest: int
+    latest: int
+
+
+def _fitted(x: Floats, weight: Floats, places: Sequence[_Place]) -> tuple[Move, ...]:
+    """All sizes at once, by weighted least squares: a place is found while those after it still are in the values."""
+    ordinal = np.arange(len(x))
+    ramps = [np.clip((ordinal - p.first) / p.width, 0, 1) for p in places]
+    design = np.stack([np.ones(len(x)), *ramps], axis=1)
+    covariance = np.linalg.inv(design.T @ (weight[:, None] * design))
+    sizes = covariance @ design.T @ (weight * x)
+    spreads = NormalDist().inv_cdf((1 + LEVEL) / 2) * np.sqrt(np.diag(covariance))
+    return tuple(
+        Move(p.first, p.first + p.width, size, size - spread, size + spread, p.earliest, p.latest)
+        for p, size, spread in zip(places, sizes[1:].tolist(), spreads[1:].tolist(), strict=True)
+    )
+
+
 def _limit(points: int, false_rate: float) -> float:
     """The square of the score that one of all places and widths exceeds by chance as often as ``false_rate``."""
     widths = sum(w < points for w in WIDTHS)
     return NormalDist().inv_cdf(1 - false_rate / 2 / ((points - 1) * widths)) ** 2
 
 
-def _split(x: Floats, weight: Floats, offset: int, limit: float, found: list[Move]) -> None:
+def _split(x: Floats, weight: Floats, offset: int, limit: float, found: list[_Place]) -> None:
     if len(x) < 2:
         return
     scores = {width: _scores(x, weight, width) for width in WIDTHS if width < len(x)}
-    best = max(scores, key=lambda width: float(scores[width][0].max()) - (RAMP_EVIDENCE if width > 1 else 0.0))
-    score, size, error = scores[best]
+    best = max(scores, key=lambda width: float(scores[width].max()) - (RAMP_EVIDENCE if width > 1 else 0.0))
+    score = scores[best]
     a = int(np.argmax(score))
     if score[a] <= limit:
         return
     possible = np.flatnonzero(score >= score[a] - PLACE_EVIDENCE)
-    spread = NormalDist().inv_cdf((1 + LEVEL) / 2) * float(error[a])
-    found.append(
-        Move(
-            offset + a,
-            offset + a + best,
-            float(size[a]),
-            float(size[a]) - spread,
-            float(size[a]) + spread,
-            offset + int(possible[0]),
-            offset + int(possible[-1]) + best,
-        )
-    )
+    found.append(_Place(offset + a, best, offset + int(possible[0]), offset + int(possible[-1]) + best))
     _split(x[: a + 1], weight[: a + 1], offset, limit, found)
     _split(x[a + best :], weight[a + best :], offset + a + best, limit, found)
 
 
-def _scores(x: Floats, weight: Floats, width: int) -> tuple[Floats, Floats, Floats]:
-    """For each place of a ramp (0 up to point ``a``, 1 from ``a + width`` on, linear between): the square of its score,
-    the fitted size and that size's standard error. Weighted least squares beside a constant."""
+def _scores(x: Floats, weight: Floats, width: int) -> Floats:
+    """For each place of a ramp (0 up to point ``a``, 1 from ``a + width`` on, linear between) the square of its score:
+    its size over that size's standard error, by weighted least squares beside a constant."""
     total, mean = weight.sum(), (weight * x).sum() / weight.sum()
     tail_w = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
     tail_x = np.append(np.cumsum((weight * (x - mean))[::-1])[::-1], 0.0)
@@ -127,8 +140,8 @@ def _scores(x: Floats, weight: Floats, width: int) -> tuple[Floats, Floats, Floa
     inside = 2 * (_windows(tail_w * ordinal, starts, width) - starts * _windows(tail_w, starts, width))
     with_self = (inside - _windows(tail_w, starts, width)) / width**2
     variance = np.maximum(with_self - with_1**2 / total, np.finfo(float).tiny)
-    size = with_x / variance
-    return with_x**2 / variance, size, 1 / np.sqrt(variance)
+    found: Floats = with_x**2 / variance
+    return found
 
 
 def _windows(values: Floats, starts: NDArray[np.int_], width: int) -> Floats:

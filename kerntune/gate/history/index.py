@@ -159,11 +159,9 @@ def _take(base: sqlite3.Connection, run: HistoryRun) -> None:
     for point in run.points:
         owner = _owner(base, point)
         row = np.array([_row(base, number, run, point)], dtype=ROW).tobytes()
-        base.execute(
-            "INSERT INTO chunks VALUES (?, ?, ?) "
-            "ON CONFLICT (owner, number) DO UPDATE SET data = data || excluded.data",
-            (owner, number // CHUNK, row),
-        )
+        key = (owner, number // CHUNK)
+        held = base.execute("SELECT data FROM chunks WHERE owner = ? AND number = ?", key).fetchone()
+        base.execute("REPLACE INTO chunks VALUES (?, ?, ?)", (*key, (held[0] if held else b"") + row))
 
 
 def _owner(base: sqlite3.Connection, point: Point) -> int:
