@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import beta
 
-from kerntune.gate.history.series import LEAST_SD, Found, Measured, found_in
+from kerntune.gate.history.series import LEAST_SD, Found, Series, found_in
 from kerntune.gate.history.show import FALSE_RATE
 
 PROCESS_SD = 0.001
@@ -35,7 +35,7 @@ CREEP_RUNS = 10
 REFRESH = 25
 
 
-def history(kind: str, level: np.ndarray, rng: np.random.Generator) -> list[Measured]:
+def history(kind: str, level: np.ndarray, rng: np.random.Generator) -> Series:
     """One case's points. ``level`` is the logarithm of its true time in each run."""
     runs = len(level)
     reference = {
@@ -46,21 +46,20 @@ def history(kind: str, level: np.ndarray, rng: np.random.Generator) -> list[Meas
     }[kind]
     moved = np.diff(level, prepend=level[0]) != 0
     new = moved | (rng.random(runs) < 0.5) if kind == "unchanged" else np.ones(runs, dtype=bool)
-    work = np.cumsum(new)
+    work = np.cumsum(new) + 1
     error = rng.normal(0, PROCESS_SD, runs)
     value = level - level[reference] + np.where(work == work[reference], 0.0, error)
     sd = np.where(work == work[reference], 0.0, max(PROCESS_SD, LEAST_SD))
-    named = (lambda i: "") if kind in ("anchor", "unchanged") else (lambda i: f"w{work[reference[i]]}")
-    return [
-        Measured(i, f"w{work[i]}", f"r{reference[i]}", named(i), float(value[i]), float(sd[i])) for i in range(runs)
-    ]
+    known = np.zeros(runs, dtype=int) if kind in ("anchor", "unchanged") else work[reference]
+    return Series(np.arange(runs), work, reference, known, value, sd, np.zeros(runs, dtype=int))
 
 
-def unpaired(level: np.ndarray, rng: np.random.Generator) -> list[Measured]:
+def unpaired(level: np.ndarray, rng: np.random.Generator) -> Series:
     """The times themselves, as dashboards keep them: each run is a session on one of four hosts."""
     hosts = rng.normal(0, HOST_SD, 4)
     value = level + rng.normal(0, SESSION_SD, len(level)) + hosts[rng.integers(0, 4, len(level))]
-    return [Measured(i, f"w{i}", "times", "", float(v), SESSION_SD) for i, v in enumerate(value)]
+    runs, none = np.arange(len(level)), np.zeros(len(level), dtype=int)
+    return Series(runs, runs + 1, none, none, value, np.full(len(level), SESSION_SD), none)
 
 
 def rate(hits: int, of: int) -> dict[str, float | int]:
@@ -80,7 +79,7 @@ def count(
     for rng in generators(args):
         made, at = level(rng)
         points = unpaired(made, rng) if kind == "times" else history(kind, made, rng)
-        hits += right(found_in(points, FALSE_RATE / args.series), at)
+        hits += right(found_in(points, {}, FALSE_RATE / args.series), at)
     return rate(hits, args.seeds * args.series)
 
 

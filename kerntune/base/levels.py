@@ -114,7 +114,8 @@ def _limit(points: int, false_rate: float) -> float:
 def _split(x: Floats, weight: Floats, offset: int, limit: float, found: list[_Place]) -> None:
     if len(x) < 2:
         return
-    scores = {width: _scores(x, weight, width) for width in WIDTHS if width < len(x)}
+    sums = _Sums(x, weight)
+    scores = {width: sums.scores(width) for width in WIDTHS if width < len(x)}
     best = max(scores, key=lambda width: float(scores[width].max()) - (RAMP_EVIDENCE if width > 1 else 0.0))
     score = scores[best]
     a = int(np.argmax(score))
@@ -126,26 +127,23 @@ def _split(x: Floats, weight: Floats, offset: int, limit: float, found: list[_Pl
     _split(x[a + best :], weight[a + best :], offset + a + best, limit, found)
 
 
-def _scores(x: Floats, weight: Floats, width: int) -> Floats:
-    """For each place of a ramp (0 up to point ``a``, 1 from ``a + width`` on, linear between) the square of its score:
-    its size over that size's standard error, by weighted least squares beside a constant."""
-    total, mean = weight.sum(), (weight * x).sum() / weight.sum()
-    tail_w = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
-    tail_x = np.append(np.cumsum((weight * (x - mean))[::-1])[::-1], 0.0)
-    starts = np.arange(len(x) - width)
-    # A ramp is the mean of the steps between its points, so its sums are means of tails.
-    with_x = _windows(tail_x, starts, width) / width
-    with_1 = _windows(tail_w, starts, width) / width
-    ordinal = np.arange(len(tail_w), dtype=float)
-    inside = 2 * (_windows(tail_w * ordinal, starts, width) - starts * _windows(tail_w, starts, width))
-    with_self = (inside - _windows(tail_w, starts, width)) / width**2
-    variance = np.maximum(with_self - with_1**2 / total, np.finfo(float).tiny)
-    found: Floats = with_x**2 / variance
-    return found
+class _Sums:
+    """Sums of a series from which the score of a ramp at any place follows. A ramp is the mean of the steps between its
+    points, so its sums are means of sums over the tails behind these."""
 
+    def __init__(self, x: Floats, weight: Floats) -> None:
+        self.total = float(weight.sum())
+        tail_w = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
+        tail_x = np.append(np.cumsum((weight * (x - (weight * x).sum() / self.total))[::-1])[::-1], 0.0)
+        self.starts = np.arange(len(x))
+        tails = np.stack([tail_x, tail_w, tail_w * np.arange(len(tail_w))])
+        self._sums = np.concatenate([np.zeros((3, 1)), np.cumsum(tails, axis=1)], axis=1)
 
-def _windows(values: Floats, starts: NDArray[np.int_], width: int) -> Floats:
-    """Sums of ``values[a + 1 : a + 1 + width]`` for each ``a`` in ``starts``."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    found: Floats = sums[starts + 1 + width] - sums[starts + 1]
-    return found
+    def scores(self, width: int) -> Floats:
+        """For each place of a ramp (0 up to point ``a``, 1 from ``a + width`` on, linear between) the square of its
+        score: its size over that size's standard error, by weighted least squares beside a constant."""
+        places = len(self.starts) - width
+        with_x, with_1, ordinal = self._sums[:, 1 + width : 1 + width + places] - self._sums[:, 1 : 1 + places]
+        with_self = 2 * (ordinal - self.starts[:places] * with_1) - with_1
+        found: Floats = with_x**2 / np.maximum(with_self - with_1**2 / self.total, np.finfo(float).tiny)
+        return found

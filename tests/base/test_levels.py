@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.base.levels import WIDTHS, Move, _scores, moves, noise_scale
+from kerntune.base.levels import WIDTHS, Move, _Sums, moves, noise_scale
 
 SD = 0.001
 
@@ -32,7 +32,7 @@ def test_scores_are_those_of_least_squares(values: list[float], width: int, seed
         return
     x = np.asarray(values)
     weight = np.random.default_rng(seed).uniform(0.5, 4.0, len(x))
-    score = _scores(x, weight, width)
+    score = _Sums(x, weight).scores(width)
     root = np.sqrt(weight)
     for a in range(len(x) - width):
         ramp = np.clip((np.arange(len(x)) - a) / width, 0, 1)

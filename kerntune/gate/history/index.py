@@ -15,7 +15,7 @@ import numpy as np
 from kerntune.errors import HistoryError
 from kerntune.gate.history.places import Place
 from kerntune.gate.history.points import HistoryRun, Point, Shift, decoded
-from kerntune.gate.history.series import LEAST_SD, Measured
+from kerntune.gate.history.series import Series
 
 VERSION = 1
 """Of the tables; an index of another version is made anew."""
@@ -64,12 +64,12 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class CaseSeries:
-    """All points of one case on one device, in order of time; ``run`` of a point is an index of ``Index.runs()``."""
+    """What was measured of one case on one device; its runs are places in what :meth:`Index.series` was given."""
 
     case: str
     target: str
     device: str
-    points: tuple[Measured, ...]
+    measured: Series
 
 
 class Index:
@@ -100,6 +100,11 @@ class Index:
             rows = base.execute("SELECT id, created, sha, branch, host FROM runs ORDER BY ordered, id").fetchall()
         return {row[0]: RunInfo(*row[1:]) for row in rows if branch in ("", row[3])}
 
+    def settings(self) -> dict[int, tuple[str, ...]]:
+        """What the numbers of settings stand for: versions and the host, each with its name."""
+        with self._open() as base:
+            return {i: tuple(text.split(SEPARATOR)) for i, text in base.execute("SELECT id, text FROM settings")}
+
     def series(self, runs: Sequence[int], text: str = "") -> Iterator[CaseSeries]:
         """The series of all cases whose name contains ``text``, of the given runs in the given order."""
         place = {run: i for i, run in enumerate(runs)}
@@ -107,12 +112,11 @@ class Index:
         for run, i in place.items():
             lookup[run] = i
         with self._open() as base:
-            settings = {i: tuple(t.split(SEPARATOR)) for i, t in base.execute("SELECT id, text FROM settings")}
             cases = base.execute("SELECT id, name, target, device FROM cases ORDER BY name, target, device").fetchall()
             for number, name, target, device in cases:
                 if text in name:
                     rows = _rows(base, number, lookup)
-                    yield CaseSeries(name, target, device, tuple(_measured(rows, settings)))
+                    yield CaseSeries(name, target, device, _series(rows))
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -211,20 +215,10 @@ def _rows(base: sqlite3.Connection, owner: int, lookup: np.ndarray) -> np.ndarra
     return found
 
 
-def _measured(rows: np.ndarray, settings: dict[int, tuple[str, ...]]) -> Iterator[Measured]:
+def _series(rows: np.ndarray) -> Series:
     """Against the anchor where most points have one: it changes less often than the baseline."""
-    anchored = np.isfinite(rows["since"])
-    by_anchor = bool(len(rows)) and anchored.mean() > 0.5
-    names = ("anchor", "since", "since_sd") if by_anchor else ("against", "change", "sd")
-    kept = rows[np.isfinite(rows[names[1]])]
-    columns = (kept["run"], kept["work"], kept["baseline_work"], *(kept[n] for n in names), kept["setting"])
-    for run, work, baseline_work, against, value, sd, setting in zip(*(c.tolist() for c in columns), strict=True):
-        yield Measured(
-            run,
-            str(work) if work else "",
-            str(against),
-            str(baseline_work) if baseline_work and not by_anchor else "",
-            value,
-            max(sd, LEAST_SD) if sd else 0.0,
-            settings.get(setting, ()),
-        )
+    by_anchor = bool(len(rows)) and np.isfinite(rows["since"]).mean() > 0.5
+    reference, value, sd = ("anchor", "since", "since_sd") if by_anchor else ("against", "change", "sd")
+    kept = rows[np.isfinite(rows[value])]
+    known = np.zeros(len(kept), dtype=np.int64) if by_anchor else kept["baseline_work"]
+    return Series(kept["run"], kept["work"], kept[reference], known, kept[value], kept[sd], kept["setting"])

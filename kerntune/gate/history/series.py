@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kerntune.base.levels import Move, moves, noise_scale
 
@@ -16,20 +19,24 @@ LEAST_SD = 0.0005
 LEAST_SIZE = 0.005
 """Moves smaller than this share aren't told, however sure they are."""
 
+Column = NDArray[Any]
 
-@dataclass(frozen=True)
-class Measured:
-    """One point of a series: the run that measured it (an index that grows with time), what the case did then, and the
-    logarithm of its time against ``reference`` with the standard deviation. ``reference_work`` is what the reference
-    does, empty if that isn't known. ``setting`` names versions and host."""
 
-    run: int
-    work: str
-    reference: str
-    reference_work: str
-    value: float
-    sd: float
-    setting: tuple[str, ...] = ()
+class Series(NamedTuple):
+    """What the runs of one case have measured, a column a field, in order of time.
+
+    ``run`` grows; ``value`` is the logarithm of the case's time against its ``reference``, ``sd`` the standard
+    deviation of its error, 0 for exact values. ``work`` and ``reference_work`` are what the case and the reference do,
+    ``setting`` stands for versions and host: equal numbers for equal things, 0 for what isn't known.
+    """
+
+    run: Column
+    work: Column
+    reference: Column
+    reference_work: Column
+    value: Column
+    sd: Column
+    setting: Column
 
 
 @dataclass(frozen=True)
@@ -52,17 +59,16 @@ class Found:
     settings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Neighbouring points of equal work: one value."""
+class _Blocks(NamedTuple):
+    """Neighbouring points of equal work have one value. ``first`` and ``last`` are places in the series."""
 
-    first: int
-    last: int
-    value: float
-    sd: float
+    first: Column
+    last: Column
+    value: Column
+    sd: Column
 
 
-def found_in(points: Sequence[Measured], false_rate: float) -> tuple[Found, ...]:
+def found_in(series: Series, settings: Mapping[int, tuple[str, ...]], false_rate: float) -> tuple[Found, ...]:
     """The moves of one case, in order of time.
 
     Values can be compared with each other where they were measured against the same reference: a chain of changes
@@ -70,61 +76,63 @@ def found_in(points: Sequence[Measured], false_rate: float) -> tuple[Found, ...]
     whose value is exactly zero, where an earlier run did that work. Points of equal work have one level, so nothing
     moves between them. ``false_rate`` is the probability of any false move in the whole case.
     """
-    stretches = [list(group) for _, group in groupby(points, key=lambda p: p.reference)]
-    by_run = {p.run: p for p in points}
+    if not len(series.run):
+        return ()
+    begins = np.flatnonzero(np.append(True, series.reference[1:] != series.reference[:-1]))
+    ends = np.append(begins[1:], len(series.run))
     found: list[Found] = []
-    earlier: list[Measured] = []
-    for stretch in stretches:
-        start = _reference_run(earlier, stretch[0])
-        blocks = list(_blocks(stretch))
-        if start is not None:
-            blocks = [_Block(start, start, 0.0, 0.0), *blocks]
-        found += _told(blocks, by_run, false_rate / len(stretches))
-        earlier += stretch
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        blocks = _from_reference(series, begin, _blocks(series, begin, end))
+        found += _told(series, blocks, settings, false_rate / len(begins))
     return tuple(found)
 
 
-def _reference_run(earlier: Sequence[Measured], first: Measured) -> int | None:
-    """The latest earlier run that did what the reference of a stretch does."""
-    runs = [p.run for p in earlier if first.reference_work and p.work == first.reference_work]
-    return runs[-1] if runs else None
+def _from_reference(series: Series, begin: int, blocks: _Blocks) -> _Blocks:
+    """With the latest earlier point that did what the reference of a stretch does before it."""
+    work = series.reference_work[begin]
+    places = np.flatnonzero((series.work[:begin] == work) & (work != 0))
+    if not len(places):
+        return blocks
+    place = int(places[-1])
+    first, last = np.append(place, blocks.first), np.append(place, blocks.last)
+    return _Blocks(first, last, np.append(0.0, blocks.value), np.append(0.0, blocks.sd))
 
 
-def _blocks(points: Sequence[Measured]) -> Iterator[_Block]:
-    for _, group in groupby(points, key=lambda p: p.work or p.run):
-        same = list(group)
-        exact = [p for p in same if p.sd == 0]
-        if exact:  # the reference's own work
-            value, sd = exact[0].value, 0.0
-        else:
-            weights = [1 / max(p.sd, LEAST_SD) ** 2 for p in same]
-            value = sum(w * p.value for w, p in zip(weights, same, strict=True)) / sum(weights)
-            sd = sum(weights) ** -0.5
-        yield _Block(same[0].run, same[-1].run, value, sd)
+def _blocks(series: Series, begin: int, end: int) -> _Blocks:
+    """The weighted means of equal work; an exact value outweighs all measured ones."""
+    work, value, sd = (column[begin:end] for column in (series.work, series.value, series.sd))
+    starts = np.flatnonzero(np.append(True, (work[1:] != work[:-1]) | (work[1:] == 0)))
+    ends = np.append(starts[1:], end - begin)
+    if len(starts) == end - begin:
+        return _Blocks(begin + starts, begin + starts, value, np.where(sd > 0, np.maximum(sd, LEAST_SD), 0.0))
+    exact = np.add.reduceat(sd == 0, starts) > 0
+    weight = np.where(sd == 0, 1.0, np.maximum(sd, LEAST_SD) ** -2.0)
+    weight = np.where(np.repeat(exact, ends - starts) & (sd > 0), 0.0, weight)
+    sums = np.add.reduceat(weight, starts)
+    means = np.add.reduceat(weight * value, starts) / sums
+    return _Blocks(begin + starts, begin + ends - 1, means, np.where(exact, 0.0, sums**-0.5))
 
 
-def _told(blocks: Sequence[_Block], by_run: dict[int, Measured], false_rate: float) -> Iterator[Found]:
-    values, sds = [b.value for b in blocks], [b.sd for b in blocks]
-    scale = noise_scale(values, sds)
-    for move in moves(values, [scale * sd for sd in sds], false_rate):
+def _told(
+    series: Series, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]], false_rate: float
+) -> Iterator[Found]:
+    scale = noise_scale(blocks.value, blocks.sd)
+    for move in moves(blocks.value, scale * blocks.sd, false_rate):
         if abs(math.expm1(move.size)) >= LEAST_SIZE:
-            yield _found(move, blocks, by_run)
+            yield _found(move, series, blocks, settings)
 
 
-def _found(move: Move, blocks: Sequence[_Block], by_run: dict[int, Measured]) -> Found:
-    before, after = blocks[move.first].last, blocks[move.last].first
+def _found(move: Move, series: Series, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]]) -> Found:
+    before, after = int(blocks.last[move.first]), int(blocks.first[move.last])
+    old, new = (settings.get(int(series.setting[place]), ()) for place in (before, after))
     return Found(
         size=math.expm1(move.size),
         low=math.expm1(move.low),
         high=math.expm1(move.high),
-        before=before,
-        after=after,
-        earliest=blocks[move.earliest].last,
-        latest=blocks[move.latest].first,
+        before=int(series.run[before]),
+        after=int(series.run[after]),
+        earliest=int(series.run[blocks.last[move.earliest]]),
+        latest=int(series.run[blocks.first[move.latest]]),
         drift=move.drift,
-        settings=_changed(by_run[before].setting, by_run[after].setting),
+        settings=tuple(f"{a} -> {b}" for a, b in zip(old, new, strict=False) if a != b and a and b),
     )
-
-
-def _changed(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"{a} -> {b}" for a, b in zip(before, after, strict=False) if a != b and a and b)

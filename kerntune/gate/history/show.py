@@ -57,17 +57,17 @@ def steps_of(index: Index, *, case: str = "", branch: str = "", false_rate: floa
     """Read what is new, and find the steps of every case; :class:`~kerntune.errors.HistoryError` if nothing can be."""
     unread = index.update()
     runs = index.runs(branch)
-    infos, series = list(runs.values()), list(index.series(list(runs), case))
+    infos, series, settings = list(runs.values()), list(index.series(list(runs), case)), index.settings()
     found = [
         _step(one.case, one.target, one.device, move, infos)
         for one in series
-        for move in found_in(one.points, false_rate / len(series))
+        for move in found_in(one.measured, settings, false_rate / len(series))
     ]
     return HistorySteps(
         tuple(sorted(found, key=lambda step: -step.size)),
         cases=len(series),
         runs=len(infos),
-        points=sum(len(one.points) for one in series),
+        points=sum(len(one.measured.run) for one in series),
         false_rate=false_rate,
         unread=tuple(unread),
     )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kerntune.gate.history.series import Measured, found_in
+from kerntune.gate.history.series import Found, Series, found_in
 
 SD = 0.001
 RATE = 1e-4
@@ -16,62 +16,84 @@ RATE = 1e-4
 def runs(
     levels: list[float],
     seed: int = 0,
-    work: Callable[[int], str] = str,
-    reference: Callable[[int], str] = lambda i: "anchor",
-    setting: Callable[[int], tuple[str, ...]] = lambda i: (),
-) -> list[Measured]:
+    work: Callable[[int], int] = lambda i: i + 1,
+    reference: Callable[[int], int] = lambda i: 7,
+    reference_work: Callable[[int], int] = lambda i: 0,
+    setting: Callable[[int], int] = lambda i: 0,
+) -> Series:
     """Points of these levels, with noise."""
-    errors = np.random.default_rng(seed).normal(0, SD, len(levels))
-    return [
-        Measured(i, work(i), reference(i), "", level + float(e), SD, setting(i))
-        for i, (level, e) in enumerate(zip(levels, errors, strict=True))
-    ]
+    places = np.arange(len(levels))
+    values = np.asarray(levels) + np.random.default_rng(seed).normal(0, SD, len(levels))
+    columns = [np.array([f(i) for i in places]) for f in (work, reference, reference_work, setting)]
+    return Series(places, *columns[:3], values, np.full(len(levels), SD), columns[3])
+
+
+def chain(levels: list[float], seed: int = 0) -> Series:
+    """Each run's baseline is the run before."""
+    return runs(levels, seed, reference=lambda i: i, reference_work=lambda i: i)
+
+
+def found(series: Series) -> tuple[Found, ...]:
+    return found_in(series, {1: ("triton 3.6", "host a"), 2: ("triton 3.7", "host a")}, RATE)
 
 
 def test_a_step_is_told_as_a_share_with_the_runs_beside_it() -> None:
-    (found,) = found_in(runs([0.0] * 30 + [0.05] * 30), RATE)
-    assert (found.before, found.after, found.drift) == (29, 30, False)
-    assert abs(found.size - math.expm1(0.05)) < 0.002
-    assert found.low < math.expm1(0.05) < found.high
+    (move,) = found(runs([0.0] * 30 + [0.05] * 30))
+    assert (move.before, move.after, move.drift) == (29, 30, False)
+    assert abs(move.size - math.expm1(0.05)) < 0.002
+    assert move.low < math.expm1(0.05) < move.high
 
 
 def test_small_moves_are_not_told() -> None:
-    assert found_in(runs([0.0] * 300 + [0.003] * 300), RATE) == ()
+    assert found(runs([0.0] * 300 + [0.003] * 300)) == ()
 
 
 def test_a_chain_of_changes_against_ever_new_baselines_is_not_added_up() -> None:
-    """Each run's baseline is the run before: the sum of 400 errors wanders by percents, nothing has moved."""
+    """The sum of 400 errors wanders by percents, and nothing has moved."""
     wandered = []
     for seed in range(20):
-        errors = np.random.default_rng(seed).normal(0, SD, 400)
-        chain = [Measured(i, f"w{i}", f"b{i}", f"w{i - 1}", float(e), SD) for i, e in enumerate(errors)]
-        assert found_in(chain, RATE) == ()
-        wandered.append(abs(np.cumsum(errors)).max())
+        series = chain([0.0] * 400, seed)
+        assert found(series) == ()
+        wandered.append(abs(np.cumsum(series.value)).max())
     assert max(wandered) > 0.03
 
 
 def test_a_step_in_such_a_chain_is_found() -> None:
-    errors = np.random.default_rng(5).normal(0, SD, 100)
-    errors[60] += 0.015
-    chain = [Measured(i, f"w{i}", f"b{i}", f"w{i - 1}", float(e), SD) for i, e in enumerate(errors)]
-    (found,) = found_in(chain, RATE)
-    assert (found.before, found.after) == (59, 60)
+    (move,) = found(chain([0.0] * 60 + [0.015] + [0.0] * 39, 5))
+    assert (move.before, move.after) == (59, 60)
 
 
 def test_equal_work_never_moves() -> None:
     """Whatever the errors of two runs are: they ran the same code."""
-    points = runs([0.0] * 20 + [0.05] * 20, work=lambda i: "same")
-    assert found_in(points, RATE) == ()
+    assert found(runs([0.0] * 20 + [0.05] * 20, work=lambda i: 3)) == ()
+
+
+def test_work_that_is_not_known_is_not_taken_for_equal() -> None:
+    assert len(found(runs([0.0] * 20 + [0.05] * 20, work=lambda i: 0))) == 1
+
+
+def test_values_of_equal_work_are_one_value() -> None:
+    """Two codes, measured thirty times each: 0.6 % lies 23 standard deviations of the means apart."""
+    (move,) = found(runs([0.0] * 30 + [0.006] * 30, work=lambda i: i // 30 + 1))
+    assert (move.before, move.after) == (29, 30)
+    assert move.high - move.low < 0.002
+
+
+def test_an_exact_value_outweighs_measured_ones_of_the_same_work() -> None:
+    series = runs([0.004] * 4 + [0.012] * 4, work=lambda i: i // 4 + 1)
+    exact = series._replace(value=np.where(np.arange(8) == 1, 0.0, series.value), sd=np.where(np.arange(8) == 1, 0, SD))
+    (move,) = found(exact)
+    assert abs(move.size - math.expm1(0.012)) < 0.002
 
 
 def test_a_new_baseline_of_other_work_breaks_the_comparison() -> None:
-    points = runs([0.0] * 20 + [0.05] * 20, reference=lambda i: "a" if i < 20 else "b")
-    assert found_in(points, RATE) == ()
+    assert found(runs([0.0] * 20 + [0.05] * 20, reference=lambda i: i // 20)) == ()
 
 
 def test_what_else_changed_is_named() -> None:
-    def setting(run: int) -> tuple[str, ...]:
-        return ("triton 3.6" if run < 30 else "triton 3.7", "host a")
+    (move,) = found(runs([0.0] * 30 + [0.05] * 30, setting=lambda i: 1 if i < 30 else 2))
+    assert move.settings == ("triton 3.6 -> triton 3.7",)
 
-    (found,) = found_in(runs([0.0] * 30 + [0.05] * 30, setting=setting), RATE)
-    assert found.settings == ("triton 3.6 -> triton 3.7",)
+
+def test_a_case_without_points_has_none() -> None:
+    assert found(runs([])) == ()
