@@ -24,7 +24,7 @@ from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Folder
 from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift
 from kerntune.gate.history.record import add_run
-from kerntune.gate.history.show import steps_of
+from kerntune.gate.history.summary import steps_of
 
 ROUNDS = 5
 

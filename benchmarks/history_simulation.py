@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import beta
 
-from kerntune.gate.history.series import LEAST_SD, Found, Series, found_in
-from kerntune.gate.history.show import FALSE_RATE
+from kerntune.gate.history.series import LEAST_SD, CaseShift, ChangeSeries, found_in
+from kerntune.gate.history.summary import FALSE_RATE
 
 PROCESS_SD = 0.001
 SESSION_SD = 0.015
@@ -35,7 +35,7 @@ CREEP_RUNS = 10
 REFRESH = 25
 
 
-def history(kind: str, level: np.ndarray, rng: np.random.Generator) -> Series:
+def history(kind: str, level: np.ndarray, rng: np.random.Generator) -> ChangeSeries:
     """One case's points. ``level`` is the logarithm of its true time in each run."""
     runs = len(level)
     reference = {
@@ -51,15 +51,15 @@ def history(kind: str, level: np.ndarray, rng: np.random.Generator) -> Series:
     value = level - level[reference] + np.where(work == work[reference], 0.0, error)
     sd = np.where(work == work[reference], 0.0, max(PROCESS_SD, LEAST_SD))
     known = np.zeros(runs, dtype=int) if kind in ("anchor", "unchanged") else work[reference]
-    return Series(np.arange(runs), work, reference, known, value, sd, np.zeros(runs, dtype=int))
+    return ChangeSeries(np.arange(runs), work, reference, known, value, sd, np.zeros(runs, dtype=int))
 
 
-def unpaired(level: np.ndarray, rng: np.random.Generator) -> Series:
+def unpaired(level: np.ndarray, rng: np.random.Generator) -> ChangeSeries:
     """The times themselves, as dashboards keep them: each run is a session on one of four hosts."""
     hosts = rng.normal(0, HOST_SD, 4)
     value = level + rng.normal(0, SESSION_SD, len(level)) + hosts[rng.integers(0, 4, len(level))]
     runs, none = np.arange(len(level)), np.zeros(len(level), dtype=int)
-    return Series(runs, runs + 1, none, none, value, np.full(len(level), SESSION_SD), none)
+    return ChangeSeries(runs, runs + 1, none, none, value, np.full(len(level), SESSION_SD), none)
 
 
 def rate(hits: int, of: int) -> dict[str, float | int]:
@@ -73,7 +73,7 @@ def count(
     kind: str,
     args: argparse.Namespace,
     level: Callable[[np.random.Generator], tuple[np.ndarray, int]],
-    right: Callable[[tuple[Found, ...], int], bool],
+    right: Callable[[tuple[CaseShift, ...], int], bool],
 ) -> dict[str, float | int]:
     hits = 0
     for rng in generators(args):
@@ -109,10 +109,10 @@ def main() -> None:
         at = int(rng.integers(5, args.runs - CREEP_RUNS - 5))
         return np.log1p(CREEP) * np.clip(np.arange(args.runs) - at, 0, CREEP_RUNS), at
 
-    def dated(found: tuple[Found, ...], at: int) -> bool:
+    def dated(found: tuple[CaseShift, ...], at: int) -> bool:
         return len(found) == 1 and not found[0].drift and abs(found[0].after - at) <= 1
 
-    def told(found: tuple[Found, ...], at: int) -> bool:
+    def told(found: tuple[CaseShift, ...], at: int) -> bool:
         """One drift, whose span covers most of the ten runs, and whose size is right by a third."""
         if len(found) != 1 or not found[0].drift:
             return False

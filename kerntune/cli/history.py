@@ -12,7 +12,7 @@ from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Place, place_of
 from kerntune.gate.history.record import add_run, history_run
-from kerntune.gate.history.show import steps_of, text_of
+from kerntune.gate.history.summary import steps_of, text_of
 from kerntune.gate.project import find_project
 from kerntune.gate.report import read_run
 from kerntune.tuning.cache.entries import default_folder

@@ -15,7 +15,7 @@ import numpy as np
 from kerntune.errors import HistoryError
 from kerntune.gate.history.places import Place
 from kerntune.gate.history.points import HistoryRun, Point, Shift, decoded
-from kerntune.gate.history.series import Series
+from kerntune.gate.history.series import ChangeSeries
 
 VERSION = 1
 """Of the tables; an index of another version is made anew."""
@@ -69,7 +69,7 @@ class CaseSeries:
     case: str
     target: str
     device: str
-    measured: Series
+    measured: ChangeSeries
 
 
 class Index:
@@ -215,10 +215,10 @@ def _rows(base: sqlite3.Connection, owner: int, lookup: np.ndarray) -> np.ndarra
     return found
 
 
-def _series(rows: np.ndarray) -> Series:
+def _series(rows: np.ndarray) -> ChangeSeries:
     """Against the anchor where most points have one: it changes less often than the baseline."""
     by_anchor = bool(len(rows)) and np.isfinite(rows["since"]).mean() > 0.5
     reference, value, sd = ("anchor", "since", "since_sd") if by_anchor else ("against", "change", "sd")
     kept = rows[np.isfinite(rows[value])]
     known = np.zeros(len(kept), dtype=np.int64) if by_anchor else kept["baseline_work"]
-    return Series(kept["run"], kept["work"], kept[reference], known, kept[value], kept[sd], kept["setting"])
+    return ChangeSeries(kept["run"], kept["work"], kept[reference], known, kept[value], kept[sd], kept["setting"])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kerntune.base.levels import Move, moves, noise_scale
+from kerntune.base.level_shifts import LevelShift, moves, noise_scale
 
 LEAST_SD = 0.0005
 """Standard deviation of a paired change that is assumed at least, as a share: processes of one H200 differ by about
@@ -22,7 +22,7 @@ LEAST_SIZE = 0.005
 Column = NDArray[Any]
 
 
-class Series(NamedTuple):
+class ChangeSeries(NamedTuple):
     """What the runs of one case have measured, a column a field, in order of time.
 
     ``run`` grows; ``value`` is the logarithm of the case's time against its ``reference``, ``sd`` the standard
@@ -40,7 +40,7 @@ class Series(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class CaseShift:
     """A case's time moved by ``size`` (a share: 0.03 is 3 % slower), with a 99 % interval.
 
     ``before`` is the last run on the old level, ``after`` the first on the new one; between ``earliest`` and ``latest``
@@ -68,7 +68,7 @@ class _Blocks(NamedTuple):
     sd: Column
 
 
-def found_in(series: Series, settings: Mapping[int, tuple[str, ...]], false_rate: float) -> tuple[Found, ...]:
+def found_in(series: ChangeSeries, settings: Mapping[int, tuple[str, ...]], false_rate: float) -> tuple[CaseShift, ...]:
     """The moves of one case, in order of time.
 
     Values can be compared with each other where they were measured against the same reference: a chain of changes
@@ -80,14 +80,14 @@ def found_in(series: Series, settings: Mapping[int, tuple[str, ...]], false_rate
         return ()
     begins = np.flatnonzero(np.append(True, series.reference[1:] != series.reference[:-1]))
     ends = np.append(begins[1:], len(series.run))
-    found: list[Found] = []
+    found: list[CaseShift] = []
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         blocks = _from_reference(series, begin, _blocks(series, begin, end))
         found += _told(series, blocks, settings, false_rate / len(begins))
     return tuple(found)
 
 
-def _from_reference(series: Series, begin: int, blocks: _Blocks) -> _Blocks:
+def _from_reference(series: ChangeSeries, begin: int, blocks: _Blocks) -> _Blocks:
     """With the latest earlier point that did what the reference of a stretch does before it."""
     work = series.reference_work[begin]
     places = np.flatnonzero((series.work[:begin] == work) & (work != 0))
@@ -98,7 +98,7 @@ def _from_reference(series: Series, begin: int, blocks: _Blocks) -> _Blocks:
     return _Blocks(first, last, np.append(0.0, blocks.value), np.append(0.0, blocks.sd))
 
 
-def _blocks(series: Series, begin: int, end: int) -> _Blocks:
+def _blocks(series: ChangeSeries, begin: int, end: int) -> _Blocks:
     """The weighted means of equal work; an exact value outweighs all measured ones."""
     work, value, sd = (column[begin:end] for column in (series.work, series.value, series.sd))
     starts = np.flatnonzero(np.append(True, (work[1:] != work[:-1]) | (work[1:] == 0)))
@@ -114,18 +114,20 @@ def _blocks(series: Series, begin: int, end: int) -> _Blocks:
 
 
 def _told(
-    series: Series, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]], false_rate: float
-) -> Iterator[Found]:
+    series: ChangeSeries, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]], false_rate: float
+) -> Iterator[CaseShift]:
     scale = noise_scale(blocks.value, blocks.sd)
     for move in moves(blocks.value, scale * blocks.sd, false_rate):
         if abs(math.expm1(move.size)) >= LEAST_SIZE:
             yield _found(move, series, blocks, settings)
 
 
-def _found(move: Move, series: Series, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]]) -> Found:
+def _found(
+    move: LevelShift, series: ChangeSeries, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]]
+) -> CaseShift:
     before, after = int(blocks.last[move.first]), int(blocks.first[move.last])
     old, new = (settings.get(int(series.setting[place]), ()) for place in (before, after))
-    return Found(
+    return CaseShift(
         size=math.expm1(move.size),
         low=math.expm1(move.low),
         high=math.expm1(move.high),

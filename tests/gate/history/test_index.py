@@ -20,7 +20,7 @@ from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Folder
 from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, Point, Shift, decoded, encoded, points_of
 from kerntune.gate.history.record import add_run, history_run
-from kerntune.gate.history.show import steps_of, text_of
+from kerntune.gate.history.summary import steps_of, text_of
 
 SD = 0.001
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kerntune.gate.history.series import Found, Series, found_in
+from kerntune.gate.history.series import CaseShift, ChangeSeries, found_in
 
 SD = 0.001
 RATE = 1e-4
@@ -20,20 +20,20 @@ def runs(
     reference: Callable[[int], int] = lambda i: 7,
     reference_work: Callable[[int], int] = lambda i: 0,
     setting: Callable[[int], int] = lambda i: 0,
-) -> Series:
+) -> ChangeSeries:
     """Points of these levels, with noise."""
     places = np.arange(len(levels))
     values = np.asarray(levels) + np.random.default_rng(seed).normal(0, SD, len(levels))
     columns = [np.array([f(i) for i in places]) for f in (work, reference, reference_work, setting)]
-    return Series(places, *columns[:3], values, np.full(len(levels), SD), columns[3])
+    return ChangeSeries(places, *columns[:3], values, np.full(len(levels), SD), columns[3])
 
 
-def chain(levels: list[float], seed: int = 0) -> Series:
+def chain(levels: list[float], seed: int = 0) -> ChangeSeries:
     """Each run's baseline is the run before."""
     return runs(levels, seed, reference=lambda i: i, reference_work=lambda i: i)
 
 
-def found(series: Series) -> tuple[Found, ...]:
+def found(series: ChangeSeries) -> tuple[CaseShift, ...]:
     return found_in(series, {1: ("triton 3.6", "host a"), 2: ("triton 3.7", "host a")}, RATE)
 
 

@@ -32,7 +32,7 @@ LEVEL = 0.99
 
 
 @dataclass(frozen=True)
-class Move:
+class LevelShift:
     """The level of a series changes by ``size`` between the points ``first`` and ``last`` (indices, ``first < last``).
 
     ``first`` is the last point on the old level, ``last`` the first one on the new level: neighbours if it is a step.
@@ -54,7 +54,7 @@ class Move:
         return self.last - self.first >= DRIFT_POINTS
 
 
-def moves(values: Sequence[float] | Floats, sds: Sequence[float] | Floats, false_rate: float) -> tuple[Move, ...]:
+def moves(values: Sequence[float] | Floats, sds: Sequence[float] | Floats, false_rate: float) -> tuple[LevelShift, ...]:
     """The moves of a series of ``values`` whose independent errors have the standard deviations ``sds``.
 
     Binary segmentation (Scott and Knott: A Cluster Analysis Method for Grouping Means in the Analysis of Variance,
@@ -91,7 +91,7 @@ class _Place(NamedTuple):
     latest: int
 
 
-def _fitted(x: Floats, weight: Floats, places: Sequence[_Place]) -> tuple[Move, ...]:
+def _fitted(x: Floats, weight: Floats, places: Sequence[_Place]) -> tuple[LevelShift, ...]:
     """All sizes at once, by weighted least squares: a place is found while those after it still are in the values."""
     ordinal = np.arange(len(x))
     ramps = [np.clip((ordinal - p.first) / p.width, 0, 1) for p in places]
@@ -100,7 +100,7 @@ def _fitted(x: Floats, weight: Floats, places: Sequence[_Place]) -> tuple[Move, 
     sizes = covariance @ design.T @ (weight * x)
     spreads = NormalDist().inv_cdf((1 + LEVEL) / 2) * np.sqrt(np.diag(covariance))
     return tuple(
-        Move(p.first, p.first + p.width, size, size - spread, size + spread, p.earliest, p.latest)
+        LevelShift(p.first, p.first + p.width, size, size - spread, size + spread, p.earliest, p.latest)
         for p, size, spread in zip(places, sizes[1:].tolist(), spreads[1:].tolist(), strict=True)
     )
 

@@ -8,7 +8,7 @@ import msgspec
 from tabulate import tabulate
 
 from kerntune.gate.history.index import Index, RunInfo
-from kerntune.gate.history.series import Found, found_in
+from kerntune.gate.history.series import CaseShift, found_in
 
 FALSE_RATE = 0.01
 """Probability of any false step or drift in the whole set of cases that is shown."""
@@ -19,7 +19,7 @@ SHORT = 10
 """Digits of a commit's name in tables."""
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class HistoryStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case's time moved. Shares (0.03 is 3 % slower) with the ends of a 99 % interval. ``before`` and ``after`` are
     the commits of the last run on the old level and the first on the new one; the move lies between ``earliest`` and
     ``latest`` with 99 %. ``from_day`` and ``to_day`` are days of runs (UTC)."""
@@ -44,13 +44,13 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class HistorySteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All steps of a history, the largest slowdown first. ``false_rate``: the probability that any of them is none."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[HistoryStep, ...]
     cases: int
     runs: int
     points: int
     false_rate: float
     unread: tuple[str, ...] = ()
-    schema: str = "kerntune.history-steps/1"
+    schema: str = "kerntune.steps/1"
 
 
 def steps_of(index: Index, *, case: str = "", branch: str = "", false_rate: float = FALSE_RATE) -> HistorySteps:
@@ -84,9 +84,9 @@ def text_of(steps: HistorySteps, *, markdown: bool = False) -> str:
     return "\n\n".join(filter(None, [table, f"{counted}; {rate}"]))
 
 
-def _step(case: str, target: str, device: str, move: Found, runs: Sequence[RunInfo]) -> Step:
+def _step(case: str, target: str, device: str, move: CaseShift, runs: Sequence[RunInfo]) -> HistoryStep:
     before, after = runs[move.before], runs[move.after]
-    return Step(
+    return HistoryStep(
         case=case,
         target=target,
         device=device,
@@ -105,7 +105,7 @@ def _step(case: str, target: str, device: str, move: Found, runs: Sequence[RunIn
     )
 
 
-def _cells(step: Step, several_targets: bool) -> tuple[str, ...]:
+def _cells(step: HistoryStep, several_targets: bool) -> tuple[str, ...]:
     place = _range(step.before, step.after)
     wider = _range(step.earliest, step.latest)
     days = step.from_day if step.from_day == step.to_day else f"{step.from_day} to {step.to_day}"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kerntune.base.levels import WIDTHS, Move, _Sums, moves, noise_scale
+from kerntune.base.level_shifts import WIDTHS, LevelShift, _Sums, moves, noise_scale
 
 SD = 0.001
 
@@ -16,7 +16,7 @@ def noise(seed: int, points: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(0, SD, points)
 
 
-def found(values: np.ndarray, rate: float = 1e-4) -> tuple[Move, ...]:
+def found(values: np.ndarray, rate: float = 1e-4) -> tuple[LevelShift, ...]:
     return moves(values, np.full(len(values), SD), rate)
 
 
