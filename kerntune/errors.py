@@ -157,5 +157,9 @@ class BaselineError(StoreError):
     """A baseline can't be read or written."""
 
 
+class HistoryError(StoreError):
+    """A run of the history can't be read, or none can be added."""
+
+
 class CacheError(StoreError):
     """The tuning cache can't be read or written."""
