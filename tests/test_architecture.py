@@ -38,7 +38,7 @@ SHIMS = frozenset({"backend", "cache", "device", "hints"})
 """Earlier places of names that users import: they forward, and nothing of ours uses them."""
 
 PURE = ("base", "grids", "heuristics", "search")
-"""Packages that import neither torch nor triton, whatever is imported from them."""
+"""Packages that import neither torch nor triton, in any of their modules."""
 
 HEAVY = frozenset({"torch", "triton"})
 
@@ -53,7 +53,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.reference",
     "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
-    "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, so that whoever asks isinstance() finds one
+    "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, for isinstance() in users' code
 )
 
 EXPORTS = {
@@ -351,7 +351,7 @@ def test_imports_only_earlier_layers(name: str) -> None:
 
 @pytest.mark.parametrize("types", [False, True])
 def test_no_cycles_among_modules(types: bool) -> None:
-    """None at run time, and none for whoever reads: an import for types alone closes a circle as well."""
+    """None at run time, and none for readers: an import for types alone closes a circle as well."""
     graph = {name: ours(imports(m, types)) - {name, "kerntune"} for name, m in MODULES.items()}
     try:
         TopologicalSorter(graph).prepare()
@@ -648,6 +648,7 @@ TWICE = {
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
     "cache": "the subcommand is named as users type it; the other one forwards an earlier import",
+    "history": "the subcommand is named as users type it; the other one is a search's",
     "device": "one forwards an earlier import",
     "hints": "one forwards an earlier import",
 }

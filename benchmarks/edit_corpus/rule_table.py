@@ -2,7 +2,7 @@
 
     python -m benchmarks.edit_corpus.rule_table [--document docs/static-rules.md]
 
-Nothing is compiled: the rules of today judge the static figures of both sides of every edit, made and undone.
+Nothing is compiled: today's rules are applied to the static figures of both sides of every edit, made and undone.
 """
 
 from __future__ import annotations

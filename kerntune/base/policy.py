@@ -208,7 +208,7 @@ METRIC_TOLERANCES = {
     "binary_size": 0.10,
     "instructions": 0.10,
 }
-"""Static figures that can be gated beside the time, with the growth that is allowed where no other is given: that of
+"""Static figures that can be gated in addition to the time, with the growth that is allowed by default: that of
 the static gate's rules of the same names (:data:`STATIC_RULES`), and no spill more."""
 
 METRICS = (TIME, *METRIC_TOLERANCES)

@@ -11,7 +11,13 @@ from kerntune.base import codec
 from kerntune.base.device import Target
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, Baseline, BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baselines import (
+    Baseline,
+    BaselineStore,
+    TimeBaseline,
+    decode_static,
+    decode_time,
+)
 from kerntune.gate.static_figures import LaunchStatic
 
 
@@ -98,11 +104,7 @@ def is_baseline(path: Path | PurePosixPath) -> bool:
 def decode(path: PurePosixPath, data: bytes, where: str) -> Entry:
     """A file's content as what its path says; ``where`` names the file in the problem."""
     try:
-        found: Baseline
-        if path.parts[2] == "time":
-            found = codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=where, error=BaselineError)
-        else:
-            found = codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=where, error=BaselineError)
+        found: Baseline = decode_time(data, where) if path.parts[2] == "time" else decode_static(data, where)
     except BaselineError as exc:
         return Entry(path, None, str(exc))
     return Entry(path, found)

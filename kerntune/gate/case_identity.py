@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.base.config import Config
 from kerntune.base.device import Target
@@ -120,7 +119,7 @@ class Move:
 
     def write(self) -> None:
         """Write it whole under its new name. The old file stays until :meth:`BaselineStore.remove`."""
-        codec.write_atomic(self.destination, codec.to_json(self.renamed), error=BaselineError)
+        self.store.write(self.destination, self.renamed)
 
 
 def moves_of(store: BaselineStore, cases: Mapping[CaseId, CaseId]) -> list[Move]:

@@ -14,6 +14,7 @@ from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Update, Verdict
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import StoreError, UsageError
+from kerntune.gate import device_fault
 from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.gate.call import Call, Checked, Settings
 from kerntune.gate.call_capture import (
@@ -59,6 +60,7 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
         self._pairs = pairs_for(backend)
+        self._fault = device_fault.Fault(backend.gpu)
         self._decisions = itertools.count(1)
         self.stores = Stores(store, store)
         if settings.anchor is not None:
@@ -150,8 +152,20 @@ class Session:
         """Why a test body could not go on with stand-ins; None for a genuine failure."""
         return self.backend.end_reason(error)
 
+    def lost(self, *, ask: bool = True) -> str:
+        """Why the GPU runs nothing any more in this process; empty while it does, and where there is none. Asking the
+        device waits for what it was given; without, this is what is known."""
+        return self._fault.known(ask)
+
     def check(self, call: Call, progress: Callable[[str], None] = lambda text: None) -> Checked:
-        """Run the call once, compare it with its reference, tune, time and judge what it launched."""
+        """Run the call once, compare it with its reference, tune, time and judge what it launched.
+
+        :class:`DeviceFault` if the GPU runs nothing any more after that.
+        """
+        with self._fault.named(call.case):
+            return self._check(call, progress)
+
+    def _check(self, call: Call, progress: Callable[[str], None]) -> Checked:
         if call.scope not in ("kernels", "op"):
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))

@@ -20,7 +20,7 @@ from kerntune.kernels import compat
 
 @pytest.fixture
 def runtime(tmp_path, monkeypatch):
-    """A place for locks of its own, and no GPU whatever machine this is."""
+    """A separate folder for locks, and no GPU on any machine."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(probe, "has_cuda", lambda: False)
     monkeypatch.setattr(doctor, "_driver", lambda: "")

@@ -1,4 +1,4 @@
-"""Forks of this process: what they leave behind, what they answer, and when there are any."""
+"""Forks of this process: what they leave behind, their answers, and when they are made."""
 
 from __future__ import annotations
 

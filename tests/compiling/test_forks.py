@@ -124,7 +124,7 @@ def test_a_crash_is_told(deadly):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_from_outside_is_no_crash(monkeypatch, number):
-    """Ctrl-C, a shutdown, want of memory: whoever goes on lowers it himself."""
+    """Ctrl-C, a shutdown, want of memory: code that continues restores the limit itself."""
     monkeypatch.setattr(forks, "lower", lambda request: os.kill(os.getpid(), number))
     assert [fronted for _, fronted in lower_in_forks(requests(3), 1)] == [None] * 3
 

@@ -1,4 +1,4 @@
-"""A case against itself: what its floor, its process bias and its spread come to."""
+"""A case against itself: its effect floor, its process bias and its spread."""
 
 from __future__ import annotations
 

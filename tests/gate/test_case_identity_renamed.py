@@ -1,4 +1,4 @@
-"""A case whose test was renamed: told, and taken over when asked."""
+"""A case whose test was renamed: it is reported, and taken over with the option."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_nothing_changed() -> None:
 
 
 def test_changed_machine_code_is_not_said_twice() -> None:
-    """The first sentence speaks of code already; a grid is news."""
+    """The first sentence is about code already; a grid is a further change."""
     after = recording(
         launches=(launch(config=SMALL, source="edited", grid=(9, 1, 1)),),
         binaries=(binary("other", shared=4096),),

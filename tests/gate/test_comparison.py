@@ -14,7 +14,7 @@ from kerntune.gate.decision import Evidence, decide, with_anchor
 from kerntune.gate.replay import RungUsed
 
 BASELINE: Any = None
-"""A judgement looks at evidence only."""
+"""A judgement depends on evidence only."""
 
 
 def change(low: float, high: float) -> Evidence:

@@ -273,7 +273,7 @@ def test_not_settled_means_that_a_narrower_interval_could(change: Estimate, limi
 
 
 def test_a_stored_sample_never_fails_a_case() -> None:
-    """Whatever it says: two sessions differ by more than their code."""
+    """For every anchor: two sessions differ by more than their code."""
     for low, high in itertools.combinations_with_replacement(EDGES, 2):
         found = decide(Evidence(1, 1, stored=estimate(low, high)), Policy())
         assert found in (Verdict.PASS, Verdict.INCONCLUSIVE)
@@ -303,7 +303,7 @@ def test_the_anchor_can_only_make_it_worse(verdict: Verdict, since: Verdict | No
 
 
 def test_a_passing_baseline_passes_its_anchor_unless_they_differ() -> None:
-    """The same estimate judged by both: the anchor's tolerance is never the smaller one."""
+    """The same estimate under both policies: the anchor's tolerance is never the smaller one."""
     for low, high in itertools.combinations_with_replacement(EDGES, 2):
         for tolerance, anchor in itertools.product((0.01, 0.02, 0.1), (0.02, 0.05)):
             policy = Policy(tolerance=tolerance, anchor_tolerance=anchor)

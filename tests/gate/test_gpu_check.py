@@ -1,4 +1,5 @@
-"""A call on a GPU, judged: by identity, by a replay beside its baseline, or not at all; and what is said of it."""
+"""The check of a call on a GPU: by identity, by a replay in turn with its baseline, or not possible; and its
+messages."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def rewrite(project: Project, **changes: Any) -> None:
     path.write_bytes(to_json(msgspec.structs.replace(baseline_of(project), **changes)))
 
 
-# what is remembered
+# what is stored
 
 
 def test_a_baseline_can_be_replayed_from_its_files(project: Project) -> None:

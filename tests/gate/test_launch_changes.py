@@ -1,4 +1,4 @@
-"""Nothing that is said of a change contradicts what changed: every combination of changed things, taken apart."""
+"""No message about a change contradicts what changed: every combination of changes is attributed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LINES = {
     "assembler": "assembler 12.9 -> ",
     "settings": "environment changed: DISABLE_PTXAS_OPT unset -> 1",
 }
-"""What has to be said of each, and must not be said without it. ``*``: anything."""
+"""The text that must appear for each change, and must not appear without it. ``*``: any text."""
 
 NAMES = {
     "code": {"source"},
@@ -57,7 +57,7 @@ NAMES = {
     "environment": {"drift"},
     "unknown cause": {"flags"},
 }
-"""What each word of an attribution blames; another tile makes another grid. Options that nobody tunes are
+"""The changes that each part of an attribution is about; another tile makes another grid. Options that aren't tuned are
 the environment's or the call's where both changed."""
 
 
@@ -114,7 +114,7 @@ COMPILER = frozenset({"triton", "assembler", "settings"})
 
 
 class Machine:
-    """Knows what each recording costs, and forgets nothing."""
+    """Has the time of each recording, and stores all requests."""
 
     def __init__(self) -> None:
         self.costs: list[tuple[Recording, float]] = []
@@ -171,7 +171,7 @@ things = st.frozensets(st.sampled_from(sorted(COST)))
 @given(things, st.booleans(), st.booleans())
 def test_shares_are_named_after_what_changed(changed: frozenset[str], again: bool, then: bool) -> None:
     parts = taken_apart(changed, again, then)
-    text = shares_text(parts)  # that something was not measured blames nobody
+    text = shares_text(parts)  # something that was not measured is attributed to no cause
     for things_blamed in blamed(text.partition(", compiler not measured")[0]):
         assert things_blamed & changed, f"{text}: nothing of {sorted(things_blamed)} changed"
     asked = changed & (tellable(changed) | {"assembler"})

@@ -1,4 +1,4 @@
-"""What a case is held against when its baseline's binary can't run, and what each rung may say."""
+"""The comparison of a case when its baseline's binary can't run, and the verdicts that each fallback allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Kernels run in Triton's interpreter on the CPU, its known traps mended or refused by name."""
+"""Runs kernels in Triton's interpreter on the CPU. Its known errors are corrected, or raise an error that names
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked, and when processes start and end."""
+"""Which process gets a request, and when processes start and end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REQUEST = PairRequest(recording(), recording(), recording().storages, {}, blocks
 
 
 class Scripted:
-    """A worker without a process. ``replies`` says what it answers in the end instead of a pair of times."""
+    """A worker without a process. ``replies`` are its last answers, in place of a pair of times."""
 
     made: list[Scripted] = []
     replies: dict[int, Message] = {}
@@ -155,7 +155,7 @@ def test_a_process_without_a_driver_says_so() -> None:
 
 
 def test_a_process_imports_this_kerntune_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a checkout that isn't installed, too: its folder comes first, whatever the user's PYTHONPATH has."""
+    """From a checkout that isn't installed, too: its folder comes first, before the user's PYTHONPATH."""
     given: list[str] = []
 
     class Popen(subprocess.Popen[bytes]):
