@@ -44,6 +44,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.errors import BackendError, KerntuneError, TrialError
 from kerntune.gate import session as engine
 from kerntune.gate.call import Call, Checked
+from kerntune.gate.call_capture import compared_call
 from kerntune.kernels.specialize import Specialized
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +77,7 @@ class Watcher:
         with capture.active():
             value = call.fn(*call.args, **call.kwargs)
             probes = [self._candidates(capture, p.site) for p in capture.launches]
-        session._compare(call, value)
+        compared_call(session.backend, call, value)
         target = session.backend.targets[0]
         launches = capture.entries(target)
         self._keep(capture, [p.specialized[target] for p in capture.launches])

@@ -18,7 +18,7 @@ from benchmarks.edit_corpus import figures
 from benchmarks.edit_corpus.corpus import HELD_OUT_KERNELS
 from benchmarks.edit_corpus.tables import equal_code, joined
 from kerntune.base.policy import STATIC_RULES, StaticPolicy
-from kerntune.gate.launch_rules import compare_launches, count_findings
+from kerntune.gate.launch_changes import compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.finding import Finding
 

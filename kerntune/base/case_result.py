@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kerntune.base.config import Config
+from kerntune.base.device import Environment
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate, TwoModes
 
@@ -161,6 +162,21 @@ class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return self.broken or (f"spills {self.spill_bytes:,} bytes per thread" if self.spill_bytes else "")
 
 
+class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a timed case ran, and what it was compared with. ``work`` and ``baseline_work`` are equal for equal work
+    (code, grids and arguments of all launches); ``baseline_recorded`` is a time in UTC, empty without a baseline."""
+
+    work: str = ""
+    baseline_work: str = ""
+    baseline_recorded: str = ""
+    environment: Environment | None = None
+
+    @property
+    def same_work(self) -> bool:
+        """Whether nothing that decides about the time differs from the baseline."""
+        return bool(self.work) and self.work == self.baseline_work
+
+
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %).
 
@@ -225,6 +241,9 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """The two groups that ``times_ns`` fall into, if they do."""
 
     shown: Estimate | None = None
+
+    provenance: Provenance | None = None
+    """Of a case that was timed."""
 
     @property
     def bytes_per_second(self) -> float | None:

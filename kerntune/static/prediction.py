@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable, Iterator
-from typing import TypeVar
 
 import msgspec
 
@@ -16,7 +13,6 @@ from kerntune.static.occupancy import cuda_occupancy
 from kerntune.static.resource_model import cost, quick_candidate
 
 GridTriple = tuple[int, int, int]
-T = TypeVar("T")
 
 
 class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,18 +65,3 @@ class Predictions:
         if index not in self.figures:
             return None
         return 1 + sum(f.cost < self.figures[index].cost for f in self.figures.values())
-
-
-def lowest_cost_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:
-    """All ``results``; of those that are ready at the same time the one with the lowest cost first, of equals the
-    earliest.
-
-    ``ready`` returns whether the next one is available without waiting; ``cost`` is called once for each.
-    """
-    held: list[tuple[float, int, T]] = []
-    for number, result in enumerate(results):
-        heapq.heappush(held, (cost(result), number, result))
-        while held and not ready():
-            yield heapq.heappop(held)[2]
-    while held:
-        yield heapq.heappop(held)[2]

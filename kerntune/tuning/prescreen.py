@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiled
 from kerntune.static import pruning
-from kerntune.static.prediction import Predictions, lowest_cost_first
-from kerntune.tuning.candidates import CandidateResult, Prospects
+from kerntune.static.prediction import Predictions
+from kerntune.tuning.batch import CandidateResult
+from kerntune.tuning.candidates import Prospects
+
+T = TypeVar("T")
 
 
 class Outlook:
@@ -46,3 +51,18 @@ class Outlook:
         if isinstance(compiled, Compiled):
             self._foresight.add(i, compiled, self._prospects.probes[i].grid)
         return self._foresight.cost(i)
+
+
+def lowest_cost_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:
+    """All ``results``; of those that are ready at the same time the one with the lowest cost first, of equals the
+    earliest.
+
+    ``ready`` returns whether the next one is available without waiting; ``cost`` is called once for each.
+    """
+    held: list[tuple[float, int, T]] = []
+    for number, result in enumerate(results):
+        heapq.heappush(held, (cost(result), number, result))
+        while held and not ready():
+            yield heapq.heappop(held)[2]
+    while held:
+        yield heapq.heappop(held)[2]

@@ -38,7 +38,7 @@ Row = tuple[str, Callable[[Evidence, float], bool], Verdict]
 
 def drifted(e: Evidence) -> bool:
     """Beyond 5 %, and beyond what the calibration saw of equal code."""
-    return e.drift is not None and not -DRIFT <= e.drift <= DRIFT and not -e.spread <= e.drift <= e.spread
+    return e.drift is not None and not -DRIFT <= e.drift <= DRIFT and not -e.state_range <= e.drift <= e.state_range
 
 
 def counted(e: Evidence) -> bool:
@@ -144,7 +144,7 @@ def spread_evidence() -> list[Evidence]:
     """Cases whose own medians lay apart when they were calibrated, on and beside the borders that this makes."""
     return [
         Evidence(
-            launched, expected, identical, replay, drift, 1000.0, static_failure=failed, timed=timed, spread=spread
+            launched, expected, identical, replay, drift, 1000.0, static_failure=failed, timed=timed, state_range=spread
         )
         for (launched, expected), identical, replay, drift, failed, timed, spread in itertools.product(
             [(1, 1), (1, 2), (1, None)],

@@ -17,8 +17,7 @@ from kerntune.base.case_result import Attribution, Share
 from kerntune.base.config import Config
 from kerntune.base.recording import Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
-from kerntune.gate.attribution import attribute, steps_between
-from kerntune.gate.causes import attribution, causes
+from kerntune.gate.causes import attribute, causes, launch_cause, steps_between
 from kerntune.gate.messages import shares_text
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
@@ -226,7 +225,7 @@ def static_of(changed: frozenset[str]) -> LaunchStatic:
 @given(st.frozensets(st.sampled_from(["code", "config", "options", "arguments", "compiler", "environment"])))
 def test_static_cases_blame_what_changed_and_nothing_else(changed: frozenset[str]) -> None:
     series = "3.10" if "compiler" in changed else "3.9"
-    text = attribution(static_of(frozenset()), static_of(changed), "3.9", series)
+    text = launch_cause(static_of(frozenset()), static_of(changed), "3.9", series)
     words = {"options": "launch options (BLOCK 4096 -> 128)"}
     for thing in ("code", "config", "options", "arguments", "compiler", "environment"):
         assert (words.get(thing, f"{thing} (") in text) is (thing in changed), text

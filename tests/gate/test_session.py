@@ -28,7 +28,7 @@ from kerntune.errors import (
     UsageError,
 )
 from kerntune.gate.api import Settings, open_session
-from kerntune.gate.fingerprint import tensor_arguments
+from kerntune.gate.case_identity import tensor_arguments
 from kerntune.kernels import compat
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)

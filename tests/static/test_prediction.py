@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.kernels.access import Access
 from kerntune.static.metrics import metrics_of
 from kerntune.static.occupancy import cuda_occupancy
-from kerntune.static.prediction import Figures, Predictions, figures_of, lowest_cost_first
+from kerntune.static.prediction import Figures, Predictions, figures_of
 from kerntune.static.resource_model import candidate_of, cost
 
 H100 = TYPICAL_DEVICES["cuda:90"]
@@ -91,27 +90,3 @@ def test_ranks_are_places_in_the_order_of_costs(costs: list[float]) -> None:
     ranks = [predictions.rank(i) for i in range(len(costs))]
     assert ranks == [1 + sorted(costs).index(c) for c in costs]
     assert predictions.rank(len(costs)) is None
-
-
-@given(st.lists(st.floats(0, 9) | st.just(math.inf), max_size=30), st.lists(st.integers(0, 4), min_size=1, max_size=9))
-def test_of_what_is_there_together_the_cheapest_comes_first(costs: list[float], arrivals: list[int]) -> None:
-    """Between two results that are taken, some more arrive."""
-    there, asked, taken = {0}, [], list[int]()
-    pace = itertools.cycle(arrivals)
-
-    def results() -> Iterator[int]:
-        for i in range(len(costs)):
-            there.add(i)  # it is waited for
-            yield i
-
-    def cost(i: int) -> float:
-        asked.append(i)
-        return costs[i]
-
-    for i in lowest_cost_first(results(), lambda: len(asked) < len(there), cost):
-        held = set(asked) - set(taken)
-        assert held == there - set(taken)
-        assert (costs[i], i) == min((costs[j], j) for j in held)
-        taken.append(i)
-        there.update(range(min(len(costs), len(there) + next(pace))))
-    assert sorted(taken) == asked == list(range(len(costs)))

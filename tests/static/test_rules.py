@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,8 @@ from kerntune.static.finding import Finding
 from kerntune.static.launch_limits import Violation
 from kerntune.static.metrics import StaticMetrics
 from kerntune.static.rules import ANY_CONFIG, SIZES, compare_static
+
+KERNTUNE = Path(__file__).parents[2] / "kerntune"
 
 BASE = StaticMetrics(
     registers=64,
@@ -377,3 +380,10 @@ def test_a_growing_figure_fails_where_a_test_says_so() -> None:
 )
 def test_what_limits_the_occupancy_is_named_once(after: str, said: str) -> None:
     assert found(changed(occupancy=0.25, occupancy_limiter=after))["occupancy"].text.endswith(said)
+
+
+def test_every_rule_is_looked_at() -> None:
+    """A rule that no module names would be accepted from users and never find anything; so would a misspelt one."""
+    texts = [p.read_text() for folder in ("static", "gate") for p in sorted((KERNTUNE / folder).glob("*.py"))]
+    assert len(texts) > 20
+    assert {name for name in STATIC_RULES if not any(f'"{name}"' in text for text in texts)} == set()
