@@ -25,7 +25,7 @@ BANNED = {
     "a layer or package by another name": r"rooms|pure floors?|floors? (?:above|below)",
     "an idiom with a plain word": r"dear|dearer|dearest|at its word|as ever",
 }
-"""Words by what is wrong with them, as regular expressions. The floor of an effect or of a timer is statistics and stays."""
+"""Words by what is wrong with them, as regular expressions. The floor of an effect or of a timer is statistics."""
 
 ALLOWED = re.compile(r"``[^`]*``|:\w+:`[^`]*`|`[^`]+`|\"[^\"]*\"|\S+://\S+")
 """Code, references, quotations and addresses: names and messages have tests of their own."""
