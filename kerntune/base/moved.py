@@ -1,5 +1,4 @@
-"""Forwarding of modules that have moved: their earlier names work, with a DeprecationWarning that gives the new
-name."""
+"""Forwarding of modules that have moved: earlier names work, with a DeprecationWarning that gives the new one."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.case_identity import Renamed
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge
 from kerntune.gate.decision import Evidence, decide
+from kerntune.gate.history.points import provenance_of
 from kerntune.gate.launch_changes import exceeded
 from kerntune.gate.messages import (
     launch_reports,
@@ -263,6 +264,7 @@ class TimedCheck:
             bytes_moved=call.bytes if call.bytes is not None else bytes_moved(case.recording),
             bandwidth=device_bandwidth(self.gpu, self.cache),
             shares=launch_shares(case.recording, findings.time.launches_ns),
+            provenance=provenance_of(case.recording, baseline, self.gpu.environment()),
         )
 
     def _untimed(self, verdict: Verdict, why: str) -> Checked:

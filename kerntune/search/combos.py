@@ -1,5 +1,4 @@
-"""Search for combo kernels, one group of blocks after the other: the number of trials is the sum over groups, not the
-product."""
+"""Search for combo kernels, one group of blocks after the other: trials are the sum over groups, not the product."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""An order of a kernel's configs by static figures alone, so that the ones with the lowest predicted cost are timed
-first.
+"""An order of a kernel's configs by static figures alone: those with the lowest predicted cost are timed first.
 
 All candidates of one call do the same work, so costs are per unit of it: a multiply-add where tensor cores are used,
 else a byte that a thread moves to or from global memory. A loop's instructions are in the code once, but so is its

@@ -8,7 +8,9 @@ import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -84,13 +86,15 @@ class Index:
         names = self._place.names()
         with self._open() as base:
             known = {name for (name,) in base.execute("SELECT name FROM files")}
+            batch = _Batch(base)
             for name, data in self._place.read([n for n in names if n not in known]):
                 problem = ""
                 try:
-                    _take(base, decoded(data, name))
+                    batch.take(decoded(data, name))
                 except HistoryError as exc:
                     problem = str(exc)
                 base.execute("INSERT INTO files VALUES (?, ?)", (name, problem))
+            batch.write()
             base.commit()
             return [text for (text,) in base.execute("SELECT problem FROM files WHERE problem != '' ORDER BY name")]
 
@@ -108,15 +112,14 @@ class Index:
     def series(self, runs: Sequence[int], text: str = "") -> Iterator[CaseSeries]:
         """The series of all cases whose name contains ``text``, of the given runs in the given order."""
         place = {run: i for i, run in enumerate(runs)}
-        lookup = np.full(max(runs, default=0) + 1, -1, dtype=np.int64)
+        lookup = np.full(max(runs, default=0) + 2, -1, dtype=np.int64)
         for run, i in place.items():
             lookup[run] = i
         with self._open() as base:
             cases = base.execute("SELECT id, name, target, device FROM cases ORDER BY name, target, device").fetchall()
             for number, name, target, device in cases:
                 if text in name:
-                    rows = _rows(base, number, lookup)
-                    yield CaseSeries(name, target, device, _series(rows))
+                    yield CaseSeries(name, target, device, _measured(base, number, lookup))
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -152,34 +155,46 @@ class Index:
         return base
 
 
-def _take(base: sqlite3.Connection, run: HistoryRun) -> None:
-    """Add a run's points."""
-    ordered = SEPARATOR.join(run.order)
-    cursor = base.execute(
-        "INSERT INTO runs (ordered, created, committed, sha, branch, host) VALUES (?, ?, ?, ?, ?, ?)",
-        (ordered, run.created, run.committed, run.commit, run.branch, run.host),
-    )
-    number = cursor.lastrowid or 0
-    for point in run.points:
-        owner = _owner(base, point)
-        row = np.array([_row(base, number, run, point)], dtype=ROW).tobytes()
-        key = (owner, number // CHUNK)
-        held = base.execute("SELECT data FROM chunks WHERE owner = ? AND number = ?", key).fetchone()
-        base.execute("REPLACE INTO chunks VALUES (?, ?, ?)", (*key, (held[0] if held else b"") + row))
+class _Batch:
+    """Runs that are added together. Numbers of cases and settings are looked up once, and rows written at the end."""
+
+    def __init__(self, base: sqlite3.Connection) -> None:
+        self._base = base
+        cases = base.execute("SELECT name, target, device, id FROM cases")
+        self._cases = {(name, target, device): number for name, target, device, number in cases}
+        self._settings: dict[str, int] = dict(base.execute("SELECT text, id FROM settings"))
+        self._rows: dict[tuple[int, int], list[tuple[float, ...]]] = {}
+
+    def take(self, run: HistoryRun) -> None:
+        """Add a run's points."""
+        cursor = self._base.execute(
+            "INSERT INTO runs (ordered, created, committed, sha, branch, host) VALUES (?, ?, ?, ?, ?, ?)",
+            (SEPARATOR.join(run.order), run.created, run.committed, run.commit, run.branch, run.host),
+        )
+        number = cursor.lastrowid or 0
+        for point in run.points:
+            setting = SEPARATOR.join(f"{k} {v}" for k, v in [*sorted(point.environment.items()), ("host", run.host)])
+            row = _row(number, point, self._number("settings (text)", (setting,), self._settings, setting))
+            case = (str(point.case), point.target, point.device)
+            owner = self._number("cases (name, target, device)", case, self._cases, case)
+            self._rows.setdefault((owner, number // CHUNK), []).append(row)
+
+    def write(self) -> None:
+        """Append the rows of all runs to those of earlier ones."""
+        for key, rows in self._rows.items():
+            held = self._base.execute("SELECT data FROM chunks WHERE owner = ? AND number = ?", key).fetchone()
+            data = (held[0] if held else b"") + np.array(rows, dtype=ROW).tobytes()
+            self._base.execute("REPLACE INTO chunks VALUES (?, ?, ?)", (*key, data))
+
+    def _number(self, table: str, values: tuple[str, ...], known: dict[Any, int], key: object) -> int:
+        """The number of a row, which is added if it isn't there."""
+        if key not in known:
+            marks = ", ".join("?" * len(values))
+            known[key] = self._base.execute(f"INSERT INTO {table} VALUES ({marks})", values).lastrowid or 0
+        return known[key]
 
 
-def _owner(base: sqlite3.Connection, point: Point) -> int:
-    key = (str(point.case), point.target, point.device)
-    found = base.execute("SELECT id FROM cases WHERE name = ? AND target = ? AND device = ?", key).fetchone()
-    if found is None:
-        return base.execute("INSERT INTO cases (name, target, device) VALUES (?, ?, ?)", key).lastrowid or 0
-    return int(found[0])
-
-
-def _row(base: sqlite3.Connection, number: int, run: HistoryRun, point: Point) -> tuple[float, ...]:
-    setting = SEPARATOR.join(f"{k} {v}" for k, v in [*sorted(point.environment.items()), ("host", run.host)])
-    base.execute("INSERT OR IGNORE INTO settings (text) VALUES (?)", (setting,))
-    (setting_id,) = base.execute("SELECT id FROM settings WHERE text = ?", (setting,)).fetchone()
+def _row(number: int, point: Point, setting: int) -> tuple[float, ...]:
     change, since = point.change or _NOTHING, point.since or _NOTHING
     return (
         number,
@@ -192,33 +207,33 @@ def _row(base: sqlite3.Connection, number: int, run: HistoryRun, point: Point) -
         since.value,
         since.sd,
         math.nan if point.time_ns is None else point.time_ns,
-        setting_id,
+        setting,
     )
 
 
 _NOTHING = Shift(math.nan, math.nan, "")
 
 
+@lru_cache(4096)
 def _short(text: str) -> int:
     """A text as a number: equal for equal texts, 0 for none."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True) if text else 0
 
 
-def _rows(base: sqlite3.Connection, owner: int, lookup: np.ndarray) -> np.ndarray:
-    """A case's rows, with their runs' places in the wanted order, sorted by these."""
+def _measured(base: sqlite3.Connection, owner: int, lookup: np.ndarray) -> ChangeSeries:
+    """A case's changes, in the order that ``lookup`` gives to runs; -1 stands for runs that aren't wanted.
+
+    Against the anchor where most points have one: it changes less often than the baseline.
+    """
     chunks = base.execute("SELECT data FROM chunks WHERE owner = ? ORDER BY number", (owner,)).fetchall()
-    rows = np.frombuffer(b"".join(c for (c,) in chunks), dtype=ROW).copy()
-    rows = rows[rows["run"] < len(lookup)]
-    rows["run"] = lookup[rows["run"]]
-    rows = rows[rows["run"] >= 0]
-    found: np.ndarray = rows[np.argsort(rows["run"], kind="stable")]
-    return found
-
-
-def _series(rows: np.ndarray) -> ChangeSeries:
-    """Against the anchor where most points have one: it changes less often than the baseline."""
+    rows = np.frombuffer(b"".join(c for (c,) in chunks), dtype=ROW)
+    runs = lookup[np.minimum(rows["run"], len(lookup) - 1)]
     by_anchor = bool(len(rows)) and np.isfinite(rows["since"]).mean() > 0.5
     reference, value, sd = ("anchor", "since", "since_sd") if by_anchor else ("against", "change", "sd")
-    kept = rows[np.isfinite(rows[value])]
-    known = np.zeros(len(kept), dtype=np.int64) if by_anchor else kept["baseline_work"]
-    return ChangeSeries(kept["run"], kept["work"], kept[reference], known, kept[value], kept[sd], kept["setting"])
+    kept = np.flatnonzero((runs >= 0) & np.isfinite(rows[value]))
+    order = kept[np.argsort(runs[kept], kind="stable")]
+    column = {name: rows[name][order] for name in ("work", "baseline_work", reference, value, sd, "setting")}
+    known = np.zeros(len(order), dtype=np.int64) if by_anchor else column["baseline_work"]
+    return ChangeSeries(
+        runs[order], column["work"], column[reference], known, column[value], column[sd], column["setting"]
+    )

@@ -18,6 +18,7 @@ from kerntune.base.device import Environment
 from kerntune.base.recording import Recording, work_of
 from kerntune.base.stats import Estimate
 from kerntune.errors import HistoryError
+from kerntune.gate.baselines import TimeBaseline
 
 SCHEMA = "kerntune.history/1"
 
@@ -97,6 +98,13 @@ def points_of(results: Iterable[CaseResult]) -> tuple[Point, ...]:
 def host_name() -> str:
     """This machine's name, as histories tell hosts apart."""
     return platform.node()
+
+
+def provenance_of(recording: Recording, baseline: TimeBaseline | None, environment: Environment) -> Provenance:
+    """What a timed case ran, and the baseline that it was compared with."""
+    if baseline is None:
+        return Provenance(work_name(recording), environment=environment)
+    return Provenance(work_name(recording), work_name(baseline.recording), baseline.recorded, environment)
 
 
 def work_name(recording: Recording) -> str:

@@ -1,5 +1,4 @@
-"""Full-size stand-ins for CUDA tensors on a machine without a GPU: no memory is allocated, and no kernel is
-executed."""
+"""Full-size stand-ins for CUDA tensors on a machine without a GPU: no memory is allocated, no kernel is executed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Small integer tensors whose values are kept: lengths, labels, masks. Control flow depends on these, not on
-results."""
+"""Small integer tensors whose values are kept (lengths, labels, masks): control flow depends on these."""
 
 from __future__ import annotations
 

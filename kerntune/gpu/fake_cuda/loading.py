@@ -1,5 +1,4 @@
-"""``torch.load``, and storages that move to a GPU that doesn't exist: their bytes are read on the CPU and recorded as
-the GPU's."""
+"""``torch.load``, and storages that move to a GPU that doesn't exist: read on the CPU, recorded as the GPU's."""
 
 from __future__ import annotations
 

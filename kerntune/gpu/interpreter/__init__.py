@@ -1,5 +1,4 @@
-"""Runs kernels in Triton's interpreter on the CPU. Its known errors are corrected, or raise an error that names
-them."""
+"""Runs kernels in Triton's interpreter on the CPU; its known errors are corrected, or raise an error."""
 
 from __future__ import annotations
 

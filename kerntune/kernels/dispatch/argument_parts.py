@@ -1,5 +1,4 @@
-"""What one argument adds to a prepared launch: the tests it must pass, its part of the binary's key, the value that is
-passed."""
+"""What one argument adds to a prepared launch: its tests, its part of the binary's key, the value that is passed."""
 
 from __future__ import annotations
 
