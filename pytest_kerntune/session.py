@@ -144,7 +144,7 @@ class Gate:
         if self.options.anchor:
             folder = self._aside.folder(ANCHOR, self._made_anchor)
             started.anchor_at(folder, self.options.anchor_name)
-        if others and runs_tests(self.config):  # last: what is wrong for each of these runs is told once, by this one
+        if others and runs_tests(self.config):  # last: an error for each of these runs is reported once, by this one
             folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
             self._further = read_further(others, folder)
         aside = (f"in runs of their own: {', '.join(others)}",) if others else ()

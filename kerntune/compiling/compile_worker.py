@@ -26,7 +26,8 @@ MESSAGE = 4000
 """Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
 
 NICE = 3
-"""Whoever asks comes first: it has the front end to run, and results to look at while others are compiled."""
+"""Workers have a lower priority than their parent, which runs the front end, and times results while others are
+compiled."""
 
 
 def main(memory_limit: int, knobs: str, folder: str, parent: int = 0, inherited: int = 0) -> None:

@@ -129,8 +129,8 @@ class Compiler:
     def compile_aside(
         self, launches: Sequence[Specialized], made_before: Collection[int] = ()
     ) -> Pulled[tuple[Specialized, Compiled | TrialError]]:
-        """:meth:`compile_stream` in a thread of its own, which goes on to the end, and to Triton's cache, if nobody
-        takes the results: the next stream has them at once. Stopping it cancels what has not begun."""
+        """:meth:`compile_stream` in a separate thread, which continues to the end, and fills Triton's cache, also if
+        the results aren't taken: the next stream has them at once. Stopping it cancels what has not begun."""
         stopped: Future[None] = Future()
 
         def results() -> Iterator[tuple[Specialized, Compiled | TrialError]]:

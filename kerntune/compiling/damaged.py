@@ -1,4 +1,4 @@
-"""Damaged entries of Triton's cache: found before they are used, set aside, and told.
+"""Damaged entries of Triton's cache: found before they are used, set aside, and reported.
 
 Triton keeps no checksums, and reads an entry as it is: a disk that was full, a machine that lost power or a cache that
 was copied in part would become a wrong answer, or an error that names neither kernel nor file.
@@ -41,8 +41,8 @@ def damage_in(group: Mapping[str, str], backend: str) -> tuple[Path, str] | None
 
 
 def set_aside(folder: Path, group: str, path: Path) -> None:
-    """Move the list of an entry's files away, so that nobody finds the entry, and its damaged file, if that is in the
-    entry's own folder. Where that is read-only they stay: whoever compiles anew doesn't look at them."""
+    """Move the list of an entry's files away, so that the entry isn't found, and its damaged file, if that is in the
+    entry's own folder. In a read-only folder they stay: a new compilation doesn't read them."""
     for file in (folder / group, *([path] if path.parent == folder else [])):
         with contextlib.suppress(OSError):
             file.replace(file.with_name(file.name + SUFFIX))

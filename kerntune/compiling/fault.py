@@ -17,8 +17,8 @@ _CODE = re.compile(r"failed with error code (-?\d+)")
 """How Triton words an exit code of ptxas (``make_cubin`` of its NVIDIA backend), negative for a signal."""
 
 FROM_OUTSIDE = frozenset({1, 2, 7, 9, 15, 24, 25})
-"""Signals that a program gets for what somebody else or the system's limits do: HUP, INT, BUS (a mapped file's disk is
-full), KILL, TERM, XCPU, XFSZ. SEGV and ABRT are its own doing, and may be the kernel's."""
+"""Signals that a program gets from another process or because of the system's limits: HUP, INT, BUS (a mapped file's
+disk is full), KILL, TERM, XCPU, XFSZ. SEGV and ABRT are its own doing, and may be the kernel's."""
 
 SHELL = 128
 """What a shell that wraps a program adds to the number of the signal that has ended it."""

@@ -49,7 +49,7 @@ class Child:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, a signal's number negative; 1 if its nest has gone without telling."""
+        """Its exit status, a signal's number negative; 1 if its fork server has ended without reporting it."""
         if self.returncode is None:
             try:
                 self.returncode = self._told.receive(Timeout(timeout))
@@ -65,10 +65,9 @@ class Child:
 
 
 class Nursery:
-    """Starts a nest in the background, and forks of it. Safe for several threads; a forked child must not use it.
-
-    The nest is a fork of this process where that may be (:func:`kerntune.compiling.forking.may_fork`), else, or if
-    ``own_fork`` is false, a new one."""
+    """Starts a fork server in the background, and forks of it. Safe for several threads; a forked child must not use
+    it. The server is a fork of this process where that is allowed (:func:`kerntune.compiling.forking.may_fork`), else,
+    or if ``own_fork`` is false, a new one."""
 
     def __init__(self, surroundings: CompilerEnvironment, own_fork: bool | None = None) -> None:
         self.surroundings = surroundings
@@ -138,7 +137,7 @@ class Nursery:
         return child
 
     def close(self) -> None:
-        """End the nest. Its children go on, but nobody tells how they end."""
+        """End the fork server. Its children continue, but their exit status is lost."""
         self._ours.close()
         end = time.monotonic() + 1.0
         while self._popen.poll() is None and time.monotonic() < end and os.getpid() == self._pid:

@@ -1,6 +1,7 @@
 """A process that has imported Triton and forks compiling processes of itself: 16 imports at once take twice as long.
 
-It has one thread, has compiled nothing and knows no user code. It tells each child's end to whoever asked for it.
+It has one thread, has compiled nothing and imports no user code. It reports each child's end to the client that
+requested it.
 """
 
 from __future__ import annotations

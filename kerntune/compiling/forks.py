@@ -57,7 +57,7 @@ class Crashed:
 
 
 Fronted = Union[Lowered, Crashed, None]
-"""None: nobody has tried, or the front end raised what it will raise again."""
+"""None: it wasn't tried, or the front end raised an error that it will raise again."""
 
 
 @dataclass
@@ -147,7 +147,7 @@ def _ended(copy: _Copy) -> Crashed | None:
     while time.monotonic() < deadline:
         try:
             pid, status = os.waitpid(copy.pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has reaped it; its number may be another process's by now
+        except ChildProcessError:  # other code has reaped it; its number may be another process's by now
             copy.pid = 0
             return None
         if pid:

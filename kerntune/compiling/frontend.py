@@ -114,7 +114,7 @@ def _read_triton(done: Future[None]) -> None:
         if not compat.triton_key_is_known() and may_fork():
             compat.know_triton_key(text_of_fork(compat.triton_key, HASH_SECONDS))
         compat.triton_key()
-    finally:  # whoever asks for a hash will see the error
+    finally:  # the next use of a hash raises the error
         done.set_result(None)
 
 

@@ -1,4 +1,4 @@
-"""A nest that is a fork of this process: no interpreter to start and no Triton to import, 0.3 s of a first call.
+"""A fork server that is a fork of this process: no interpreter to start and no Triton to import, 0.3 s of a first call.
 
 It has this process's modules, and nothing of its GPU, threads, descriptors, signal handlers and exit handlers. What it
 shares of memory is copied page by page as this process goes on writing, so a process that holds much is not forked.
@@ -11,7 +11,7 @@ import os
 import signal
 import time
 
-from kerntune.compiling import (  # all that a nest needs: whoever imports could wait for another thread's lock
+from kerntune.compiling import (  # all that a fork server needs: an import in it could wait for another thread's lock
     compile_worker,
     fork_server,
 )
@@ -29,7 +29,7 @@ HELPERS = 2
 
 
 class OwnFork:
-    """A forked process, with the part of ``subprocess.Popen`` that a nursery uses."""
+    """A forked process, with the part of ``subprocess.Popen`` that a fork client uses."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -55,13 +55,13 @@ class OwnFork:
             try:
                 pid, status = os.waitpid(self.pid, options)
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-            except ChildProcessError:  # somebody else has reaped it
+            except ChildProcessError:  # other code has reaped it
                 self.returncode = 0
         return self.returncode
 
 
 def fork_nest(descriptor: int) -> OwnFork | None:
-    """A fork of this process that serves a nest's requests from a socket; None if it can't be had cheaply."""
+    """A fork of this process that serves a fork server's requests from a socket; None if a fork would be expensive."""
     begin = time.perf_counter()
     try:
         pid = fork(

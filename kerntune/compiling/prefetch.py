@@ -1,4 +1,4 @@
-"""An iterator pulled by a thread of its own, so that whoever waits for its results may do something else, or leave."""
+"""An iterator pulled by a separate thread, so that its consumer can do other work meanwhile, or stop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _End:
 
 class Pulled(Generic[T]):
     """Results of an iterator in their order, for one consumer. ``done`` is set once all of them have been pulled,
-    whether somebody has taken them or not."""
+    whether they were taken or not."""
 
     def __init__(self, results: Iterator[T], stop: Callable[[], object] = lambda: None, name: str = "pulled") -> None:
         self.done: Future[None] = Future()
@@ -59,5 +59,5 @@ class Pulled(Generic[T]):
         return head
 
     def stop(self) -> None:
-        """Let the iterator end early; nobody waits for that."""
+        """Let the iterator end early, without waiting for that."""
         self._stop()

@@ -34,7 +34,7 @@ def recompiled(farm: Farm, recording: Recording, artifacts: Artifacts) -> tuple[
 def under_todays_flags(before: Recording, now: Recording) -> Recording:
     """``before`` with the options that environment variables set as they are today, so that it is recompiled so.
 
-    What ``now``'s launches were told otherwise than today's environment says is their caller's doing, and stays.
+    Options of ``now``'s launches that differ from today's environment were set by their caller, and stay.
     """
     target = now.target
     defaults = compat.default_options(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))

@@ -76,7 +76,7 @@ class Compilations:
         """Hashes of the entries of Triton's cache that were looked through."""
 
         self._damage: list[str] = []
-        """What was found damaged there and isn't told yet."""
+        """Damage that was found there and isn't reported yet."""
 
         self._store = Store()
 
@@ -314,7 +314,7 @@ def _wait(run: _Run) -> None:
 
 
 def is_passing(error: TrialError) -> bool:
-    """Whether the same compilation may well succeed another time: no other process is told."""
+    """Whether the same compilation may succeed another time: it isn't passed on to another process."""
     return isinstance(error, EnvironmentFault) or (error.__cause__ is not None and is_fault(error.__cause__))
 
 

@@ -71,8 +71,8 @@ class Store:
         return future
 
     def flush(self) -> None:
-        """Wait until everything so far is written, whoever else waits for it; the last one ends the threads. What can't
-        be written is told once, and not fatal."""
+        """Wait until everything so far is written; others may wait too, and the last one ends the threads. A file that
+        can't be written is reported once, and is no error."""
         with self._lock:
             so_far = set(self._open)
         wait(so_far)

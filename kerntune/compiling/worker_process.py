@@ -38,8 +38,8 @@ _ERROR = re.compile(r"\berror\s*:\s", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Died:
-    """The process ended, or had to be ended, instead of answering. ``passing``: somebody else has killed it, the system
-    for want of memory mostly, which says nothing of its job."""
+    """The process ended, or had to be ended, instead of answering. ``passing``: another process has killed it, mostly
+    the system for want of memory, which isn't caused by its job."""
 
     reason: str
     passing: bool = False

@@ -147,7 +147,7 @@ def reasons_of(
     scope: str,
     sample: Sample,
 ) -> tuple[str, ...]:
-    """What differs from the baseline, and which rung the comparison stood on if it was not the best."""
+    """What differs from the baseline, and which fallback the comparison used, if any."""
     if baseline is None:
         return ("no baseline on this device",)
     reasons = causes(baseline.recording, recording, baseline.environment, today)

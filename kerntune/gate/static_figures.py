@@ -167,4 +167,4 @@ _IN_COMMON: tuple[Callable[[Any], object], ...] = (
     lambda x: x.kernel,
     lambda x: None,
 )
-"""What launches that belong together have in common, the most telling first."""
+"""Properties that corresponding launches have in common, the most specific first."""

@@ -78,7 +78,7 @@ class HostBuffer:
 
 
 class BorrowedBuffer:
-    """Somebody else's device memory, kept alive."""
+    """Device memory of another owner, kept alive."""
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
         self.address, self.nbytes, self._owner = address, nbytes, owner
@@ -328,5 +328,5 @@ class DriverGpu:
 
 
 def borrowed(address: int, nbytes: int, owner: Any) -> Buffer:
-    """Somebody else's memory as a buffer."""
+    """Memory of another owner as a buffer."""
     return BorrowedBuffer(address, nbytes, owner)

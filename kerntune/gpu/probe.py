@@ -57,7 +57,7 @@ def captures_graph() -> bool:
 
 
 def _stood_in() -> bool:
-    session = sys.modules.get("kerntune.gpu.fake_cuda.session")  # what nobody imported isn't active
+    session = sys.modules.get("kerntune.gpu.fake_cuda.session")  # a module that isn't imported isn't active
     return session is not None and bool(session.are_active())
 
 

@@ -16,7 +16,7 @@ MAX_LAUNCHES = 16
 """Different launches that are looked at; with more, a table of shares wouldn't be read, and would cost a second."""
 
 SLOTS = 3
-"""After as many to warm up. Shares are told in percent, so the median of three is enough."""
+"""After as many to warm up. Shares are reported in percent, so the median of three is enough."""
 
 
 def launch_times(

@@ -20,11 +20,11 @@ PROCESSES = 3
 of 24 blocks gave no false alarm in 20,000 simulated decisions (``benchmarks/results/simulate_verdicts.json``)."""
 
 MORE_PROCESSES = 5
-"""Further ones if the first leave the verdict open: one escalation, in which 1.5 % are told from 1 %."""
+"""Further ones if the first leave the verdict open: one escalation, which distinguishes 1.5 % from 1 %."""
 
 SHOWN_LEVEL = 0.99
 """Level of the interval that people are shown: the same in every run. A verdict has the run's own level, which grows
-with the number of cases; the interval at 99 % lies inside of that one, so it never speaks against a verdict."""
+with the number of cases; the interval at 99 % lies inside of that one, so it never contradicts a verdict."""
 
 LOOKS = 2
 """How often a verdict may fall: after the first processes and after all. Each look spends half of the error allowed."""

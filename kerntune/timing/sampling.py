@@ -26,7 +26,7 @@ midst of a sample: then its median says how long the sample took, not how long t
 
 
 def estimate_ns(program: Program) -> float:
-    """A rough time by a few event pairs; good enough to choose a timer and to drop the hopeless."""
+    """A rough time by a few event pairs; good enough to choose a timer and to drop configs that are far too slow."""
     slot = EventSlot(program, ESTIMATE_RUNS, roughly=True)
     slot.enqueue()()
     return slot.enqueue()()
@@ -69,9 +69,8 @@ def same_kind(program: Program, like: Slot) -> Slot:
 
 
 def take_sample(slot: Slot, quick: bool = False) -> Sample:
-    """Warm up until slots stop sloping, then take slots until the rule says enough.
-
-    A ``quick`` one is for telling near from far: it has fewer slots.
+    """Warm up until slots have no trend, then take slots until the stopping rule ends it. A ``quick`` sample only
+    separates large differences: it has fewer slots.
     """
     ready, done = (quickly_warm, quickly_enough) if quick else (warm, enough)
     warming: list[float] = []

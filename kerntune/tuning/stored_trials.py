@@ -144,7 +144,8 @@ class SiteTrials:
         failure: str = "",
         code: str = "",
     ) -> None:
-        """Store what a candidate gave. A folder that can't be written is told in the cache's ``damaged``, not fatal."""
+        """Store a candidate's outcome. A folder that can't be written is listed in the cache's ``damaged``, and is no
+        error."""
         if index in self.site.ambiguous():
             return
         trial = StoredTrial(

@@ -26,8 +26,8 @@ from kerntune.tuning.stored_trials import NOTHING
 class Entrants:
     """The candidates of one tuning by index: their times, and why those that can't be used have failed.
 
-    They vary launch ``index`` of ``recorded``, and run in ``memory``. Who has the very code and grid of another is no
-    entrant of his own. What is found of a candidate is stored for later runs, where these keep trials.
+    They vary launch ``index`` of ``recorded``, and run in ``memory``. A candidate with the same code and grid as
+    another isn't tried separately. A candidate's outcome is stored for later runs, where trials are kept.
     """
 
     capture: Capture
@@ -64,10 +64,8 @@ class Entrants:
         self._take_known(everybody)
 
     def join(self, indices: Sequence[int]) -> list[int]:
-        """Candidates beyond those that there were: who of them is to be tried, being unknown.
-
-        :class:`ConfigError` where hooks leave one config other memory than another: what one that comes now would find
-        can't be told any more.
+        """Further candidates: those of them that aren't known yet are to be tried. :class:`ConfigError` where hooks
+        leave one config other memory than another: the contents that a new one would find aren't known any more.
         """
         if len({content_of(first) for first in self._first.values()}) > 1:
             raise ConfigError(
@@ -91,7 +89,7 @@ class Entrants:
             self.times[i] = self.known.ran[i].time_ns or self.known.ran[i].estimate_ns or 0.0
 
     def forget(self) -> None:
-        """Believe earlier runs no longer: whoever failed there is tried again."""
+        """Ignore the failures of earlier runs: candidates that failed there are tried again."""
         self.known = NOTHING
 
     def worth_repeating(self) -> list[int]:
@@ -103,7 +101,7 @@ class Entrants:
         return frozenset((set(self.known.ran) | set(self.known.failed)) - self._tried)
 
     def all_lack_resources(self) -> bool:
-        """Whether that is why everybody failed."""
+        """Whether that is why all candidates failed."""
         return bool(self._misfits) and self._misfits == set(self.failures)
 
     # one stage

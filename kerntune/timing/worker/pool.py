@@ -62,7 +62,7 @@ class LocalPairs:
         return _checked(answer(self._gpu, request))
 
     def settle(self) -> None:
-        """Nobody starts up."""
+        """There is no process to wait for."""
 
     def close(self) -> None:
         """Nothing to end."""
@@ -169,7 +169,7 @@ class WorkerPool:
             self.expect(READY)
 
     def settle(self) -> None:
-        """Nobody starts up on the device while something is measured there."""
+        """No process starts up on the device while something is measured there."""
         for worker in tuple(self._workers):
             try:
                 worker.wait()
