@@ -16,6 +16,7 @@ from typing import Protocol
 
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.gpu.base import Executor
+from kerntune.gpu.visible import as_begun
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed, receive, send
 from kerntune.timing.worker.serve import answer
 
@@ -78,7 +79,8 @@ class Worker:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kerntune.timing.worker", str(ordinal)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            env=as_begun(env), start_new_session=True,
         )  # fmt: skip
         self._ready = False
         self.asked = 0
