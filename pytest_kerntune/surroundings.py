@@ -25,12 +25,11 @@ def unseen_gpu() -> str:
     files = sorted(path for path in DEVICES.glob("nvidia[0-9]*") if path.name.removeprefix("nvidia").isdigit())
     if not files:
         return ""
-    import torch
+    from kerntune.gpu.probe import why_unused
 
-    why = "can't use it" if torch.backends.cuda.is_built() else "was built without CUDA"
     return (
-        f"{files[0]} is there, but torch {torch.__version__} {why}: kernels are compiled only, nothing is timed. "
-        "Install a torch with CUDA that suits the driver; where this is meant, say --kerntune-target=cuda:90"
+        f"{files[0]} is there, but {why_unused()}: kernels are compiled only, nothing is timed. Install a torch with "
+        "CUDA that suits the driver; where this is meant, say --kerntune-target=cuda:90"
     )
 
 

@@ -140,6 +140,7 @@ def test_kernels_that_are_others_under_pytest_are_named(run, arguments, quick_py
     assert said.count(line) == 1
 
 
+@pytest.mark.usefixtures("keep_libraries")
 def test_a_gpu_that_torch_does_not_see_is_said(project, one_test, monkeypatch, tmp_path):
     monkeypatch.setattr("pytest_kerntune.surroundings.DEVICES", tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
