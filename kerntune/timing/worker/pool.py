@@ -15,6 +15,7 @@ from typing import Protocol
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.errors import FrameError, MeasurementError, PeerClosed, PeerTimeout, ReplayError
 from kerntune.gpu.base import Executor
+from kerntune.gpu.visible import as_begun
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 from kerntune.timing.worker.serve import answer
 
@@ -77,7 +78,8 @@ class Worker:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kerntune.timing.worker", str(ordinal)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            env=as_begun(env), start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout is not None
         self._reader: Reader[Message] = Reader(self._process.stdout.fileno(), Message)
