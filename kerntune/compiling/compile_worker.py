@@ -21,6 +21,8 @@ from kerntune.base.frames import Reader, send
 from kerntune.base.orphans import end_with_parent
 from kerntune.compiling.kernel_facts import facts_of
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
+from kerntune.errors import PeerClosed
+from kerntune.kernels.writes import parse_module
 
 MESSAGE = 4000
 """Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
@@ -36,14 +38,19 @@ def main(memory_limit: int, knobs: str, folder: str, parent: int = 0, inherited:
     space, of the process that was forked, don't count.
     """
     inbox, outbox = _take_pipes()
-    end_with_parent(inbox, parent or os.getppid(), folder)
+    watch = end_with_parent(inbox, parent or os.getppid(), folder)
     os.environ["TMPDIR"], tempfile.tempdir = folder, None
     _limit(memory_limit + inherited if memory_limit else 0)
     import triton
 
     _set_knobs(triton, json.loads(knobs))
-    send(outbox, Hello(triton.__version__, triton.__file__))
-    jobs: Reader[Job] = Reader(inbox, Job)
+    with contextlib.suppress(PeerClosed):
+        send(outbox, Hello(triton.__version__, triton.__file__))
+        _serve(Reader(inbox, Job), outbox, inherited)
+    watch.join()
+
+
+def _serve(jobs: Reader[Job], outbox: int, inherited: int) -> None:
     for job in jobs:
         answer = answer_to(job)
         if isinstance(answer, Done):
@@ -132,16 +139,13 @@ def _tuples(value: Any) -> Any:
 
 
 def _parse(job: Job, backend: Any) -> tuple[Any, Any]:
-    """The module and its context. Triton's bindings parse files only."""
+    """The module and its context."""
     from triton._C.libtriton import ir
 
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    with tempfile.NamedTemporaryFile("w", suffix=f".{job.ext}") as file:
-        file.write(job.ir)
-        file.flush()
-        module = ir.parse_mlir_module(file.name, context)
+    module = parse_module(job.ir, context)
     module.context = context
     return module, context
 

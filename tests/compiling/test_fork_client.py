@@ -95,9 +95,9 @@ def test_a_killed_one_is_noticed(process):
     assert until(lambda: not process.alive)
 
 
-def test_it_ends_when_nobody_is_there_to_ask(nursery):
+def test_it_ends_when_nobody_is_there_to_ask(nursery, tmp_path):
     with tempfile.TemporaryFile() as output:
-        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        child = nursery.fork(HERE(), 0, str(tmp_path), output)
         assert child is not None
         assert child.stdout.read(4), "it has said hello"
         child.stdin.close()
@@ -105,9 +105,9 @@ def test_it_ends_when_nobody_is_there_to_ask(nursery):
         assert child.wait(20) in (0, -signal.SIGKILL), "at the end of its input, or by itself with its group"
 
 
-def test_waiting_has_an_end(nursery):
+def test_waiting_has_an_end(nursery, tmp_path):
     with tempfile.TemporaryFile() as output:
-        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        child = nursery.fork(HERE(), 0, str(tmp_path), output)
         assert child is not None
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(0.01)
@@ -126,10 +126,10 @@ def test_children_outlive_their_nest_and_nobody_knows_how_they_end(nursery):
     assert not one.alive
 
 
-def test_other_surroundings_need_another_process(nursery):
+def test_other_surroundings_need_another_process(nursery, tmp_path):
     other = dataclasses.replace(HERE(), env=(("TRITON_X", "1"),))
     with tempfile.TemporaryFile() as output:
-        assert nursery.fork(other, 0, tempfile.gettempdir(), output) is None
+        assert nursery.fork(other, 0, str(tmp_path), output) is None
 
 
 @pytest.fixture
