@@ -93,13 +93,18 @@ class Nursery:
             env={**os.environ, **dict(self.surroundings.env)},
         )
 
+    def serves(self, surroundings: CompilerEnvironment) -> bool:
+        """Whether workers under these settings can be had of it. Waits until the nest is ready."""
+        if surroundings.env != self.surroundings.env or os.getpid() != self._pid:
+            return False
+        with self._lock:
+            return self._is_ready()
+
     def fork(self, surroundings: CompilerEnvironment, memory: int, folder: str, stderr: BinaryIO) -> Child | None:
         """A worker process; None if there is none to be had, and a plain one has to be started."""
-        if surroundings.env != self.surroundings.env or os.getpid() != self._pid:
+        if not self.serves(surroundings):
             return None
-        with self._lock:
-            ready = self._is_ready()
-        return self._forked(ForkRequest(memory, surroundings.knobs, folder), stderr.fileno()) if ready else None
+        return self._forked(ForkRequest(memory, surroundings.knobs, folder), stderr.fileno())
 
     def _is_ready(self) -> bool:
         if self._ready is None:

@@ -84,6 +84,8 @@ class Process:
         return f"a worker process does not start: {with_words(reason, words)}"
 
     def _spawn(self) -> None:
+        if self._nursery is not None and not self._nursery.serves(self.surroundings):  # waits for it to be ready
+            self._nursery = None
         self._scratch = TemporaryFolder("compile")
         self._folder = str(self._scratch.folder)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
