@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import gc
 import os
-import re
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -51,13 +50,10 @@ def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | N
     (:func:`leave_behind`), calls ``work`` and ends, with status 1 if that raised. It runs no exit handlers. If it is
     ``bound``, it is killed when this thread ends.
 
-    ``OSError`` where no process can be had. Without the warning of Python 3.12 that there are threads: every reader of
-    a fork has a time limit.
+    ``OSError`` where no process can be had.
     """
-    # no catch_warnings(): in a thread of its own it would put back filters that the caller's has left meanwhile
-    warnings.filterwarnings("ignore", category=DeprecationWarning, module=re.escape(__name__))
     parent, die_with = os.getpid(), _prctl() if bound else None
-    pid = os.fork()
+    pid = plain_fork()
     if pid:
         return pid
     code = 1
@@ -73,11 +69,25 @@ def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | N
         os._exit(code)
 
 
+_LIBC = ctypes.PyDLL(None, use_errno=True)
+
+
+def plain_fork() -> int:
+    """``os.fork()`` by the calls that it consists of (Python's C API, "PyOS_BeforeFork"), without the warning of Python
+    3.12 that there are threads: every reader of a fork has a time limit. A filter of warnings would be one of the whole
+    process, and this may be any of its threads."""
+    sys.audit("os.fork")
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = int(_LIBC.fork())
+    (ctypes.pythonapi.PyOS_AfterFork_Parent if pid else ctypes.pythonapi.PyOS_AfterFork_Child)()
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return pid
+
+
 @functools.cache
 def _prctl() -> Callable[[int, int], int]:
     """The C library's ``prctl``, loaded before a fork: another thread may hold the loader's lock in it."""
-    import ctypes
-
     return cast("Callable[[int, int], int]", ctypes.CDLL(None).prctl)
 
 

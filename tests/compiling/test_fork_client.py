@@ -1,4 +1,4 @@
-"""Worker processes as forks of one that has imported Triton: they answer, end and are told of like others."""
+"""Worker processes as forks of one that has imported Triton: they answer, end and are reported like others."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_an_idle_farm_gives_its_nest_back():
 
 
 def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
-    """Several wait for one socket: whoever finds that another was faster must go on telling how its children ended."""
+    """Several processes wait for one socket: one that finds it empty must still report how its children ended."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     served: list[socket.socket] = []
     monkeypatch.setattr(nest, "_serve", lambda nest, *more: served.append(nest.asked))
