@@ -45,20 +45,21 @@ def scratch_folder(kind: str) -> Iterator[Path]:
         scratch.remove()
 
 
-def sweep(place: Path) -> list[Path]:
-    """Remove the folders in ``place`` that no process locks any more, and return those that were removed."""
-    return [folder for folder in place.glob(f"{PREFIX}*") if remove_abandoned(folder)]
+def sweep(place: Path, kind: str = "") -> list[Path]:
+    """Remove the folders in ``place`` (of one kind, if it is given) that no process locks any more, and return them."""
+    return [folder for folder in place.glob(f"{PREFIX}{kind}*") if _removed(folder)]
 
 
-def remove_abandoned(folder: Path, tries: int = 1) -> bool:
-    """Remove a folder that a :class:`TemporaryFolder` made and that no process locks any more, and return whether it
-    was one. A folder in which a file may be made meanwhile takes several ``tries``."""
+def kind_of(folder: Path) -> str:
+    """The kind that a :class:`TemporaryFolder` of this path was made for; empty if it is none."""
+    own = folder.name.startswith(PREFIX)
+    return folder.name.removeprefix(PREFIX).rpartition("-")[0] if own else ""
+
+
+def _removed(folder: Path) -> bool:
     with contextlib.suppress(OSError):
-        if folder.name.startswith(PREFIX) and _is_ours(folder) and _unlock(folder / LOCK):
-            for _ in range(tries):
-                shutil.rmtree(folder, ignore_errors=True)
-                if not folder.exists():
-                    break
+        if _is_ours(folder) and _unlock(folder / LOCK):
+            shutil.rmtree(folder, ignore_errors=True)
             return True
     return False
 
