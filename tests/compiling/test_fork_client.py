@@ -261,7 +261,7 @@ def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
     """Several processes wait for one socket: one that finds it empty must still report how its children ended."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     served: list[socket.socket] = []
-    monkeypatch.setattr(nest, "_serve", lambda nest, *more: served.append(nest.asked))
+    monkeypatch.setattr(nest, "_serve", lambda shared, *more: served.append(shared.requests))
     with ours:
         nest.main(theirs.detach())
         (asked,) = served
