@@ -15,6 +15,7 @@ from kerntune.base.working_locks import locks_work
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
 from kerntune.gpu.device_lock import hold
+from kerntune.gpu.probe import has_cuda
 
 SOURCE = Path(__file__).parents[2]
 NAME, UUID = "NVIDIA H200", "0123-45"
@@ -118,6 +119,7 @@ def test_waiting_is_told(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not has_cuda(), reason="needs a GPU")
 def test_a_gpu_s_node_is_locked_across_folders_for_temporary_files(place: Path) -> None:
     from kerntune.gpu.cuda import CudaGpu
 
