@@ -1,4 +1,4 @@
-"""Values that travel are frozen, and what is read from a file or a process has no fields that nobody knows."""
+"""Values that are passed on are frozen, and data from a file or a process has no unknown fields."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def encodable(text: str) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Infinities as the largest float, because JSON has none, and texts as :func:`encodable` has them; NaN has no place
-    in a file of ours."""
+    """Infinities as the largest float, because JSON has none, and texts as :func:`encodable` has them;
+    :class:`StoreError` for NaN."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         return encodable(value)
     if isinstance(value, float) and not math.isfinite(value):

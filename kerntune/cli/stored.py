@@ -1,4 +1,4 @@
-"""Every baseline of a folder, decoded, with what tells one from another."""
+"""Every baseline of a folder, decoded, with its key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kerntune.gate.static_figures import LaunchStatic
 
 @dataclass(frozen=True, order=True)
 class BaselinePlace:
-    """What one baseline is of. ``place`` is a device's name, or ``static, Triton 3.9``."""
+    """The key of a baseline. ``place`` is a device's name, or ``static, Triton 3.9``."""
 
     case: str
     target: str
@@ -42,13 +42,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which cases are meant. ``*`` and ``?`` are wildcards; brackets are not, node ids have them. A text without
+    """Which cases are selected. ``*`` and ``?`` are wildcards; brackets are not, node ids have them. A text without
     wildcards matches wherever it occurs."""
 
     text: str = ""
 
     def matches(self, baseline: Baseline) -> bool:
-        """Whether the baseline's case is meant."""
+        """Whether the baseline's case is selected."""
         case = str(baseline.case)
         if not re.search(r"[*?]", self.text):
             return self.text in case
@@ -56,7 +56,7 @@ class Pattern:
 
 
 def key_of(baseline: Baseline) -> BaselinePlace:
-    """What tells a baseline from all others of a folder."""
+    """The key that no other baseline of a folder has."""
     return BaselinePlace(str(baseline.case), str(target_of(baseline)), place_of(baseline), baseline.fingerprint)
 
 

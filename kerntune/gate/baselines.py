@@ -39,20 +39,24 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case held against itself in fresh processes: what a verdict on it can and can't tell. Relative (0.01 is 1 %).
 
     ``floor`` is the smallest change that can be told from none in a first look, ``bias`` the standard deviation that a
-    process adds to a ratio, ``spread`` that of plain medians from process to process.
+    process adds to a ratio, ``median_sd`` (``spread`` on disk) that of the processes' median times.
     """
 
     processes: int
     blocks: int
     floor: float
     bias: float
-    spread: float
-    drift: float = 0.0
-    """How far apart the times of this one binary lie in the states that its device gets into, with room for what the
-    calibration didn't see: less than that from the stored time is no drift."""
+    median_sd: float = msgspec.field(name="spread")
+    state_range: float = msgspec.field(name="drift", default=0.0)
+    """How far apart the times of this one binary lie in the states that its device gets into (clocks, power limits),
+    with a margin for states that the calibration didn't see: a time that is off by less than that is no drift."""
 
     throttle: tuple[str, ...] = ()
     """Throttle reasons (NVML's bits, in hexadecimal) that were seen meanwhile."""
+
+    version: Union[int, msgspec.UnsetType] = msgspec.UNSET
+    """The rule that it was made by (:data:`kerntune.gate.calibration.VERSION`). Earlier files don't have it, and are
+    written again without it; :func:`kerntune.gate.calibration.version_of` tells theirs."""
 
 
 class SinceAnchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Results for people and for files: figures as text, the table, the counts, a run's JSON."""
+"""Results for terminals and for files: figures as text, the table, the counts, a run's JSON."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def _findings(result: CaseResult) -> list[str]:
 
 
 def _dull(result: CaseResult) -> bool:
-    """Whether nobody misses its row."""
+    """Whether its row can be left out: it passes and has no findings."""
     return result.verdict is Verdict.PASS and not result.findings
 
 

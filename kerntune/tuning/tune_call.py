@@ -7,10 +7,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from kerntune.base.case_result import FailedTrial
-from kerntune.base.policy import StaticPrune
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled
@@ -20,31 +20,29 @@ from kerntune.gpu.program import Loader
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
-from kerntune.tuning.candidates import Prospects, Stragglers, prospects_of
-from kerntune.tuning.patience import Patience
+from kerntune.tuning.batch import Batch
+from kerntune.tuning.candidates import Prospects, prospects_of
 from kerntune.tuning.stored_trials import KnownTrials, Trials
+from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned, nothing_left
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, all_empty, unraced
-from kerntune.tuning.verification import TOLERANCE, Verification, Verify
+from kerntune.tuning.verification import TOLERANCE
 
 
 def tune_call(
     capture: Capture,
     site: Site,
+    options: TuneOptions = DEFAULTS,
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-    verify: Verification | str | Verify | None = None,
-    patience: Patience | None = None,
-    static_prune: StaticPrune | None = None,
 ) -> Tuned:
     """The winner of a site that nobody has launched; nothing is launched on the user's tensors.
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
-    tuned in its own memory, from which the first content moves to the host meanwhile. Without ``patience`` every
-    candidate is waited for. A call that launches nothing, or changes what can't be put back, is not timed: the outcome
-    says why (:attr:`Tuned.unraced`).
+    tuned in its own memory, from which the first content moves to the host meanwhile. A call that launches nothing, or
+    changes what can't be put back, is not timed: the outcome says why (:attr:`Tuned.unraced`).
     :class:`TuningError` as :func:`kerntune.tuning.tuner.tune`.
     """
     known = trials is not None and trials.any(site)
@@ -59,8 +57,7 @@ def tune_call(
             with _launch_prepared(capture, prospects) as prepare:
                 if prospects.to_compile():
                     _prepare_verifying(capture, site, lambda: prospects.has_results)
-                words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
-                return _tuned(capture, prospects, loader, ahead=prepare, **words)
+                return _tuned(capture, prospects, loader, options, incumbent=incumbent, ahead=prepare)
 
 
 def settle_call(
@@ -68,9 +65,9 @@ def settle_call(
     site: Site,
     winner: int,
     late: Collection[int],
+    options: TuneOptions = DEFAULTS,
     *,
     trials: Trials | None = None,
-    verify: Verification | str | Verify | None = None,
 ) -> Tuned | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
     milliseconds if a look at each shows that it is much slower.
@@ -84,13 +81,13 @@ def settle_call(
         if prospects.to_compile() or any(0 in probe.grid for probe in prospects.probes.values()):
             return None
         with contextlib.closing(prospects):
-            tuned = _tuned(capture, prospects, loader, incumbent=winner, verify=verify, proven=True)
+            tuned = _tuned(capture, prospects, loader, replace(options, patience=None), incumbent=winner, proven=True)
     if tuned.unraced:
         raise MeasurementError(tuned.unraced)
     return tuned
 
 
-def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Stragglers:
+def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Batch:
     """Have candidates compiled that an earlier process did not wait for, while the caller goes on."""
     with capture.active():
         prospects = prospects_of(capture, site, among=late)
@@ -118,11 +115,14 @@ def unraced_call(capture: Capture, site: Site) -> Tuned | None:
         return found if isinstance(found, Tuned) else None
 
 
-def _tuned(capture: Capture, prospects: Prospects, loader: Loader, **words: Any) -> Tuned:
-    found = _recorded(capture, prospects, words.get("incumbent"))
+def _tuned(
+    capture: Capture, prospects: Prospects, loader: Loader, options: TuneOptions, *, incumbent: int | None, **words: Any
+) -> Tuned:
+    found = _recorded(capture, prospects, incumbent)
     if isinstance(found, Tuned):
         return found
-    return tune(capture, found, len(capture.launches) - 1, loader, prospects=prospects, **words)
+    index = len(capture.launches) - 1
+    return tune(capture, found, index, loader, options, prospects=prospects, incumbent=incumbent, **words)
 
 
 def _recorded(capture: Capture, prospects: Prospects, incumbent: int | None) -> Recorded | Tuned:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.command import Command
+from cli.command import Command, subcommands
 from cli.made import folder, timed
+from kerntune.cli.command import build_parser
 from kerntune.gate.bundle import encoded_bundles
 from kerntune.gate.report import RunReport, write_run
 
@@ -22,9 +23,16 @@ COMMANDS = [
     ["baselines", "refresh"],
     ["baselines", "apply"],
     ["baselines", "prune"],
+    ["baselines", "mv"],
     ["baselines", "verify"],
+    ["static", "diff"],
     ["cache", "show"],
     ["cache", "clear"],
+    ["cache", "export"],
+    ["cache", "import"],
+    ["diff"],
+    ["calibrate"],
+    ["anchor"],
     ["doctor"],
 ]
 
@@ -36,7 +44,11 @@ def kerntune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     return Command(capsys)
 
 
-@pytest.mark.parametrize("words", [[], ["baselines"], ["cache"], *COMMANDS], ids=" ".join)
+def test_every_command_is_tried() -> None:
+    assert sorted(map(tuple, COMMANDS)) == sorted(subcommands(build_parser()))
+
+
+@pytest.mark.parametrize("words", [[], ["baselines"], ["static"], ["cache"], *COMMANDS], ids=" ".join)
 def test_help(kerntune, words):
     ran = kerntune(*words, "--help")
     assert ran.code == 0
@@ -45,7 +57,8 @@ def test_help(kerntune, words):
 
 
 def test_help_names_every_command(kerntune):
-    text = kerntune("baselines", "--help").out + kerntune("cache", "--help").out + kerntune("--help").out
+    groups = ["baselines"], ["static"], ["cache"], []
+    text = "".join(kerntune(*words, "--help").out for words in groups)
     for words in COMMANDS:
         assert f"    {words[-1]}" in text
 

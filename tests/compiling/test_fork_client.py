@@ -1,4 +1,4 @@
-"""Worker processes as forks of one that has imported Triton: they answer, end and are told of like others."""
+"""Worker processes as forks of one that has imported Triton: they answer, end and are reported like others."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.base.frames import receive_with
 from kerntune.compiling import fork_server as nest
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.fork_client import Child, Nursery
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
 from kerntune.compiling.own_fork import HELPERS, OwnFork
-from kerntune.compiling.protocol import Done
+from kerntune.compiling.protocol import DESCRIPTORS, Done, ForkRequest
 from kerntune.compiling.worker_process import Died, Process
 
 from . import kernels
@@ -185,7 +186,7 @@ def test_helpers_fork_as_well_and_end_with_their_nest(own):
 
 def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.fork_server.main", lambda *given: time.sleep(60))
-    monkeypatch.setattr("kerntune.compiling.fork_client.FORKED_SECONDS", 0.2)
+    monkeypatch.setattr("kerntune.compiling.fork_client.BEGIN_SECONDS", 0.2)
     nursery = Nursery(HERE(), own_fork=True)
     hanging = nursery._popen
     one = Process(HERE(), 0, nursery)
@@ -257,16 +258,16 @@ def test_an_idle_farm_gives_its_nest_back():
 
 
 def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
-    """Several wait for one socket: whoever finds that another was faster must go on telling how its children ended."""
+    """Several processes wait for one socket: one that finds it empty must still report how its children ended."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     served: list[socket.socket] = []
-    monkeypatch.setattr(nest, "_serve", lambda asked, *more: served.append(asked))
+    monkeypatch.setattr(nest, "_serve", lambda nest, *more: served.append(nest.asked))
     with ours:
         nest.main(theirs.detach())
         (asked,) = served
         with asked, ThreadPoolExecutor(1) as pool:
-            found = pool.submit(nest._request, asked)
+            found = pool.submit(receive_with, asked, ForkRequest, DESCRIPTORS)
             wait([found], 10)
             answered = found.done()
             ours.send(b"late")
-            assert (answered, found.result()) == (True, None)
+            assert (answered, type(found.exception())) == (True, BlockingIOError)

@@ -441,7 +441,7 @@ def xz_of_zeros(size: int) -> tuple[str, bytes]:
 def test_what_unpacks_to_more_than_it_can_have_is_given_up_on_the_way(
     artifacts: ArtifactFolder, bound: int | None, most: int
 ) -> None:
-    """A quarter of a GiB in 40 KB, and what it says it is."""
+    """A quarter of a GiB in 40 KB, and the checksum of its content."""
     sha256, packed = xz_of_zeros(1 << 28)
     path = artifacts.folder / f"{sha256}.xz"
     path.write_bytes(packed)

@@ -215,7 +215,7 @@ def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path):
 
 
 def record_of(*pendings: PendingBaseline | None, **state: Any) -> Record:
-    """What the plugin knows of a test whose calls measured these."""
+    """The plugin's data of a test whose calls measured these."""
     return Record(checks=[Checked(None, (), tuple(pendings))], **state)
 
 

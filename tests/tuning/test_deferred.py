@@ -15,10 +15,11 @@ import triton
 from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script
 
 import kerntune
+from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import autotuner_run, candidates, context
+from kerntune.tuning import autotuner_run, batch, context
 from kerntune.tuning import deferred as lates
 from kerntune.tuning.cache import TrialCache, WinnerCache
 
@@ -72,8 +73,8 @@ def world(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     script(shared, *TIMES)
     monkeypatch.setattr(context, "this_gpu", lambda: shared)
     monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path))
-    monkeypatch.setattr(candidates, "QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(candidates, "LATE_SHARE", 0.5)  # of two or three, the held one alone
+    monkeypatch.setattr(batch, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(batch, "LATE_SHARE", 0.5)  # of two or three, the held one alone
     monkeypatch.setenv("KERNTUNE_PATIENCE", "0")
     found = World(shared, tmp_path, monkeypatch)
     yield found
@@ -143,7 +144,7 @@ def test_times_are_brought_to_the_clocks_of_the_first_call(world: World) -> None
 
 
 def test_most_are_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "LATE_SHARE", 0.25)
+    monkeypatch.setattr(batch, "LATE_SHARE", 0.25)
     world.held, kernel = {128}, ours()
     threading.Timer(0.2, world.gate.set).start()
     assert call(kernel) == 128
@@ -195,7 +196,7 @@ def test_a_wrong_late_config_never_wins(world: World) -> None:
 
 
 def test_the_winner_is_the_reference_not_the_late_one(world: World) -> None:
-    """By config order the wrong one would be whom all others are held against."""
+    """In the order of configs, the wrong one would be the reference of all others."""
     script(world.backend, block(64, 1000.0, wrong=True), block(128, 1010.0), TIMES[2])
     world.held, kernel = {64}, ours()
     assert call(kernel) == 128
@@ -363,7 +364,7 @@ def test_a_call_for_which_nothing_is_compiled_does_not_wait(world: World) -> Non
 
 
 def test_a_winner_that_its_config_does_not_name_stays(world: World) -> None:
-    """The list has it with another hook, too: which of the two the late ones should be held against, nobody knows."""
+    """The list has it with another hook, too: it isn't known which of the two is the reference of the late ones."""
     world.held = {128}
     made = [triton.Config({"BLOCK": 256}, pre_hook=hook) for hook in (None, lambda named: None)]
     kernel = kerntune.autotune([*made, *configs(64, 128)], key=["n"])(scale_kernel)
@@ -411,7 +412,8 @@ def long_way(kernel: Any) -> Any:
 def test_prepared_launches_are_in_use_until_the_late_ones_are_there(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launch is prepared for a config that the long way tells, and counts while the tuner's cache holds that one."""
+    """A launch is prepared for the config that the long way returns, and is valid while the tuner's cache holds that
+    one."""
     world.held, kernel = {128}, ours()
     call(kernel)
     config = long_way(kernel).config
@@ -510,3 +512,21 @@ def test_who_compares_nothing_believes_who_did(world: World) -> None:
 def test_late_times_stay_where_the_first_winner_fails_later() -> None:
     late = {"winner": [float("inf")] * 3, "late": [0.5] * 3}
     assert lates.merged({"winner": [1.0] * 3}, late, "winner")["late"] == [0.5] * 3
+
+
+def test_a_late_config_is_pruned_as_the_tuner_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def the_late_one(figures: Any, rules: StaticPrune, protected: Any) -> dict[int, str]:
+        asked.append(rules)
+        return {1: "as a test says"} if rules else {}
+
+    world.held, kernel = {128}, ours()
+    monkeypatch.setattr("kerntune.static.pruning.left_out", the_late_one)
+    assert call(kernel) == 256
+    world.let_go(kernel)
+    kernel.static_prune = StaticPrune(model=True)
+    assert call(kernel) == 256
+    assert asked == [StaticPrune(model=True)]
+    assert kernel.left_out == {kernel.configs[1]: "as a test says"}
+    assert kernel.untried == {}

@@ -29,6 +29,7 @@ from kerntune.tuning.candidates import contenders
 from kerntune.tuning.race import Looks, Trial, hopeful
 from kerntune.tuning.stored_trials import PROTOCOL, Trials, specialization_of
 from kerntune.tuning.stored_winners import Winners
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned
 
@@ -69,7 +70,8 @@ class Run:
             patch.setattr(race, "hopeful", self._hopeful)
             patch.setattr(Looks, "take", self._take(Looks.take))
             recorded = record(self.capture, backend.targets[0])
-            self.found: Tuned = tune(self.capture, recorded, 0, loader, incumbent=incumbent, trials=self.trials)
+            given = {"incumbent": incumbent, "trials": self.trials}
+            self.found: Tuned = tune(self.capture, recorded, 0, loader, TuneOptions.now(), **given)
         self.gpu = gpu
 
     def _hopeful(self, trials: Sequence[Trial]) -> list[Trial]:
@@ -158,7 +160,7 @@ def test_one_config_more_is_one_trial_more(backend: FakeBackend, folder: Path) -
 
 
 def test_finalists_are_timed_again_side_by_side(backend: FakeBackend, folder: Path) -> None:
-    """Whatever is stored, who wins is decided by today's times."""
+    """Today's times decide which config wins, not stored ones."""
     Run(backend, folder, *RULES)
     changed = [block(64, 1050.0), *(r for r in RULES if r.constexprs["BLOCK"] != 64)]
     again = Run(backend, folder, *changed)
@@ -196,7 +198,7 @@ def test_a_compile_failure_is_remembered(backend: FakeBackend, folder: Path, mon
 
 
 def test_a_full_disk_is_not_remembered(backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says nothing of the candidate."""
+    """It doesn't count for the candidate."""
     with_candidate = trial_set.with_candidate
 
     def full(recorded: Any, capture: Any, index: int, probe: Probe, candidate: int, compiled: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Races on a scripted clock: who wins, who ties, who fails, and what is said of it."""
+"""Races on a scripted clock: winners, ties, failures, and messages about them."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.tuning.candidates import Prospects
 from kerntune.tuning.race import DROP_FIRST, TIE
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
 from kerntune.tuning.tuning_result import Tuned
 
@@ -265,7 +266,7 @@ def test_a_wrong_candidate_that_would_not_have_won_is_not_looked_at(backend: Fak
 def test_two_wrong_ones_of_five_never_win_whatever_their_place(
     shared: FakeBackend, wrong: list[int], fast: bool
 ) -> None:
-    """The captured run may be one of them, and nobody has compared it with anything."""
+    """The captured run may be one of them, and it wasn't compared with anything."""
     rules = [
         block(b, 5000.0 if fast == (b in wrong) else 8000.0, leaves=40 + i if b in wrong else None)
         for i, b in enumerate(BLOCKS)
@@ -390,16 +391,17 @@ def test_a_race_while_stragglers_are_compiled_decides_nothing_else(
     """A turn after each result: every candidate is a late one once, and a wrong one that is faster leaves no trace."""
     compiled, turns = Prospects.compiled, []
 
-    def with_pauses(self: Prospects, indices: Sequence[int]) -> Iterator[Any]:
-        for result in compiled(self, indices):
+    def with_pauses(self: Prospects, indices: Sequence[int], pause: Callable[[], float]) -> Iterator[Any]:
+        for result in compiled(self, indices, pause):
             yield result
             turns.append(result[0])
-            self.pause()
+            pause()
 
     monkeypatch.setattr(Prospects, "compiled", with_pauses)
-    monkeypatch.setenv("KERNTUNE_VERIFY", verify)
     wrong = max(b for b in BLOCKS if b != fastest)
     rules = [block(b, {fastest: 10_000.0, wrong: 9_000.0}.get(b, 10_300.0)) for b in BLOCKS if b != wrong]
-    found, _, _ = race(backend, *rules, block(wrong, 9_000.0, wrong=True))
+    found, _, _ = race(
+        backend, *rules, block(wrong, 9_000.0, wrong=True), words={"options": TuneOptions.now(verify=verify)}
+    )
     assert BLOCKS[found.winner] == fastest
     assert len(turns) == len(BLOCKS)

@@ -22,7 +22,7 @@ from kerntune.tuning.api.autotuner import Autotuner
 from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
 from kerntune.tuning.api.search_tuner import SearchTuner
 from kerntune.tuning.patience import checked_patience
-from kerntune.tuning.verification import Verification, names_of
+from kerntune.tuning.verification import names_of, verify_mode
 
 ArgumentNames = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]
@@ -85,7 +85,7 @@ def autotune(
         _check_search(search, prune_configs_by, static_prune)
 
     ignore = None if verify_ignore is None else names_of(verify_ignore)
-    check = Verification.asked(verify, ignore)
+    mode = verify_mode(verify) if verify else None
     wait = None if patience is None else checked_patience(patience)
     prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
 
@@ -102,7 +102,7 @@ def autotune(
             prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
-        tuner.verify, tuner.patience, tuner.static_prune = check, wait, prune
+        tuner.verify, tuner.verify_ignore, tuner.patience, tuner.static_prune = mode, ignore, wait, prune
         return tuner
 
     return decorate

@@ -1,11 +1,12 @@
-"""Who is asked, and when processes start and end."""
+"""Which process gets a request, and when processes start and end."""
 
 from __future__ import annotations
 
 import ctypes.util
 import os
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import recording
 
+from kerntune.base.frames import encode
 from kerntune.errors import MeasurementError, ReplayError
+from kerntune.timing.worker import pool as pool_module
 from kerntune.timing.worker.pool import READY, REQUESTS, LocalPairs, Worker, WorkerPool
-from kerntune.timing.worker.requests import Message, PairReply, PairRequest, RequestFailed
+from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
 REQUEST = PairRequest(recording(), recording(), recording().storages, {}, blocks=1, seed=0)
 
 
 class Scripted:
-    """A worker without a process. ``replies`` says what it answers in the end instead of a pair of times."""
+    """A worker without a process. ``replies`` are its last answers, in place of a pair of times."""
 
     made: list[Scripted] = []
     replies: dict[int, Message] = {}
@@ -152,7 +155,7 @@ def test_a_process_without_a_driver_says_so() -> None:
 
 
 def test_a_process_imports_this_kerntune_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a checkout that isn't installed, too: its folder comes first, whatever the user's PYTHONPATH has."""
+    """From a checkout that isn't installed, too: its folder comes first, before the user's PYTHONPATH."""
     given: list[str] = []
 
     class Popen(subprocess.Popen[bytes]):
@@ -166,3 +169,31 @@ def test_a_process_imports_this_kerntune_wherever_it_lies(monkeypatch: pytest.Mo
     first, second = given[0].split(os.pathsep)
     assert (Path(first) / "kerntune" / "timing" / "worker" / "pool.py").is_file()
     assert second == "theirs"
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has the next workers run a Python text instead of a worker's own."""
+
+    def is_run(text: str) -> None:
+        path = tmp_path / "python"
+        path.write_text(f"#!{sys.executable}\n{text}")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return is_run
+
+
+def test_a_worker_that_stops_within_its_reply_is_given_up(
+    program: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time limit is the whole reply's, not that of its first byte."""
+    ready, reply = bytes(encode(Ready("a device"))), bytes(encode(PairReply((1.0,), (1.0,))))
+    program(f"import os, time; os.write(1, {ready!r}); os.read(0, 1); os.write(1, {reply[:-1]!r}); time.sleep(600)")
+    monkeypatch.setattr(pool_module, "REQUEST_TIMEOUT_S", 0.3)
+    worker = Worker(0)
+    try:
+        with pytest.raises(MeasurementError, match="has not answered"):
+            worker.ask(REQUEST)
+    finally:
+        worker.close()

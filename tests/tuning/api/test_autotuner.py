@@ -386,7 +386,7 @@ def test_other_tuned_kernels_keep_their_own(backend: FakeBackend) -> None:
     assert (first.best_config.kwargs["BLOCK"], second.best_config.kwargs["BLOCK"]) == (128, 128)
 
 
-# who is left out
+# configs that are left out
 
 
 @pytest.mark.parametrize("by", ["argument", "environment"])
