@@ -166,6 +166,11 @@ class SiteTrials:
         except CacheError as exc:
             self.cache.tell(str(exc))
 
+    def forget(self, index: int, probe: Probe) -> None:
+        """Remove what was stored of a candidate: there is nothing to remember of it after all."""
+        if index not in self.site.ambiguous():
+            self.cache.remove(self.key, self.site.candidates[index].config, specialization_of(probe))
+
     def why_missed(self, index: int, probe: Probe) -> list[str]:
         """Why a candidate is tried: what differs from the nearest stored trial of the kernel."""
         config = self.site.candidates[index].config

@@ -52,6 +52,7 @@ class Entrants:
         self._tried: set[int] = set()
         self._recordings: dict[int, Recording] = {}
         self._misfits: set[int] = set()
+        self._kept: set[int] = set()
         self._first = first_contents(self.capture, self.index, self.memory, self.prospects.probes)
         self.begin(())
 
@@ -126,6 +127,7 @@ class Entrants:
                 raise compiled
             if (trial := self._trial(i, compiled)) is not None:
                 self._looks.take(trial)
+            self._keep_look(i)
         except (CompileError, OutOfResourcesError) as exc:
             code = compiled.binary.code if isinstance(compiled, Compiled) else ""
             self._fail(i, str(exc), remember=not is_passing(exc), code=code)
@@ -215,6 +217,16 @@ class Entrants:
             if not set(trial.same).isdisjoint(among):
                 self.keep(trial)
 
+    def _keep_look(self, i: int) -> None:
+        """Store at once what a first look at a candidate took: a run that is killed goes on where it was."""
+        if self._stored is None or i in self.failures:
+            return
+        for trial in self._found.values():
+            if i in trial.same and trial.looked:
+                code = trial.recording.binaries[0].code
+                self._stored.keep(i, self.prospects.probes[i], estimate_ns=trial.estimate, code=code)
+                self._kept.add(i)
+
     def keep(self, trial: Trial) -> None:
         """Store a trial's times for later runs."""
         if self._stored is None:
@@ -234,3 +246,5 @@ class Entrants:
         self.failures[i] = FailedTrial(self.site.kernel, self.site.candidates[i].config, why)
         if remember and self._stored is not None:
             self._stored.keep(i, self.prospects.probes[i], failure=why, code=code)
+        elif i in self._kept and self._stored is not None:
+            self._stored.forget(i, self.prospects.probes[i])
