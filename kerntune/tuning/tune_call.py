@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
@@ -23,6 +22,7 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.batch import Batch
 from kerntune.tuning.candidates import Prospects, prospects_of
 from kerntune.tuning.stored_trials import KnownTrials, Trials
+from kerntune.tuning.switch_interval import QUICK_SWITCHES
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned, nothing_left
@@ -100,7 +100,7 @@ def _loading(capture: Capture) -> Iterator[Loader]:
     gpu = capture.backend.gpu
     assert gpu is not None
     loader = Loader(gpu)
-    with _QUICK_SWITCHES, contextlib.closing(loader), capture.active():
+    with QUICK_SWITCHES, contextlib.closing(loader), capture.active():
         yield loader
 
 
@@ -133,34 +133,6 @@ def _recorded(capture: Capture, prospects: Prospects, incumbent: int | None) -> 
     except CaptureError as exc:  # an argument whose memory only Triton and its driver know
         return unraced(capture, prospects, incumbent, str(exc))
     return unraced(capture, prospects, incumbent, recorded.unsaved) if recorded.unsaved else recorded
-
-
-SWITCH_SECONDS = 0.0005
-"""Python's threads wait 5 ms for each other by default, and there are hundreds of short turns to be had."""
-
-
-class _Switches:
-    """While anybody tunes, threads that start processes, read answers and hash files have their turns sooner; once the
-    last one is done, the interval is as it was."""
-
-    def __init__(self) -> None:
-        self._lock, self._users, self._usual = threading.Lock(), 0, 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._users:
-                self._usual = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._usual, SWITCH_SECONDS))
-            self._users += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                sys.setswitchinterval(self._usual)
-
-
-_QUICK_SWITCHES = _Switches()
 
 
 def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:

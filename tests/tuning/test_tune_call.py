@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -363,28 +362,6 @@ def test_comparing_is_practised_only_until_there_is_work(backend: FakeBackend, m
     assert compared == ["float32"]
     module._prepare_verifying(capture, site, lambda: False)
     assert len(compared) == 3, "what was left is done another time"
-
-
-def test_threads_take_quick_turns_only_meanwhile(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[float] = []
-    tune = module.tune
-    monkeypatch.setattr(module, "tune", lambda *a, **k: (seen.append(sys.getswitchinterval()), tune(*a, **k))[1])
-    capture, site, _ = scaled(backend)
-    before = sys.getswitchinterval()
-    tune_call(capture, site)
-    assert seen == [pytest.approx(module.SWITCH_SECONDS)]
-    assert sys.getswitchinterval() == before
-
-
-def test_the_last_of_several_tunings_puts_the_turns_back() -> None:
-    before = sys.getswitchinterval()
-    first, second = module._QUICK_SWITCHES, module._QUICK_SWITCHES
-    first.__enter__()
-    second.__enter__()
-    first.__exit__()
-    assert sys.getswitchinterval() == pytest.approx(module.SWITCH_SECONDS)
-    second.__exit__()
-    assert sys.getswitchinterval() == before
 
 
 def test_preparing_a_launch_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:
