@@ -47,13 +47,20 @@ def scratch_folder(kind: str) -> Iterator[Path]:
 
 def sweep(place: Path) -> list[Path]:
     """Remove the folders in ``place`` that nobody holds any more; which these were."""
-    gone = []
-    for folder in place.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if _is_ours(folder) and _let_go(folder / LOCK):
+    return [folder for folder in place.glob(f"{PREFIX}*") if remove_abandoned(folder)]
+
+
+def remove_abandoned(folder: Path, tries: int = 1) -> bool:
+    """Remove a folder that a :class:`TemporaryFolder` has made and that nobody holds any more; whether it was one. More
+    ``tries`` are for a folder in which a file may be made meanwhile."""
+    with contextlib.suppress(OSError):
+        if folder.name.startswith(PREFIX) and _is_ours(folder) and _let_go(folder / LOCK):
+            for _ in range(tries):
                 shutil.rmtree(folder, ignore_errors=True)
-                gone.append(folder)
-    return gone
+                if not folder.exists():
+                    break
+            return True
+    return False
 
 
 _swept: set[str] = set()

@@ -6,22 +6,23 @@ import contextlib
 import json
 import os
 import resource
-import select
-import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from kerntune.base.device import Target
+from kerntune.base.frames import Reader, send
+from kerntune.base.orphans import end_with_parent
 from kerntune.compiling.kernel_facts import facts_of
-from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, frame, read_job
+from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
+from kerntune.errors import PeerClosed
+from kerntune.kernels.writes import parse_module
 
 MESSAGE = 4000
 """Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
@@ -29,34 +30,39 @@ MESSAGE = 4000
 NICE = 3
 """Whoever asks comes first: it has the front end to run, and results to look at while others are compiled."""
 
-LONE_CHECK_MS = 2000
-"""How often a busy worker looks whether the process that asked is still there."""
 
+def main(memory_limit: int, knobs: str, folder: str, parent: int = 0, inherited: int = 0) -> None:
+    """Serve jobs from standard input until it closes or process ``parent`` (else the one that started this one) ends.
 
-def main(memory_limit: int, knobs: str, inherited: int = 0) -> None:
-    """Serve jobs from standard input until it closes. ``knobs`` is JSON: ``[[group, name, value], ...]``. ``inherited``
-    bytes of address space, of the process that was forked, don't count."""
+    ``knobs`` is JSON: ``[[group, name, value], ...]``; temporary files go to ``folder``; ``inherited`` bytes of address
+    space, of the process that was forked, don't count.
+    """
     inbox, outbox = _take_pipes()
+    watch = end_with_parent(inbox, parent or os.getppid(), folder)
+    os.environ["TMPDIR"], tempfile.tempdir = folder, None
     _limit(memory_limit + inherited if memory_limit else 0)
-    threading.Thread(target=_end_with_parent, args=(inbox.fileno(),), daemon=True).start()
     import triton
 
     _set_knobs(triton, json.loads(knobs))
-    outbox.write(frame(Hello(triton.__version__, triton.__file__)))
-    outbox.flush()
-    while (job := read_job(inbox)) is not None:
+    with contextlib.suppress(PeerClosed):
+        send(outbox, Hello(triton.__version__, triton.__file__))
+        _serve(Reader(inbox, Job), outbox, inherited)
+    watch.join()
+
+
+def _serve(jobs: Reader[Job], outbox: int, inherited: int) -> None:
+    for job in jobs:
         answer = answer_to(job)
         if isinstance(answer, Done):
             answer = msgspec.structs.replace(answer, address_space=answer.address_space - inherited)
         sys.stdout.flush()
         sys.stderr.flush()
-        outbox.write(frame(answer))
-        outbox.flush()
+        send(outbox, answer)
 
 
-def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+def _take_pipes() -> tuple[int, int]:
     """The protocol's pipes, moved away from descriptors 0 and 1, which LLVM and Triton print to."""
-    inbox, outbox = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    inbox, outbox = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -75,15 +81,6 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _end_with_parent(inbox: int) -> None:
-    """End this process group, ptxas included, once nobody is left to read an answer."""
-    poll = select.poll()
-    poll.register(inbox, 0)  # hang-ups are always reported, data is not wanted here
-    while not poll.poll(LONE_CHECK_MS):
-        pass
-    os.killpg(0, signal.SIGKILL)
 
 
 def _set_knobs(triton: Any, values: Sequence[tuple[str, str, Any]]) -> None:
@@ -142,16 +139,13 @@ def _tuples(value: Any) -> Any:
 
 
 def _parse(job: Job, backend: Any) -> tuple[Any, Any]:
-    """The module and its context. Triton's bindings parse files only."""
+    """The module and its context."""
     from triton._C.libtriton import ir
 
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    with tempfile.NamedTemporaryFile("w", suffix=f".{job.ext}") as file:
-        file.write(job.ir)
-        file.flush()
-        module = ir.parse_mlir_module(file.name, context)
+    module = parse_module(job.ir, context)
     module.context = context
     return module, context
 

@@ -7,28 +7,40 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import select
 import signal
 import socket
-import struct
-import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
-STATUS = struct.Struct("<i")
-"""On a child's status pipe: its process id first, its exit status (a signal is negative) at its end."""
+from kerntune.base.frames import receive_with, send, send_with
+from kerntune.base.orphans import process_end
+from kerntune.compiling.forking import fork
+from kerntune.compiling.protocol import DESCRIPTORS, READY, ForkRequest
+from kerntune.errors import PeerClosed
 
-MAX_MESSAGE = 1 << 16
-PIPES = 4
-"""Descriptors that come with a request: standard input, output and error of the child, and its status pipe."""
+START_SECONDS = 60.0
+"""A new process that takes longer to import Triton is a broken installation."""
 
 
-def main(descriptor: int, inherited: int = 0, helpers: int = 0) -> None:
-    """Serve requests from a socket until it closes. ``inherited`` as in
+@dataclass(frozen=True)
+class _Nest:
+    """What this process and its helpers share: the socket, the process that sends requests, and the bytes of address
+    space that :func:`kerntune.compiling.compile_worker.main` calls ``inherited``."""
+
+    asked: socket.socket
+    parent: int
+    inherited: int
+
+
+def main(descriptor: int, inherited: int = 0, helpers: int = 0, seconds: float = START_SECONDS) -> None:
+    """Serve requests from a socket until it closes or the parent ends. ``inherited`` as in
     :func:`kerntune.compiling.compile_worker.main`; so many ``helpers``, forks as well, serve them too, for where a
-    fork takes long."""
+    fork takes long. If it takes more than ``seconds`` to begin, this process ends: it may wait for a lock."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    parent = os.getppid()
     import triton  # noqa: F401 - what children are to have
     from triton.compiler.compiler import make_backend  # noqa: F401
 
@@ -36,17 +48,18 @@ def main(descriptor: int, inherited: int = 0, helpers: int = 0) -> None:
 
     gc.freeze()  # what was imported is no garbage: children needn't go through it, and copy its pages
     asked = socket.socket(fileno=descriptor)
-    asked.send(b"ready")
+    send_with(asked, READY)
     asked.setblocking(False)
-    _serve(asked, inherited, helpers)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    _serve(_Nest(asked, parent, inherited), helpers)
 
 
-def _serve(asked: socket.socket, inherited: int, helpers: int) -> NoReturn:
+def _serve(nest: _Nest, helpers: int) -> NoReturn:
     """Fork a worker for each request; after the first, a helper that does the same, if there are to be any."""
-    wake = _wake_on_ends()
+    asked, wake, end = nest.asked, _wake_on_ends(), process_end(nest.parent)
     children: dict[int, int] = {}
     poll = select.poll()
-    for one in (asked.fileno(), wake):
+    for one in (asked.fileno(), wake, *([] if end is None else [end])):
         poll.register(one, select.POLLIN)
     while True:
         ready = [fd for fd, _ in poll.poll()]
@@ -54,37 +67,27 @@ def _serve(asked: socket.socket, inherited: int, helpers: int) -> NoReturn:
             os.read(wake, 4096)
             _tell_ends(children)
         if asked.fileno() in ready:
-            found = _request(asked)
-            if found is None:
+            try:
+                request, descriptors = receive_with(asked, ForkRequest, DESCRIPTORS)
+            except BlockingIOError:  # another one has taken it
                 continue
-            message, descriptors = found
-            if not message:
+            except PeerClosed:
                 os._exit(0)  # children see the end of their own pipes
-            pid, status = _fork_worker(message, descriptors, inherited)
+            pid, status = _fork_worker(nest, request, descriptors)
             children[pid] = status
             _tell(status, pid)
             if helpers and _is_helper():
                 _close([wake, *children.values()])
-                _serve(asked, inherited, helpers - 1)
+                _serve(nest, helpers - 1)
             helpers = 0
+        elif end in ready:
+            os._exit(0)
 
 
-def _request(asked: socket.socket) -> tuple[bytes, list[int]] | None:
-    """A message and its descriptors; None where another one has taken it. The socket must not block: ``recv_fds`` takes
-    flags and ignores them (CPython 3.11 for one), so with ``MSG_DONTWAIT`` it would wait for ever."""
-    try:
-        message, descriptors, _, _ = socket.recv_fds(asked, MAX_MESSAGE, PIPES)
-    except BlockingIOError:
-        return None
-    return message, descriptors
-
-
-def _fork_worker(message: bytes, descriptors: list[int], inherited: int) -> tuple[int, int]:
+def _fork_worker(nest: _Nest, request: ForkRequest, descriptors: list[int]) -> tuple[int, int]:
     """A worker's process id and its status pipe."""
-    pid = os.fork()
-    if not pid:
-        _be_worker(json.loads(message), descriptors, inherited)
     *standard, status = descriptors
+    pid = fork(lambda: _be_worker(nest, request), standard=standard)
     _close(standard)
     return pid, status
 
@@ -120,26 +123,12 @@ def _tell_ends(children: dict[int, int]) -> None:
 
 
 def _tell(pipe: int, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        os.write(pipe, STATUS.pack(number))
+    with contextlib.suppress(PeerClosed):
+        send(pipe, number)
 
 
-def _be_worker(wanted: dict[str, str], descriptors: list[int], inherited: int) -> NoReturn:
-    """In a child: a process group of its own, the given pipes for standard ones, nothing else of its parent's."""
+def _be_worker(nest: _Nest, request: ForkRequest) -> None:
     from kerntune.compiling.compile_worker import main as work
-    from kerntune.compiling.descriptors import close_from
 
-    code = 1
-    try:
-        gc.enable()
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for number, one in enumerate(descriptors[:3]):
-            os.dup2(one, number)
-        close_from(3)
-        os.environ["TMPDIR"], tempfile.tempdir = wanted["folder"], None
-        work(int(wanted["memory"]), wanted["knobs"], inherited)
-        code = 0
-    finally:
-        os._exit(code)
+    gc.enable()
+    work(request.memory, request.knobs, request.folder, nest.parent, nest.inherited)

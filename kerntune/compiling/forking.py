@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
+import itertools
 import os
-import select
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 
+from kerntune.base.frames import Reader, Timeout, send
 from kerntune.compiling.descriptors import close_from
+from kerntune.errors import FrameError
 
 SWITCH = "KERNTUNE_FORKS"
 """Environment variable for processes that can't be forked safely: with ``0`` none of this one's forks does any work."""
 
 FEWEST_CORES = 4
 """Where cores are fewer, what a fork would do costs this process as much."""
+
+PR_SET_PDEATHSIG = 1
+"""Of ``<linux/prctl.h>``: the signal that a process gets when the thread has ended that has forked it."""
 
 MOST_RESIDENT = 8 << 30
 """Bytes that a process may hold and be forked: a fork copies 1/512 of that, its page tables."""
@@ -40,25 +46,66 @@ def _resident() -> int:
         return 0
 
 
-_LIBC = ctypes.PyDLL(None, use_errno=True)
+_FORK = ctypes.PyDLL(None, use_errno=True).fork
+_BEFORE = ctypes.pythonapi.PyOS_BeforeFork
+_IN_PARENT, _IN_CHILD = ctypes.pythonapi.PyOS_AfterFork_Parent, ctypes.pythonapi.PyOS_AfterFork_Child
+_CALL = type(_FORK).__call__
 
 
-def fork() -> int:
+def fork_process() -> int:
     """``os.fork()`` by the calls that it consists of (Python's C API, "PyOS_BeforeFork"), without the warning of Python
-    3.12 that there are threads: no caller waits for ever for what a fork does. A filter of warnings would be one of the
-    whole process, and this may be any of its threads."""
+    3.12 that there are threads: under ``-W error`` that makes ``os.fork()`` fail, and a filter for it would be one of
+    the whole process, of which this may be any thread."""
+    pids, known = itertools.tee(itertools.islice(map(_CALL, (_BEFORE, _FORK)), 1, None))
+    finish = map({0: _IN_CHILD}.get, pids, itertools.repeat(_IN_PARENT))
     sys.audit("os.fork")
-    ctypes.pythonapi.PyOS_BeforeFork()
-    pid = int(_LIBC.fork())
-    (ctypes.pythonapi.PyOS_AfterFork_Parent if pid else ctypes.pythonapi.PyOS_AfterFork_Child)()
+    # All of it in one step, so that no bytecode runs between: a child that was forked while a thread waited for
+    # Python's lock would give that away and wait for the thread, which it doesn't have.
+    list(map(_CALL, finish))
+    pid = int(next(known))
     if pid < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return pid
 
 
-def leave_behind(kept: int) -> None:
-    """In a fork: keep descriptor ``kept`` alone, and nothing to read from or to print to; no signal handler, tracer or
-    profiler; collect nothing that was there, since it may hold memory of a GPU."""
+def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | None = None, bound: bool = False) -> int:
+    """The process id of a fork of this process that leaves everything behind but descriptor ``kept``
+    (:func:`leave_behind`), calls ``work`` and ends, with status 1 if that raised. It runs no exit handlers. If it is
+    ``bound``, it is killed when this thread ends.
+
+    ``OSError`` where no process can be had. Without the warning of Python 3.12 that there are threads: every reader of
+    a fork has a time limit.
+    """
+    parent, die_with = os.getpid(), _prctl() if bound else None
+    pid = fork_process()
+    if pid:
+        return pid
+    code = 1
+    try:
+        if die_with is not None:
+            die_with(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            if os.getppid() != parent:  # it has ended before
+                os._exit(code)
+        leave_behind(kept, standard)
+        work()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+@functools.cache
+def _prctl() -> Callable[[int, int], int]:
+    """The C library's ``prctl``, loaded before a fork: another thread may hold the loader's lock in it."""
+    return cast("Callable[[int, int], int]", ctypes.CDLL(None).prctl)
+
+
+def leave_behind(kept: int = -1, standard: Sequence[int] | None = None) -> None:
+    """In a fork: keep descriptor ``kept`` alone; no signal handler, tracer or profiler; a process group of its own;
+    collect nothing that was there, since it may hold memory of a GPU.
+
+    ``standard`` has the descriptors that become standard input, output and error; if it is empty, they stay; if it is
+    None, there is nothing to read and what is printed is lost.
+    """
     gc.disable()
     gc.freeze()
     os.setsid()
@@ -66,13 +113,15 @@ def leave_behind(kept: int) -> None:
         tracing(None)
     signal.set_wakeup_fd(-1)
     default_handlers()
-    close_from(3, kept)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):
-        os.dup2(nothing, standard)
-    os.close(nothing)
-    _LEFT.extend((sys.stdout, sys.stderr))  # pytest's say: their files are gone, and what they hold must not be written
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+    for number, one in enumerate((nothing,) * 3 if standard is None else standard):
+        os.dup2(one, number)
+    if nothing > 2:  # else this process had no standard files
+        os.close(nothing)
+    close_from(3, kept)
+    if standard is None:
+        _LEFT.extend((sys.stdout, sys.stderr))  # what they hold must not be written: pytest's have lost their files
+        sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
 
 
 def default_handlers() -> None:
@@ -93,37 +142,23 @@ def text_of_fork(work: Callable[[], str], seconds: float) -> str | None:
     fork to be had, or it gives nothing within so many seconds."""
     read, write = os.pipe()
     try:
-        pid = fork()
+        pid = fork(lambda: send(write, work()), write, bound=True)
     except OSError:
-        pid = -1
-    if not pid:
-        _answer(work, write)
+        pid = 0
     os.close(write)
-    text = _read_all(read, time.monotonic() + seconds) if pid > 0 else b""
-    os.close(read)
+    reader: Reader[str] = Reader(read, str)
+    try:
+        return (reader.receive(Timeout(seconds)) or None) if pid else None
+    except FrameError:
+        return None
+    finally:
+        os.close(read)
+        end(pid)
+
+
+def end(pid: int) -> None:
+    """Kill and reap a fork, unless it is reaped already; nothing for 0."""
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        if pid > 0:
+        if pid:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    return text.decode() or None
-
-
-def _answer(work: Callable[[], str], write: int) -> None:
-    try:
-        leave_behind(write)
-        with os.fdopen(write, "w") as pipe:
-            pipe.write(work())
-    finally:
-        os._exit(0)
-
-
-def _read_all(pipe: int, end: float) -> bytes:
-    """Until the other end is closed; nothing if that takes too long."""
-    found, poll = bytearray(), select.poll()
-    poll.register(pipe, select.POLLIN)
-    while poll.poll(max(0.0, 1000 * (end - time.monotonic()))):
-        data = os.read(pipe, 1 << 16)
-        if not data:
-            return bytes(found)
-        found += data
-    return b""

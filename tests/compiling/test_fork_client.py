@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.base.frames import receive_with
 from kerntune.compiling import fork_server as nest
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.fork_client import Child, Nursery
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
 from kerntune.compiling.own_fork import HELPERS, OwnFork
-from kerntune.compiling.protocol import Done
+from kerntune.compiling.protocol import DESCRIPTORS, Done, ForkRequest
 from kerntune.compiling.worker_process import Died, Process
 
 from . import kernels
@@ -94,9 +95,9 @@ def test_a_killed_one_is_noticed(process):
     assert until(lambda: not process.alive)
 
 
-def test_it_ends_when_nobody_is_there_to_ask(nursery):
+def test_it_ends_when_nobody_is_there_to_ask(nursery, tmp_path):
     with tempfile.TemporaryFile() as output:
-        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        child = nursery.fork(HERE(), 0, str(tmp_path), output)
         assert child is not None
         assert child.stdout.read(4), "it has said hello"
         child.stdin.close()
@@ -104,9 +105,9 @@ def test_it_ends_when_nobody_is_there_to_ask(nursery):
         assert child.wait(20) in (0, -signal.SIGKILL), "at the end of its input, or by itself with its group"
 
 
-def test_waiting_has_an_end(nursery):
+def test_waiting_has_an_end(nursery, tmp_path):
     with tempfile.TemporaryFile() as output:
-        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        child = nursery.fork(HERE(), 0, str(tmp_path), output)
         assert child is not None
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(0.01)
@@ -125,10 +126,10 @@ def test_children_outlive_their_nest_and_nobody_knows_how_they_end(nursery):
     assert not one.alive
 
 
-def test_other_surroundings_need_another_process(nursery):
+def test_other_surroundings_need_another_process(nursery, tmp_path):
     other = dataclasses.replace(HERE(), env=(("TRITON_X", "1"),))
     with tempfile.TemporaryFile() as output:
-        assert nursery.fork(other, 0, tempfile.gettempdir(), output) is None
+        assert nursery.fork(other, 0, str(tmp_path), output) is None
 
 
 @pytest.fixture
@@ -185,7 +186,7 @@ def test_helpers_fork_as_well_and_end_with_their_nest(own):
 
 def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.fork_server.main", lambda *given: time.sleep(60))
-    monkeypatch.setattr("kerntune.compiling.fork_client.FORKED_SECONDS", 0.2)
+    monkeypatch.setattr("kerntune.compiling.fork_client.BEGIN_SECONDS", 0.2)
     nursery = Nursery(HERE(), own_fork=True)
     hanging = nursery._popen
     one = Process(HERE(), 0, nursery)
@@ -260,13 +261,13 @@ def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
     """Several wait for one socket: whoever finds that another was faster must go on telling how its children ended."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     served: list[socket.socket] = []
-    monkeypatch.setattr(nest, "_serve", lambda asked, *more: served.append(asked))
+    monkeypatch.setattr(nest, "_serve", lambda nest, *more: served.append(nest.asked))
     with ours:
         nest.main(theirs.detach())
         (asked,) = served
         with asked, ThreadPoolExecutor(1) as pool:
-            found = pool.submit(nest._request, asked)
+            found = pool.submit(receive_with, asked, ForkRequest, DESCRIPTORS)
             wait([found], 10)
             answered = found.done()
             ours.send(b"late")
-            assert (answered, found.result()) == (True, None)
+            assert (answered, type(found.exception())) == (True, BlockingIOError)

@@ -1,15 +1,12 @@
-"""What a parent and its worker say to each other, over the worker's own pipes: length-prefixed MessagePack."""
+"""The messages between a parent and its measuring processes, which go through :mod:`kerntune.base.frames`."""
 
 from __future__ import annotations
 
-import struct
-from typing import BinaryIO, Union
+from typing import Union
 
 import msgspec
 
 from kerntune.base.recording import Recording, Storage
-
-HEADER = struct.Struct("<Q")
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -49,26 +46,3 @@ class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 Message = Union[Ready, PairRequest, PairReply, RequestFailed]
-
-_DECODER: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
-
-
-def send(stream: BinaryIO, message: Message) -> None:
-    """Write one frame."""
-    data = msgspec.msgpack.encode(message)
-    stream.write(HEADER.pack(len(data)) + data)
-    stream.flush()
-
-
-def receive(stream: BinaryIO) -> Message:
-    """Read one frame; EOFError at the end."""
-    (size,) = HEADER.unpack(_exactly(stream, HEADER.size))
-    return _DECODER.decode(_exactly(stream, size))
-
-
-def _exactly(stream: BinaryIO, size: int) -> bytes:
-    """A buffered stream reads until it has all or meets the end, in one piece: contents can have 64 MiB."""
-    data = stream.read(size)
-    if len(data) < size:
-        raise EOFError("the other side closed its pipe")
-    return data

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ctypes.util
-from collections.abc import Iterator
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import recording
 
+from kerntune.base.frames import encode, send
 from kerntune.errors import MeasurementError, ReplayError
+from kerntune.timing.worker import pool as pool_module
 from kerntune.timing.worker.pool import READY, REQUESTS, LocalPairs, Worker, WorkerPool
-from kerntune.timing.worker.requests import Message, PairReply, PairRequest, RequestFailed
+from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
 REQUEST = PairRequest(recording(), recording(), recording().storages, {}, blocks=1, seed=0)
 
@@ -143,5 +149,57 @@ def test_a_process_without_a_driver_says_so() -> None:
     try:
         with pytest.raises(MeasurementError, match="driver library can't be loaded"):
             worker.ask(REQUEST)
+    finally:
+        worker.close()
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has the next workers run a Python text instead of a worker's own."""
+
+    def is_run(text: str) -> None:
+        path = tmp_path / "python"
+        path.write_text(f"#!{sys.executable}\n{text}")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return is_run
+
+
+def test_a_worker_that_stops_within_its_reply_is_given_up(
+    program: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time limit is the whole reply's, not that of its first byte."""
+    ready, reply = bytes(encode(Ready("a device"))), bytes(encode(PairReply((1.0,), (1.0,))))
+    program(f"import os, time; os.write(1, {ready!r}); os.read(0, 1); os.write(1, {reply[:-1]!r}); time.sleep(600)")
+    monkeypatch.setattr(pool_module, "REQUEST_TIMEOUT_S", 0.3)
+    worker = Worker(0)
+    try:
+        with pytest.raises(MeasurementError, match="has not answered"):
+            worker.ask(REQUEST)
+    finally:
+        worker.close()
+
+
+def test_a_worker_that_measures_ends_when_its_parent_has(program: Callable[[str], None], tmp_path: Path) -> None:
+    """It would go on to the end of its request, minutes of a GPU that nobody waits for."""
+    root, busy = str(Path(pool_module.__file__).parents[3]), tmp_path / "busy"
+    program(
+        f"import sys, time, pathlib; sys.path.insert(0, {root!r})\n"
+        "from kerntune.gpu import driver_gpu\n"
+        "from kerntune.timing.worker import serve\n"
+        "class Gpu:\n    def __init__(self, ordinal): self.spec = type('Spec', (), {'name': 'a device'})\n"
+        "driver_gpu.DriverGpu = Gpu\n"
+        f"serve.answer = lambda *given: (pathlib.Path({str(busy)!r}).touch(), time.sleep(600))\n"
+        "serve.serve(0)\n"
+    )
+    worker = Worker(0)
+    try:
+        worker.wait()
+        send(worker._process.stdin.fileno(), REQUEST)  # type: ignore[union-attr]  # it is a pipe
+        while not busy.exists() and worker._process.poll() is None:
+            time.sleep(0.02)
+        worker._process.stdin.close()  # type: ignore[union-attr]
+        assert worker._process.wait(60) == -signal.SIGKILL
     finally:
         worker.close()
