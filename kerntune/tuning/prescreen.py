@@ -1,4 +1,4 @@
-"""Which compiled candidates are looked at first, and which aren't at all: by static figures, before any GPU time."""
+"""Which compiled candidates are estimated first, and which aren't run: by static figures, before any GPU time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 class Outlook:
-    """Of one tuning. The order decides nothing but who is timed earlier; ``prune`` leaves candidates out, but neither
-    the incumbent nor those that earlier runs have timed."""
+    """Of one tuning. The order only decides which candidate is timed earlier; ``prune`` leaves candidates out, but
+    neither the incumbent nor those that earlier runs have timed."""
 
     def __init__(self, prospects: Prospects, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
         self._prospects, self._prune, self._incumbent = prospects, prune, incumbent
@@ -28,7 +28,8 @@ class Outlook:
         """Why each candidate that was left out was."""
 
     def worth_a_look(self, compiled: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
-        """Of what is there together the most promising first; where some may be left out, once all of it is there."""
+        """Of the results that are there together the cheapest by prediction first; where some may be left out, once all
+        are there."""
         if not self._prune:
             return promising_first(compiled, self._prospects.ready, self._cost)
         results = sorted(compiled, key=self._cost)
@@ -38,7 +39,7 @@ class Outlook:
         return (result for result in results if result[0] not in self.left_out)
 
     def readmitted(self) -> list[int]:
-        """Those that were left out; from now on nobody is."""
+        """The candidates that were left out; from now on none is."""
         back, self.left_out, self._prune = sorted(self.left_out), {}, StaticPrune()
         return back
 

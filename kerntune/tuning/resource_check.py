@@ -1,4 +1,4 @@
-"""What a device can't launch, told from a binary alone: nothing is loaded."""
+"""What a device can't launch, read from a binary alone: nothing is loaded."""
 
 from __future__ import annotations
 

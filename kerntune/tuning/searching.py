@@ -1,4 +1,4 @@
-"""A search on a device: what it chooses is compiled together, looked at, and kept for later runs."""
+"""A search on a device: the configs that it chooses are compiled together, estimated, and stored for later runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kerntune.tuning.trial_set import Entrants
 
 
 class Searching:
-    """Goes on beyond a tuning's list, whose candidates are looked at by then: further candidates join the site, and
-    those that may win the race. The search sees first looks, of today or of earlier runs."""
+    """Searches beyond a tuning's list, whose candidates have estimates by then: further candidates join the site, and
+    the fastest of them the race. The search sees estimates, of today or of earlier runs."""
 
     def __init__(self, entrants: Entrants, outlook: Outlook, progress: Callable[[str], None]) -> None:
         self._begin = time.monotonic()
@@ -31,7 +31,7 @@ class Searching:
         self._look_at(self._entrants.worth_repeating())
 
     def _prepare(self, configs: Sequence[Config]) -> None:
-        """Compile and look at new ones."""
+        """Compile and estimate new configs."""
         it = self._entrants
         new = [config for config in configs if config not in self._places]
         for config in new:

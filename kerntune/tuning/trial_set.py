@@ -1,4 +1,4 @@
-"""Who enters a race: each compiled candidate is looked at, joined with its equal, or failed with a reason."""
+"""The candidates of a race: each compiled one is estimated, joined with its equal, or failed with a reason."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from kerntune.tuning.stored_trials import NOTHING
 class Entrants:
     """The candidates of one tuning by index: their times, and why those that can't be used have failed.
 
-    They vary launch ``index`` of ``recorded``, and run in ``memory``. Who has the very code and grid of another is no
-    entrant of his own. What is found of a candidate is stored for later runs, where these keep trials.
+    They vary launch ``index`` of ``recorded``, and run in ``memory``. Candidates with the same code and grid are one
+    trial. What is found of a candidate is stored for later runs, where these keep trials.
     """
 
     capture: Capture
@@ -38,10 +38,10 @@ class Entrants:
     prospects: Prospects
     incumbent: int | None = None
     warm: bool = False
-    """Whether the device needs no warming up before the first look."""
+    """Whether the device needs no warming up before the first estimate."""
 
     believing_wrong: bool = True
-    """Whether who was wrong in an earlier run is so today."""
+    """Whether a candidate that was wrong in an earlier run counts as wrong today."""
 
     times: dict[int, float] = field(default_factory=dict)
     slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
@@ -56,7 +56,8 @@ class Entrants:
         self.begin(())
 
     def take_over(self, refuted: Mapping[int, str]) -> None:
-        """What is known before anything is compiled: of earlier runs, and who is ``refuted`` otherwise."""
+        """What is known before anything is compiled: of earlier runs, and which candidates are ``refuted``
+        otherwise."""
         everybody = {*self.prospects.probes, *self.prospects.refused}
         for i, why in refuted.items():
             self.prospects.probes.pop(i, None)
@@ -64,10 +65,10 @@ class Entrants:
         self._take_known(everybody)
 
     def join(self, indices: Sequence[int]) -> list[int]:
-        """Candidates beyond those that there were: who of them is to be tried, being unknown.
+        """Add candidates: those of them that are unknown, and so to be tried.
 
-        :class:`ConfigError` where hooks leave one config other memory than another: what one that comes now would find
-        can't be told any more.
+        :class:`ConfigError` where hooks leave one config other memory than another: what an added one would find
+        is not known any more.
         """
         if len({content_of(first) for first in self._first.values()}) > 1:
             raise ConfigError(
@@ -91,7 +92,7 @@ class Entrants:
             self.times[i] = self.known.ran[i].time_ns or self.known.ran[i].estimate_ns or 0.0
 
     def forget(self) -> None:
-        """Believe earlier runs no longer: whoever failed there is tried again."""
+        """From now on earlier runs don't count: what failed there is tried again."""
         self.known = NOTHING
 
     def worth_repeating(self) -> list[int]:
@@ -103,7 +104,7 @@ class Entrants:
         return frozenset((set(self.known.ran) | set(self.known.failed)) - self._tried)
 
     def all_lack_resources(self) -> bool:
-        """Whether that is why everybody failed."""
+        """Whether all candidates failed for that reason."""
         return bool(self._misfits) and self._misfits == set(self.failures)
 
     # one stage
@@ -122,7 +123,7 @@ class Entrants:
             self.times.pop(i, None)
 
     def admit(self, i: int, compiled: Compiled | TrialError) -> None:
-        """Look at a candidate, or note why it can't be used."""
+        """Estimate a candidate, or note why it can't be used."""
         try:
             if isinstance(compiled, TrialError):
                 raise compiled
@@ -140,7 +141,7 @@ class Entrants:
         self._looks.warm = False
 
     def look_ns(self, i: int) -> float | None:
-        """What a first look at a candidate took, today or in an earlier run; None if it can't be used."""
+        """A candidate's estimate, of today or of an earlier run; None if it can't be used."""
         if i in self.failures:
             return None
         looks = [t.estimate for t in self._found.values() if i in t.same]
@@ -212,7 +213,7 @@ class Entrants:
             self._fail(i, why, remember=remember, code=trial.recording.binaries[0].code)
 
     def keep_looks(self, among: Collection[int]) -> None:
-        """Store what first looks at these took, since much time goes by before the race."""
+        """Store the estimates of these, since much time goes by before the race."""
         for trial in self.looked_at():
             if not set(trial.same).isdisjoint(among):
                 self.keep(trial)

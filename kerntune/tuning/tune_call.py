@@ -1,4 +1,4 @@
-"""Tunes the one open launch of a call that has not run yet: the user's tensors are looked at, and stay as they are."""
+"""Tunes the one open launch of a call that has not run yet: the user's tensors are read, and stay as they are."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tune_call(
     incumbent: int | None = None,
     trials: Trials | None = None,
 ) -> Tuned:
-    """The winner of a site that nobody has launched; nothing is launched on the user's tensors.
+    """The winner of a site that has not been launched; nothing is launched on the user's tensors.
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
     tuned in its own memory, from which the first content moves to the host meanwhile. A call that launches nothing, or
@@ -70,7 +70,7 @@ def settle_call(
     trials: Trials | None = None,
 ) -> Tuned | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
-    milliseconds if a look at each shows that it is much slower.
+    milliseconds if an estimate of each shows that it is much slower.
 
     None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
     if the call launches nothing. :class:`MeasurementError` if what it writes can't be put back."""
@@ -105,8 +105,8 @@ def _loading(capture: Capture) -> Iterator[Loader]:
 
 
 def unraced_call(capture: Capture, site: Site) -> Tuned | None:
-    """The first candidate, for a call that can't be raced: no winner is ever stored of such, so there is none to insist
-    on. None for any other, and where that candidate can't be used. No other one is compiled."""
+    """The first candidate, for a call that can't be raced: no winner is ever stored of such a call. None for any other,
+    and where that candidate can't be used. No other one is compiled."""
     with _loading(capture), contextlib.closing(prospects_of(capture, site, None, among={0})) as prospects:
         try:
             found = _recorded(capture, prospects, None)

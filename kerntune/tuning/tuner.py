@@ -93,7 +93,7 @@ class _Tuning:
     progress: Callable[[str], None]
     ahead: Callable[[int], None] = lambda index: None
     jury: Jury | None = None
-    """Says who is wrong; None until somebody is suspected."""
+    """Decides which candidates are wrong; None until one is compared."""
 
     heats: Heats = field(default_factory=Heats)
 
@@ -130,7 +130,7 @@ class _Tuning:
         return new if new in self.prospects.probes else None
 
     def best_of(self, candidates: Sequence[int]) -> Trial | None:
-        """The best that writes what the reference writes; None if none can be used."""
+        """The fastest that writes what the reference writes; None if none can be used."""
         alive = self._looked_at(candidates)
         if alive:
             self.progress(f"{self.site.kernel}: timing {len(alive)} of {len(self.site.candidates)} configs")
@@ -161,10 +161,11 @@ class _Tuning:
             predicted_rank=self.outlook.rank(best.index),
         )
 
-    # first looks
+    # estimates
 
     def _looked_at(self, candidates: Sequence[int]) -> list[Trial]:
-        """Compile, load and look at each candidate, while others are still compiled; and at whom a search comes by."""
+        """Compile, load and estimate each candidate, while others are still compiled; then those that a search
+        chooses."""
         if candidates:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
         searching = Searching(self.entrants, self.outlook, self.progress) if self._may_search() else None
@@ -197,10 +198,10 @@ class _Tuning:
 
         return pause
 
-    # the race, and who is right
+    # the race and the verification
 
     def _winner(self, alive: list[Trial]) -> Trial | None:
-        """The best of a race; None, and those that are wrong no longer among ``alive``, if one was wrong."""
+        """The fastest of a race; None, and the wrong ones removed from ``alive``, if one was wrong."""
         mode = self.options.verification.mode
         if mode is Verify.ALL and self._drop_wrong(alive, list(alive)):
             return None

@@ -1,4 +1,4 @@
-"""Calls whose candidates are not raced: they launch nothing, or what they change could not be put back."""
+"""Calls whose candidates are not raced: they launch nothing, or change what could not be put back."""
 
 from __future__ import annotations
 
