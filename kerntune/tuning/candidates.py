@@ -17,7 +17,7 @@ process (4096^3 matmul, H200), so stored times choose which candidates are timed
 
 
 @dataclass
-class Prospects:
+class CandidatePool:
     """A site's candidates by index: ``probes`` of those that can be specialized, reasons of the ``refused``, and what
     is ``known`` from earlier runs."""
 
@@ -147,11 +147,11 @@ class Prospects:
         return self.capture.compiler.farm.queued
 
 
-def prospects_of(
+def pool_of(
     capture: Capture, site: Site, stored: SiteTrials | None = None, among: Collection[int] | None = None
-) -> Prospects:
-    """What each candidate (each ``among`` these) would launch: :meth:`Prospects.add`."""
-    out = Prospects(capture, site, stored)
+) -> CandidatePool:
+    """What each candidate (each ``among`` these) would launch: :meth:`CandidatePool.add`."""
+    out = CandidatePool(capture, site, stored)
     out.add(range(len(site.candidates)) if among is None else among)
     return out
 

@@ -12,7 +12,7 @@ from kerntune.tuning.verification import Verification, Verifier
 CandidateWork = tuple[str, tuple[int, int, int], tuple[tuple[int, int], ...]]
 """What makes two candidates one: code identity, grid, and what they begin with (:func:`content_of`)."""
 
-JURY = 8
+MOST_VOTERS = 8
 """Candidates that are run at most, where one disagrees with a reference that is only another candidate."""
 
 CLEAR = 2
@@ -23,7 +23,7 @@ DOUBT = "no more configs agree with one than with the other; if that is meant, n
 
 
 @dataclass
-class Jury:
+class Consensus:
     """The verification of one kernel's candidates. ``verifier`` compares them with the current reference; its result
     counts if that is settled, else the majority of the candidates decides."""
 
@@ -54,10 +54,10 @@ class Jury:
     def _disagreement(self, trial: Trial, alive: Sequence[Trial]) -> str | None:
         """How a trial differs from the reference. If that is the trial itself, another candidate has to agree with it;
         where one doesn't, the majority decides which candidate is the reference."""
-        jurors = self._jurors(trial, alive)
-        if candidate_work(trial.program) in self._right or not jurors:
+        voters = self._voters(trial, alive)
+        if candidate_work(trial.program) in self._right or not voters:
             return None
-        programs = [juror.program for juror in jurors]
+        programs = [voter.program for voter in voters]
         why = self.verifier.disagreement(programs[0], programs)
         if why is not None and not self.verifier.settled:
             self.verifier, lead = elected(self.verifier, programs)
@@ -68,7 +68,7 @@ class Jury:
             self._right.add(candidate_work(trial.program))
         return why
 
-    def _jurors(self, trial: Trial, alive: Sequence[Trial]) -> list[Trial]:
+    def _voters(self, trial: Trial, alive: Sequence[Trial]) -> list[Trial]:
         """Candidates other than the reference: the trial, then those with other constants, the fastest first. None
         where the reference is settled."""
         if self._is_reference(trial) and self.verifier.settled:
@@ -108,7 +108,7 @@ def elected(first: Verifier, programs: Sequence[Program]) -> tuple[Verifier, int
     ``programs`` are further candidates with code of their own, in the order in which they are run.
     """
     classes, votes = [first], [1]
-    for program in programs[: JURY - 1]:
+    for program in programs[: MOST_VOTERS - 1]:
         home = next((k for k, v in enumerate(classes) if v.disagreement(program, programs) is None), len(classes))
         if home == len(classes):
             classes.append(Verifier(program, left_out=first.left_out, ignored=first.ignored))

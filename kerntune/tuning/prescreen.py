@@ -12,22 +12,22 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.static import pruning
 from kerntune.static.prediction import Foresight
 from kerntune.tuning.batch import CandidateResult
-from kerntune.tuning.candidates import Prospects
+from kerntune.tuning.candidates import CandidatePool
 
 T = TypeVar("T")
 
 
-class Outlook:
+class Prescreen:
     """Of one tuning. The order only decides which candidate is timed earlier; ``prune`` leaves candidates out, but
     neither the incumbent nor those that earlier runs have timed."""
 
-    def __init__(self, prospects: Prospects, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
-        self._prospects, self._prune, self._incumbent = prospects, prune, incumbent
+    def __init__(self, pool: CandidatePool, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
+        self._prospects, self._prune, self._incumbent = pool, prune, incumbent
         self._foresight = Foresight(spec)
         self.left_out: dict[int, str] = {}
         """Why each candidate that was left out was."""
 
-    def worth_a_look(self, compiled: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
+    def in_order(self, compiled: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
         """Of the results that are there together the cheapest by prediction first; where some may be left out, once all
         are there."""
         if not self._prune:

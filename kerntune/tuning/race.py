@@ -22,7 +22,7 @@ DROP_FIRST = 1.5
 """Candidates whose estimate (the shortest of a few executions) is above this times the best are dropped. For kernels of
 a few microseconds an event pair adds about 2 us to both, so even fewer are dropped."""
 
-LOOKS = 3
+ESTIMATE_RUNS = 3
 """Executions of an estimate beside the one that loads the code. Their minimum counts: a host that is busy compiling may
 pause between an event and its launch, which only ever adds time."""
 
@@ -30,7 +30,7 @@ RETAKES = 5
 """A time that would drop a candidate is taken so often again if the host was late, and the shortest counts. While 16
 processes compile, every second estimate is late; a time that is not late is the device's alone."""
 
-HOPELESS = 3.0
+FAR_SLOWER = 3.0
 LONG_NS = 2e6
 """A first execution longer than 2 ms and three times the best estimate is not repeated."""
 
@@ -81,7 +81,7 @@ class Trial:
     program: Program
     same: list[int] = field(default_factory=list)
     estimate: float = 0.0
-    looked: bool = False
+    estimated: bool = False
     """Whether it has been run, and ``estimate`` is a time."""
 
     late: bool = False
@@ -97,7 +97,7 @@ class Trial:
         return self.settled or (median(self.times) if self.times else self.estimate)
 
 
-class Looks:
+class Estimates:
     """Estimates of candidates, in any order, while others are still compiled. The device may be ``warm`` already; after
     a pause it is not."""
 
@@ -110,19 +110,19 @@ class Looks:
             _warm_up(trial.program)
             self.warm = True
         (first,), in_time = executions(trial.program, 1)
-        if in_time and first > max(LONG_NS, HOPELESS * self.best):
+        if in_time and first > max(LONG_NS, FAR_SLOWER * self.best):
             trial.estimate = first
         else:
-            look(trial, DROP_FIRST * self.best)
-        trial.looked, self.best = True, min(self.best, trial.estimate)
+            estimate(trial, DROP_FIRST * self.best)
+        trial.estimated, self.best = True, min(self.best, trial.estimate)
 
 
-def look(trial: Trial, limit: float) -> None:
+def estimate(trial: Trial, limit: float) -> None:
     """Set a trial's ``estimate``, the shortest of a few executions: of more while the host is late and it is above
     ``limit``."""
     times: list[float] = []
     for _ in range(1 + RETAKES):
-        more, in_time = executions(trial.program, LOOKS)
+        more, in_time = executions(trial.program, ESTIMATE_RUNS)
         times += more
         if in_time or min(times) <= limit:
             break
@@ -154,12 +154,12 @@ def slot_ns(slot: Slot) -> float:
 def _warm_up(program: Program) -> None:
     spent = 0.0
     for _ in range(WARM_BATCHES):
-        spent += sum(executions(program, LOOKS)[0])
+        spent += sum(executions(program, ESTIMATE_RUNS)[0])
         if spent >= WARM_NS:
             return
 
 
-def hopeful(trials: Sequence[Trial]) -> list[Trial]:
+def worth_racing(trials: Sequence[Trial]) -> list[Trial]:
     """The trials whose estimate is near the best. Estimates only: a graph's times lack an event pair's microseconds.
 
     An estimate for which the host was late is repeated if it was good enough only until a better one came.
@@ -167,7 +167,7 @@ def hopeful(trials: Sequence[Trial]) -> list[Trial]:
     best = min((t.estimate for t in trials), default=0.0)
     for trial in trials:
         if trial.late and trial.estimate > best * DROP_FIRST:
-            look(trial, best * DROP_FIRST)
+            estimate(trial, best * DROP_FIRST)
             best = min(best, trial.estimate)
     return [t for t in trials if t.estimate <= best * DROP_FIRST]
 
@@ -184,7 +184,7 @@ def screened(trials: Sequence[Trial]) -> list[Trial]:
 
 
 @dataclass
-class Heats:
+class Screening:
     """Chooses the finalists in one or several passes: as :func:`screened`, for candidates of which some come late.
 
     A late candidate is compared with those that earlier passes have left. A dropped candidate stays dropped: the best
@@ -196,7 +196,7 @@ class Heats:
 
     def finalists_of(self, trials: Sequence[Trial]) -> list[Trial]:
         """The finalists of all that have an estimate; nothing runs if none of those near the best is new."""
-        near = hopeful(trials)
+        near = worth_racing(trials)
         new = [t for t in near if not _among(t, self.raced)]
         if new:
             self.raced += new

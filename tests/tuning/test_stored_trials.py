@@ -26,7 +26,7 @@ from kerntune.timing.sample import TimingProtocol
 from kerntune.tuning import race, trial_set
 from kerntune.tuning.cache import StoredTrial, TrialCache, WinnerCache
 from kerntune.tuning.candidates import contenders
-from kerntune.tuning.race import Trial, hopeful
+from kerntune.tuning.race import Trial, worth_racing
 from kerntune.tuning.stored_trials import PROTOCOL, Trials, specialization_of
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import TuneOptions
@@ -66,15 +66,15 @@ class Run:
         self.trials = None if folder is None else Trials(Winners(WinnerCache(folder), mode, gpu))
         loader = Loader(gpu)
         with self.capture.active(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(race, "hopeful", self._hopeful)
+            patch.setattr(race, "worth_racing", self._worth_racing)
             recorded = record(self.capture, backend.targets[0])
             given = {"incumbent": incumbent, "trials": self.trials}
             self.found: Tuned = tune(self.capture, recorded, 0, loader, TuneOptions.now(), **given)
         self.gpu = gpu
 
-    def _hopeful(self, trials: Sequence[Trial]) -> list[Trial]:
+    def _worth_racing(self, trials: Sequence[Trial]) -> list[Trial]:
         self.timed |= {int(t.recording.binaries[0].constexprs["BLOCK"]) for t in trials}
-        return hopeful(trials)
+        return worth_racing(trials)
 
     @property
     def winner(self) -> int:

@@ -22,7 +22,7 @@ from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
 from kerntune.kernels import compat
 from kerntune.tuning import tune_call as module
 from kerntune.tuning.cache import TrialCache, WinnerCache
-from kerntune.tuning.candidates import prospects_of
+from kerntune.tuning.candidates import pool_of
 from kerntune.tuning.consensus import DOUBT
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
@@ -268,7 +268,7 @@ def test_processes_are_started_for_what_is_new_alone(backend: FakeBackend, tmp_p
         kernel = triton.autotune(configs(*blocks), key=["n"])(scale_kernel)
         capture, site = site_of(backend, kernel, x, x, N, 2.0, compiler=compiler)
         with capture.active():
-            return prospects_of(capture, site, trials.at(site)).to_compile()
+            return pool_of(capture, site, trials.at(site)).to_compile()
 
     assert left(*BLOCKS) == 4
     x = torch.empty(N, device="cuda")
@@ -281,10 +281,10 @@ def test_processes_are_started_for_what_is_new_alone(backend: FakeBackend, tmp_p
 def test_results_that_were_pulled_early_come_again(backend: FakeBackend) -> None:
     capture, site, _ = scaled(backend)
     with capture.active():
-        prospects = prospects_of(capture, site)
-        (indices, *_) = prospects.stages()
-        first = next(prospects.first_compiled(indices))
-        results = list(prospects.compiled(indices))
+        pool = pool_of(capture, site)
+        (indices, *_) = pool.stages()
+        first = next(pool.first_compiled(indices))
+        results = list(pool.compiled(indices))
     assert results[0] == first
     assert sorted(i for i, _ in results) == [0, 1, 2, 3]
     assert all(isinstance(found, Compiled) for _, found in results)
