@@ -54,8 +54,8 @@ setattr(owner, name, stopping)
 """
 
 PLACES = {
-    "a look": ("kerntune.tuning.trial_set.Entrants.admit", 6),
-    "the race": ("kerntune.tuning.race.Heats.finalists_of", 1),
+    "a look": ("kerntune.tuning.trial_set.TrialSet.admit", 6),
+    "the race": ("kerntune.tuning.race.Screening.finalists_of", 1),
     "writing": ("kerntune.base.codec._write", 5),
 }
 
