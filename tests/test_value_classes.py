@@ -29,7 +29,8 @@ LENIENT = {
 
 CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "Late",
-    "OwnBuffer", "Pending", "CandidatePool", "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
+    "OwnBuffer", "Pending", "CandidatePool",
+    "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "_Order", "_Run", "_Tried", "_Tuning",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""

@@ -68,6 +68,7 @@ class Run:
         loader = Loader(gpu)
         with self.capture.active(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(race, "worth_racing", self._worth_racing)
+            patch.setattr(Estimates, "take", self._take(Estimates.take))
             recorded = record(self.capture, backend.targets[0])
             given = {"incumbent": incumbent, "trials": self.trials}
             self.found: Tuned = tune(self.capture, recorded, 0, loader, TuneOptions.now(), **given)
