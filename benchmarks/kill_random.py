@@ -53,7 +53,7 @@ CONFTEST = """
 from kerntune.gpu.scripted import FakeBackend, Rule, Script
 
 def pytest_kerntune_backend(config):
-    return FakeBackend(Script([Rule(time_ns=20_000.0)]))
+    return FakeBackend(Script([Rule(time_ns=2_000_000.0)]))
 """
 
 TEST = """

@@ -17,8 +17,8 @@ SWITCH = "KERNTUNE_SIGTERM"
 
 
 def end_in_order(config: pytest.Config) -> None:
-    """Let SIGTERM end this run as Ctrl-C does: worktrees, temporary folders and compiling processes go, and what is
-    known by then is told. Nothing changes where a handler is set already, nor with ``KERNTUNE_SIGTERM=0``."""
+    """Let SIGTERM end this run as Ctrl-C does: worktrees, temporary folders and compiling processes go, and the results
+    so far are reported. Nothing changes where SIGTERM has a handler already, nor with ``KERNTUNE_SIGTERM=0``."""
     if os.environ.get(SWITCH) == "0":
         return
     if threading.current_thread() is not threading.main_thread():

@@ -33,6 +33,8 @@ class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     baselines: dict[str, msgspec.Raw] = {}
     benchmarked: bool = False
     group: str | None = None
+    lost: str = ""
+    """Why the GPU answers no more since this test; the process that ran it can't go on."""
 
 
 def carried(record: Record) -> dict[str, msgspec.Raw]:
@@ -57,6 +59,7 @@ def payload_from(item: pytest.Item, record: Record, *, carry: bool) -> Payload:
         carried(record) if carry else {},
         "benchmark" in getattr(item, "fixturenames", ()),
         benchmark.kwargs.get("group") if benchmark is not None else None,
+        record.lost_device,
     )
 
 
@@ -112,7 +115,7 @@ class Collected:
         return frozenset(self._tests)
 
     def saw(self, stale: CaseResult) -> bool:
-        """Whether this run speaks against a stale result: the case was checked with that fingerprint (by a worker,
+        """Whether this run shows that a result is not stale: the case was checked with that fingerprint (by a worker,
         so that the controller's engine doesn't know), launched nothing, or its test did not get as far as its call."""
         test = self._tests.get(stale.case.nodeid)
         if test is None:
@@ -126,5 +129,5 @@ class Collected:
         return self._baselines | {name: raw for p in self._tests.values() for name, raw in p.baselines.items()}
 
     def payload(self, nodeid: str) -> Payload:
-        """What a test told; nothing of one that did not run."""
+        """What a test reported; nothing for one that did not run."""
         return self._tests.get(nodeid, Payload(nodeid))

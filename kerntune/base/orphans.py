@@ -7,19 +7,17 @@ import os
 import select
 import signal
 import threading
+import time
 from pathlib import Path
 
-ENDING_MS = 1000
-"""A process that holds much memory takes some of this to end."""
-
-TRIES = 20
-"""Attempts to remove a folder: the process may be making a file in it meanwhile."""
+ENDING_SECONDS = 1.0
+"""A parent that is ending closes its pipes before it unlocks its folders; its last forks may hold their locks, too."""
 
 
 def end_with_parent(pipe: int, parent: int = 0, folder: str = "") -> threading.Thread:
     """From now on, end this process group once the other end of ``pipe`` is closed, or process ``parent`` has ended,
     which a forked copy of the parent that still holds the pipe doesn't hide. ``folder`` is removed before if it is
-    a :class:`kerntune.base.temporary_folders.TemporaryFolder` that no process holds any more.
+    a :class:`kerntune.base.temporary_folders.TemporaryFolder` that no process locks any more.
 
     The thread that waits for it is returned: a process that has met the end of its pipe joins it, and is ended. A
     signal at the parent's death (``PR_SET_PDEATHSIG``) would come as soon as the parent's *thread* has ended that
@@ -38,20 +36,19 @@ def _wait(pipe: int, parent: int, folder: str) -> None:
         poll.register(watched, select.POLLIN)
     poll.poll()
     if folder:
-        _wait_for(watched)
-        from kerntune.base.temporary_folders import remove_abandoned
-
-        remove_abandoned(Path(folder), TRIES)
+        _sweep(Path(folder))
     os.killpg(0, signal.SIGKILL)
 
 
-def _wait_for(end: int | None) -> None:
-    """Until the process has ended whose :func:`process_end` this is, but not for long: one that is just ending closes
-    its pipe before it lets go of its folders, one that goes on removes them itself."""
-    if end is not None:
-        poll = select.poll()
-        poll.register(end, select.POLLIN)
-        poll.poll(ENDING_MS)
+def _sweep(folder: Path) -> None:
+    """Remove a temporary folder as soon as no process locks it, and others of its kind beside it: the parent may have
+    made some for workers that it could not start any more. A parent that goes on removes them itself."""
+    from kerntune.base.temporary_folders import kind_of, sweep
+
+    kind, end = kind_of(folder), time.monotonic() + ENDING_SECONDS
+    while kind and folder.exists() and time.monotonic() < end:
+        sweep(folder.parent, kind)
+        time.sleep(0.01)
 
 
 def process_end(pid: int) -> int | None:

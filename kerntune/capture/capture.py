@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -73,6 +74,8 @@ class Capture:
     """Only this thread's launches are captured (its ``threading.get_ident()``); all threads' if None."""
 
     launches: list[Pending] = field(default_factory=list)
+    latest: Pending | None = None
+    """The launch that was begun last, which may not have come to an end."""
 
     def __post_init__(self) -> None:
         self.plan = Plan(self.backend)
@@ -103,7 +106,8 @@ class Capture:
         def launcher(compiled: Any, grid: Any) -> Any:
             return (as_launch(compiled, grid) if capture.concerns_me() else None) or get_launcher(compiled, grid)
 
-        global _current
+        global _current, _last
+        _last = weakref.ref(self)  # it holds users' tensors
         _current, JITFunction.run, Autotuner.run = self, jit_run, tuned_run
         CompiledKernel.__getitem__ = launcher
         try:
@@ -148,6 +152,7 @@ class Capture:
             and isinstance(launch := pending.specialized[self.backend.targets[0]], Specialized)
         ):
             self._refuse_misfit(self.compiler.compile(launch))
+        self.latest = pending
         result = self._original(jit, *args, **kwargs)
         self.launches.append(pending)
         return result
@@ -304,8 +309,8 @@ class Capture:
 
     def tell_failed(self, site: Site, failed: Mapping[Config, Exception]) -> None:
         """Call the user's hooks as ``triton.autotune`` does for configs that can't be launched: those that run before a
-        launch, then ``post_hook`` with the exception. What they write is undone. Of configs that aren't the user's
-        nothing is told."""
+        launch, then ``post_hook`` with the exception. What they write is undone. They aren't called for configs that
+        aren't the user's."""
         chosen = [c for c in site.listed if c.config in failed.keys() - site.told]
         if site.post_hook is None or not chosen:
             return
@@ -353,9 +358,15 @@ class Capture:
 
 _ACTIVE = threading.Lock()
 _current: Capture | None = None
+_last: weakref.ref[Capture] | None = None
 
 
 def current() -> Capture | None:
     """The capture that the calling thread's launches belong to, if any."""
     capture = _current
     return capture if capture is not None and capture.concerns_me() else None
+
+
+def last_capture() -> weakref.ref[Capture] | None:
+    """The capture that was active last in this process, or is; while an error is handled, its frames keep it alive."""
+    return _last

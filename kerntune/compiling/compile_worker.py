@@ -1,4 +1,4 @@
-"""A compiling process: takes MLIR text, runs Triton's remaining stages, answers. Imports no torch and no user code."""
+"""A compiling process: takes MLIR text, runs Triton's remaining stages, answers. It imports no torch or user code."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from kerntune.errors import PeerClosed
 from kerntune.kernels.writes import parse_module
 
 MESSAGE = 4000
-"""Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
+"""Characters of an exception's text that are sent: ptxas repeats whole kernels in some."""
 
 NICE = 3
-"""Whoever asks comes first: it has the front end to run, and results to look at while others are compiled."""
+"""The parent comes first: it runs the front end, and first estimates of results while others are compiled."""
 
 
 def main(memory_limit: int, knobs: str, folder: str, parent: int = 0, inherited: int = 0) -> None:
@@ -71,8 +71,8 @@ def _take_pipes() -> tuple[int, int]:
 
 
 def _limit(memory: int) -> None:
-    """Bound the address space of this process and of each ptxas; no core dumps; first choice of the OOM killer, last of
-    the scheduler."""
+    """Bound the address space of this process and of each ptxas; write no core dumps; be the first choice of the OOM
+    killer and the last of the scheduler."""
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory:
@@ -84,13 +84,13 @@ def _limit(memory: int) -> None:
 
 
 def _set_knobs(triton: Any, values: Sequence[tuple[str, str, Any]]) -> None:
-    warnings.simplefilter("ignore")  # the parent's front end has said it
+    warnings.simplefilter("ignore")  # the parent's front end has warned
     for group, name, value in values:
         setattr(getattr(triton.knobs, group), name, value)
 
 
 def answer_to(job: Job) -> Answer:
-    """Compile a job; an exception becomes its text."""
+    """Compile a job; an exception is answered with its text."""
     try:
         return _compile(job)
     except (Exception, SystemExit) as exc:

@@ -22,8 +22,8 @@ TMA_DTYPE_DEVICE_TO_HOST = {8: 10, 9: 8, 10: 9}
 def flatten(launch: Specialized, metadata: Mapping[str, Any]) -> list[FlatParam]:
     """The binary's parameters in order: constexprs dropped, tuples and tensor descriptors expanded.
 
-    The two scratch pointers that follow are not listed. Raises :class:`CaptureError` for an argument whose memory
-    can't be known.
+    The two scratch pointers that follow are not listed. Raises :class:`CaptureError` for an argument whose memory can't
+    be determined.
     """
     maps = iter(metadata.get("tensordesc_meta") or ())
     lowered = bool(metadata.get("tensordesc_meta"))

@@ -10,7 +10,7 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiled
 from kerntune.static import pruning
-from kerntune.static.prediction import Foresight
+from kerntune.static.prediction import Predictions
 from kerntune.tuning.batch import CandidateResult
 from kerntune.tuning.candidates import Prospects
 
@@ -23,14 +23,14 @@ class Outlook:
 
     def __init__(self, prospects: Prospects, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
         self._prospects, self._prune, self._incumbent = prospects, prune, incumbent
-        self._foresight = Foresight(spec)
+        self._foresight = Predictions(spec)
         self.left_out: dict[int, str] = {}
         """Why each candidate that was left out was."""
 
     def worth_a_look(self, compiled: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
         """Of what is there together the most promising first; where some may be left out, once all of it is there."""
         if not self._prune:
-            return promising_first(compiled, self._prospects.ready, self._cost)
+            return lowest_cost_first(compiled, self._prospects.ready, self._cost)
         results = sorted(compiled, key=self._cost)
         figures = {i: self._foresight.figures[i] for i, _ in results if i in self._foresight.figures}
         protected = {*self._prospects.known.ran, self._incumbent}
@@ -38,7 +38,7 @@ class Outlook:
         return (result for result in results if result[0] not in self.left_out)
 
     def readmitted(self) -> list[int]:
-        """Those that were left out; from now on nobody is."""
+        """The candidates that were left out; from now on none is."""
         back, self.left_out, self._prune = sorted(self.left_out), {}, StaticPrune()
         return back
 
@@ -49,14 +49,15 @@ class Outlook:
     def _cost(self, result: CandidateResult) -> float:
         i, compiled = result
         if isinstance(compiled, Compiled):
-            self._foresight.see(i, compiled, self._prospects.probes[i].grid)
+            self._foresight.add(i, compiled, self._prospects.probes[i].grid)
         return self._foresight.cost(i)
 
 
-def promising_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:
-    """All ``results``; of those that are there at the same time, the cheapest, of equals the first that came.
+def lowest_cost_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:
+    """All ``results``; of those that are ready at the same time the one with the lowest cost first, of equals the
+    earliest.
 
-    ``ready`` says whether the next one comes without waiting, ``cost`` is asked once for each.
+    ``ready`` returns whether the next one is available without waiting; ``cost`` is called once for each.
     """
     held: list[tuple[float, int, T]] = []
     for number, result in enumerate(results):

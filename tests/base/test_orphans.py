@@ -33,7 +33,7 @@ PARENT = """
 import os, subprocess, sys, time
 sys.path.insert(0, {root!r})
 from kerntune.base.temporary_folders import TemporaryFolder
-made = TemporaryFolder("test")
+made, unused = TemporaryFolder("test"), TemporaryFolder("test")
 worker = subprocess.Popen(
     [sys.executable, "-c", {worker!r}, sys.argv[1] or str(made.folder)], stdin=subprocess.PIPE, start_new_session=True
 )
@@ -104,7 +104,7 @@ def test_a_copy_of_the_parent_that_holds_the_pipe_hides_nothing(start: Start) ->
     killed(start, forks=True)
 
 
-@pytest.mark.parametrize("name", ["folder", "kerntune-folder"])
+@pytest.mark.parametrize("name", ["folder", "kerntune-folder", "kerntune-test-folder"])
 def test_a_folder_that_is_not_ours_stays(start: Start, tmp_path: Path, name: str) -> None:
     """A worker's ``TMPDIR`` could be anything: the system's own, say."""
     file = tmp_path / name / "file"

@@ -1,4 +1,4 @@
-"""Forks of this process: what they leave behind, what they answer, and when there are any."""
+"""Forks of this process: what they leave behind, their answers, and when they are made."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_process_that_can_not_be_forked_gives_nothing(monkeypatch: pytest.Monk
     def full() -> int:
         raise OSError
 
-    monkeypatch.setattr(forking, "fork_process", full)
+    monkeypatch.setattr(forking, "plain_fork", full)
     before = len(os.listdir("/proc/self/fd"))
     assert text_of_fork(lambda: "x", 20) is None
     assert len(os.listdir("/proc/self/fd")) == before
@@ -113,7 +113,7 @@ def test_a_fork_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forking, "_FORK", full)
     monkeypatch.setattr(forking, "_CALL", lambda function: function())
     with pytest.raises(BlockingIOError, match="temporarily unavailable"):
-        forking.fork_process()
+        forking.plain_fork()
 
 
 def test_descriptors_handlers_and_tracers_are_left_behind(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.protocol import CompileFailed
 from kerntune.compiling.stream import is_passing
-from kerntune.compiling.worker_process import Died, Told
+from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import CompileError
 
 from . import kernels
@@ -62,8 +62,8 @@ def test_a_failure_that_passes_is_known_as_such(farm, monkeypatch, answer):
     """This process doesn't try again and again; another one may."""
     one = farm()
     compiler, launch, submit = Compiler(one), kernels.add_launch(), one.submit
-    refused: Future[Told] = Future()
-    refused.set_result(Told(answer, ""))
+    refused: Future[JobOutcome] = Future()
+    refused.set_result(JobOutcome(answer, ""))
     monkeypatch.setattr(one, "submit", lambda job, shape: refused)
     ((_, error),) = compiler.compile_stream([launch])
     assert is_passing(error)
@@ -127,12 +127,12 @@ def test_equal_ir_that_fails_is_one_job_too(farm, monkeypatch):
     ids=str,
 )
 def test_an_equal_job_is_tried_again_after_a_failure_that_passes(farm, monkeypatch, answer):
-    """What the machine did to the first says nothing of the second, another config with the same code."""
+    """A failure of the machine for the first doesn't count for the second, another config with the same code."""
     one = farm()
     compiler, submit = Compiler(one), one.submit
     first, second = (kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (21, 22))
-    refused: Future[Told] = Future()
-    refused.set_result(Told(answer, ""))
+    refused: Future[JobOutcome] = Future()
+    refused.set_result(JobOutcome(answer, ""))
     monkeypatch.setattr(one, "submit", lambda job, shape: refused)
     with pytest.raises(CompileError) as caught:
         compiler.compile(first)
@@ -199,7 +199,7 @@ def test_a_closed_compiler_starts_processes_again(farm):
 
 @pytest.fixture
 def hashing(monkeypatch):
-    """Triton's own files are being read; done when the test says so."""
+    """Triton's own files are being read, until the test ends that."""
     done = Future()
     monkeypatch.setattr(frontend, "_hashing", done)
     yield done

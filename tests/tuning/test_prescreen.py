@@ -23,7 +23,7 @@ from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.static import prediction
 from kerntune.static.prediction import Figures
 from kerntune.tuning.candidates import Prospects, prospects_of
-from kerntune.tuning.prescreen import promising_first
+from kerntune.tuning.prescreen import lowest_cost_first
 from kerntune.tuning.race import Looks
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
@@ -149,7 +149,7 @@ def test_real_kernels_have_figures(backend: FakeBackend) -> None:
     assert found.predicted_rank == 1
 
 
-# who is left out
+# candidates that are left out
 
 
 def spilling(*spills: int) -> dict[int, Figures]:
@@ -230,7 +230,7 @@ def test_of_what_is_there_together_the_cheapest_comes_first(costs: list[float], 
         asked.append(i)
         return costs[i]
 
-    for i in promising_first(results(), lambda: len(asked) < len(there), cost):
+    for i in lowest_cost_first(results(), lambda: len(asked) < len(there), cost):
         held = set(asked) - set(taken)
         assert held == there - set(taken)
         assert (costs[i], i) == min((costs[j], j) for j in held)

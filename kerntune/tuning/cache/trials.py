@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.timing.sample import TimingProtocol
 from kerntune.tuning.cache.entries import Entries, default_folder
-from kerntune.tuning.cache.key import Question
+from kerntune.tuning.cache.key import Nanoseconds, Question
 from kerntune.tuning.cache.miss_reason import why_missed
 
 SCHEMA = "kerntune.trial/1"
@@ -40,8 +40,8 @@ class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     config: Config
     specialization: str
     environment: Environment
-    estimate_ns: float | None = None
-    time_ns: float | None = None
+    estimate_ns: Nanoseconds | None = None
+    time_ns: Nanoseconds | None = None
     timing: TimingProtocol | None = None
     failure: str = ""
     code: str = ""
@@ -49,7 +49,12 @@ class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     def name(self) -> str:
         """The entry's name among those of its key."""
-        return hashlib.sha256(f"{self.config.key()}\0{self.specialization}".encode()).hexdigest()[:32]
+        return trial_name(self.config, self.specialization)
+
+
+def trial_name(config: Config, specialization: str) -> str:
+    """32 hex digits over what tells trials of one key apart."""
+    return hashlib.sha256(f"{config.key()}\0{specialization}".encode()).hexdigest()[:32]
 
 
 class Asked(TrialKey, frozen=True):
@@ -71,14 +76,24 @@ class TrialCache:
         """What was found damaged so far, a line each."""
         return self._entries.damaged
 
+    def tell(self, why: str) -> None:
+        """Add a line to ``damaged``, once."""
+        self._entries.tell(why)
+
     def of(self, key: TrialKey) -> list[StoredTrial]:
         """All trials of one question, whatever their environment."""
         digest = key.digest()
-        return [t for t in self._entries.all(f"{digest[:2]}/{digest}/*.json") if t.key == key]
+        return [t for t in self._entries.within(digest[:2], digest) if t.key.digest() == digest]
 
     def add(self, trial: StoredTrial) -> None:
         """Store a trial in the place of an earlier one of the same config. :class:`CacheError` if it can't be."""
         self._entries.write(self._path(trial), trial)
+
+    def remove(self, key: TrialKey, config: Config, specialization: str) -> None:
+        """Remove a trial, if there is one. A folder that can't be written keeps it."""
+        digest = key.digest()
+        with contextlib.suppress(OSError):
+            self._entries.path(digest[:2], digest, trial_name(config, specialization)).unlink(missing_ok=True)
 
     def holds(self, trial: StoredTrial) -> bool:
         """Whether there is an entry for the trial's key, config and specialization."""
@@ -87,7 +102,7 @@ class TrialCache:
 
     def entries(self) -> list[StoredTrial]:
         """All trials that can be read."""
-        return list(self._all())
+        return list(self._entries.all())
 
     def clear(self) -> int:
         """Remove all trials; how many there were."""
@@ -97,11 +112,8 @@ class TrialCache:
         self, key: TrialKey, config: Config, specialization: str, environment: Environment | None = None
     ) -> list[str]:
         """What differs from the nearest stored trial of the kernel, a line each; the environment too. Reads all."""
-        stored = [(_asked(t.key, t.config, t.specialization), t.environment) for t in self._all()]
+        stored = ((_asked(t.key, t.config, t.specialization), t.environment) for t in self._entries.all())
         return why_missed("trial", _asked(key, config, specialization), environment, stored, self.folder)
-
-    def _all(self) -> Iterator[StoredTrial]:
-        yield from self._entries.all()
 
     def _path(self, trial: StoredTrial) -> Path:
         digest = trial.key.digest()
