@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.compiling.descriptors import close_from
@@ -52,14 +50,13 @@ def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | N
 
     ``OSError`` where no process can be had.
     """
-    parent, die_with = os.getpid(), _prctl() if bound else None
-    pid = plain_fork()
+    parent, pid = os.getpid(), plain_fork()
     if pid:
         return pid
     code = 1
     try:
-        if die_with is not None:
-            die_with(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if bound:
+            _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
             if os.getppid() != parent:  # it has ended before
                 os._exit(code)
         leave_behind(kept, standard)
@@ -83,12 +80,6 @@ def plain_fork() -> int:
     if pid < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return pid
-
-
-@functools.cache
-def _prctl() -> Callable[[int, int], int]:
-    """The C library's ``prctl``, loaded before a fork: another thread may hold the loader's lock in it."""
-    return cast("Callable[[int, int], int]", ctypes.CDLL(None).prctl)
 
 
 def leave_behind(kept: int = -1, standard: Sequence[int] | None = None) -> None:
