@@ -1,6 +1,7 @@
 """Kills runs of ``pytest --kerntune`` on the scripted GPU with SIGKILL at random moments, and looks at what is left.
 
-    python benchmarks/kill_random.py OUT.json [--count 500] [--seed 1] [--limit 2]
+    python benchmarks/kill_random.py OUT.json [--count 500] [--seed 1] [--limit 2] [--seconds 600]
+    python benchmarks/kill_random.py OUT.json --merge A.json B.json
 
 Each run is a fork of this process, which has imported torch and Triton, in a folder of its own: it records baselines
 (``record``), or refreshes those of another kernel text (``refresh``). Compilations are real, for sm_90, in compiling
@@ -19,6 +20,7 @@ import ctypes
 import gc
 import importlib
 import io
+import json
 import os
 import pkgutil
 import random
@@ -244,12 +246,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=2.0)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so long")
+    parser.add_argument("--merge", type=Path, nargs="*", help="write what these earlier results come to together")
     args = parser.parse_args()
+    if args.merge:
+        found = [json.loads(path.read_bytes()) for path in args.merge]
+        rows, args.seed = [row for one in found for row in one["rows"]], sorted(one["seed"] for one in found)
+        args.out.write_bytes(to_json(result(rows, sum(one["went_on_afterwards"] for one in found), args)))
+        return
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     import_all()
     compat.triton_key()  # half a second of each run
     gc.freeze()
-    chance, rows, continued, end = random.Random(args.seed), [], 0, time.monotonic() + args.seconds
+    rows, continued, end = [], 0, time.monotonic() + args.seconds
+    chance = random.Random(args.seed)
     with tempfile.TemporaryDirectory(prefix="kill-random-") as top:
         recorded = Run(Path(top) / "recorded", "record", 2)
         longest = recorded.whole()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import itertools
 import os
@@ -12,7 +11,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.compiling.descriptors import close_from
@@ -46,7 +44,8 @@ def _resident() -> int:
         return 0
 
 
-_FORK = ctypes.PyDLL(None, use_errno=True).fork
+_LIBC = ctypes.PyDLL(None, use_errno=True)
+_FORK = _LIBC.fork
 _BEFORE = ctypes.pythonapi.PyOS_BeforeFork
 _IN_PARENT, _IN_CHILD = ctypes.pythonapi.PyOS_AfterFork_Parent, ctypes.pythonapi.PyOS_AfterFork_Child
 _CALL = type(_FORK).__call__
@@ -75,14 +74,13 @@ def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | N
 
     ``OSError`` where no process can be had.
     """
-    parent, die_with = os.getpid(), _prctl() if bound else None
-    pid = fork_process()
+    parent, pid = os.getpid(), fork_process()
     if pid:
         return pid
     code = 1
     try:
-        if die_with is not None:
-            die_with(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if bound:
+            _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
             if os.getppid() != parent:  # it has ended before
                 os._exit(code)
         leave_behind(kept, standard)
@@ -90,12 +88,6 @@ def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | N
         code = 0
     finally:
         os._exit(code)
-
-
-@functools.cache
-def _prctl() -> Callable[[int, int], int]:
-    """The C library's ``prctl``, loaded before a fork: another thread may hold the loader's lock in it."""
-    return cast("Callable[[int, int], int]", ctypes.CDLL(None).prctl)
 
 
 def leave_behind(kept: int = -1, standard: Sequence[int] | None = None) -> None:

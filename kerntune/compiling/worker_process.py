@@ -95,8 +95,9 @@ class Process:
             self._popen = self._fork_client.fork(self.surroundings, self._memory_limit, self._folder, self._output)
         if self._popen is None:
             self._popen = self._plain(self._output)
+        assert self._popen.stdin is not None
         assert self._popen.stdout is not None
-        self._reader = Reader(self._popen.stdout.fileno(), Answer)
+        self._inbox, self._reader = self._popen.stdin.fileno(), Reader(self._popen.stdout.fileno(), Answer)
 
     def _plain(self, output: BinaryIO) -> subprocess.Popen[bytes]:
         given = [str(self._memory_limit), self.surroundings.knobs, self._folder]
@@ -140,7 +141,7 @@ class Process:
         limit = Timeout(seconds)
         try:
             if job is not None:
-                self._send(job, limit)
+                write(self._inbox, job, limit)
             return self._reader.receive(limit)
         except PeerTimeout:
             return Died(f"the compiler did not come back and was ended after {why or f'{seconds:.0f} s'}")
@@ -148,11 +149,6 @@ class Process:
             return self._dead()
         except FrameError as exc:
             return Died(f"the compiler process answered with {exc}")
-
-    def _send(self, job: bytearray, limit: Timeout | None = None) -> None:
-        assert self._popen is not None
-        assert self._popen.stdin is not None
-        write(self._popen.stdin.fileno(), job, limit)
 
     def _dead(self) -> Died:
         assert self._popen is not None

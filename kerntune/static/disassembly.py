@@ -179,14 +179,8 @@ def _listing(code: bytes, arch: str) -> str:
         file.flush()
         command = [str(tool), "-ndf", "--binary", arch.replace("sm_", "SM"), f"/proc/self/fd/{file.fileno()}"]
         try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_SECONDS,
-                check=False,
-                pass_fds=(file.fileno(),),
-            )
+            passed = (file.fileno(),)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, pass_fds=passed)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BackendError(f"{tool} could not be run: {error}") from None
     if done.returncode:
