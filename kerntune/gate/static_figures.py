@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from kerntune.base.case_result import LaunchReport
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Launch
@@ -112,6 +113,21 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
         num_ctas=binary.num_ctas,
         arch=binary.arch,
         tensor_memory_columns=binary.tmem,
+    )
+
+
+def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
+    """Rows for reports from static figures."""
+    return tuple(
+        LaunchReport(
+            kernel=s.kernel,
+            config=s.config,
+            grid=s.grid,
+            registers=s.metrics.registers,
+            spill_bytes=s.metrics.spill_store_bytes + s.metrics.spill_load_bytes,
+            shared_bytes=s.metrics.shared_bytes,
+        )
+        for s in static
     )
 
 
