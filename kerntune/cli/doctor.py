@@ -17,6 +17,7 @@ from kerntune.gate.calibration import is_current
 from kerntune.gate.console import FINDINGS, OK, counted, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gpu import device_lock
+from kerntune.gpu.shared_device import unprotected
 from kerntune.kernels import compat
 
 LEAST_TRITON = (3, 6)
@@ -106,7 +107,8 @@ def _gpu() -> Check:
         from kerntune.gpu.cuda import CudaGpu
 
         gpu = CudaGpu()
-        return Check("GPU", f"{gpu.spec.name} ({gpu.spec.target}), driver {gpu.environment().driver or 'unknown'}")
+        found = f"{gpu.spec.name} ({gpu.spec.target}), driver {gpu.environment().driver or 'unknown'}"
+        return Check("GPU", found, "; ".join(unprotected(gpu.spec.uuid)))
     driver = _driver()
     if driver:
         advice = (

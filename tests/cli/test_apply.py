@@ -136,7 +136,7 @@ def test_a_folder_instead_of_a_run(kerntune, tmp_path):
     (tmp_path / "run.json").mkdir()
     ran = kerntune("baselines", "apply", "run.json")
     assert ran.code == 2
-    assert "run.json: can't be read (Is a directory)" in ran.err
+    assert "run.json: can't be read: it is a folder" in ran.err
 
 
 @pytest.mark.parametrize("blocked", ["baselines", "baselines/cuda-90", "baselines/cuda-90/nvidia-h200/time"])

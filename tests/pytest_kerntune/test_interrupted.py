@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.gate.baselines import BaselineStore
 from kerntune.tuning.cache import TrialCache, WinnerCache
 
 CONFTEST = """
@@ -20,7 +21,7 @@ def pytest_kerntune_backend(config):
 """
 
 TEST = """
-import torch, triton, triton.language as tl
+import pytest, torch, triton, triton.language as tl
 
 BLOCKS = [(b, w, s) for b in (64, 128, 256) for w in (1, 2, 4) for s in (1, 2)]
 CONFIGS = [triton.Config({"BLOCK": b}, num_warps=w, num_stages=s) for b, w, s in BLOCKS]
@@ -31,9 +32,10 @@ def added(x, y, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
 
-def test_added(autotune):
-    x, y = torch.empty(4096, device="cuda"), torch.empty(4096, device="cuda")
-    autotune(lambda: added[lambda meta: (triton.cdiv(4096, meta["BLOCK"]),)](x, y, 4096))
+@pytest.mark.parametrize("n", [4096, 8192])
+def test_added(autotune, n):
+    x, y = torch.empty(n, device="cuda"), torch.empty(n, device="cuda")
+    autotune(lambda: added[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n))
 """
 
 STOPPER = """
@@ -53,8 +55,9 @@ def stopping(*args, **words):
 setattr(owner, name, stopping)
 """
 
+CONFIGS = 18
 PLACES = {
-    "a look": ("kerntune.tuning.trial_set.TrialSet.admit", 6),
+    "a look in the second case": ("kerntune.tuning.trial_set.TrialSet.admit", CONFIGS + 6),
     "the race": ("kerntune.tuning.race.Screening.finalists_of", 1),
     "writing": ("kerntune.base.codec._write", 5),
 }
@@ -64,7 +67,8 @@ PLACES = {
 def test_ctrl_c_leaves_nothing_behind(
     tmp_path: Path, plugin_name: str, source_environ: dict[str, str], when: str
 ) -> None:
-    """No worker, no compiler, no temporary folder, and no file that can't be read. Ctrl-C goes to the whole group."""
+    """No worker, no compiler, no temporary folder, and no file that can't be read; what has passed and what was tried
+    is stored. Ctrl-C goes to the whole group."""
     project, place, cache = (tmp_path / name for name in ("project", "temporary", "cache"))
     for folder in (project, place):
         folder.mkdir()
@@ -75,7 +79,7 @@ def test_ctrl_c_leaves_nothing_behind(
     env["PYTHONPATH"] = os.pathsep.join([str(project), env.get("PYTHONPATH", "")])
     env["TRITON_CACHE_DIR"] = str(tmp_path / "triton")
     command = [sys.executable, "-m", "pytest", "-p", plugin_name, "-p", "stop", "-p", "no:cacheprovider", "-s"]
-    command += ["--kerntune", f"--kerntune-cache-dir={cache}"]
+    command += ["--kerntune", "--kerntune-update=all", f"--kerntune-cache-dir={cache}"]
     with subprocess.Popen(
         command, cwd=project, env=env, stdout=-1, stderr=-2, text=True, start_new_session=True
     ) as run:
@@ -95,4 +99,10 @@ def test_ctrl_c_leaves_nothing_behind(
     known = len(trials.entries())
     winners.entries()
     assert (winners.damaged, trials.damaged) == ([], [])
-    assert known >= (5 if when == "a look" else 0)
+    store = BaselineStore(project / "baselines")
+    stored = [store.read_time(path) for path in store.time_files()]
+    if when == "a look in the second case":
+        assert known == CONFIGS + 5
+        assert [str(b.case) for b in stored if b is not None] == ["test_it.py::test_added[4096]"]
+    else:
+        assert stored == []
