@@ -37,6 +37,15 @@ WRONG = "it wrote other values"
 """How the reason of a candidate begins that doesn't write what others do."""
 
 
+FIRST_LAUNCH = "its first launch"
+"""How the reason of a candidate begins that faulted, hung or wrote outside of its tensors in a process of its own."""
+
+
+def is_fault(reason: str) -> bool:
+    """Whether a candidate failed by what its first launch did: it must not run where others have something to lose."""
+    return reason.startswith(FIRST_LAUNCH)
+
+
 def is_wrong(reason: str) -> bool:
     """Whether a candidate failed because its results are wrong."""
     return reason.startswith(WRONG)

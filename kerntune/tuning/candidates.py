@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from kerntune.base.case_result import is_fault
 from kerntune.capture import Capture, Probe, Site
 from kerntune.compiling.compiler import Compiled
 from kerntune.compiling.prefetch import Pulled
@@ -92,7 +93,7 @@ class Prospects:
         slower = set(self.known.ran) - contenders(self.known.ran)
         yield [i for i in self.probes if i not in slower | failed]
         yield sorted(slower)
-        yield sorted(failed)
+        yield sorted(i for i in failed if not is_fault(self.known.failed[i].failure))
 
     def to_compile(self) -> int:
         """How many candidates a compiler will probably be asked for: not those of earlier runs, nor of this process."""

@@ -21,6 +21,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.candidates import Prospects, Stragglers, prospects_of
+from kerntune.tuning.isolation import Isolation, isolate_now
 from kerntune.tuning.patience import Patience
 from kerntune.tuning.stored_trials import KnownTrials, Trials
 from kerntune.tuning.tuner import tune
@@ -50,16 +51,18 @@ def tune_call(
     known = trials is not None and trials.any(site)
     capture.compiler.warm(1 if known else len(site.candidates))
     stored = trials.at(site) if trials is not None else None
-    with _loading(capture) as loader:
+    with _loading(capture) as loader, _isolating(capture) as isolation:
         prospects = prospects_of(capture, site, stored)
         with contextlib.closing(prospects):
             if all_empty(prospects):
                 return unraced(capture, prospects, incumbent, LAUNCHES_NOTHING)
             prospects.begin(next(prospects.stages()))
+            isolation.begin()
             with _launch_prepared(capture, prospects) as prepare:
                 if prospects.to_compile():
                     _prepare_verifying(capture, site, lambda: prospects.has_results)
                 words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
+                words["isolation"] = isolation
                 return _tuned(capture, prospects, loader, ahead=prepare, **words)
 
 
@@ -78,13 +81,15 @@ def settle_call(
     None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
     if the call launches nothing. :class:`MeasurementError` if what it writes can't be put back."""
     stored = trials.at(site) if trials is not None else None
-    with _loading(capture) as loader:
+    with _loading(capture) as loader, _isolating(capture) as isolation:
         prospects = prospects_of(capture, site, stored, among={winner, *late})
         prospects.known = KnownTrials(bad=prospects.known.bad)
         if prospects.to_compile() or any(0 in probe.grid for probe in prospects.probes.values()):
             return None
         with contextlib.closing(prospects):
-            tuned = _tuned(capture, prospects, loader, incumbent=winner, verify=verify, proven=True)
+            tuned = _tuned(
+                capture, prospects, loader, incumbent=winner, verify=verify, proven=True, isolation=isolation
+            )
     if tuned.unraced:
         raise MeasurementError(tuned.unraced)
     return tuned
@@ -95,6 +100,14 @@ def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Straggl
     with capture.active():
         prospects = prospects_of(capture, site, among=late)
         return prospects.compile_behind()
+
+
+@contextlib.contextmanager
+def _isolating(capture: Capture) -> Iterator[Isolation]:
+    """Processes for first launches; none is left at the end."""
+    assert capture.backend.gpu is not None
+    with contextlib.closing(Isolation(capture.backend.gpu, isolate_now())) as isolation:
+        yield isolation
 
 
 @contextlib.contextmanager

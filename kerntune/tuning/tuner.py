@@ -20,6 +20,7 @@ from kerntune.gpu.program import Loader, Program, memory_at
 from kerntune.static.pruning import static_prune_of
 from kerntune.tuning.candidates import Prospects, prospects_of
 from kerntune.tuning.consensus import Jury
+from kerntune.tuning.isolation import FirstLaunches, Isolation
 from kerntune.tuning.patience import Patience
 from kerntune.tuning.prescreen import Outlook
 from kerntune.tuning.race import Heats, Trial, decided
@@ -50,6 +51,7 @@ def tune(
     static_prune: StaticPrune | None = None,
     progress: Callable[[str], None] = lambda text: None,
     ahead: Callable[[int], None] = lambda index: None,
+    isolation: Isolation | None = None,
 ) -> Tuned:
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
 
@@ -68,14 +70,18 @@ def tune(
     """
     site = capture.launches[index].site
     assert site is not None
+    if isolation is not None and isolation.wanted:
+        isolation.begin()
     stored = trials.at(site) if trials is not None else None
     if prospects is None:
         prospects = prospects_of(capture, site, stored)
         capture.compiler.warm(prospects.to_compile())
     check, memory = verification_of(verify), memory_before(recorded, index, loader)
+    elsewhere = FirstLaunches(isolation, site.kernel, memory) if isolation is not None else None
     entrants = Entrants(
-        capture, recorded, index, loader, memory, prospects, incumbent, warm=proven, believing_wrong=check.all_compared
-    )
+        capture, recorded, index, loader, memory, prospects, incumbent, warm=proven, believing_wrong=check.all_compared,
+        elsewhere=elsewhere,
+    )  # fmt: skip
     prune = static_prune_of(static_prune) if site.search is None else StaticPrune()
     outlook = Outlook(prospects, loader.gpu.spec, prune, incumbent)
     patience = patience if site.search is None else None
@@ -113,6 +119,8 @@ class _Tuning:
         try:
             self.entrants.memory.give_back()
         finally:
+            if self.entrants.elsewhere is not None:
+                self.entrants.elsewhere.close()
             self.entrants.capture.compiler.flush()
 
     def stages(self) -> Iterator[list[int]]:
@@ -165,9 +173,14 @@ class _Tuning:
             self.prospects.take_stragglers(),
             left_out=self.outlook.left_out,
             partly=self.jury is not None and self.jury.partly,
-            notes=self.jury.notes() if self.jury is not None else (),
+            notes=self._notes(),
             predicted_rank=self.outlook.rank(best.index),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = self.jury.notes() if self.jury is not None else ()
+        why = self.entrants.elsewhere.why_here if self.entrants.elsewhere is not None else ""
+        return (*notes, *([f"kernel {self.site.kernel}: first launches ran in this process: {why}"] if why else []))
 
     # first looks
 
@@ -183,6 +196,7 @@ class _Tuning:
                 self.entrants.admit(i, compiled)
         if searching is not None:
             searching.run()
+        self.entrants.judge_faults()
         self.entrants.name()
         return self.entrants.looked_at()
 
