@@ -13,7 +13,7 @@ GUARD_BYTES = 1 << 20
 
 PATTERN = 0x3B
 """What every byte of a guard zone is: a small finite number in every float format (fp16 0.90, bf16 and fp32 0.0029,
-fp8 e4m3 1.375), so that a load beside a tensor, which is legal, finds no NaN; and no number that kernels often write."""
+fp8 e4m3 1.375), so that a load beside a tensor, which is legal, finds no NaN; and no number that many kernels write."""
 
 BASE_ALIGN = 512
 """Bytes: storages keep their address modulo this, what torch aligns its own to. Kernels are compiled for alignments of

@@ -2,8 +2,8 @@
 
 The sender copies into staging memory, the receiver copies out of it and lets go of it before it launches anything.
 There are two kinds: ``ipc`` is device memory that the receiver maps for the time of the copy (CUDA driver API,
-``cuIpcGetMemHandle`` and ``cuIpcOpenMemHandle``), ``host`` is an anonymous file of the host (``memfd_create``) that both
-have mapped, and that the receiver inherits when it starts.
+``cuIpcGetMemHandle`` and ``cuIpcOpenMemHandle``), ``host`` is an anonymous file of the host (``memfd_create``) that
+both map, and that the receiver inherits when it starts.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, Executor
 
 STAGING_BYTES = 64 << 20
-"""Bytes that are under way at once: what is larger goes in several pieces. A multiple of the 2 MiB that the driver maps
-at once, so that nothing else lies in what the receiver maps."""
+"""Bytes that are under way at once: what is larger goes in several pieces."""
+
+PAGE_BYTES = 2 << 20
+"""Device memory is mapped in pages of so many bytes (CUDA driver API, ``cuMemGetAllocationGranularity``). What a
+receiver maps is whole ones, so that nothing else lies in there."""
 
 IPC, HOST = "ipc", "host"
 
@@ -41,9 +44,9 @@ class DeviceStaging:
 
     kind = IPC
 
-    def __init__(self, gpu: Executor) -> None:
+    def __init__(self, gpu: Executor, nbytes: int) -> None:
         self._gpu = gpu
-        self._buffer = gpu.allocate(STAGING_BYTES)
+        self._buffer = gpu.allocate(max(1, -(-nbytes // PAGE_BYTES)) * PAGE_BYTES)
         self.handle = gpu.share(self._buffer)
 
     def put(self, source: Buffer, at: int) -> None:
@@ -120,17 +123,25 @@ class Receiver:
                     self._gpu.write_at(target, piece.offset, view)
 
 
-def device_staging(gpu: Executor) -> DeviceStaging | None:
+def device_staging(gpu: Executor, nbytes: int) -> DeviceStaging | None:
     """None where the driver can't share memory between processes."""
     try:
-        return DeviceStaging(gpu)
+        return DeviceStaging(gpu, min(nbytes, STAGING_BYTES))
     except (BackendError, MeasurementError):
         return None
 
 
+PLACE_ALIGN = 256
+
+
+def staged_bytes(sizes: Sequence[int]) -> int:
+    """What storages of these sizes take in staging memory, together."""
+    return sum(-(-size // PLACE_ALIGN) * PLACE_ALIGN for size in sizes)
+
+
 def batches(sizes: Sequence[int], limit: int = STAGING_BYTES) -> Iterator[list[tuple[int, int, int, int]]]:
     """What goes together: of storages of these sizes, by number, ``(number, offset, at, count)``. Places are aligned to
-    256 bytes."""
+    :data:`PLACE_ALIGN`."""
     batch: list[tuple[int, int, int, int]] = []
     at = 0
     for number, size in enumerate(sizes):
@@ -138,7 +149,7 @@ def batches(sizes: Sequence[int], limit: int = STAGING_BYTES) -> Iterator[list[t
         while offset < size:
             count = min(size - offset, limit - at)
             batch.append((number, offset, at, count))
-            offset, at = offset + count, at + -(-count // 256) * 256
+            offset, at = offset + count, at + staged_bytes([count])
             if at >= limit:
                 yield batch
                 batch, at = [], 0

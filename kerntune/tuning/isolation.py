@@ -1,6 +1,6 @@
 """First launches of candidates in a process of their own, on copies of the call's own bytes, between guard zones.
 
-A candidate that faults, hangs, aborts, runs out of memory or writes beside its tensors costs that process and one trial.
+A candidate that faults, hangs, aborts, runs out of memory or writes beside its tensors costs a process and one trial.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, Measuremen
 from kerntune.gpu.base import Buffer, Gpu
 from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
 from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
-from kerntune.gpu.staging import HOST, STAGING_BYTES, DeviceStaging, HostStaging, Staging, batches, device_staging
+from kerntune.gpu.staging import HOST, STAGING_BYTES, HostStaging, Staging, batches, device_staging, staged_bytes
 from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
 from kerntune.timing.worker.requests import (
     ForgetRequest,
@@ -86,7 +86,6 @@ class Isolation:
                 self.give_up(str(exc))
         self._process: LookProcess | None = None
         self._host: HostStaging | None = None
-        self._near: DeviceStaging | None = None
         self.kind = ""
         """How bytes travel: :data:`~kerntune.gpu.staging.IPC` or ``HOST``; empty before the first."""
 
@@ -124,24 +123,19 @@ class Isolation:
             raise
         return self._process
 
-    def staging(self) -> Staging:
-        """Where bytes are put for the process."""
-        if not self.kind:
-            self._near = device_staging(self.gpu)
-            self.kind = HOST if self._near is None else self._near.kind
-        elif self.kind != HOST and self._near is None:
-            self._near = device_staging(self.gpu)
+    def staging(self, nbytes: int) -> Staging:
+        """Where so many bytes are put for the process; as many of them as there is room for."""
         assert self._host is not None
-        return self._near or self._host
+        if self.kind == HOST:
+            return self._host
+        near = device_staging(self.gpu, nbytes)
+        self.kind = HOST if near is None else near.kind
+        return near or self._host
 
     def without_ipc(self) -> bool:
         """Let bytes travel through the host's memory from now on; whether that is new."""
-        new, self.kind, self._near = self.kind != HOST, HOST, None
+        new, self.kind = self.kind != HOST, HOST
         return new
-
-    def free_staging(self) -> None:
-        """Free what bytes travelled through on the device."""
-        self._near = None
 
     def drop(self, late: bool = False) -> None:
         """Get rid of the process; the next one starts when it is wanted. ``late`` if it did not answer."""
@@ -153,7 +147,6 @@ class Isolation:
 
     def forget(self) -> None:
         """A tuning is over: the process frees its memory."""
-        self.free_staging()
         if self._process is None or not self._process.asked:
             return
         try:
@@ -164,7 +157,6 @@ class Isolation:
     def close(self) -> None:
         """End the process."""
         self.drop()
-        self.free_staging()
         host, self._host = self._host, None
         if host is not None:
             host.close()
@@ -301,9 +293,10 @@ class FirstLaunches:
 
     def _sent(self, process: LookProcess, wanted: Mapping[int, Buffer], missing: Sequence[int]) -> bool:
         """Whether all of it arrived."""
-        gpu, staging = self._isolation.gpu, self._isolation.staging()
         layout = {i: (wanted[i].nbytes, self._residue(i)) for i in missing}
-        for batch in [*batches([wanted[i].nbytes for i in missing])] or [[]]:
+        sizes = [wanted[i].nbytes for i in missing]
+        gpu, staging = self._isolation.gpu, self._isolation.staging(staged_bytes(sizes))
+        for batch in [*batches(sizes)] or [[]]:
             for number, offset, at, count in batch:
                 staging.put(gpu.part(wanted[missing[number]], offset, count), at)
             staging.flush()
@@ -315,7 +308,6 @@ class FirstLaunches:
                 raise _EndedFromOutside(f"copying its memory: {exc}") from exc
             if isinstance(reply, RequestFailed):
                 return False
-        self._isolation.free_staging()
         return True
 
     def _residue(self, storage: int) -> int:

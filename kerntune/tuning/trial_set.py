@@ -176,11 +176,15 @@ class Entrants:
             for i in fault.same:
                 self._fail(i, fault.reason, remember=True, code=fault.compiled.binary.code)
 
+    def is_faulty(self, single: Recording) -> bool:
+        """Whether a recording of one launch is one that has failed so."""
+        return self._faults.like(single.binaries[0].code, single.launches[0].grid) is not None
+
     def _call_is_to_blame(self) -> TuningError:
         failed = [self.failures[i] for i in self._faults.indices() if i in self.failures]
         known = ", among them the one that was known to work" if self.incumbent in self._faults.indices() else ""
         return TuningError(
-            f"kernel {self.site.kernel}: {len(failed)} of {len(self.site.candidates)} configs fail at their first launch"
+            f"kernel {self.site.kernel}: {len(failed)} of {len(self.site.candidates)} configs fail at first launch"
             f"{known}, so the call is to blame (a kernel's own mistake, arguments or grid that don't fit), and nothing "
             f"was remembered: {failed[0].config}: {failed[0].reason}",
             list(self.failures.values()),

@@ -61,7 +61,7 @@ def tune_call(
             with _launch_prepared(capture, prospects) as prepare:
                 if prospects.to_compile():
                     _prepare_verifying(capture, site, lambda: prospects.has_results)
-                words = {"incumbent": incumbent, "verify": verify, "patience": patience, "static_prune": static_prune}
+                words: dict[str, Any] = {"incumbent": incumbent, "verify": verify, "patience": patience}
                 words["isolation"] = isolation
                 return _tuned(capture, prospects, loader, ahead=prepare, **words)
 

@@ -267,13 +267,13 @@ class _Tuning:
         return self.jury
 
     def _captured_program(self) -> Program | None:
-        """What the captured run launched, if it ran and can be loaded."""
+        """What the captured run launched, if it ran, can be loaded, and did not fault when it was launched elsewhere."""
         it = self.entrants
         if not it.capture.launches[it.index].ran:
             return None
         with contextlib.suppress(TrialError, BackendError):
             captured = it.recorded.recording.only(it.index).pruned()
-            return it.program(captured)
+            return None if it.is_faulty(captured) else it.program(captured)
         return None
 
 
