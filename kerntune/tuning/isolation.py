@@ -145,6 +145,11 @@ class Isolation:
             if late:
                 self.killed_s.append(seconds)
 
+    def renew(self, late: bool = False) -> None:
+        """As :meth:`drop`; the next one starts at once, since further launches are likely."""
+        self.drop(late)
+        self.begin()
+
     def forget(self) -> None:
         """A tuning is over: the process frees its memory."""
         if self._process is None or not self._process.asked:
@@ -246,10 +251,10 @@ class FirstLaunches:
         try:
             reply = process.ask(request, limit)
         except ProcessLate as exc:
-            self._isolation.drop(late=True)
+            self._isolation.renew(late=True)
             raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
         except ProcessEnded as exc:
-            self._isolation.drop()
+            self._isolation.renew()
             if any(name in str(exc) for name in FROM_OUTSIDE):
                 raise _EndedFromOutside(str(exc)) from exc
             raise LaunchFault(f"{FIRST_LAUNCH} failed: {exc}") from exc
@@ -261,14 +266,14 @@ class FirstLaunches:
     def _judged(self, recording: Recording, reply: object, seconds: float) -> float:
         if isinstance(reply, LookFailed):
             if reply.spoiled:
-                self._isolation.drop()
+                self._isolation.renew()
             if reply.resources:
                 raise OutOfResourcesError(reply.reason)
             raise LaunchFault(f"{FIRST_LAUNCH} failed: {reply.reason}")
         if not isinstance(reply, LookReply):
             raise MeasurementError(f"a process for first looks answered {getattr(reply, 'message', reply)}")
         if reply.guards:
-            self._isolation.drop()  # who knows what else it has written
+            self._isolation.renew()  # who knows what else it has written
             found = reply.guards[0]
             damage = GuardDamage(found.storage, found.first, found.last, found.count)
             text = damage_text(damage, *_name_and_size(recording, found.storage))

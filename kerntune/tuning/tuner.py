@@ -267,7 +267,7 @@ class _Tuning:
         return self.jury
 
     def _captured_program(self) -> Program | None:
-        """What the captured run launched, if it ran, can be loaded, and did not fault when it was launched elsewhere."""
+        """What the captured run launched, if it ran, can be loaded, and did not fault where it was launched first."""
         it = self.entrants
         if not it.capture.launches[it.index].ran:
             return None

@@ -28,7 +28,7 @@ class ProcessEnded(KerntuneError):
 
 
 class ProcessLate(KerntuneError):
-    """The process has not answered within its limit, and was killed."""
+    """The process has not answered within its limit; it is to be closed."""
 
 
 @lru_cache(maxsize=1)
@@ -80,7 +80,7 @@ class LookProcess:
         self._ready = True
 
     def ask(self, request: Message, limit_s: float) -> Message:
-        """The reply. :class:`ProcessEnded` or :class:`ProcessLate` if there is none; the process is gone then."""
+        """The reply. :class:`ProcessEnded` or :class:`ProcessLate` if there is none; it can't be asked again then."""
         self.wait()
         self.asked += 1
         stdin = self._starting.result().stdin
@@ -97,7 +97,6 @@ class LookProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
             if not selector.select(limit_s):
-                self.close()
                 raise ProcessLate(f"no answer within {limit_s:.1f} s")
         try:
             return receive(stdout)  # type: ignore[arg-type]  # a pipe is a binary stream
