@@ -20,7 +20,7 @@ from kerntune.base.device import Target, typical_device
 from kerntune.base.recording import Artifacts, Recording
 from kerntune.errors import BackendError, KerntuneError, MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.gpu.base import Buffer, Executor
-from kerntune.gpu.guards import GuardedBuffer
+from kerntune.gpu.guards import GuardedBuffer, GuardReader
 from kerntune.gpu.memory import Memory, Source, used_storages
 from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.staging import Receiver
@@ -50,7 +50,7 @@ class Looker:
     """A device, and the storages of one call on it: their first content, and guarded memory to run in."""
 
     def __init__(self, gpu: Executor, file: int) -> None:
-        self._gpu, self._receiver = gpu, Receiver(gpu, file)
+        self._gpu, self._receiver, self._reader = gpu, Receiver(gpu, file), GuardReader(gpu)
         self._pristine: dict[int, Buffer] = {}
         self._guarded: dict[int, GuardedBuffer] = {}
         self._running = 0
@@ -119,12 +119,10 @@ class Looker:
         return Source(self._pristine[storage], shared=False, home=self._guarded[storage].buffer)
 
     def _changed_guards(self, launch: int) -> list[ChangedGuard]:
-        found = []
-        for storage, guarded in self._guarded.items():
-            if (damage := guarded.damage(storage)) is not None:
-                found.append(ChangedGuard(launch, storage, damage.first, damage.last, damage.count))
-                guarded.mend()
-        return found
+        found = self._reader.damages(self._guarded)
+        for damage in found:
+            self._guarded[damage.storage].mend()
+        return [ChangedGuard(launch, x.storage, x.first, x.last, x.count) for x in found]
 
     def _is_lost(self) -> bool:
         try:
