@@ -16,6 +16,7 @@ from statistics import mean, median
 from types import ModuleType
 from typing import Any
 
+import msgspec
 from verdict_kernels import Case
 from verdict_process import slowed
 
@@ -29,7 +30,7 @@ from kerntune.gpu.base import Backend
 from kerntune.kernels import compat
 from kerntune.timing.paired import common_plan
 from kerntune.timing.paired_processes import PairedWork
-from kerntune.timing.worker.requests import PairRequest, send
+from kerntune.timing.worker.requests import PairRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 PROCESS = Path(__file__).with_name("verdict_process.py")
@@ -92,7 +93,8 @@ class Fresh:
         env["OMP_NUM_THREADS"] = env["OPENBLAS_NUM_THREADS"] = "1"
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._request = tempfile.NamedTemporaryFile()  # noqa: SIM115 - closed with the process
-        send(self._request, request)  # type: ignore[arg-type]  # a file is a binary stream
+        self._request.write(msgspec.msgpack.encode(request))
+        self._request.flush()
         self._process = subprocess.Popen(
             [sys.executable, str(PROCESS), str(ordinal), self._request.name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env,

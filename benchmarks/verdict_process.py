@@ -22,7 +22,7 @@ from kerntune.base.recording import Launch, Recording, Stored
 from kerntune.gpu.base import Executor
 from kerntune.gpu.memory import Memory, make_source
 from kerntune.gpu.program import Loader, Program
-from kerntune.timing.worker.requests import PairRequest, receive
+from kerntune.timing.worker.requests import PairRequest
 from kerntune.timing.worker.serve import run_pair
 
 WARM_UP_S = 0.01
@@ -135,8 +135,7 @@ def main() -> None:
         return DriverGpu(int(sys.argv[1]))
 
     with open(sys.argv[2], "rb") as file:
-        request = receive(file)
-    assert isinstance(request, PairRequest)
+        request = msgspec.msgpack.decode(file.read(), type=PairRequest)
     bench = Bench(request, gpu)
     for line in source:
         print(json.dumps(bench.answer(json.loads(line))), file=target, flush=True)

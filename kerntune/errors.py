@@ -25,6 +25,9 @@
     ├── InterpreterLimit          Triton's interpreter can't run this faithfully, or not in time; says what to do
     ├── KernelFault               an interpreted kernel touches memory outside of its tensors
     ├── KernelTimeout             an interpreted kernel does not end within the limit on wall time
+    ├── FrameError                a message of another process is damaged or too long
+    │   ├── PeerClosed            the other process has ended, or closed its end, perhaps within a message
+    │   └── PeerTimeout           the other process has not sent or taken a whole message in time
     └── StoreError                something on disk is damaged, of another schema, or can't be written
         ├── BaselineError
         └── CacheError
@@ -137,6 +140,18 @@ class KernelFault(KerntuneError):
 
 class KernelTimeout(KerntuneError):
     """An interpreted kernel does not end within the limit on wall time."""
+
+
+class FrameError(KerntuneError):
+    """A message of another process is damaged or too long."""
+
+
+class PeerClosed(FrameError):
+    """Another process has ended, or closed its end, instead of sending or taking a whole message."""
+
+
+class PeerTimeout(FrameError):
+    """Another process has not sent, or not taken, a whole message in time."""
 
 
 class StoreError(KerntuneError):

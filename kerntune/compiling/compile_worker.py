@@ -15,13 +15,14 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from kerntune.base.device import Target
+from kerntune.base.frames import Reader, send
 from kerntune.compiling.kernel_facts import facts_of
-from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, frame, read_job
+from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
 
 MESSAGE = 4000
 """Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
@@ -38,25 +39,24 @@ def main(memory_limit: int, knobs: str, inherited: int = 0) -> None:
     bytes of address space, of the process that was forked, don't count."""
     inbox, outbox = _take_pipes()
     _limit(memory_limit + inherited if memory_limit else 0)
-    threading.Thread(target=_end_with_parent, args=(inbox.fileno(),), daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(inbox,), daemon=True).start()
     import triton
 
     _set_knobs(triton, json.loads(knobs))
-    outbox.write(frame(Hello(triton.__version__, triton.__file__)))
-    outbox.flush()
-    while (job := read_job(inbox)) is not None:
+    send(outbox, Hello(triton.__version__, triton.__file__))
+    jobs: Reader[Job] = Reader(inbox, Job)
+    for job in jobs:
         answer = answer_to(job)
         if isinstance(answer, Done):
             answer = msgspec.structs.replace(answer, address_space=answer.address_space - inherited)
         sys.stdout.flush()
         sys.stderr.flush()
-        outbox.write(frame(answer))
-        outbox.flush()
+        send(outbox, answer)
 
 
-def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+def _take_pipes() -> tuple[int, int]:
     """The protocol's pipes, moved away from descriptors 0 and 1, which LLVM and Triton print to."""
-    inbox, outbox = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    inbox, outbox = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -186,28 +186,45 @@ def describe(launch: Specialized, kernel: Any) -> Compiled:
     metadata = dict(kernel.metadata) if isinstance(kernel.metadata, Mapping) else kernel.metadata._asdict()
     metadata.pop("hash", None)  # says where Triton keeps it, and nothing of the kernel
     options = _options(launch.options)
-    assembler = compat.assembler_version(launch.target.backend, launch.target.triton_arch)
     binary = Binary(
         kind=binary_stage,
-        arch=arch_of(launch.target, asm),
-        symbol=metadata["name"],
-        sha256=hashlib.sha256(data).hexdigest(),
         ttir_sha256=hashlib.sha256(facts.ttir.encode()).hexdigest(),
-        code=identity_of(
-            facts.bare, kind=asm_stage, options=options, assembler=assembler, settings=unseen_settings(launch.settings)
-        ),
-        text=text_identity(data),
-        triton=compat.triton_version(),
-        assembler=assembler,
         options=options,
         constexprs=launch.constexpr_texts(),
         warp_size=launch.target.warp_size,
-        settings=dict(launch.settings),
-        **launch_needs(metadata),
+        **code_fields(launch.target, asm, facts.bare, data, metadata, options, launch.settings),
     )
     files = _files_of(kernel)
     seconds = getattr(kernel, "seconds", None)
     return Compiled(binary, data, facts.ttir, asm, facts.access, metadata, launch.compiled_for(), seconds, files)
+
+
+def code_fields(
+    target: Target,
+    asm: str,
+    bare: str,
+    data: bytes,
+    metadata: Mapping[str, Any],
+    options: Mapping[str, Any],
+    settings: Mapping[str, str],
+) -> dict[str, Any]:
+    """The fields of a :class:`Binary` that follow from its code: ``asm`` is the assembly text, ``bare`` that text as a
+    code identity sees it, ``data`` the machine code, ``metadata`` the compiler's, ``settings`` the environment's."""
+    assembler = compat.assembler_version(target.backend, target.triton_arch)
+    unseen = unseen_settings(settings)
+    return {
+        "arch": arch_of(target, asm),
+        "symbol": metadata["name"],
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "code": identity_of(
+            bare, kind=ASSEMBLY[target.backend][0], options=options, assembler=assembler, settings=unseen
+        ),
+        "text": text_identity(data),
+        "triton": compat.triton_version(),
+        "assembler": assembler,
+        "settings": dict(settings),
+        **launch_needs(metadata),
+    }
 
 
 def unseen_settings(settings: Mapping[str, str]) -> dict[str, str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -13,10 +11,12 @@ import threading
 import time
 from typing import BinaryIO
 
-from kerntune.compiling.fork_server import STATUS
+from kerntune.base.frames import Reader, Timeout, receive_with, send_with
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.knobs import CompilerEnvironment
 from kerntune.compiling.own_fork import OwnFork, fork_nest
+from kerntune.compiling.protocol import READY, ForkRequest
+from kerntune.errors import FrameError, PeerTimeout
 
 READY_SECONDS, FORKED_SECONDS = 60.0, 2.0
 """A nest is ready after 0.2 to 0.5 s; more than this is a broken installation. One that is a fork of this process is
@@ -37,6 +37,7 @@ class Child:
 
     def __init__(self, stdin: BinaryIO, stdout: BinaryIO, status: int) -> None:
         self.stdin, self.stdout, self._status = stdin, stdout, status
+        self._told: Reader[int] = Reader(status, int)
         self.returncode: int | None = None
         self.pid = 0
 
@@ -53,19 +54,17 @@ class Child:
     def wait(self, timeout: float | None = None) -> int:
         """Its exit status, a signal's number negative; 1 if its nest has gone without telling."""
         if self.returncode is None:
-            found = read_status(self._status, timeout)
-            self.returncode = 1 if found is None else found
+            try:
+                self.returncode = self._told.receive(Timeout(timeout))
+            except PeerTimeout as exc:
+                raise subprocess.TimeoutExpired("a worker process", timeout or 0.0) from exc
+            except FrameError:
+                self.returncode = 1
         return self.returncode
 
-
-def read_status(pipe: int, timeout: float | None) -> int | None:
-    """The next number of a status pipe; None at its end. ``subprocess.TimeoutExpired`` if there is none in time."""
-    poll = select.poll()
-    poll.register(pipe, select.POLLIN)
-    if not poll.poll(None if timeout is None else timeout * 1000):
-        raise subprocess.TimeoutExpired("a worker process", timeout or 0.0)
-    data = os.read(pipe, STATUS.size)
-    return int(STATUS.unpack(data)[0]) if len(data) == STATUS.size else None
+    def learn_pid(self, seconds: float) -> None:
+        """Receive its process id, which is sent first. :class:`FrameError` if it doesn't come within ``seconds``."""
+        self.pid = self._told.receive(Timeout(seconds))
 
 
 class Nursery:
@@ -101,10 +100,9 @@ class Nursery:
         """A worker process; None if there is none to be had, and a plain one has to be started."""
         if surroundings.env != self.surroundings.env or os.getpid() != self._pid:
             return None
-        wanted = {"memory": str(memory), "knobs": surroundings.knobs, "folder": folder}
         with self._lock:
             ready = self._is_ready()
-        return self._forked(json.dumps(wanted).encode(), stderr.fileno()) if ready else None
+        return self._forked(ForkRequest(memory, surroundings.knobs, folder), stderr.fileno()) if ready else None
 
     def _is_ready(self) -> bool:
         if self._ready is None:
@@ -118,28 +116,29 @@ class Nursery:
     def _says_ready(self) -> bool:
         self._ours.settimeout(FORKED_SECONDS if isinstance(self._popen, OwnFork) else READY_SECONDS)
         try:
-            return self._ours.recv(16) == b"ready"
-        except OSError:
+            return receive_with(self._ours, str) == (READY, [])
+        except (OSError, FrameError):
             return False
 
-    def _forked(self, wanted: bytes, stderr: int) -> Child | None:
+    def _forked(self, request: ForkRequest, stderr: int) -> Child | None:
         in_read, in_write = os.pipe()
         out_read, out_write = os.pipe()
         status_read, status_write = os.pipe()
         child = Child(os.fdopen(in_write, "wb"), os.fdopen(out_read, "rb"), status_read)
         try:
-            socket.send_fds(self._ours, [wanted], [in_read, out_write, stderr, status_write])
-        except OSError:
+            send_with(self._ours, request, [in_read, out_write, stderr, status_write])
+        except (OSError, FrameError):
             self._ready = False
             return None
         finally:
             for one in (in_read, out_write, status_write):
                 os.close(one)
         try:
-            child.pid = read_status(status_read, FORK_SECONDS) or 0
-        except subprocess.TimeoutExpired:
-            self._ready = False
-        return child if child.pid else None
+            child.learn_pid(FORK_SECONDS)
+        except FrameError as exc:
+            self._ready = self._ready and not isinstance(exc, PeerTimeout)
+            return None
+        return child
 
     def close(self) -> None:
         """End the nest. Its children go on, but nobody tells how they end."""

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import select
 import signal
 import socket
-import struct
 import tempfile
 from collections.abc import Sequence
 from typing import NoReturn
 
-STATUS = struct.Struct("<i")
-"""On a child's status pipe: its process id first, its exit status (a signal is negative) at its end."""
-
-MAX_MESSAGE = 1 << 16
-PIPES = 4
-"""Descriptors that come with a request: standard input, output and error of the child, and its status pipe."""
+from kerntune.base.frames import receive_with, send, send_with
+from kerntune.compiling.forking import fork
+from kerntune.compiling.protocol import DESCRIPTORS, READY, ForkRequest
+from kerntune.errors import PeerClosed
 
 
 def main(descriptor: int, inherited: int = 0, helpers: int = 0) -> None:
@@ -36,7 +32,7 @@ def main(descriptor: int, inherited: int = 0, helpers: int = 0) -> None:
 
     gc.freeze()  # what was imported is no garbage: children needn't go through it, and copy its pages
     asked = socket.socket(fileno=descriptor)
-    asked.send(b"ready")
+    send_with(asked, READY)
     asked.setblocking(False)
     _serve(asked, inherited, helpers)
 
@@ -54,13 +50,13 @@ def _serve(asked: socket.socket, inherited: int, helpers: int) -> NoReturn:
             os.read(wake, 4096)
             _tell_ends(children)
         if asked.fileno() in ready:
-            found = _request(asked)
-            if found is None:
+            try:
+                request, descriptors = receive_with(asked, ForkRequest, DESCRIPTORS)
+            except BlockingIOError:  # another one has taken it
                 continue
-            message, descriptors = found
-            if not message:
+            except PeerClosed:
                 os._exit(0)  # children see the end of their own pipes
-            pid, status = _fork_worker(message, descriptors, inherited)
+            pid, status = _fork_worker(request, descriptors, inherited)
             children[pid] = status
             _tell(status, pid)
             if helpers and _is_helper():
@@ -69,22 +65,10 @@ def _serve(asked: socket.socket, inherited: int, helpers: int) -> NoReturn:
             helpers = 0
 
 
-def _request(asked: socket.socket) -> tuple[bytes, list[int]] | None:
-    """A message and its descriptors; None where another one has taken it. The socket must not block: ``recv_fds`` takes
-    flags and ignores them (CPython 3.11 for one), so with ``MSG_DONTWAIT`` it would wait for ever."""
-    try:
-        message, descriptors, _, _ = socket.recv_fds(asked, MAX_MESSAGE, PIPES)
-    except BlockingIOError:
-        return None
-    return message, descriptors
-
-
-def _fork_worker(message: bytes, descriptors: list[int], inherited: int) -> tuple[int, int]:
+def _fork_worker(request: ForkRequest, descriptors: list[int], inherited: int) -> tuple[int, int]:
     """A worker's process id and its status pipe."""
-    pid = os.fork()
-    if not pid:
-        _be_worker(json.loads(message), descriptors, inherited)
     *standard, status = descriptors
+    pid = fork(lambda: _be_worker(request, inherited), standard=standard)
     _close(standard)
     return pid, status
 
@@ -120,26 +104,13 @@ def _tell_ends(children: dict[int, int]) -> None:
 
 
 def _tell(pipe: int, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        os.write(pipe, STATUS.pack(number))
+    with contextlib.suppress(PeerClosed):
+        send(pipe, number)
 
 
-def _be_worker(wanted: dict[str, str], descriptors: list[int], inherited: int) -> NoReturn:
-    """In a child: a process group of its own, the given pipes for standard ones, nothing else of its parent's."""
+def _be_worker(request: ForkRequest, inherited: int) -> None:
     from kerntune.compiling.compile_worker import main as work
-    from kerntune.compiling.descriptors import close_from
 
-    code = 1
-    try:
-        gc.enable()
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for number, one in enumerate(descriptors[:3]):
-            os.dup2(one, number)
-        close_from(3)
-        os.environ["TMPDIR"], tempfile.tempdir = wanted["folder"], None
-        work(int(wanted["memory"]), wanted["knobs"], inherited)
-        code = 0
-    finally:
-        os._exit(code)
+    gc.enable()
+    os.environ["TMPDIR"], tempfile.tempdir = request.folder, None
+    work(request.memory, request.knobs, inherited)

@@ -6,15 +6,15 @@ import contextlib
 import gc
 import os
 import re
-import select
 import signal
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from kerntune.base.frames import Reader, Timeout, send
 from kerntune.compiling.descriptors import close_from
+from kerntune.errors import FrameError
 
 SWITCH = "KERNTUNE_FORKS"
 """Environment variable for processes that can't be forked safely: with ``0`` none of this one's forks does any work."""
@@ -41,16 +41,34 @@ def _resident() -> int:
         return 0
 
 
-def fork() -> int:
-    """``os.fork()``, without the warning of 3.12 that there are threads: nobody waits for ever for what a fork does."""
+def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | None = None) -> int:
+    """The process id of a fork of this process that leaves everything behind but descriptor ``kept``
+    (:func:`leave_behind`), calls ``work`` and ends, with status 1 if that raised. It runs no exit handlers.
+
+    ``OSError`` where no process can be had. Without the warning of Python 3.12 that there are threads: every reader of
+    a fork has a time limit.
+    """
     # no catch_warnings(): in a thread of its own it would put back filters that the caller's has left meanwhile
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=re.escape(__name__))
-    return os.fork()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        leave_behind(kept, standard)
+        work()
+        code = 0
+    finally:
+        os._exit(code)
 
 
-def leave_behind(kept: int) -> None:
-    """In a fork: keep descriptor ``kept`` alone, and nothing to read from or to print to; no signal handler, tracer or
-    profiler; collect nothing that was there, since it may hold memory of a GPU."""
+def leave_behind(kept: int = -1, standard: Sequence[int] | None = None) -> None:
+    """In a fork: keep descriptor ``kept`` alone; no signal handler, tracer or profiler; a process group of its own;
+    collect nothing that was there, since it may hold memory of a GPU.
+
+    ``standard`` has the descriptors that become standard input, output and error; if it is empty, they stay; if it is
+    None, there is nothing to read and what is printed is lost.
+    """
     gc.disable()
     gc.freeze()
     os.setsid()
@@ -58,13 +76,15 @@ def leave_behind(kept: int) -> None:
         tracing(None)
     signal.set_wakeup_fd(-1)
     default_handlers()
-    close_from(3, kept)
     nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):
-        os.dup2(nothing, standard)
-    os.close(nothing)
-    _LEFT.extend((sys.stdout, sys.stderr))  # pytest's say: their files are gone, and what they hold must not be written
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+    for number, one in enumerate((nothing,) * 3 if standard is None else standard):
+        os.dup2(one, number)
+    if nothing > 2:  # else this process had no standard files
+        os.close(nothing)
+    close_from(3, kept)
+    if standard is None:
+        _LEFT.extend((sys.stdout, sys.stderr))  # what they hold must not be written: pytest's have lost their files
+        sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
 
 
 def default_handlers() -> None:
@@ -85,37 +105,23 @@ def text_of_fork(work: Callable[[], str], seconds: float) -> str | None:
     fork to be had, or it gives nothing within so many seconds."""
     read, write = os.pipe()
     try:
-        pid = fork()
+        pid = fork(lambda: send(write, work()), write)
     except OSError:
-        pid = -1
-    if not pid:
-        _answer(work, write)
+        pid = 0
     os.close(write)
-    text = _read_all(read, time.monotonic() + seconds) if pid > 0 else b""
-    os.close(read)
+    reader: Reader[str] = Reader(read, str)
+    try:
+        return (reader.receive(Timeout(seconds)) or None) if pid else None
+    except FrameError:
+        return None
+    finally:
+        os.close(read)
+        end(pid)
+
+
+def end(pid: int) -> None:
+    """Kill and reap a fork, unless it is reaped already; nothing for 0."""
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        if pid > 0:
+        if pid:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-    return text.decode() or None
-
-
-def _answer(work: Callable[[], str], write: int) -> None:
-    try:
-        leave_behind(write)
-        with os.fdopen(write, "w") as pipe:
-            pipe.write(work())
-    finally:
-        os._exit(0)
-
-
-def _read_all(pipe: int, end: float) -> bytes:
-    """Until the other end is closed; nothing if that takes too long."""
-    found, poll = bytearray(), select.poll()
-    poll.register(pipe, select.POLLIN)
-    while poll.poll(max(0.0, 1000 * (end - time.monotonic()))):
-        data = os.read(pipe, 1 << 16)
-        if not data:
-            return bytes(found)
-        found += data
-    return b""

@@ -7,7 +7,6 @@ answer, this process does itself; a front end that crashes costs its request and
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import select
 import signal
@@ -15,17 +14,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, Union
+from typing import Union
 
 import msgspec
 
-from kerntune.compiling.descriptors import close_from
-from kerntune.compiling.forking import SWITCH, default_handlers, fork
+from kerntune.base.frames import Reader, send
+from kerntune.compiling.forking import SWITCH, end, fork
 from kerntune.compiling.frontend import CompileRequest, Lowered, lower
-from kerntune.compiling.protocol import Job, frame, frames_in
-
-PIPE = 3
-"""Where a copy writes to: the one descriptor that it keeps beside the standard ones."""
+from kerntune.compiling.protocol import Job
+from kerntune.errors import FrameError
 
 MAX_FORKS = 6
 """Copies at once. A fork of a process with torch and a CUDA context takes 5 to 10 ms, so few pay."""
@@ -70,8 +67,8 @@ class _Copy:
     pid: int
     pipe: int
     indices: list[int]
+    reader: Reader[Front]
     heard: float = field(default_factory=time.monotonic)
-    buffer: bytearray = field(default_factory=bytearray)
 
 
 def fork_count(requests: int) -> int:
@@ -128,12 +125,14 @@ def _heard(
     for pipe in open_:
         poll.register(pipe, select.POLLIN)
     for pipe, _ in poll.poll(ms):
-        copy, data = open_[pipe], os.read(pipe, 1 << 20)
+        copy = open_[pipe]
         copy.heard = time.monotonic()
-        copy.buffer += data
-        if not data:
+        try:
+            fronts = copy.reader.arrived()
+        except FrameError:
             del open_[pipe]
-        for front in frames_in(copy.buffer, Front):
+            continue
+        for front in fronts:
             copy.indices.remove(front.index)
             request = requests[front.index]
             yield request, None if front.job is None else Lowered(request, front.source_text, front.job)
@@ -164,40 +163,26 @@ def _death(status: int) -> str:
 
 def _end(copy: _Copy) -> None:
     os.close(copy.pipe)
-    if copy.pid:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(copy.pid, signal.SIGKILL)
-            os.waitpid(copy.pid, 0)
+    end(copy.pid)
 
 
 def _fork(requests: Sequence[CompileRequest], indices: list[int]) -> _Copy:
     read, write = os.pipe()
     _flush()
     try:
-        pid = fork()
+        pid = fork(lambda: _serve(write, requests, indices), write, standard=())
     except OSError:
         os.close(read)
-        os.close(write)
         raise
-    if pid:
-        os.close(write)
-        return _Copy(pid, read, indices)
-    _serve(write, requests, indices)
-
-
-def _serve(write: int, requests: Sequence[CompileRequest], indices: list[int]) -> NoReturn:
-    """In the copy: never returns, runs nobody's exit handlers, and leaves by a signal only if it is killed by one."""
-    try:
-        gc.disable()
-        default_handlers()
-        if write != PIPE:
-            os.dup2(write, PIPE)
-        close_from(PIPE + 1)
-        for index in indices:
-            _write(frame(_front(index, requests[index])))
-        _flush()
     finally:
-        os._exit(0)
+        os.close(write)
+    return _Copy(pid, read, indices, Reader(read, Front))
+
+
+def _serve(write: int, requests: Sequence[CompileRequest], indices: list[int]) -> None:
+    for index in indices:
+        send(write, _front(index, requests[index]))
+    _flush()
 
 
 def _flush() -> None:
@@ -213,8 +198,3 @@ def _front(index: int, request: CompileRequest) -> Front:
     except Exception:
         return Front(index, "", None)
     return Front(index, lowered.source_text, lowered.job)
-
-
-def _write(data: bytes) -> None:
-    while data:
-        data = data[os.write(PIPE, data) :]

@@ -149,7 +149,8 @@ def lower(request: CompileRequest) -> Lowered:
     source_text = str(module)
     metadata = first_metadata(request)
     text = str(stages[source.ext](module, metadata))
-    return Lowered(request, source_text, _job(request, text, metadata))
+    job = job_of(text, source.ext, source.language.name, request.target, options, metadata)
+    return Lowered(request, source_text, job)
 
 
 def first_metadata(request: CompileRequest) -> dict[str, Any]:
@@ -165,17 +166,17 @@ def first_metadata(request: CompileRequest) -> dict[str, Any]:
     }
 
 
-def _job(request: CompileRequest, text: str, metadata: dict[str, Any]) -> Job:
-    target = request.target
+def job_of(ir: str, ext: str, language: str, target: Any, options: Any, metadata: dict[str, Any]) -> Job:
+    """The job for a worker: MLIR text after stage ``ext``, Triton's target and option object, the metadata so far."""
     return Job(
-        ir=text,
-        ext=request.source.ext,
-        language=request.source.language.name,
+        ir=ir,
+        ext=ext,
+        language=language,
         backend=target.backend,
         arch=target.arch,
         warp_size=target.warp_size,
-        options=dict(vars(request.options)),
-        options_hash=request.options.hash(),
+        options=dict(vars(options)),
+        options_hash=options.hash(),
         metadata=json.dumps(metadata, default=vars).encode(),
     )
 

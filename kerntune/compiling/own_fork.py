@@ -10,13 +10,12 @@ import contextlib
 import os
 import signal
 import time
-from typing import NoReturn
 
 from kerntune.compiling import (  # all that a nest needs: whoever imports could wait for another thread's lock
     compile_worker,
     fork_server,
 )
-from kerntune.compiling.forking import fork, leave_behind
+from kerntune.compiling.forking import fork
 
 SLOW_SECONDS = 0.1
 """A fork takes 10 to 20 ms with torch and a CUDA context. Where it takes longer, 16 more would, too."""
@@ -62,23 +61,12 @@ def fork_nest(descriptor: int) -> OwnFork | None:
     """A fork of this process that serves a nest's requests from a socket; None if it can't be had cheaply."""
     begin = time.perf_counter()
     try:
-        pid = fork()
+        pid = fork(lambda: fork_server.main(descriptor, compile_worker.address_space(), HELPERS), descriptor)
     except OSError:
         return None
-    if not pid:
-        _be_nest(descriptor)
     own = OwnFork(pid)
     if time.perf_counter() - begin <= SLOW_SECONDS:
         return own
     own.kill()
     own.wait()
     return None
-
-
-def _be_nest(descriptor: int) -> NoReturn:
-    """In the fork: never returns, and runs nobody's exit handlers."""
-    try:
-        leave_behind(descriptor)
-        fork_server.main(descriptor, compile_worker.address_space(), HELPERS)
-    finally:
-        os._exit(1)

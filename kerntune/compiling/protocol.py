@@ -1,19 +1,31 @@
-"""What the farm and its worker processes say to each other: typed frames of MessagePack, nothing executable."""
+"""The messages between the farm, its fork server and its worker processes; :mod:`kerntune.base.frames` carries them."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
-from typing import Any, BinaryIO, TypeVar, Union
+from typing import Any, Union
 
 import msgspec
 
 from kerntune.kernels.access import Access
 
-MAX_FRAME = 1 << 30
-"""Bytes of one frame. The stages of a large kernel are a few MB together; more than this is a damaged stream."""
 
-_LENGTH = struct.Struct("<I")
+class ForkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A worker that the fork server is to fork: its limit of address space in bytes (0: none), knobs as
+    :class:`kerntune.compiling.knobs.CompilerEnvironment` has them, and its temporary folder.
+
+    Standard input, output and error of the worker and its status pipe come with it (:data:`DESCRIPTORS`).
+    """
+
+    memory: int
+    knobs: str
+    folder: str
+
+
+READY = "ready"
+"""What the fork server sends first: it takes requests."""
+
+DESCRIPTORS = 4
+"""Descriptors that come with a :class:`ForkRequest`."""
 
 
 class Hello(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
@@ -82,51 +94,3 @@ class CompileFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
 
 
 Answer = Union[Hello, Done, CompileFailed]
-
-_encoder = msgspec.msgpack.Encoder()
-_answers = msgspec.msgpack.Decoder(Answer)
-_jobs = msgspec.msgpack.Decoder(Job)
-
-
-_Kind = TypeVar("_Kind", bound=msgspec.Struct)
-
-
-def frame(message: msgspec.Struct) -> bytes:
-    """A message with its length before it. Raises TypeError for an option that is not plain data."""
-    body = _encoder.encode(message)
-    return _LENGTH.pack(len(body)) + body
-
-
-def answer_in(buffer: bytes | bytearray) -> Answer | None:
-    """The answer at the start of ``buffer``; None while it is incomplete. ValueError if it is damaged."""
-    if len(buffer) < _LENGTH.size:
-        return None
-    (size,) = _LENGTH.unpack_from(buffer)
-    if size > MAX_FRAME:
-        raise ValueError(f"a frame of {size} bytes")
-    end = _LENGTH.size + size
-    return None if len(buffer) < end else _answers.decode(memoryview(buffer)[_LENGTH.size : end])
-
-
-def frames_in(buffer: bytearray, kind: type[_Kind]) -> Iterator[_Kind]:
-    """The complete messages at the start of ``buffer``, taken out of it. ValueError if one is damaged."""
-    while len(buffer) >= _LENGTH.size:
-        (size,) = _LENGTH.unpack_from(buffer)
-        if size > MAX_FRAME:
-            raise ValueError(f"a frame of {size} bytes")
-        end = _LENGTH.size + size
-        if len(buffer) < end:
-            return
-        body = bytes(buffer[_LENGTH.size : end])
-        del buffer[:end]
-        yield msgspec.msgpack.decode(body, type=kind)
-
-
-def read_job(stream: BinaryIO) -> Job | None:
-    """The next job from a worker's side; None at the end of the stream."""
-    head = stream.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    (size,) = _LENGTH.unpack(head)
-    body = stream.read(size)
-    return None if len(body) < size else _jobs.decode(body)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,10 +10,11 @@ import msgspec
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Artifacts, Binary, Recording
-from kerntune.compiling.binary.identity import code_identity, text_identity
-from kerntune.compiling.compiler import arch_of, launch_needs, unseen_settings
+from kerntune.compiling.binary.identity import bare_text
+from kerntune.compiling.compiler import code_fields
 from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm, NotStarted
+from kerntune.compiling.frontend import job_of
 from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.compiling.protocol import CompileFailed, Done, Job
 from kerntune.errors import ReplayError
@@ -75,19 +75,8 @@ def _done(farm: Farm, job: Job, kernel: str) -> Done:
 def _job(target: Target, given: Mapping[str, Any], ttir: str) -> Job:
     wanted = compat.gpu_target(target.backend, target.triton_arch, target.warp_size)
     options = compat.make_backend(wanted).parse_options(dict(given))
-    fields = dict(vars(options))
-    metadata = {"hash": "", "target": wanted, **fields, "triton_version": compat.triton_version()}
-    return Job(
-        ir=ttir,
-        ext="ttir",
-        language="TRITON",
-        backend=target.backend,
-        arch=target.triton_arch,
-        warp_size=target.warp_size,
-        options=fields,
-        options_hash=options.hash(),
-        metadata=json.dumps(metadata, default=vars).encode(),
-    )
+    metadata = {"hash": "", "target": wanted, **vars(options), "triton_version": compat.triton_version()}
+    return job_of(ttir, "ttir", "TRITON", wanted, options, metadata)
 
 
 def _options(binary: Binary) -> dict[str, Any]:
@@ -99,21 +88,6 @@ def _options(binary: Binary) -> dict[str, Any]:
 def _described(recording: Recording, old: Binary, job: Job, done: Done) -> tuple[Binary, bytes]:
     asm_stage, binary_stage = ASSEMBLY[job.backend]
     asm, data, metadata = done.stages[asm_stage].decode(), done.stages[binary_stage], json.loads(done.metadata)
-    assembler = compat.assembler_version(job.backend, recording.target.triton_arch)
-    settings = compat.compiler_settings(job.backend)
-    new = msgspec.structs.replace(
-        old,
-        arch=arch_of(recording.target, asm),
-        symbol=metadata["name"],
-        sha256=hashlib.sha256(data).hexdigest(),
-        code=code_identity(
-            asm, kind=asm_stage, options=old.options, assembler=assembler, settings=unseen_settings(settings)
-        ),
-        settings=settings,
-        text=text_identity(data),
-        triton=compat.triton_version(),
-        assembler=assembler,
-        **launch_needs(metadata),
-        unreplayable="",
-    )
-    return new, data
+    bare, settings = bare_text(asm, asm_stage), compat.compiler_settings(job.backend)
+    fields = code_fields(recording.target, asm, bare, data, metadata, old.options, settings)
+    return msgspec.structs.replace(old, unreplayable="", **fields), data

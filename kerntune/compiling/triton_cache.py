@@ -117,8 +117,7 @@ def store(lowered: Lowered, done: Done) -> Group:
     request, manager = lowered.request, _manager(lowered.request)
     name = request.file_name
     files: dict[str, Any] = {f"{name}.source": lowered.source_text, f"{name}.{request.source.ext}": lowered.job.ir}
-    for stage, data in done.stages.items():
-        files[f"{name}.{stage}"] = data if stage == request.backend.binary_ext else data.decode()
+    files |= {f"{name}.{stage}": data for stage, data in _stages(request, done).items()}
     files[f"{name}.json"] = json.dumps(metadata_of(request, done))
     group = {file: manager.put(data, file, binary=isinstance(data, bytes)) for file, data in files.items()}
     manager.put_group(f"{name}.json", group)
@@ -133,11 +132,15 @@ def metadata_of(request: CompileRequest, done: Done) -> dict[str, Any]:
 def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:
     """A kernel as ``CompiledKernel`` would have it, without a look at the disk."""
     request = lowered.request
-    binary = request.backend.binary_ext
-    stages = {stage: data if stage == binary else data.decode() for stage, data in done.stages.items()}
-    asm = {"source": lowered.source_text, request.source.ext: lowered.job.ir, **stages}
+    asm = {"source": lowered.source_text, request.source.ext: lowered.job.ir, **_stages(request, done)}
     metadata = {**json.loads(done.metadata), "target": request.target}
     return Made(request, asm, metadata, done.facts, stored, done.seconds if done.times else None)
+
+
+def _stages(request: CompileRequest, done: Done) -> dict[str, str | bytes]:
+    """What each stage made, text as text."""
+    binary = request.backend.binary_ext
+    return {stage: data if stage == binary else data.decode() for stage, data in done.stages.items()}
 
 
 def done_again(stored: Group, lowered: Lowered) -> Done | None:

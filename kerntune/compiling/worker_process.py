@@ -5,27 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from kerntune.base.frames import Reader, Timeout, encode, write
 from kerntune.base.temporary_folders import TemporaryFolder
 from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.compiling.fork_client import Child, Nursery
 from kerntune.compiling.knobs import CompilerEnvironment
-from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job, answer_in, frame
+from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
+from kerntune.errors import FrameError, PeerClosed, PeerTimeout
 
 START_SECONDS = 60.0
 """A worker says hello after 0.15 to 0.45 s; more than this is a broken installation."""
-
-LAST_SECONDS = 1.0
-"""Whoever comes back after the time is up looks at what is there by then: this process may have been stopped itself, or
-had no turn, while the worker answered."""
 
 TAIL = 64 << 10
 """Bytes of a worker's output that are looked at."""
@@ -63,6 +59,7 @@ class Process:
     def __init__(self, surroundings: CompilerEnvironment, memory_limit: int, nursery: Nursery | None = None) -> None:
         self.surroundings, self._memory_limit, self._nursery = surroundings, memory_limit, nursery
         self._popen: subprocess.Popen[bytes] | Child | None = None
+        self._reader: Reader[Answer]
         self._output: BinaryIO | None = None
         self._scratch: TemporaryFolder | None = None
         self._folder = ""
@@ -94,6 +91,8 @@ class Process:
             self._popen = self._nursery.fork(self.surroundings, self._memory_limit, self._folder, self._output)
         if self._popen is None:
             self._popen = self._plain(self._output)
+        assert self._popen.stdout is not None
+        self._reader = Reader(self._popen.stdout.fileno(), Answer)
 
     def _plain(self, output: BinaryIO) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", _COMMAND, str(self._memory_limit), self.surroundings.knobs, *sys.path]
@@ -119,13 +118,11 @@ class Process:
     def ask(self, job: Job, seconds: float, why: str) -> Told:
         """Have a job done within ``seconds``; a process that doesn't answer is ended. ``why`` explains the limit."""
         mark = self._size()
-        answer: Answer | Died
         try:
-            self._send(frame(job))
-        except OSError:
-            answer = self._dead()
-        else:
-            answer = self._answer(seconds, why)
+            data = encode(job)
+        except (TypeError, FrameError) as exc:
+            return Told(CompileFailed(f"it can't be sent to another process ({exc})", refused=True), "")
+        answer = self._answer(seconds, why, data)
         if isinstance(answer, Hello):
             answer = Died("the compiler process answered out of turn")
         output = self._said(mark)
@@ -133,33 +130,24 @@ class Process:
             self.kill()
         return Told(answer, output)
 
-    def _send(self, data: bytes) -> None:
+    def _answer(self, seconds: float, why: str, job: bytearray | None = None) -> Answer | Died:
+        """Send an encoded job, if there is one, and receive the next answer, both within ``seconds``."""
+        limit = Timeout(seconds)
+        try:
+            if job is not None:
+                self._send(job, limit)
+            return self._reader.receive(limit)
+        except PeerTimeout:
+            return Died(f"the compiler did not come back and was ended after {why or f'{seconds:.0f} s'}")
+        except PeerClosed:
+            return self._dead()
+        except FrameError as exc:
+            return Died(f"the compiler process answered with {exc}")
+
+    def _send(self, job: bytearray, limit: Timeout | None = None) -> None:
         assert self._popen is not None
         assert self._popen.stdin is not None
-        self._popen.stdin.write(data)
-        self._popen.stdin.flush()
-
-    def _answer(self, seconds: float, why: str) -> Answer | Died:
-        popen = self._popen
-        assert popen is not None
-        assert popen.stdout is not None
-        pipe, buffer, end = popen.stdout.fileno(), bytearray(), time.monotonic() + seconds
-        poll = select.poll()
-        poll.register(pipe, select.POLLIN)
-        while True:
-            left = max(end - time.monotonic(), LAST_SECONDS)
-            if not poll.poll(left * 1000):
-                return Died(f"the compiler did not come back and was ended after {why or f'{seconds:.0f} s'}")
-            data = os.read(pipe, 1 << 20)
-            if not data:
-                return self._dead()
-            buffer += data
-            try:
-                answer = answer_in(buffer)
-            except ValueError as exc:  # msgspec's errors are ValueErrors too
-                return Died(f"the compiler process answered with {exc}")
-            if answer is not None:
-                return answer
+        write(self._popen.stdin.fileno(), job, limit)
 
     def _dead(self) -> Died:
         assert self._popen is not None

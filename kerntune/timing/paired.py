@@ -103,7 +103,7 @@ def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...],
 
 def live_memory(gpu: Executor, storages: Sequence[Storage], live: Sequence[Source], stored: Artifacts) -> Memory:
     """Memory for a common plan in the user's own process: today's contents, then what the other side describes."""
-    added = [make_source(gpu, s, _stored(s, stored)) for s in storages[len(live) :]]
+    added = [make_source(gpu, s, stored_content(s, stored)) for s in storages[len(live) :]]
     return Memory(gpu, storages, [*live, *added])
 
 
@@ -121,7 +121,8 @@ def _renumbered(recording: Recording, at: dict[int, int]) -> Recording:
     return replace(recording, views=views, launches=launches)
 
 
-def _stored(storage: Storage, artifacts: Artifacts) -> bytes | None:
+def stored_content(storage: Storage, artifacts: Artifacts) -> bytes | None:
+    """The bytes that a storage begins with, if they are stored."""
     return artifacts.get(storage.content.sha256) if isinstance(storage.content, Stored) else None
 
 

@@ -18,15 +18,15 @@ from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_byt
 from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
 from kerntune.gpu.staging import HOST, STAGING_BYTES, HostStaging, Staging, batches, device_staging, staged_bytes
 from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
-from kerntune.timing.worker.requests import (
+from kerntune.timing.worker.look_requests import (
     ForgetRequest,
     LookFailed,
     LookReply,
     LookRequest,
-    RequestFailed,
     StagedPiece,
     StageRequest,
 )
+from kerntune.timing.worker.requests import RequestFailed
 
 CONTEXT_BYTES = 600 << 20
 """What a second context takes on the device (H200, CUDA 12.8; ``benchmarks/results/quarantine_h200.json``)."""

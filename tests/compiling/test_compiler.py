@@ -240,7 +240,7 @@ def test_failures_are_remembered(backend: FakeBackend) -> None:
     assert isinstance(errors[0], TrialError)
     text = str(errors[0])
     assert "asserting_kernel" in text
-    assert "test_compile.py" in text
+    assert "test_compiler.py" in text
     assert "cuda:90" in text
     assert "BLOCK must be a multiple of 48" in text
 

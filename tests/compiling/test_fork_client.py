@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.base.frames import receive_with
 from kerntune.compiling import fork_server as nest
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.fork_client import Child, Nursery
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
 from kerntune.compiling.own_fork import HELPERS, OwnFork
-from kerntune.compiling.protocol import Done
+from kerntune.compiling.protocol import DESCRIPTORS, Done, ForkRequest
 from kerntune.compiling.worker_process import Died, Process
 
 from . import kernels
@@ -265,8 +266,8 @@ def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
         nest.main(theirs.detach())
         (asked,) = served
         with asked, ThreadPoolExecutor(1) as pool:
-            found = pool.submit(nest._request, asked)
+            found = pool.submit(receive_with, asked, ForkRequest, DESCRIPTORS)
             wait([found], 10)
             answered = found.done()
             ours.send(b"late")
-            assert (answered, found.result()) == (True, None)
+            assert (answered, type(found.exception())) == (True, BlockingIOError)

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from kerntune.base.frames import encode
 from kerntune.compiling import forks, stream
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.compiling.forks import FORK_MS, LOWER_MS, Crashed, fork_count, lower_in_forks, shares
 from kerntune.compiling.frontend import Lowered, lower, request_of
-from kerntune.compiling.protocol import frame
 from kerntune.errors import CompileError
 
 from . import kernels
@@ -58,7 +58,7 @@ def test_copies_make_what_this_process_makes(copies):
         assert isinstance(fronted, Lowered)
         here = lower(request)
         assert fronted.source_text == here.source_text
-        assert frame(fronted.job) == frame(here.job)
+        assert encode(fronted.job) == encode(here.job)
         assert fronted.identity() == here.identity()
 
 

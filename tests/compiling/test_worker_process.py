@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.base.frames import encode
 from kerntune.compiling import compile_worker
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
-from kerntune.compiling.protocol import CompileFailed, Done, frame
+from kerntune.compiling.protocol import CompileFailed, Done
 from kerntune.compiling.worker_process import Died, Process, how_it_ended, says_error, with_words
 
 from . import kernels
@@ -60,7 +61,7 @@ def test_options_that_another_process_reads_otherwise_are_refused(process):
 def test_an_answer_that_came_while_nobody_could_look_counts(process):
     """A process that was stopped (Ctrl-Z, a laptop's lid) finds its time up and the answers there."""
     job = lower(request_of(kernels.add_launch())).job
-    process._send(frame(job))
+    process._send(encode(job))
     poll = select.poll()
     poll.register(process._popen.stdout.fileno(), select.POLLIN)
     assert poll.poll(60_000)
@@ -168,3 +169,52 @@ def test_an_end_in_words():
     assert how_it_ended(1) == "ended with exit status 1"
     assert how_it_ended(-200) == "died (signal 200)"
     assert Died("x") == Died("x")
+
+
+@pytest.fixture
+def impostor(tmp_path, monkeypatch):
+    """A process that runs a Python text instead of a worker."""
+    made = []
+
+    def running(text):
+        path = tmp_path / "python"
+        path.write_text(f"#!{sys.executable}\nimport os, time\n{text}")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+        made.append(Process(here_and_now(), 0))
+        made[-1]._spawn()
+        return made[-1]
+
+    yield running
+    for one in made:
+        one.kill()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "os.write(1, b'\\x09\\0\\0\\0half'); time.sleep(600)",
+        "while True: os.write(1, b'\\0\\0\\0\\x10'); time.sleep(0.05)",
+    ],
+    ids=["stops", "goes on slowly"],
+)
+def test_an_answer_that_is_never_whole_hits_the_limit(impostor, monkeypatch, text):
+    monkeypatch.setattr("kerntune.base.frames.LAST_SECONDS", 0.2)
+    assert impostor(text)._answer(0.5, "") == Died("the compiler did not come back and was ended after 0 s")
+
+
+def test_a_process_that_reads_no_job_hits_the_limit(impostor):
+    """More than a pipe holds would be waited for for ever."""
+    process = impostor("time.sleep(600)")
+    job = _with(lower(request_of(kernels.add_launch())).job, ir="x" * (1 << 20))
+    assert process.ask(job, 0.3, "a moment").answer.reason.endswith("was ended after a moment")
+    assert not process.alive
+
+
+def test_a_job_that_can_not_travel_is_refused(process):
+    """It is compiled by the process that asked, then; the worker goes on."""
+    job = lower(request_of(kernels.add_launch())).job
+    answer = process.ask(_with(job, options={"odd": object()}), 60, "").answer
+    assert isinstance(answer, CompileFailed)
+    assert answer.refused
+    assert isinstance(process.ask(job, 60, "").answer, Done)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kerntune.errors import KerntuneError, MeasurementError
-from kerntune.timing.worker.requests import Message, Ready, receive, send
+from kerntune.timing.worker.requests import Ready, send
 
 START_LIMIT_S = 60.0
 LAST_WORDS = 4000
@@ -45,6 +44,7 @@ class LookProcess:
     def __init__(self, device: Sequence[str], file: int) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._starting: Future[subprocess.Popen[bytes]] = _starter(os.getpid()).submit(self._start, device, file)
+        self._reader: Reader[LookMessage] | None = None
         self._ready = False
         self.asked = 0
 
@@ -72,36 +72,42 @@ class LookProcess:
         if self._ready:
             return
         try:
-            first = self._receive(START_LIMIT_S)
+            first = self._exchange(None, START_LIMIT_S)
         except (ProcessEnded, ProcessLate) as exc:
             raise MeasurementError(f"a process for first looks did not start: {exc}") from exc
         if not isinstance(first, Ready):
             raise MeasurementError(getattr(first, "message", "a process for first looks did not start"))
         self._ready = True
 
-    def ask(self, request: Message, limit_s: float) -> Message:
+    def ask(self, request: LookMessage, limit_s: float) -> LookMessage:
         """The reply. :class:`ProcessEnded` or :class:`ProcessLate` if there is none; it can't be asked again then."""
         self.wait()
         self.asked += 1
-        stdin = self._starting.result().stdin
-        assert stdin is not None
-        try:
-            send(stdin, request)  # type: ignore[arg-type]  # a pipe is a binary stream
-        except BrokenPipeError:
-            raise ProcessEnded(self._end()) from None
-        return self._receive(limit_s)
+        return self._exchange(request, limit_s)
 
-    def _receive(self, limit_s: float) -> Message:
-        stdout = self._starting.result().stdout
-        assert stdout is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            if not selector.select(limit_s):
-                raise ProcessLate(f"no answer within {limit_s:.1f} s")
+    def _exchange(self, request: LookMessage | None, limit_s: float) -> LookMessage:
+        """Send a request, if there is one, and receive the next message, both within the limit."""
+        limit = Timeout(limit_s)
         try:
-            return receive(stdout)  # type: ignore[arg-type]  # a pipe is a binary stream
-        except EOFError:
+            if request is not None:
+                stdin = self._starting.result().stdin
+                assert stdin is not None
+                send(stdin.fileno(), request, limit)
+            return self._messages().receive(limit)
+        except PeerTimeout as exc:
+            raise ProcessLate(f"no answer within {limit_s:.1f} s") from exc
+        except PeerClosed:
             raise ProcessEnded(self._end()) from None
+        except FrameError as exc:
+            self.close()
+            raise ProcessEnded(f"its process wrote what is no answer: {exc}") from exc
+
+    def _messages(self) -> Reader[LookMessage]:
+        if self._reader is None:
+            stdout = self._starting.result().stdout
+            assert stdout is not None
+            self._reader = Reader(stdout.fileno(), LookMessage)
+        return self._reader
 
     def _end(self) -> str:
         """How it ended. One that closes its pipe is about to."""

@@ -12,11 +12,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import BinaryIO
 
 import msgspec
 
 from kerntune.base.device import Target, typical_device
+from kerntune.base.frames import Reader, send
 from kerntune.base.recording import Artifacts, Recording
 from kerntune.errors import BackendError, KerntuneError, MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.gpu.base import Buffer, Executor
@@ -24,20 +24,17 @@ from kerntune.gpu.guards import GuardedBuffer, GuardReader
 from kerntune.gpu.memory import Memory, Source, used_storages
 from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.staging import Receiver
-from kerntune.timing.worker.requests import (
+from kerntune.timing.worker.look_requests import (
     ChangedGuard,
     ForgetRequest,
     LookFailed,
+    LookMessage,
     LookReply,
     LookRequest,
-    Message,
-    Ready,
-    RequestFailed,
     Staged,
     StageRequest,
-    receive,
-    send,
 )
+from kerntune.timing.worker.requests import Ready, RequestFailed
 
 PR_SET_PDEATHSIG = 1
 """``prctl`` (linux/prctl.h)."""
@@ -56,7 +53,7 @@ class Looker:
         self._running = 0
         """The place of the launch that runs, among those of a look."""
 
-    def answer(self, request: Message) -> Message:
+    def answer(self, request: LookMessage) -> LookMessage:
         """The reply to a request. A failed look that leaves the device usable isn't ``spoiled``."""
         if isinstance(request, StageRequest):
             return self._stage(request)
@@ -68,7 +65,7 @@ class Looker:
             return self._look(request)
         return RequestFailed(f"a process for first looks can't answer {type(request).__name__}", replayable=False)
 
-    def _stage(self, request: StageRequest) -> Message:
+    def _stage(self, request: StageRequest) -> LookMessage:
         try:
             for storage, (nbytes, residue) in request.layout.items():
                 self._make_room(storage, nbytes, residue)
@@ -83,7 +80,7 @@ class Looker:
             self._pristine[storage] = self._gpu.allocate(nbytes)
             self._guarded[storage] = GuardedBuffer(self._gpu, nbytes, residue)
 
-    def _look(self, request: LookRequest) -> Message:
+    def _look(self, request: LookRequest) -> LookMessage:
         loader, self._running = Loader(self._gpu), 0
         try:
             reply = self._run(loader, request.recording, request.artifacts)
@@ -132,19 +129,17 @@ class Looker:
         return False
 
 
-def serve(gpu: Executor, file: int, source: BinaryIO, target: BinaryIO) -> int:
-    """Answer requests until the parent's pipe closes; the exit code."""
+def serve(gpu: Executor, file: int, outbox: int) -> int:
+    """Answer requests on standard input until it closes; the exit code."""
     looker = Looker(gpu, file)
-    send(target, Ready(gpu.spec.name))
-    while True:
-        try:
-            request = receive(source)
-        except EOFError:
-            return 0
+    send(outbox, Ready(gpu.spec.name))
+    requests: Reader[LookMessage] = Reader(0, LookMessage)
+    for request in requests:
         reply = looker.answer(request)
-        send(target, reply)
+        send(outbox, reply)
         if isinstance(reply, LookFailed) and reply.spoiled:
             return SPOILED
+    return 0
 
 
 def open_device(words: Sequence[str]) -> Executor:
@@ -169,14 +164,14 @@ def die_with(parent: int) -> None:
 def main(words: Sequence[str]) -> int:
     """Serve one parent. What others print goes to standard error."""
     die_with(int(words[0]))
-    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    outbox = os.dup(1)
     os.dup2(2, 1)
     try:
         gpu = open_device(words[2:])
     except KerntuneError as exc:
-        send(target, RequestFailed(str(exc), replayable=False))
+        send(outbox, RequestFailed(str(exc), replayable=False))
         return 1
-    return serve(gpu, int(words[1]), source, target)
+    return serve(gpu, int(words[1]), outbox)
 
 
 if __name__ == "__main__":

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import subprocess
 import sys
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from kerntune.errors import MeasurementError, ReplayError
+from kerntune.base.frames import Reader, Timeout, send
+from kerntune.errors import FrameError, MeasurementError, PeerClosed, PeerTimeout, ReplayError
 from kerntune.gpu.base import Executor
-from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed, receive, send
+from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 from kerntune.timing.worker.serve import answer
 
 READY = 3
@@ -80,6 +79,8 @@ class Worker:
             [sys.executable, "-m", "kerntune.timing.worker", str(ordinal)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, start_new_session=True,
         )  # fmt: skip
+        assert self._process.stdout is not None
+        self._reader: Reader[Message] = Reader(self._process.stdout.fileno(), Message)
         self._ready = False
         self.asked = 0
 
@@ -87,38 +88,36 @@ class Worker:
         """Until the process has its device."""
         if self._ready:
             return
-        try:
-            first = self._receive(START_TIMEOUT_S)
-        except EOFError as exc:
-            raise MeasurementError(f"a measuring process ended at its start: {self._last_words()}") from exc
+        first = self._exchange(None, START_TIMEOUT_S)
         if not isinstance(first, Ready):
             raise MeasurementError(getattr(first, "message", "a measuring process did not start"))
         self._ready = True
 
+    def ask(self, request: PairRequest) -> Message:
+        """The reply; :class:`MeasurementError` if the process dies or hangs."""
+        self.wait()
+        self.asked += 1
+        return self._exchange(request, REQUEST_TIMEOUT_S)
+
+    def _exchange(self, request: PairRequest | None, seconds: float) -> Message:
+        """Send a request, if there is one, and receive the next message, both within ``seconds``."""
+        limit = Timeout(seconds)
+        try:
+            if request is not None:
+                assert self._process.stdin is not None
+                send(self._process.stdin.fileno(), request, limit)
+            return self._reader.receive(limit)
+        except PeerTimeout as exc:
+            raise MeasurementError(f"a measuring process has not answered for {seconds:.0f} s") from exc
+        except PeerClosed as exc:
+            when = "" if self._ready else " at its start"
+            raise MeasurementError(f"a measuring process ended{when}: {self._last_words()}") from exc
+        except FrameError as exc:
+            raise MeasurementError(f"nothing can be measured in another process: {exc}") from exc
+
     def _last_words(self) -> str:
         self._errors.seek(0)
         return self._errors.read()[-2000:].decode(errors="replace").strip() or f"exit code {self._process.poll()}"
-
-    def ask(self, request: PairRequest) -> Message:
-        """The reply; :class:`MeasurementError` if the process dies or hangs."""
-        assert self._process.stdin is not None
-        self.wait()
-        self.asked += 1
-        try:
-            send(self._process.stdin, request)  # type: ignore[arg-type]  # a pipe is a binary stream
-            return self._receive(REQUEST_TIMEOUT_S)
-        except (EOFError, BrokenPipeError) as exc:
-            raise MeasurementError(f"a measuring process ended: {self._last_words()}") from exc
-
-    def _receive(self, timeout: float) -> Message:
-        stdout = self._process.stdout
-        assert stdout is not None
-        deadline = time.monotonic() + timeout
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                raise MeasurementError(f"a measuring process has not answered for {timeout:.0f} s")
-        return receive(stdout)  # type: ignore[arg-type]  # a pipe is a binary stream
 
     def close(self) -> None:
         """End the process."""

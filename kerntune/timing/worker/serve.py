@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 
-from kerntune.base.recording import Storage, Stored
+from kerntune.base.frames import Reader, send
 from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError, ReplayError
 from kerntune.gpu.base import Executor
 from kerntune.gpu.memory import Memory, make_source
 from kerntune.gpu.program import Loader, Program
-from kerntune.timing.paired import Pairing
+from kerntune.timing.paired import Pairing, stored_content
 from kerntune.timing.worker.layout import Scatter
-from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed, receive, send
+from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
 
 def serve(ordinal: int) -> None:
     """Answer requests on standard input until it closes. What others print goes to standard error."""
     from kerntune.gpu.driver_gpu import DriverGpu
 
-    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    outbox = os.dup(1)
     os.dup2(2, 1)
     try:
         gpu = DriverGpu(ordinal)
     except BackendError as exc:
-        send(target, RequestFailed(str(exc), replayable=False))
+        send(outbox, RequestFailed(str(exc), replayable=False))
         return
-    send(target, Ready(gpu.spec.name))
+    send(outbox, Ready(gpu.spec.name))
     chance = random.Random()
-    while True:
-        try:
-            request = receive(source)
-        except EOFError:
-            return
-        send(target, answer(gpu, request, chance))
+    requests: Reader[Message] = Reader(0, Message)
+    for request in requests:
+        send(outbox, answer(gpu, request, chance))
 
 
 def answer(gpu: Executor, request: Message, chance: random.Random | None = None) -> Message:
@@ -69,12 +65,8 @@ def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None =
 
 def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) -> PairReply:
     """Each side has a loader of its own, so that equal code lies in two places too, as two codes do."""
-    sources = [make_source(gpu, s, _stored(s, request)) for s in request.storages]
+    sources = [make_source(gpu, s, stored_content(s, request.artifacts)) for s in request.storages]
     memory, sides = Memory(gpu, request.storages, sources), (request.a, request.b)
     a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
     pair = Pairing(a, b, request.seed, request.timer).run(request.blocks, 0.99)
     return PairReply(pair.a_ns, pair.b_ns)
-
-
-def _stored(storage: Storage, request: PairRequest) -> bytes | None:
-    return request.artifacts.get(storage.content.sha256) if isinstance(storage.content, Stored) else None

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ctypes.util
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import recording
 
+from kerntune.base.frames import encode
 from kerntune.errors import MeasurementError, ReplayError
+from kerntune.timing.worker import pool as pool_module
 from kerntune.timing.worker.pool import READY, REQUESTS, LocalPairs, Worker, WorkerPool
-from kerntune.timing.worker.requests import Message, PairReply, PairRequest, RequestFailed
+from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
 REQUEST = PairRequest(recording(), recording(), recording().storages, {}, blocks=1, seed=0)
 
@@ -142,6 +146,34 @@ def test_a_process_without_a_driver_says_so() -> None:
     worker = Worker(0)
     try:
         with pytest.raises(MeasurementError, match="driver library can't be loaded"):
+            worker.ask(REQUEST)
+    finally:
+        worker.close()
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has the next workers run a Python text instead of a worker's own."""
+
+    def is_run(text: str) -> None:
+        path = tmp_path / "python"
+        path.write_text(f"#!{sys.executable}\n{text}")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return is_run
+
+
+def test_a_worker_that_stops_within_its_reply_is_given_up(
+    program: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time limit is the whole reply's, not that of its first byte."""
+    ready, reply = bytes(encode(Ready("a device"))), bytes(encode(PairReply((1.0,), (1.0,))))
+    program(f"import os, time; os.write(1, {ready!r}); os.read(0, 1); os.write(1, {reply[:-1]!r}); time.sleep(600)")
+    monkeypatch.setattr(pool_module, "REQUEST_TIMEOUT_S", 0.3)
+    worker = Worker(0)
+    try:
+        with pytest.raises(MeasurementError, match="has not answered"):
             worker.ask(REQUEST)
     finally:
         worker.close()
