@@ -239,14 +239,14 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cases: int = 1
     verify: str = ""
     """Which candidates have to write what others write: ``winner``, ``finalists``, ``all`` or ``off``; empty as
-    ``KERNTUNE_VERIFY`` says (:func:`kerntune.tuning.verification.verify_mode`)."""
+    ``KERNTUNE_VERIFY`` says (:mod:`kerntune.tuning.tune_options`)."""
 
     verify_ignore: tuple[str, ...] | None = None
     """Arguments that aren't compared, by name or ``kernel.name``; None as ``KERNTUNE_VERIFY_IGNORE`` says."""
 
     static_prune: StaticPrune | None = None
     """Which candidates are left out unrun; None as ``KERNTUNE_STATIC_PRUNE`` says
-    (:func:`kerntune.static.pruning.static_prune_of`)."""
+    (:mod:`kerntune.tuning.tune_options`)."""
 
     missing: Missing = Missing.RECORD
     strict: bool = False

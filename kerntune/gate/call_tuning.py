@@ -18,9 +18,9 @@ from kerntune.gpu.program import Loader
 from kerntune.tuning.notify import tell_failed
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, candidate_of
+from kerntune.tuning.tune_options import options_of_policy
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned
-from kerntune.tuning.verification import Verification
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,11 @@ class Tuning:
                 self.recorded,
                 index,
                 self.loader,
+                options_of_policy(self.policy),
                 incumbent=self._incumbent(index, site, baseline) if stored is None else stored,
                 trials=Trials(self.winners),
-                verify=Verification.asked(self.policy.verify, self.policy.verify_ignore),
                 trusted=rerun is not None,
                 refuted=refuted,
-                static_prune=self.policy.static_prune,
                 progress=self.progress,
             )
         self.recorded.recording = tuned.recording

@@ -36,8 +36,8 @@ from kerntune.timing.worker.pool import LocalPairs, Pairs, WorkerPool
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.stored_winners import Winners, candidate_of
+from kerntune.tuning.tune_options import options_of_policy
 from kerntune.tuning.untuned import launches_nothing
-from kerntune.tuning.verification import Verification
 
 NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
@@ -237,8 +237,7 @@ class Session:
         return f"the function stopped where it needs results of a GPU ({reason}); what it launches after isn't judged"
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
-        asked = Verification.asked(call.policy.verify, call.policy.verify_ignore)
-        return Winners(self._cache, self.settings.tune, gpu, asked.now().lax)
+        return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
 
     def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Callable[[Site], Sequence[int]]:
         if self.backend.gpu is not None:

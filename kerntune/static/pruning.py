@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
@@ -19,12 +18,6 @@ LOW_OCCUPANCY = 0.1
 matrix products' a sixth: below a quarter there are configs that are up to 15 % faster than all others."""
 
 Figured = Mapping[int, Figures]
-
-
-def static_prune_of(given: StaticPrune | None) -> StaticPrune:
-    """What is given, else ``KERNTUNE_STATIC_PRUNE``, else nothing is left out. :class:`UsageError` for a wrong word."""
-    text = os.environ.get("KERNTUNE_STATIC_PRUNE", "")
-    return given if given is not None else StaticPrune.parse(text, "KERNTUNE_STATIC_PRUNE")
 
 
 def left_out(figures: Figured, rules: StaticPrune, protected: Collection[int | None] = ()) -> dict[int, str]:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from kerntune import capture as captures
@@ -21,13 +22,12 @@ from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.deferred import go_on, late_of, leave
 from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
-from kerntune.tuning.patience import Patience, patience_now
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call, unraced_call
+from kerntune.tuning.tune_options import TuneOptions, options_of
 from kerntune.tuning.tuning_result import Tuned
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, launches_nothing
-from kerntune.tuning.verification import verification_of
 
 SHORT_HASH = 12
 """Characters of a source's hash in a profile."""
@@ -73,6 +73,11 @@ class _Call:
         self.named = dict(zip(self.tuner.arg_names, self.args, strict=False))
         self.key = compat.autotuner_key(self.tuner, self.named, self.kwargs)
 
+    @cached_property
+    def options(self) -> TuneOptions:
+        """How to tune, as of now; not asked where the winner is known."""
+        return options_of(self.tuner, keep=self.keep)
+
     def known(self) -> Any:
         """The config that won before for such arguments, in this process."""
         return self.tuner.cache.get(self.key) if len(self.tuner.configs) > 1 else self.tuner.configs[0]
@@ -93,12 +98,12 @@ class _Call:
         backend = context.this_gpu()
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
             return plain(self.tuner, *self.args, **self.kwargs)
-        begin, patience = time.perf_counter(), patience_now(getattr(self.tuner, "patience", None))
+        begin, options = time.perf_counter(), self.options
         winners = self._winners(backend.gpu)
         capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
         site = self._site(capture)
         try:
-            found = winners.find(site, unfinished=patience is not None)
+            found = winners.find(site, unfinished=options.patience is not None)
         except CacheMissError:
             with capture.active():
                 idle = launches_nothing(capture, site)
@@ -114,7 +119,7 @@ class _Call:
             return self.launch(site.originals[found])
         _refuse_graph_capture(site.kernel)
         with backend.gpu.lock():
-            winner = self._race(capture, site, winners, patience)
+            winner = self._race(capture, site, winners)
         return self._launch_first(site, winner, time.perf_counter() - begin)
 
     def _site(self, capture: Capture) -> Site:
@@ -148,8 +153,8 @@ class _Call:
         return self.launch(first)
 
     def _winners(self, gpu: Gpu) -> Winners:
-        lax = verification_of(getattr(self.tuner, "verify", None)).lax
-        return Winners(WinnerCache(), context.tune_mode() if self.keep else TuneMode.FORCE, gpu, lax)
+        mode = context.tune_mode() if self.keep else TuneMode.FORCE
+        return Winners(WinnerCache(), mode, gpu, self.options.verification.lax)
 
     def _reuse(self, site: Site, index: int, winners: Winners) -> None:
         site.settle(index)
@@ -161,18 +166,16 @@ class _Call:
         if late and winners.mode is not TuneMode.FROZEN:
             leave(self.tuner, self.key, site, index, late)
 
-    def _race(self, capture: Capture, site: Site, winners: Winners, patience: Patience | None) -> int:
+    def _race(self, capture: Capture, site: Site, winners: Winners) -> int:
         """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
         tuner = self.tuner
         try:
             tuned = tune_call(
                 capture,
                 site,
+                self.options,
                 incumbent=winners.incumbent(site),
                 trials=Trials(winners) if self.keep else None,
-                verify=getattr(tuner, "verify", None),
-                patience=patience,
-                static_prune=getattr(tuner, "static_prune", None),
             )
         except TuningError as exc:
             tell_failed(capture, site, exc.failures)
@@ -184,7 +187,7 @@ class _Call:
         site.settle(tuned.winner)
         tuner.configs_timings = timings_of(site, tuned)
         tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
-        late = tuned.stragglers.indices if tuned.stragglers else frozenset()
+        late = tuned.stragglers.indices if tuned.stragglers else ()
         if self.keep:
             winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner], untried=late)
         if late:
@@ -215,7 +218,7 @@ class _Call:
                     backend=backend,
                     compiler=context.COMPILER,
                     winners=self._winners(backend.gpu),
-                    keep=self.keep,
+                    options=self.options,
                 )
         finally:
             _TUNING.release()

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Union
+from dataclasses import dataclass, field, replace
 
 from kerntune.base.case_result import is_fault
 from kerntune.capture import Capture, Probe, Site
-from kerntune.compiling.compiler import Compiled
-from kerntune.compiling.prefetch import Pulled
-from kerntune.errors import TrialError
-from kerntune.kernels.specialize import Specialized
+from kerntune.tuning.batch import Batch, BatchState, CandidateResult, Waiting, wait_for_all
 from kerntune.tuning.cache import StoredTrial
 from kerntune.tuning.race import DROP_FIRST, DROP_SECOND
 from kerntune.tuning.stored_trials import NOTHING, KnownTrials, SiteTrials
@@ -21,34 +15,6 @@ from kerntune.tuning.stored_trials import NOTHING, KnownTrials, SiteTrials
 MARGIN = 1.05
 """How much more a stored time must be above the limits to be believed: medians of one kernel differ by 2 to 4 % from
 process to process (4096^3 matmul, H200), so stored times choose who is timed again, never who wins."""
-
-
-CandidateResult = tuple[int, Union[Compiled, TrialError]]
-"""A candidate's index and what its compilation came to."""
-
-
-FEW, QUIET_SECONDS = 4, 0.05
-"""With so few candidates left to be compiled, none of them waiting for a processor, a pause this long means stragglers:
-one of 30 configs takes a third of all compile time where a thread holds 256 elements."""
-
-LEAST_SECONDS = 0.005
-"""Once patience has ended, this long a pause is enough."""
-
-LATE_SHARE = 0.25
-"""Of all candidates, no more than this may be left: who wins among few would often not stay the winner."""
-
-
-@dataclass(frozen=True)
-class Stragglers:
-    """Candidates, by index, that are still being compiled; ``coming`` goes on with it, and keeps no tensors."""
-
-    indices: frozenset[int]
-    coming: Pulled[Any]
-
-
-def _wait_on() -> float:
-    """What is done in a pause unless somebody wants it: nothing, and go on waiting."""
-    return math.inf
 
 
 @dataclass
@@ -62,19 +28,10 @@ class Prospects:
     probes: dict[int, Probe] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     known: KnownTrials = NOTHING
-    pause: Callable[[], float] = _wait_on
-    """Called where only stragglers are left to wait for, again and again: until when (:func:`time.monotonic`) to wait
-    for them. Whoever takes the results may set it at any time."""
-
-    stragglers: Stragglers | None = None
-    """Those that were left."""
 
     def __post_init__(self) -> None:
-        self._pulled: list[CandidateResult] = []
-        self._begun: tuple[list[int], Pulled[Any]] | None = None
-        self._coming: Pulled[Any] | None = None
-        self._by_launch: dict[int, tuple[int, Specialized]] = {}
-        self._until = math.inf
+        self._early: dict[int, CandidateResult] = {}
+        self._batch: Batch | None = None
 
     def add(self, indices: Collection[int]) -> None:
         """Find what these candidates would launch, and what is known of them. Only inside ``capture.active()``; nothing
@@ -100,97 +57,95 @@ class Prospects:
         new = [p.specialized for i, p in self.probes.items() if i not in {*self.known.ran, *self.known.failed}]
         return self.capture.compiler.missing(new)
 
-    def begin(self, indices: Sequence[int]) -> Pulled[Any]:
+    def begin(self, indices: Sequence[int]) -> Batch:
         """Have candidates compiled from now on: the next caller who asks for the very same takes the results."""
-        if self._begun is None or self._begun[0] != list(indices):
-            self.close()
-            self._begun = (list(indices), self._compiling(indices))
-        return self._begun[1]
+        return self._now(self._begun(indices) or self._compiling(indices))
 
     def first_compiled(self, indices: Sequence[int]) -> Iterator[CandidateResult]:
         """As :meth:`compiled`, for a caller who stops early; the next :meth:`compiled` of the same candidates has
         these results again and goes on."""
-        for result in self._named(self.begin(indices)):
-            self._pulled.append(result)
-            yield result
+        for i, found in self.begin(indices).results():
+            self._early[i] = i, found
+            yield i, found
 
-    def compiled(self, indices: Sequence[int]) -> Generator[CandidateResult, None, None]:
-        """Candidates as they are compiled, equal ones one after the other; without :attr:`stragglers` if they were
-        left in a pause."""
-        begun, self._begun = self._begun, None
-        pulled = [result for result in self._pulled if result[0] in indices]
-        self._pulled = [result for result in self._pulled if result[0] not in indices]
-        left = set(indices) - {i for i, _ in pulled}
-        if begun is not None and begun[0] != list(indices):
-            begun[1].stop()
-            begun = None
-        coming = self._coming = begun[1] if begun else self._compiling(sorted(left, key=list(indices).index))
+    def compiled(
+        self, indices: Sequence[int], pause: Callable[[], float] = wait_for_all
+    ) -> Generator[CandidateResult, None, None]:
+        """Candidates as they are compiled, equal ones one after the other. Where only stragglers are missing, ``pause``
+        is called (:class:`~kerntune.tuning.batch.Waiting`); without them, if it said so."""
+        early = [self._early.pop(i) for i in list(self._early) if i in indices]
+        left = set(indices) - {i for i, _ in early}
+        batch = self._begun(indices) or self._compiling([i for i in indices if i in left])
+        batch = self._now(replace(batch, state=BatchState.TAKEN))
+        waiting, results = Waiting(len(self.probes), self._queued, pause), batch.results()
         try:
-            yield from pulled
-            while left and not self._left(left, coming):
-                result = next(self._named(coming))
+            yield from early
+            while left:
+                if waiting.gives_up(len(left), batch.coming):
+                    self._now(replace(batch, state=BatchState.LEFT, indices=tuple(sorted(left))))
+                    return
+                result = next(results)
                 left.discard(result[0])
                 yield result
         finally:
-            self._coming = None
-            if self.stragglers is None:
-                coming.stop()
-
-    def _left(self, left: set[int], coming: Pulled[Any]) -> bool:
-        """Wait for the next result; whether it was decided in a pause to go on without those that are left."""
-        may_leave = len(left) <= LATE_SHARE * len(self.probes)
-        while not coming.wait(self._quiet() if may_leave else QUIET_SECONDS):
-            if (may_leave or len(left) <= FEW) and not self.capture.compiler.farm.queued:
-                self._until = self.pause()
-                if may_leave and time.monotonic() >= self._until and not coming.wait(0):
-                    self.stragglers = Stragglers(frozenset(left), coming)
-                    return True
-        return False
-
-    def _quiet(self) -> float:
-        return max(LEAST_SECONDS, min(QUIET_SECONDS, self._until - time.monotonic()))
+            if self._batch is batch:
+                self.close()
 
     def rejoin(self) -> list[int]:
         """Wait for the stragglers after all: their indices, for the next :meth:`compiled`."""
-        late, self.stragglers = self.stragglers, None
-        if late is None:
-            return []
-        self._begun = (sorted(late.indices), late.coming)
-        return sorted(late.indices)
+        late = self._in(BatchState.LEFT)
+        return [] if late is None else list(self._now(replace(late, state=BatchState.BEGUN)).indices)
 
-    def take_stragglers(self) -> Stragglers | None:
+    def take_stragglers(self) -> Batch | None:
         """Those that were left, if any; they are the caller's now, and not ended by :meth:`close`."""
-        late, self.stragglers = self.stragglers, None
+        late = self._in(BatchState.LEFT)
+        self._batch = None if late is not None else self._batch
         return late
 
-    def compile_behind(self) -> Stragglers:
+    def compile_behind(self) -> Batch:
         """Have all candidates compiled that aren't in Triton's cache, while the caller goes on."""
-        return Stragglers(frozenset(self.probes), self._compiling(list(self.probes), self.probes))
-
-    def _compiling(self, indices: Sequence[int], made_before: Collection[int] = ()) -> Pulled[Any]:
-        launches = {i: self.probes[i].specialized.without_arguments() for i in indices}
-        self._by_launch.update({id(launch): (i, launch) for i, launch in launches.items()})
-        made = {id(launch) for i, launch in launches.items() if i in self.known.ran or i in made_before}
-        return self.capture.compiler.compile_aside(list(launches.values()), made)
-
-    def _named(self, coming: Pulled[Any]) -> Iterator[CandidateResult]:
-        return ((self._by_launch[id(launch)][0], found) for launch, found in coming)
+        return replace(self._compiling(list(self.probes), self.probes), state=BatchState.LEFT)
 
     @property
     def has_results(self) -> bool:
         """Whether one of what was :meth:`begun <begin>` is compiled, and nobody has taken it."""
-        return self._begun is not None and self._begun[1].wait(0)
+        batch = self._in(BatchState.BEGUN)
+        return batch is not None and batch.coming.wait(0)
 
     def ready(self) -> bool:
         """Whether the next result of the :meth:`compiled` under way, or its end, comes without waiting."""
-        return self._coming is not None and self._coming.wait(0)
+        batch = self._in(BatchState.TAKEN)
+        return batch is not None and batch.coming.wait(0)
 
     def close(self) -> None:
         """Cancel what is still compiled for nobody."""
-        self.rejoin()
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            begun[1].stop()
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.coming.stop()
+
+    def _compiling(self, indices: Sequence[int], made_before: Collection[int] = ()) -> Batch:
+        launches = {i: self.probes[i].specialized.without_arguments() for i in indices}
+        made = {id(launch) for i, launch in launches.items() if i in self.known.ran or i in made_before}
+        coming = self.capture.compiler.compile_aside(list(launches.values()), made)
+        return Batch(BatchState.BEGUN, tuple(indices), launches, coming)
+
+    def _now(self, batch: Batch) -> Batch:
+        """From now on this is the batch; another one that was under way ends."""
+        if self._batch is not None and self._batch.coming is not batch.coming:
+            self.close()
+        self._batch = batch
+        return batch
+
+    def _in(self, state: BatchState) -> Batch | None:
+        return self._batch if self._batch is not None and self._batch.state is state else None
+
+    def _begun(self, indices: Sequence[int]) -> Batch | None:
+        batch = self._in(BatchState.BEGUN)
+        return batch if batch is not None and batch.indices == tuple(indices) else None
+
+    def _queued(self) -> int:
+        """Compilations that wait for a processor."""
+        return self.capture.compiler.farm.queued
 
 
 def prospects_of(

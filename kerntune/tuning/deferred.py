@@ -17,11 +17,12 @@ from kerntune.capture import Capture, Site
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Backend
-from kerntune.tuning.candidates import Stragglers
+from kerntune.tuning.batch import Batch
 from kerntune.tuning.notify import merged, tell, tell_failed, timings_of, warn_of
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import compile_late, settle_call
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuning_result import Tuned
 
 CallKey = tuple[Any, ...]
@@ -37,7 +38,7 @@ class Late:
     configs: list[Any]
     wanted: frozenset[Config]
     won: Config
-    stragglers: Stragglers | None = None
+    stragglers: Batch | None = None
 
     @property
     def ready(self) -> bool:
@@ -57,7 +58,7 @@ def late_of(tuner: Any, key: CallKey) -> Late | None:
 
 
 def leave(
-    tuner: Any, key: CallKey, site: Site, winner: int, late: Collection[int], stragglers: Stragglers | None = None
+    tuner: Any, key: CallKey, site: Site, winner: int, late: Collection[int], stragglers: Batch | None = None
 ) -> None:
     """Remember candidates to be tried later, in the tuner's ``untried``; ``winner`` is in its cache by now."""
     configs = [site.candidates[i].config for i in sorted(late)]
@@ -68,7 +69,7 @@ def leave(
         _watch(tuner, key, found, stragglers)
 
 
-def _watch(tuner: Any, key: CallKey, late: Late, stragglers: Stragglers) -> None:
+def _watch(tuner: Any, key: CallKey, late: Late, stragglers: Batch) -> None:
     """Once all are compiled, let calls of the key come by: prepared launches count only while the tuner's cache holds
     the very config that they were made for, so it gets a copy."""
     late.stragglers, known = stragglers, weakref.ref(tuner)
@@ -90,7 +91,7 @@ def go_on(
     backend: Backend,
     compiler: Compiler,
     winners: Winners,
-    keep: bool,
+    options: TuneOptions,
 ) -> None:
     """What is due for a key, before a call of it is launched: have its late configs compiled, or hold them against the
     winner and take over who is faster.
@@ -110,7 +111,7 @@ def go_on(
         tuned = None
         try:
             site = capture.site_of(tuner, args, dict(kwargs))
-            tuned = _next_step(tuner, key, late, capture, site, winners, keep)
+            tuned = _next_step(tuner, key, late, capture, site, winners, options)
         except Exception as exc:  # also of the user's own pruning and hooks
             tuner.untried.pop(key, None)
             text = f"kernel {tuner.base_fn.__name__}: {len(late.configs)} configs could not be tried later: {exc}"
@@ -120,7 +121,7 @@ def go_on(
 
 
 def _next_step(
-    tuner: Any, key: CallKey, late: Late, capture: Capture, site: Site, winners: Winners, keep: bool
+    tuner: Any, key: CallKey, late: Late, capture: Capture, site: Site, winners: Winners, options: TuneOptions
 ) -> Tuned | None:
     """What came of trying them, if they were."""
     begin = time.perf_counter()
@@ -131,17 +132,18 @@ def _next_step(
         tuner.untried.pop(key, None)  # this call's pruning leaves nothing to compare, or not by configs alone
         return None
     if late.stragglers is not None:
-        trials, verify = Trials(winners) if keep else None, getattr(tuner, "verify", None)
-        tuned = settle_call(capture, site, winner, indices, trials=trials, verify=verify)
+        trials = Trials(winners) if options.keep else None
+        tuned = settle_call(capture, site, winner, indices, options, trials=trials)
     if tuned is None:
         _watch(tuner, key, late, compile_late(capture, site, {winner, *indices}))
         return None
     tuner.untried.pop(key, None)
     tell_failed(capture, site, tuned.failures)
     site.settle(tuned.winner)
-    if keep:
+    if options.keep:
         winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
     before = getattr(tuner, "configs_timings", {})
+    tuner.left_out = {**getattr(tuner, "left_out", {}), **{site.originals[i]: why for i, why in tuned.left_out.items()}}
     tuner.configs_timings = merged(before, timings_of(site, tuned), site.originals[winner])
     tell(tuner, site, key, time.perf_counter() - begin)
     return tuned

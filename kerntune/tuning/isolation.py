@@ -5,14 +5,13 @@ A candidate that faults, hangs, aborts, runs out of memory or writes beside its 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from kerntune.base.case_result import FIRST_LAUNCH
 from kerntune.base.recording import Artifacts, Recording
-from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError, UsageError
+from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError
 from kerntune.gpu.base import Buffer, Gpu
 from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
 from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
@@ -54,19 +53,6 @@ class Isolate(str, Enum):
     AUTO = "auto"
     ALWAYS = "always"
     OFF = "off"
-
-
-def isolate_now() -> Isolate:
-    """What ``KERNTUNE_ISOLATE`` says, else ``auto``. :class:`UsageError` for anything else."""
-    return isolate_mode(os.environ.get("KERNTUNE_ISOLATE") or Isolate.AUTO.value, "KERNTUNE_ISOLATE")
-
-
-def isolate_mode(text: str, where: str) -> Isolate:
-    """A mode by its name; :class:`UsageError` that says ``where`` for anything else."""
-    try:
-        return Isolate(text)
-    except ValueError:
-        raise UsageError(f"{where} is {text!r}; it can be auto, always or off") from None
 
 
 class Isolation:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 
@@ -14,8 +13,6 @@ a little later and for some milliseconds; so whoever waits may lose a tenth, and
 more than that if they had been about to come."""
 
 ALL = "all"
-
-VARIABLE = "KERNTUNE_PATIENCE"
 
 
 @dataclass(frozen=True)
@@ -40,10 +37,3 @@ def checked_patience(given: float | str) -> float | str:
     if value != ALL and not value >= 0:  # type: ignore[operator]  # a number
         raise UsageError(f"patience is {given!r}; it can be a number of seconds from 0 on, or all")
     return value
-
-
-def patience_now(given: float | str | None = None) -> Patience | None:
-    """What an argument says, else ``KERNTUNE_PATIENCE``, else the default; None to wait for all. It begins now."""
-    text = given if given is not None else os.environ.get(VARIABLE) or None
-    value = None if text is None else checked_patience(text)
-    return None if isinstance(value, str) else Patience(value)

@@ -9,7 +9,8 @@ from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiled
 from kerntune.static import pruning
 from kerntune.static.prediction import Foresight, promising_first
-from kerntune.tuning.candidates import CandidateResult, Prospects
+from kerntune.tuning.batch import CandidateResult
+from kerntune.tuning.candidates import Prospects
 
 
 class Outlook:

@@ -231,7 +231,7 @@ class Entrants:
             self._fail(i, fault.reason)
         else:
             self._refuse_misfit(compiled)
-            if self.elsewhere is not None:
+            if self.elsewhere is not None and i not in self.prospects.known.ran:
                 self.elsewhere.run(single, self.recorded.artifacts, begin)
             self._found[work] = Trial(i, single, self.program(single, begin), [i])
             return self._found[work]

@@ -7,10 +7,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from kerntune.base.case_result import FailedTrial
-from kerntune.base.policy import StaticPrune
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled
@@ -20,50 +20,48 @@ from kerntune.gpu.program import Loader
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
-from kerntune.tuning.candidates import Prospects, Stragglers, prospects_of
-from kerntune.tuning.isolation import Isolation, isolate_now
-from kerntune.tuning.patience import Patience
+from kerntune.tuning.batch import Batch
+from kerntune.tuning.candidates import Prospects, prospects_of
+from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import KnownTrials, Trials
+from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned, nothing_left
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, all_empty, unraced
-from kerntune.tuning.verification import TOLERANCE, Verification, Verify
+from kerntune.tuning.verification import TOLERANCE
 
 
 def tune_call(
     capture: Capture,
     site: Site,
+    options: TuneOptions = DEFAULTS,
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-    verify: Verification | str | Verify | None = None,
-    patience: Patience | None = None,
-    static_prune: StaticPrune | None = None,
 ) -> Tuned:
     """The winner of a site that nobody has launched; nothing is launched on the user's tensors.
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
-    tuned in its own memory, from which the first content moves to the host meanwhile. Without ``patience`` every
-    candidate is waited for. A call that launches nothing, or changes what can't be put back, is not timed: the outcome
-    says why (:attr:`Tuned.unraced`).
+    tuned in its own memory, from which the first content moves to the host meanwhile. A call that launches nothing, or
+    changes what can't be put back, is not timed: the outcome says why (:attr:`Tuned.unraced`).
     :class:`TuningError` as :func:`kerntune.tuning.tuner.tune`.
     """
     known = trials is not None and trials.any(site)
     capture.compiler.warm(1 if known else len(site.candidates))
     stored = trials.at(site) if trials is not None else None
-    with _loading(capture) as loader, _isolating(capture) as isolation:
+    with _loading(capture) as loader, _isolating(capture, options) as isolation:
+        if not known:
+            isolation.begin()
         prospects = prospects_of(capture, site, stored)
         with contextlib.closing(prospects):
             if all_empty(prospects):
                 return unraced(capture, prospects, incumbent, LAUNCHES_NOTHING)
             prospects.begin(next(prospects.stages()))
-            isolation.begin()
             with _launch_prepared(capture, prospects) as prepare:
                 if prospects.to_compile():
                     _prepare_verifying(capture, site, lambda: prospects.has_results)
-                words: dict[str, Any] = {"incumbent": incumbent, "verify": verify, "patience": patience}
-                words["isolation"] = isolation
-                return _tuned(capture, prospects, loader, ahead=prepare, **words)
+                words: dict[str, Any] = {"incumbent": incumbent, "isolation": isolation}
+                return _tuned(capture, prospects, loader, options, ahead=prepare, **words)
 
 
 def settle_call(
@@ -71,9 +69,9 @@ def settle_call(
     site: Site,
     winner: int,
     late: Collection[int],
+    options: TuneOptions = DEFAULTS,
     *,
     trials: Trials | None = None,
-    verify: Verification | str | Verify | None = None,
 ) -> Tuned | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
     milliseconds if a look at each shows that it is much slower.
@@ -81,21 +79,20 @@ def settle_call(
     None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
     if the call launches nothing. :class:`MeasurementError` if what it writes can't be put back."""
     stored = trials.at(site) if trials is not None else None
-    with _loading(capture) as loader, _isolating(capture) as isolation:
+    with _loading(capture) as loader, _isolating(capture, options) as isolation:
         prospects = prospects_of(capture, site, stored, among={winner, *late})
         prospects.known = KnownTrials(bad=prospects.known.bad)
         if prospects.to_compile() or any(0 in probe.grid for probe in prospects.probes.values()):
             return None
         with contextlib.closing(prospects):
-            tuned = _tuned(
-                capture, prospects, loader, incumbent=winner, verify=verify, proven=True, isolation=isolation
-            )
+            words: dict[str, Any] = {"incumbent": winner, "isolation": isolation}
+            tuned = _tuned(capture, prospects, loader, replace(options, patience=None), proven=True, **words)
     if tuned.unraced:
         raise MeasurementError(tuned.unraced)
     return tuned
 
 
-def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Stragglers:
+def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Batch:
     """Have candidates compiled that an earlier process did not wait for, while the caller goes on."""
     with capture.active():
         prospects = prospects_of(capture, site, among=late)
@@ -103,10 +100,10 @@ def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Straggl
 
 
 @contextlib.contextmanager
-def _isolating(capture: Capture) -> Iterator[Isolation]:
+def _isolating(capture: Capture, options: TuneOptions) -> Iterator[Isolation]:
     """Processes for first launches; none is left at the end."""
     assert capture.backend.gpu is not None
-    with contextlib.closing(Isolation(capture.backend.gpu, isolate_now())) as isolation:
+    with contextlib.closing(Isolation(capture.backend.gpu, options.isolate)) as isolation:
         yield isolation
 
 
@@ -131,11 +128,14 @@ def unraced_call(capture: Capture, site: Site) -> Tuned | None:
         return found if isinstance(found, Tuned) else None
 
 
-def _tuned(capture: Capture, prospects: Prospects, loader: Loader, **words: Any) -> Tuned:
-    found = _recorded(capture, prospects, words.get("incumbent"))
+def _tuned(
+    capture: Capture, prospects: Prospects, loader: Loader, options: TuneOptions, *, incumbent: int | None, **words: Any
+) -> Tuned:
+    found = _recorded(capture, prospects, incumbent)
     if isinstance(found, Tuned):
         return found
-    return tune(capture, found, len(capture.launches) - 1, loader, prospects=prospects, **words)
+    index = len(capture.launches) - 1
+    return tune(capture, found, index, loader, options, prospects=prospects, incumbent=incumbent, **words)
 
 
 def _recorded(capture: Capture, prospects: Prospects, incumbent: int | None) -> Recorded | Tuned:

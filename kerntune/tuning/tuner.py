@@ -7,28 +7,26 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
-from kerntune.base.policy import StaticPrune
 from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded
 from kerntune.errors import BackendError, TrialError
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program, memory_at
-from kerntune.static.pruning import static_prune_of
 from kerntune.tuning.candidates import Prospects, prospects_of
 from kerntune.tuning.consensus import Jury
 from kerntune.tuning.isolation import FirstLaunches, Isolation
-from kerntune.tuning.patience import Patience
 from kerntune.tuning.prescreen import Outlook
 from kerntune.tuning.race import Heats, Trial, decided
 from kerntune.tuning.searching import Searching
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.trial_set import Entrants
+from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
 from kerntune.tuning.tuning_result import Tuned, nothing_left
-from kerntune.tuning.verification import Verification, Verifier, Verify, verification_of
+from kerntune.tuning.verification import Verifier, Verify
 
 WRITERS = 8
 """Threads that store trials, a small file each: on a slow file system that is 10 ms of waiting."""
@@ -39,16 +37,14 @@ def tune(
     recorded: Recorded,
     index: int,
     loader: Loader,
+    options: TuneOptions = DEFAULTS,
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-    verify: Verification | str | Verify | None = None,
     prospects: Prospects | None = None,
-    patience: Patience | None = None,
     proven: bool = False,
     trusted: bool = False,
     refuted: Mapping[int, str] = MappingProxyType({}),
-    static_prune: StaticPrune | None = None,
     progress: Callable[[str], None] = lambda text: None,
     ahead: Callable[[int], None] = lambda index: None,
     isolation: Isolation | None = None,
@@ -56,36 +52,32 @@ def tune(
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
 
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
-    always timed side by side. Remembered failures are tried again only if nothing else is left. ``verify`` says who has
-    to write what most others do, or what the captured run writes if that is ``trusted``, since somebody has compared
-    its result (:class:`kerntune.tuning.verification.Verification`); candidates ``refuted`` otherwise have failed
-    with that reason. ``prospects`` are the site's, if they were looked up already. With ``patience``, stragglers
-    among the compilations are waited for that long at most, and those that are left are the outcome's. A ``proven``
-    incumbent has won and been verified before: the others are held against it, and the device needs no warming up.
-    ``static_prune`` says who is left out unrun (:mod:`kerntune.static.pruning`), unless nobody else can be used. A site
-    with a search of its own (:attr:`kerntune.capture.Site.search`) is searched first: every one of the list is waited
-    for then, nobody is left out unrun, and candidates that the search comes by are raced with the others.
-    ``ahead`` is told who is ahead when the finals begin. Raises :class:`TuningError`, listing every reason, if none is
-    left.
+    always timed side by side. Remembered failures are tried again only if nothing else is left. Candidates that
+    ``options`` have verified must write what most others do, or what the captured run writes if that is ``trusted``,
+    since a test has compared its result; candidates ``refuted`` otherwise have failed with that reason. ``prospects``
+    are the site's, if they were looked up already. Stragglers among the compilations that patience did not wait for are
+    part of the outcome. A ``proven`` incumbent has won and been verified before: the others are held against it, and
+    the device needs no warming up. Candidates that ``static_prune`` leaves out (:mod:`kerntune.static.pruning`) run
+    where no other can be used. A site with a search of its own (:attr:`kerntune.capture.Site.search`) is searched
+    first, and candidates that the search chooses are raced with the others. ``ahead`` is called with the candidate that
+    is ahead when the finals begin. Raises :class:`TuningError`, listing every reason, if none is left.
     """
     site = capture.launches[index].site
     assert site is not None
-    if isolation is not None and isolation.wanted:
-        isolation.begin()
     stored = trials.at(site) if trials is not None else None
     if prospects is None:
         prospects = prospects_of(capture, site, stored)
         capture.compiler.warm(prospects.to_compile())
-    check, memory = verification_of(verify), memory_before(recorded, index, loader)
+    if isolation is not None and not prospects.probes.keys() <= prospects.known.ran.keys():
+        isolation.begin()
+    options, memory = options.searching(site.search), memory_before(recorded, index, loader)
+    strict = options.verification.all_compared
     elsewhere = FirstLaunches(isolation, site.kernel, memory) if isolation is not None else None
     entrants = Entrants(
-        capture, recorded, index, loader, memory, prospects, incumbent, warm=proven, believing_wrong=check.all_compared,
-        elsewhere=elsewhere,
-    )  # fmt: skip
-    prune = static_prune_of(static_prune) if site.search is None else StaticPrune()
-    outlook = Outlook(prospects, loader.gpu.spec, prune, incumbent)
-    patience = patience if site.search is None else None
-    with contextlib.closing(_Tuning(entrants, outlook, check, patience, proven, trusted, progress, ahead)) as it:
+        capture, recorded, index, loader, memory, prospects, incumbent, proven, strict, elsewhere=elsewhere
+    )
+    outlook = Outlook(prospects, loader.gpu.spec, options.static_prune, incumbent)
+    with contextlib.closing(_Tuning(entrants, outlook, options, proven, trusted, progress, ahead)) as it:
         entrants.take_over(refuted)
         for candidates in it.stages():
             winner = it.best_of(candidates)
@@ -100,8 +92,7 @@ class _Tuning:
 
     entrants: Entrants
     outlook: Outlook
-    verify: Verification
-    patience: Patience | None
+    options: TuneOptions
     proven: bool
     trusted: bool
     progress: Callable[[str], None]
@@ -154,7 +145,7 @@ class _Tuning:
         while alive and best is None:
             best = self._winner(alive)
         if best is None and (late := self.prospects.rejoin()):
-            self.patience = None
+            self.options = replace(self.options, patience=None)
             return self.best_of(late)
         with ThreadPoolExecutor(WRITERS, "kerntune-trials") as writers:
             list(writers.map(self.entrants.keep, alive))
@@ -191,7 +182,7 @@ class _Tuning:
         searching = Searching(self.entrants, self.outlook, self.progress) if self._may_search() else None
         self.heats = Heats()
         self.entrants.begin(candidates)
-        with self._pauses(), contextlib.closing(self.prospects.compiled(candidates)) as stream:
+        with contextlib.closing(self.prospects.compiled(candidates, self._pause_of())) as stream:
             for i, compiled in self.outlook.worth_a_look(stream):
                 self.entrants.admit(i, compiled)
         if searching is not None:
@@ -201,34 +192,29 @@ class _Tuning:
         return self.entrants.looked_at()
 
     def _may_search(self) -> bool:
-        return self.site.search is not None and not self.site.searched
+        return self.options.search is not None and not self.site.searched
 
-    @contextlib.contextmanager
-    def _pauses(self) -> Iterator[None]:
-        """While stragglers are compiled, race the others: whoever is left is all that stragglers have to beat, or the
-        winner if patience ends."""
+    def _pause_of(self) -> Callable[[], float]:
+        """What is done while only stragglers are compiled: the others are raced. The fastest of them is what stragglers
+        have to beat, or the winner if patience ends."""
         end = math.inf
 
         def pause() -> float:
             nonlocal end
-            if math.isinf(end) and self.patience is not None:
-                end = self.patience.end(time.monotonic())
+            if math.isinf(end) and self.options.patience is not None:
+                end = self.options.patience.end(time.monotonic())
             alive = self.entrants.looked_at()
             if len(alive) > 1:
                 self.heats.finalists_of(alive)
             return end if alive else math.inf
 
-        before, self.prospects.pause = self.prospects.pause, pause
-        try:
-            yield
-        finally:
-            self.prospects.pause = before  # a cycle would keep memory that the next call needs
+        return pause
 
     # the race, and who is right
 
     def _winner(self, alive: list[Trial]) -> Trial | None:
         """The best of a race; None, and those that are wrong no longer among ``alive``, if one was wrong."""
-        mode = self.verify.mode
+        mode = self.options.verification.mode
         if mode is Verify.ALL and self._drop_wrong(alive, list(alive)):
             return None
         finalists = self.heats.finalists_of(alive)
@@ -256,14 +242,14 @@ class _Tuning:
         if self.jury is None:
             program = self._captured_program()
             incumbent = [t for t in alive if self.proven and t.index == self.entrants.incumbent]
-            ignored = partial(self.verify.ignores, self.site.kernel)
+            ignored = partial(self.options.verification.ignores, self.site.kernel)
             if program is not None:
                 first = Verifier(program, "the captured run", self.trusted, self.trusted, ignored=ignored)
             elif incumbent:
                 first = Verifier(incumbent[0].program, "the winner", settled=True, ignored=ignored)
             else:
                 first = Verifier(min(alive, key=lambda t: t.index).program, ignored=ignored)
-            self.jury = Jury(self.site.kernel, self.verify, first)
+            self.jury = Jury(self.site.kernel, self.options.verification, first)
         return self.jury
 
     def _captured_program(self) -> Program | None:

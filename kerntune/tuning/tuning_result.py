@@ -9,7 +9,7 @@ from kerntune.base.case_result import FailedTrial
 from kerntune.base.recording import Recording
 from kerntune.capture import Site
 from kerntune.errors import TuningError
-from kerntune.tuning.candidates import Stragglers
+from kerntune.tuning.batch import Batch
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Tuned:
     slots_ns: dict[int, tuple[float, ...]] = field(default_factory=dict)
     """Each slot's time of the candidates that were raced."""
 
-    stragglers: Stragglers | None = None
+    stragglers: Batch | None = None
     """Candidates that were not waited for."""
 
     left_out: dict[int, str] = field(default_factory=dict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -41,9 +40,8 @@ class Verify(str, Enum):
     OFF = "off"
 
 
-def verify_mode(given: str | Verify | None = None) -> Verify:
-    """What an argument says, else ``KERNTUNE_VERIFY``, else ``winner``. :class:`UsageError` for anything else."""
-    text = given or os.environ.get("KERNTUNE_VERIFY") or Verify.WINNER
+def verify_mode(text: str | Verify) -> Verify:
+    """The mode of that name. :class:`UsageError` for anything else."""
     try:
         return Verify(text)
     except ValueError:
@@ -57,25 +55,14 @@ def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Verification:
-    """Who is verified, and which arguments (``name``, or ``kernel.name``) are not compared. What is None is left to
-    ``KERNTUNE_VERIFY`` and ``KERNTUNE_VERIFY_IGNORE``."""
+    """Which candidates are verified, and which arguments (``name``, or ``kernel.name``) are not compared."""
 
-    mode: Verify | None = None
-    ignore: tuple[str, ...] | None = None
-
-    @classmethod
-    def asked(cls, verify: str | Verify | None, ignore: tuple[str, ...] | None = None) -> Verification:
-        """What an option says; :class:`UsageError` if that is no mode."""
-        return cls(verify_mode(verify) if verify else None, ignore)
-
-    def now(self) -> Verification:
-        """With what the environment says where this says nothing."""
-        ignore = names_of(os.environ.get("KERNTUNE_VERIFY_IGNORE", "")) if self.ignore is None else self.ignore
-        return Verification(verify_mode(self.mode), ignore)
+    mode: Verify = Verify.WINNER
+    ignore: tuple[str, ...] = ()
 
     @property
     def all_compared(self) -> bool:
-        """Whether somebody who was found wrong under the strictest rules may not be right under these."""
+        """Whether a candidate that was found wrong under the strictest rules is wrong under these, too."""
         return self.mode is not Verify.OFF and not self.ignore
 
     @property
@@ -87,12 +74,7 @@ class Verification:
 
     def ignores(self, kernel: str, argument: str) -> bool:
         """Whether an argument of a kernel is not compared."""
-        return argument in (self.ignore or ()) or f"{kernel}.{argument}" in (self.ignore or ())
-
-
-def verification_of(given: Verification | str | Verify | None) -> Verification:
-    """What is asked for, the environment's part included."""
-    return (given if isinstance(given, Verification) else Verification.asked(given)).now()
+        return argument in self.ignore or f"{kernel}.{argument}" in self.ignore
 
 
 def run_poisoned(program: Program, poison: int, only_written: frozenset[int]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kerntune.base.policy import StaticPrune
 from kerntune.errors import UsageError
 from kerntune.static.prediction import Figures
-from kerntune.static.pruning import LOW_OCCUPANCY, MODEL_LIMIT, left_out, static_prune_of
+from kerntune.static.pruning import LOW_OCCUPANCY, MODEL_LIMIT, left_out
 
 FIGURES = st.dictionaries(
     st.integers(0, 40),
@@ -125,13 +125,3 @@ def test_what_people_write_wrongly(text: object) -> None:
         text = {"spills": True}
     with pytest.raises(UsageError, match=r"^here: .* is none of spills, occupancy, model, a share above 0"):
         StaticPrune.parse(text, "here")
-
-
-def test_the_environment_is_asked_where_nothing_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert static_prune_of(None) == StaticPrune()
-    monkeypatch.setenv("KERNTUNE_STATIC_PRUNE", "spills 50%")
-    assert static_prune_of(None) == StaticPrune(spills=True, share=0.5)
-    assert static_prune_of(StaticPrune()) == StaticPrune()
-    monkeypatch.setenv("KERNTUNE_STATIC_PRUNE", "everything")
-    with pytest.raises(UsageError, match="KERNTUNE_STATIC_PRUNE: 'everything'"):
-        static_prune_of(None)

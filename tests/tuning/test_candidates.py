@@ -1,99 +1,145 @@
-"""Waiting for compilations: who is a straggler, until when it is waited for, and who is left."""
+"""Compilations of a site's candidates: begun ahead, taken, left, taken up again; each ended once, or another's."""
 
 from __future__ import annotations
 
 import math
-import time
+from collections.abc import Collection, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kerntune.tuning import candidates as module
+from kerntune.tuning import batch as module
+from kerntune.tuning.batch import Batch, BatchState
 from kerntune.tuning.candidates import Prospects
-
-LATER = 60.0
 
 
 class Coming:
-    """Results that are there after so many pauses."""
+    """What a compiler gives for launches, all but those that are held; whether it was stopped."""
 
-    def __init__(self, pauses: float = math.inf) -> None:
-        self.pauses, self.waited = pauses, list[float]()
+    def __init__(self, launches: Sequence[Any], held: Collection[Any]) -> None:
+        self.launches, self.held, self.stopped = list(launches), held, 0
 
-    def wait(self, seconds: float) -> bool:
-        self.waited.append(seconds)
-        return len(self.waited) > self.pauses
+    def wait(self, seconds: float | None = None) -> bool:
+        return not self.launches or self.launches[0] not in self.held
 
+    def __next__(self) -> tuple[Any, str]:
+        if not self.launches:
+            raise StopIteration
+        return self.launches.pop(0), "compiled"
 
-def prospects(candidates: int, queued: int = 0) -> Prospects:
-    capture: Any = SimpleNamespace(compiler=SimpleNamespace(farm=SimpleNamespace(queued=queued)))
-    found = Prospects(capture, None, None)  # type: ignore[arg-type]
-    found.probes = dict.fromkeys(range(candidates))  # type: ignore[arg-type]
-    return found
+    def __iter__(self) -> Coming:
+        return self
 
-
-def left(one: Prospects, number: int, coming: Any) -> bool:
-    return one._left(set(range(number)), coming)
-
-
-def test_a_share_may_be_left_once_patience_ends() -> None:
-    one = prospects(16)
-    one.pause = lambda: 0.0
-    assert left(one, 4, Coming())
-    assert one.stragglers is not None
-    assert one.stragglers.indices == {0, 1, 2, 3}
+    def stop(self) -> None:
+        self.stopped += 1
 
 
-def test_nobody_is_left_before_it_ends() -> None:
-    one, pauses = prospects(16), list[int]()
-    one.pause = lambda: pauses.append(1) or time.monotonic() + LATER  # type: ignore[func-returns-value]
-    assert not left(one, 4, Coming(pauses=3))
-    assert (len(pauses), one.stragglers) == (3, None)
+class Compiler:
+    farm = SimpleNamespace(queued=0)
+
+    def __init__(self) -> None:
+        self.begun, self.held = list[Coming](), set[str]()
+
+    def compile_aside(self, launches: Sequence[Any], made: object) -> Coming:
+        self.begun.append(Coming(sorted(launches, key=lambda name: name in self.held), self.held))
+        return self.begun[-1]
 
 
-def test_who_comes_at_the_last_moment_is_not_left() -> None:
-    one = prospects(16)
-    one.pause = lambda: 0.0
-    assert not left(one, 1, Coming(pauses=1))
+@pytest.fixture
+def compiler() -> Compiler:
+    return Compiler()
 
 
-@pytest.mark.parametrize(("candidates", "late", "told"), [(16, 5, False), (8, 3, True), (4, 4, True)])
-def test_more_than_the_share_are_waited_for(candidates: int, late: int, told: bool) -> None:
-    """Few of a short list leave time for a race of the others all the same."""
-    one, pauses = prospects(candidates), list[int]()
-    one.pause = lambda: pauses.append(1) or 0.0  # type: ignore[func-returns-value]
-    assert not left(one, late, Coming(pauses=4))
-    assert bool(pauses) == told
+@pytest.fixture
+def one(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Prospects:
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
+    capture: Any = SimpleNamespace(compiler=compiler)
+    made = Prospects(capture, None, None)  # type: ignore[arg-type]
+    for i in range(8):
+        launch = SimpleNamespace(without_arguments=lambda i=i: f"launch {i}")
+        made.probes[i] = SimpleNamespace(specialized=launch)  # type: ignore[assignment]
+    return made
 
 
-def test_jobs_that_wait_for_a_processor_are_no_stragglers() -> None:
-    one = prospects(16, queued=1)
-    one.pause = lambda: pytest.fail("no turn")
-    assert not left(one, 1, Coming(pauses=2))
+def indices(results: Any) -> list[int]:
+    return [i for i, _ in results]
 
 
-def test_a_pause_is_short_once_patience_has_ended() -> None:
-    one, coming = prospects(16), Coming()
-    one.pause = lambda: time.monotonic() - 1.0
-    assert left(one, 2, coming)
-    assert coming.waited[:1] == [module.QUIET_SECONDS]
-    again = Coming()
-    assert left(one, 1, again)
-    assert again.waited[0] == module.LEAST_SECONDS
+def hold(compiler: Compiler, *candidates: int) -> None:
+    compiler.held.clear()
+    compiler.held.update(f"launch {i}" for i in candidates)
 
 
-def test_those_who_were_left_are_the_callers_or_ended() -> None:
-    stopped: list[int] = []
+def leave(one: Prospects, compiler: Compiler) -> list[int]:
+    """Take the results of all candidates, of which two are left."""
+    hold(compiler, 2, 3)
+    return indices(one.compiled(range(8), lambda: 0.0))
 
-    one = prospects(16)
-    one.pause = lambda: 0.0
-    for take in (True, False):
-        coming: Any = Coming()
-        assert left(one, 1, coming)
-        coming.stop = lambda: stopped.append(1)
-        taken = one.take_stragglers() if take else None
-        one.close()
-        assert (taken is not None) == take
-        assert one.stragglers is None
-    assert stopped == [1]
+
+def test_what_was_begun_is_taken_and_not_compiled_again(one: Prospects, compiler: Compiler) -> None:
+    begun = one.begin([0, 1])
+    assert begun is one.begin([0, 1])
+    assert one.has_results
+    assert not one.ready()
+    stream = one.compiled([0, 1])
+    assert next(stream) == (0, "compiled")
+    assert one.ready()
+    assert not one.has_results
+    assert indices(stream) == [1]
+    assert [c.stopped for c in compiler.begun] == [1], "ended where all results are taken, and only then"
+
+
+def test_early_results_come_again(one: Prospects, compiler: Compiler) -> None:
+    assert next(one.first_compiled([0, 1, 2])) == (0, "compiled")  # type: ignore[call-overload]
+    assert indices(one.compiled([0, 1, 2])) == [0, 1, 2]
+    assert len(compiler.begun) == 1
+
+
+def test_other_candidates_end_what_was_begun(one: Prospects, compiler: Compiler) -> None:
+    one.begin([0, 1])
+    assert indices(one.compiled([2])) == [2]
+    assert [c.stopped for c in compiler.begun] == [1, 1]
+
+
+def test_stragglers_go_on_and_are_the_callers(one: Prospects, compiler: Compiler) -> None:
+    assert leave(one, compiler) == [0, 1, 4, 5, 6, 7]
+    late = one.take_stragglers()
+    assert isinstance(late, Batch)
+    assert (late.indices, late.state) == ((2, 3), BatchState.LEFT)
+    assert one.take_stragglers() is None
+    one.close()
+    assert [c.stopped for c in compiler.begun] == [0]
+
+
+def test_stragglers_that_no_caller_takes_are_ended(one: Prospects, compiler: Compiler) -> None:
+    leave(one, compiler)
+    one.close()
+    one.close()
+    assert [c.stopped for c in compiler.begun] == [1]
+    assert one.take_stragglers() is None
+
+
+def test_stragglers_may_be_waited_for_after_all(one: Prospects, compiler: Compiler) -> None:
+    leave(one, compiler)
+    assert one.rejoin() == [2, 3]
+    assert one.rejoin() == []
+    assert one.take_stragglers() is None
+    hold(compiler)
+    assert indices(one.compiled([2, 3])) == [2, 3]
+    assert len(compiler.begun) == 1
+
+
+def test_a_stream_that_is_closed_early_is_ended(one: Prospects, compiler: Compiler) -> None:
+    stream = one.compiled(range(8), lambda: math.inf)
+    next(stream)
+    stream.close()
+    assert [c.stopped for c in compiler.begun] == [1]
+    assert not one.ready()
+
+
+def test_what_is_compiled_behind_is_the_callers(one: Prospects, compiler: Compiler) -> None:
+    behind = one.compile_behind()
+    one.close()
+    assert behind.indices == tuple(range(8))
+    assert [c.stopped for c in compiler.begun] == [0]

@@ -15,10 +15,11 @@ import triton
 from fake_runs import COMPILER, N, block, by_block, configs, increment_kernel, scale_kernel, script
 
 import kerntune
+from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import FakeBackend
-from kerntune.tuning import autotuner_run, candidates, context
+from kerntune.tuning import autotuner_run, batch, context
 from kerntune.tuning import deferred as lates
 from kerntune.tuning.cache import TrialCache, WinnerCache
 
@@ -72,8 +73,8 @@ def world(shared: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     script(shared, *TIMES)
     monkeypatch.setattr(context, "this_gpu", lambda: shared)
     monkeypatch.setattr(autotuner_run, "WinnerCache", lambda: WinnerCache(tmp_path))
-    monkeypatch.setattr(candidates, "QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(candidates, "LATE_SHARE", 0.5)  # of two or three, the held one alone
+    monkeypatch.setattr(batch, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(batch, "LATE_SHARE", 0.5)  # of two or three, the held one alone
     monkeypatch.setenv("KERNTUNE_PATIENCE", "0")
     found = World(shared, tmp_path, monkeypatch)
     yield found
@@ -143,7 +144,7 @@ def test_times_are_brought_to_the_clocks_of_the_first_call(world: World) -> None
 
 
 def test_most_are_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidates, "LATE_SHARE", 0.25)
+    monkeypatch.setattr(batch, "LATE_SHARE", 0.25)
     world.held, kernel = {128}, ours()
     threading.Timer(0.2, world.gate.set).start()
     assert call(kernel) == 128
@@ -510,3 +511,21 @@ def test_who_compares_nothing_believes_who_did(world: World) -> None:
 def test_late_times_stay_where_the_first_winner_fails_later() -> None:
     late = {"winner": [float("inf")] * 3, "late": [0.5] * 3}
     assert lates.merged({"winner": [1.0] * 3}, late, "winner")["late"] == [0.5] * 3
+
+
+def test_a_late_config_is_pruned_as_the_tuner_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def the_late_one(figures: Any, rules: StaticPrune, protected: Any) -> dict[int, str]:
+        asked.append(rules)
+        return {1: "as a test says"} if rules else {}
+
+    world.held, kernel = {128}, ours()
+    monkeypatch.setattr("kerntune.static.pruning.left_out", the_late_one)
+    assert call(kernel) == 256
+    world.let_go(kernel)
+    kernel.static_prune = StaticPrune(model=True)
+    assert call(kernel) == 256
+    assert asked == [StaticPrune(model=True)]
+    assert kernel.left_out == {kernel.configs[1]: "as a test says"}
+    assert kernel.untried == {}

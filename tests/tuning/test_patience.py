@@ -8,12 +8,13 @@ import pytest
 
 import kerntune
 from kerntune.errors import UsageError
-from kerntune.tuning.patience import SHARE, VARIABLE, Patience, patience_now
+from kerntune.tuning.patience import SHARE, Patience
+from kerntune.tuning.tune_options import PATIENCE, TuneOptions
 
 
 @pytest.fixture(autouse=True)
 def _unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv(PATIENCE, raising=False)
 
 
 def test_by_default_it_is_a_share_of_what_was_spent() -> None:
@@ -27,29 +28,29 @@ def test_seconds_are_seconds(seconds: float) -> None:
 
 def test_the_argument_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     def seconds(given: float | str | None = None) -> float | None:
-        found = patience_now(given)
+        found = TuneOptions.now(patience=given).patience
         assert found is not None
         assert abs(found.begin - time.monotonic()) < 60
         return found.seconds
 
     assert seconds() is None
-    monkeypatch.setenv(VARIABLE, "2.5")
+    monkeypatch.setenv(PATIENCE, "2.5")
     assert (seconds(), seconds(0), seconds("1")) == (2.5, 0.0, 1.0)
-    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setenv(PATIENCE, "")
     assert seconds() is None
 
 
 def test_all_are_waited_for_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert patience_now("all") is None
-    monkeypatch.setenv(VARIABLE, "all")
-    assert patience_now() is None
-    assert patience_now(3) is not None
+    assert TuneOptions.now(patience="all").patience is None
+    monkeypatch.setenv(PATIENCE, "all")
+    assert TuneOptions.now().patience is None
+    assert TuneOptions.now(patience=3).patience is not None
 
 
 @pytest.mark.parametrize("wrong", ["long", "-1", -0.5, "nan"])
 def test_anything_else_is_refused(wrong: float | str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"patience is .*; it can be a number of seconds from 0 on, or all"):
         kerntune.autotune([object()], key=[], patience=wrong)
-    monkeypatch.setenv(VARIABLE, str(wrong))
+    monkeypatch.setenv(PATIENCE, str(wrong))
     with pytest.raises(UsageError, match="patience is"):
-        patience_now()
+        TuneOptions.now()

@@ -19,6 +19,7 @@ from kerntune.gpu.scripted import RIGHT, FakeBackend, FakeGpu, FakeWork
 from kerntune.gpu.scripted_work import BufferContent, Filled
 from kerntune.tuning.pre_hooks import first_contents
 from kerntune.tuning.tune_call import tune_call
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
 
 GARBAGE = 9
@@ -181,7 +182,7 @@ def test_hooks_of_a_captured_launch_start_from_what_it_began_with(backend: FakeB
     gpu.fill(gpu.borrow(y), RIGHT)
     loader = Loader(gpu)
     with capture.active():
-        found = tune(capture, record(capture, backend.targets[0]), 0, loader, verify="all")
+        found = tune(capture, record(capture, backend.targets[0]), 0, loader, TuneOptions.now(verify="all"))
     loader.close()
     assert (found.winner, found.failures) == (1, ())
     assert contents(gpu, y) == [bytes([RIGHT])]
@@ -209,6 +210,8 @@ def test_a_card_full_of_memory_is_kept_in_the_hosts(backend: FakeBackend) -> Non
     gpu.fill(gpu.borrow(y), GARBAGE)
     kernel = kerntune.autotune([config(1), config(2, zeroes(gpu, "y_ptr"))], key=["n"])(split_kernel)
     capture = Capture(backend, COMPILER)
-    tune_call(capture, capture.site_of(kernel, (x, y, N), {"grid": by_block, "warmup": False}), verify="off")
+    tune_call(
+        capture, capture.site_of(kernel, (x, y, N), {"grid": by_block, "warmup": False}), TuneOptions.now(verify="off")
+    )
     assert gpu.peak_bytes < held // 10
     assert contents(gpu, y) == [bytes([GARBAGE])]

@@ -23,6 +23,7 @@ from kerntune.static import prediction
 from kerntune.static.prediction import Figures
 from kerntune.tuning.candidates import Prospects, prospects_of
 from kerntune.tuning.race import Looks
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned
 
@@ -58,11 +59,11 @@ def raced(
     scripted = [r if isinstance(r, Rule) else block(b, r) for b, r in zip(BLOCKS, rules, strict=True)]
     gpu = script(backend, *scripted, seed=seed)
     capture = captured(backend, lambda: scale(tuned(*BLOCKS)))
-    loader = Loader(gpu)
+    loader, options = Loader(gpu), TuneOptions(static_prune=prune or StaticPrune())
     try:
         with capture.active(), patch.object(Prospects, "ready", lambda self: together):
             recorded = record(capture, backend.targets[0])
-            return tune(capture, recorded, 0, loader, incumbent=incumbent, static_prune=prune)
+            return tune(capture, recorded, 0, loader, options, incumbent=incumbent)
     finally:
         loader.close()
 

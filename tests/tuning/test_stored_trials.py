@@ -29,6 +29,7 @@ from kerntune.tuning.candidates import contenders
 from kerntune.tuning.race import Trial, hopeful
 from kerntune.tuning.stored_trials import PROTOCOL, Trials, specialization_of
 from kerntune.tuning.stored_winners import Winners
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned
 
@@ -67,7 +68,8 @@ class Run:
         with self.capture.active(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(race, "hopeful", self._hopeful)
             recorded = record(self.capture, backend.targets[0])
-            self.found: Tuned = tune(self.capture, recorded, 0, loader, incumbent=incumbent, trials=self.trials)
+            given = {"incumbent": incumbent, "trials": self.trials}
+            self.found: Tuned = tune(self.capture, recorded, 0, loader, TuneOptions.now(), **given)
         self.gpu = gpu
 
     def _hopeful(self, trials: Sequence[Trial]) -> list[Trial]:

@@ -28,6 +28,7 @@ from kerntune.tuning.consensus import DOUBT
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuning_result import Tuned
 from kerntune.tuning.verification import Verification, Verify
 
@@ -101,7 +102,7 @@ CHECKING = [mode for mode in Verify if mode is not Verify.OFF]
 def test_a_wrong_candidate_never_wins(backend: FakeBackend, mode: Verify) -> None:
     script(backend, block(64, 1000.0, wrong=True), *RULES)
     capture, site, _ = scaled(backend)
-    found = tune_call(capture, site, verify=mode)
+    found = tune_call(capture, site, TuneOptions.now(verify=mode))
     assert blocks_of(site, [found.winner]) == {128}
     assert [f.config.kwargs["BLOCK"] for f in found.failures] == [64]
     assert "wrote other values than 3 of 4 configs into y_ptr" in found.failures[0].reason
@@ -115,7 +116,7 @@ def test_the_first_candidate_is_not_right_for_being_the_first(
 ) -> None:
     script(backend, block(32, time_ns, wrong=True), *RULES)
     capture, site, _ = scaled(backend)
-    found = tune_call(capture, site, verify=mode)
+    found = tune_call(capture, site, TuneOptions.now(verify=mode))
     assert blocks_of(site, [found.winner]) <= {64, 128}
     failed = {f.config.kwargs["BLOCK"] for f in found.failures if f.wrong}
     assert failed <= {32}
@@ -136,7 +137,7 @@ def test_without_a_majority_the_first_stays_and_it_is_said(backend: FakeBackend)
 def test_off_believes_everybody(backend: FakeBackend) -> None:
     script(backend, block(64, 1000.0, wrong=True), *RULES)
     capture, site, _ = scaled(backend)
-    found = tune_call(capture, site, verify="off")
+    found = tune_call(capture, site, TuneOptions.now(verify="off"))
     assert blocks_of(site, [found.winner]) == {64}
     assert (found.failures, found.notes) == ((), ())
 
@@ -157,7 +158,7 @@ def test_ignored_arguments_decide_nothing(backend: FakeBackend) -> None:
     for name in ("y_ptr", "scale_kernel.y_ptr"):
         script(backend, block(64, 1000.0, wrong=True), *RULES)
         capture, site, _ = scaled(backend)
-        found = tune_call(capture, site, verify=Verification(ignore=(name,)))
+        found = tune_call(capture, site, TuneOptions(Verification(ignore=(name,))))
         assert (blocks_of(site, [found.winner]), found.failures) == ({64}, ())
         assert found.partly
 
@@ -168,7 +169,7 @@ def test_only_all_looks_at_those_that_would_not_win(backend: FakeBackend) -> Non
     for mode in CHECKING:
         script(backend, *wrong, *RULES)
         capture, site, _ = scaled(backend)
-        found = tune_call(capture, site, verify=mode)
+        found = tune_call(capture, site, TuneOptions.now(verify=mode))
         assert blocks_of(site, [found.winner]) == {64}
         named[mode] = {f.config.kwargs["BLOCK"] for f in found.failures}
     assert named == {Verify.WINNER: set(), Verify.FINALISTS: {128}, Verify.ALL: {128, 256}}
@@ -178,7 +179,7 @@ def test_the_environment_chooses_who_is_verified(backend: FakeBackend, monkeypat
     monkeypatch.setenv("KERNTUNE_VERIFY", "all")
     script(backend, block(256, 9000.0, wrong=True), *RULES)
     capture, site, _ = scaled(backend)
-    assert [f.config.kwargs["BLOCK"] for f in tune_call(capture, site).failures] == [256]
+    assert [f.config.kwargs["BLOCK"] for f in tune_call(capture, site, TuneOptions.now()).failures] == [256]
 
 
 def test_if_none_compiles_every_reason_is_listed(backend: FakeBackend) -> None:

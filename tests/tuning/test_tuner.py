@@ -34,6 +34,7 @@ from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.tuning.candidates import Prospects
 from kerntune.tuning.race import DROP_FIRST, TIE
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
 from kerntune.tuning.tuning_result import Tuned
 
@@ -390,16 +391,17 @@ def test_a_race_while_stragglers_are_compiled_decides_nothing_else(
     """A turn after each result: every candidate is a late one once, and a wrong one that is faster leaves no trace."""
     compiled, turns = Prospects.compiled, []
 
-    def with_pauses(self: Prospects, indices: Sequence[int]) -> Iterator[Any]:
-        for result in compiled(self, indices):
+    def with_pauses(self: Prospects, indices: Sequence[int], pause: Callable[[], float]) -> Iterator[Any]:
+        for result in compiled(self, indices, pause):
             yield result
             turns.append(result[0])
-            self.pause()
+            pause()
 
     monkeypatch.setattr(Prospects, "compiled", with_pauses)
-    monkeypatch.setenv("KERNTUNE_VERIFY", verify)
     wrong = max(b for b in BLOCKS if b != fastest)
     rules = [block(b, {fastest: 10_000.0, wrong: 9_000.0}.get(b, 10_300.0)) for b in BLOCKS if b != wrong]
-    found, _, _ = race(backend, *rules, block(wrong, 9_000.0, wrong=True))
+    found, _, _ = race(
+        backend, *rules, block(wrong, 9_000.0, wrong=True), words={"options": TuneOptions.now(verify=verify)}
+    )
     assert BLOCKS[found.winner] == fastest
     assert len(turns) == len(BLOCKS)

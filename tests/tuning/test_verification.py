@@ -21,6 +21,7 @@ from kerntune.gpu.content import encode_floats
 from kerntune.gpu.memory import Memory, make_source
 from kerntune.gpu.program import Loader, Program
 from kerntune.tuning.consensus import CLEAR, JURY, elected
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.verification import (
     ATOMIC_FACTOR,
     POISONS,
@@ -29,7 +30,6 @@ from kerntune.tuning.verification import (
     Verifier,
     Verify,
     tolerance,
-    verification_of,
     verify_mode,
 )
 from kerntune.tuning.workspaces import Written, explanations, parts_of
@@ -250,7 +250,7 @@ def test_an_argument_goes_before_the_environment(
     monkeypatch.delenv("KERNTUNE_VERIFY", raising=False)
     if variable:
         monkeypatch.setenv("KERNTUNE_VERIFY", variable)
-    assert verify_mode(given_) is mode
+    assert TuneOptions.now(verify=given_).verification.mode is mode
 
 
 def test_other_modes_are_refused() -> None:
@@ -528,13 +528,14 @@ def test_what_is_left_out_is_left_out_for_all() -> None:
 def test_ignored_names_come_from_the_environment_unless_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERNTUNE_VERIFY", raising=False)
     monkeypatch.delenv("KERNTUNE_VERIFY_IGNORE", raising=False)
-    assert verification_of(None) == Verification(Verify.WINNER, ())
-    assert verification_of(None).all_compared
+    assert TuneOptions.now().verification == Verification(Verify.WINNER, ())
+    assert TuneOptions.now().verification.all_compared
     monkeypatch.setenv("KERNTUNE_VERIFY_IGNORE", "parts, other.counts")
-    found = verification_of("all")
+    found = TuneOptions.now(verify="all").verification
     assert found == Verification(Verify.ALL, ("parts", "other.counts"))
     assert not found.all_compared
     asked = [("any", "parts"), ("other", "counts"), ("any", "counts"), ("other", "part")]
     assert [found.ignores(*names) for names in asked] == [True, True, False, False]
-    assert verification_of(Verification(ignore=("x",))).ignore == ("x",)
-    assert not verification_of("off").all_compared
+    assert TuneOptions.now(verify_ignore=("x",)).verification.ignore == ("x",)
+    assert TuneOptions.now(verify_ignore=()).verification.all_compared
+    assert not TuneOptions.now(verify="off").verification.all_compared

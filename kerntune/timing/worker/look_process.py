@@ -14,8 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
-from kerntune.errors import KerntuneError, MeasurementError
-from kerntune.timing.worker.requests import Ready, send
+from kerntune.base.frames import Reader, Timeout, send
+from kerntune.errors import FrameError, KerntuneError, MeasurementError, PeerClosed, PeerTimeout
+from kerntune.timing.worker.look_requests import LookMessage
+from kerntune.timing.worker.requests import Ready
 
 START_LIMIT_S = 60.0
 LAST_WORDS = 4000

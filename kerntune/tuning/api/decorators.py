@@ -22,7 +22,8 @@ from kerntune.tuning.api.autotuner import Autotuner
 from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
 from kerntune.tuning.api.search_tuner import SearchTuner
 from kerntune.tuning.patience import checked_patience
-from kerntune.tuning.verification import Verification, names_of
+from kerntune.tuning.tune_options import isolate_mode
+from kerntune.tuning.verification import names_of, verify_mode
 
 ArgumentNames = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]
@@ -50,6 +51,7 @@ def autotune(
     static_prune: Any = None,
     verify_ignore: Sequence[str] | str | None = None,
     search: Search | None = None,
+    isolate: str | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` whenever an argument in ``key`` is new: ``triton.Config`` or
     :class:`kerntune.Config`.
@@ -80,14 +82,20 @@ def autotune(
     off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; nobody is
     late, and nobody left out by ``static_prune``. :class:`ConfigError` for a config outside of the space, or with a
     dtype or a function, of which a space has no more than the text.
+
+    ``isolate`` says where a config is launched first: ``auto`` (the default, or ``KERNTUNE_ISOLATE``) in a process of
+    its own, on copies of the call's memory, so that one that faults, hangs or writes outside of its tensors costs no
+    more than itself; in this process where memory doesn't allow for that, with a warning. ``always`` makes that an
+    error, ``off`` launches all in this process.
     """
     if search is not None:
         _check_search(search, prune_configs_by, static_prune)
 
     ignore = None if verify_ignore is None else names_of(verify_ignore)
-    check = Verification.asked(verify, ignore)
+    mode = verify_mode(verify) if verify else None
     wait = None if patience is None else checked_patience(patience)
     prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
+    where = isolate_mode(isolate) if isolate else None
 
     def decorate(fn: Any) -> Autotuner:
         if not hasattr(fn, "arg_names"):
@@ -102,7 +110,8 @@ def autotune(
             prune_configs_by=prune_configs_by, warmup=warmup, rep=rep, use_cuda_graph=use_cuda_graph,
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
-        tuner.verify, tuner.patience, tuner.static_prune = check, wait, prune
+        tuner.verify, tuner.verify_ignore, tuner.patience, tuner.static_prune = mode, ignore, wait, prune
+        tuner.isolate = where
         return tuner
 
     return decorate
