@@ -96,6 +96,9 @@ class LaunchFault(TrialError):
     """A candidate's first launch, in a process of its own, faulted, ended that process or wrote outside of its tensors;
     the message says which."""
 
+    remembered = False
+    """Whether an earlier run has found that, and nothing was launched today."""
+
 
 class LaunchTimeout(LaunchFault):
     """A candidate's first launch did not end within its limit."""

@@ -36,6 +36,7 @@ from kerntune.timing.launch_shares import launch_times
 from kerntune.timing.sample import Sample, Slot
 from kerntune.timing.sampling import estimate_ns, slot_for, take_sample
 from kerntune.timing.worker.pool import Pairs
+from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_winners import Winners
 
 RESTS_S = (0.5, 0.5, 0.5)
@@ -65,6 +66,7 @@ class TimedCheck:
         anchor: BaselineStore | None = None,
         next_decision: Callable[[], int] = lambda: 1,
         renames: Renames | None = None,
+        isolation: Isolation | None = None,
     ) -> None:
         assert backend.gpu is not None
         self.backend = backend
@@ -77,7 +79,7 @@ class TimedCheck:
         arguments = arguments or case_inputs(self.yard, self.gpu.spec.target, call.case, self.recorded.recording)
         self.fingerprint = fingerprint_of(arguments)
         replayer = Replayer(backend, pairs, self.loader, self.recorded, call.policy.timer)
-        self.tuning = Tuning(capture, self.recorded, self.loader, winners, call.policy, progress)
+        self.tuning = Tuning(capture, self.recorded, self.loader, winners, call.policy, progress, isolation)
         self.comparer = Comparer(self.gpu, call, capture, self.recorded, replayer, next_decision, progress)
         self.keeper = Keeper(backend, pairs, settings, call, self.recorded, arguments, replayer, progress)
 

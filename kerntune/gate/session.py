@@ -35,6 +35,9 @@ from kerntune.static.metrics import DISASSEMBLER
 from kerntune.timing.worker.pool import LocalPairs, Pairs, WorkerPool
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
+from kerntune.tuning.captured_launch import CapturedLaunch
+from kerntune.tuning.isolation import Isolate, Isolation
+from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, candidate_of
 from kerntune.tuning.tune_options import options_of_policy
 from kerntune.tuning.untuned import launches_nothing
@@ -59,6 +62,7 @@ class Session:
         self._seen: dict[CaseId, set[str]] = {}
         self._damage = Damage()
         self._pairs = pairs_for(backend)
+        self._isolations: dict[Isolate, Isolation] = {}
         self._decisions = itertools.count(1)
         self.yard = store
         self.anchor: BaselineStore | None = None
@@ -140,6 +144,8 @@ class Session:
     def close(self) -> None:
         """Undo :meth:`start` and end all processes."""
         self._pairs.close()
+        for isolation in self._isolations.values():
+            isolation.close()
         self._compiler.close()
         self._stack.close()
 
@@ -178,6 +184,7 @@ class Session:
                 anchor=self.anchor,
                 next_decision=lambda: next(self._decisions),
                 renames=self.renames,
+                isolation=self._isolation_for(call),
             )
             self._note(call, timed.fingerprint)
             return timed.run(value)
@@ -215,7 +222,8 @@ class Session:
     def _capture(self, call: Call, arguments: tuple[Argument, ...]) -> tuple[Capture, Any, list[str], Exception | None]:
         """What the call launched, what it returned, the kernels that it launched unseen, and why it came to no end
         after its launches where there is no GPU."""
-        capture = Capture(self.backend, self._compiler, call.candidates, prefer=self._preference(call, arguments))
+        prefer, before = self._preference(call, arguments), self._before_launch(call)
+        capture = Capture(self.backend, self._compiler, call.candidates, prefer, before_launch=before)
         value, ended = None, None
         with watched() as unseen, capture.active():
             try:
@@ -239,10 +247,33 @@ class Session:
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
 
+    def _isolation_for(self, call: Call) -> Isolation | None:
+        """Where the configs of a call's launches run first; one process for the whole run."""
+        if self.backend.gpu is None:
+            return None
+        mode = options_of_policy(call.policy).isolate
+        if mode not in self._isolations:
+            self._isolations[mode] = Isolation(self.backend.gpu, mode)
+        return self._isolations[mode]
+
+    def _before_launch(self, call: Call) -> CapturedLaunch | None:
+        isolation = self._isolation_for(call)
+        if isolation is None or not isolation.wanted or self.backend.gpu is None:
+            return None
+        return CapturedLaunch(isolation, Trials(self._winners(call, self.backend.gpu)))
+
     def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Callable[[Site], Sequence[int]]:
         if self.backend.gpu is not None:
-            winners = self._winners(call, self.backend.gpu)
-            return lambda site: _first(_known(winners, site), len(site.candidates))
+            winners, isolation = self._winners(call, self.backend.gpu), self._isolation_for(call)
+            assert isolation is not None
+
+            def known_first(site: Site) -> Sequence[int]:
+                site.proven = _known(winners, site)
+                if site.proven is None:
+                    isolation.begin()  # it will be wanted once the first is compiled
+                return _first(site.proven, len(site.candidates))
+
+            return known_first
         target = self.backend.targets[0]
         fingerprint = fingerprint_of(arguments) if arguments else None
         stored = stored_configs(self.yard, call, target, fingerprint, self.settings.update)

@@ -231,6 +231,8 @@ class Entrants:
             self._fail(i, fault.reason)
         else:
             self._refuse_misfit(compiled)
+            if i in self.site.faults:
+                raise self.site.faults.pop(i)
             if self.elsewhere is not None and i not in self.prospects.known.ran:
                 self.elsewhere.run(single, self.recorded.artifacts, begin)
             self._found[work] = Trial(i, single, self.program(single, begin), [i])

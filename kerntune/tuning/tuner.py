@@ -68,7 +68,7 @@ def tune(
     if prospects is None:
         prospects = prospects_of(capture, site, stored)
         capture.compiler.warm(prospects.to_compile())
-    if isolation is not None and not prospects.probes.keys() <= prospects.known.ran.keys():
+    if isolation is not None and prospects.probes.keys() - prospects.known.ran.keys() - prospects.known.failed.keys():
         isolation.begin()
     options, memory = options.searching(site.search), memory_before(recorded, index, loader)
     strict = options.verification.all_compared

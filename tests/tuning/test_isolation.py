@@ -5,16 +5,18 @@ The processes are real; the GPUs are scripted.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fake_runs import block, captured, scale, script, tuned
+from fake_runs import block, captured, configs, scale, scale_kernel, script, tuned
 
+import kerntune
 from kerntune.base.case_result import is_fault
 from kerntune.capture.recorder import record
-from kerntune.errors import MeasurementError, TuningError
+from kerntune.errors import MeasurementError, TuningError, UsageError
 from kerntune.gpu.program import Loader
 from kerntune.gpu.scripted import (
     ABORT,
@@ -29,6 +31,7 @@ from kerntune.gpu.scripted import (
 )
 from kerntune.tuning import isolation as isolation_module
 from kerntune.tuning.isolation import Isolate, Isolation
+from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned
 
@@ -213,3 +216,52 @@ def test_its_memory_counts(backend: FakeBackend) -> None:
         race(backend, isolated=isolated)
         peaks.append(backend.gpu.peak_bytes)
     assert peaks[1] - peaks[0] <= 2 << 20
+
+
+# the library
+
+
+@pytest.fixture
+def faulty(this_gpu: FakeBackend) -> FakeBackend:
+    """The library's GPU, on which one config faults."""
+    script(this_gpu, bad(32, ILLEGAL_ADDRESS), block(128, 100.0), isolated=True)
+    return this_gpu
+
+
+def library(*blocks: int, **options: Any) -> Any:
+    return kerntune.autotune(configs(*blocks), key=["n"], **options)(scale_kernel)
+
+
+def test_the_library_survives_what_faults(faulty: FakeBackend) -> None:
+    kernel = library(*BLOCKS)
+    scale(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 128}
+    assert not faulty.gpu.lost
+    assert kernel.configs_timings[kernel.configs[0]] == [math.inf] * 3
+
+
+def test_what_faulted_is_remembered(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    scale(library(*BLOCKS))
+    monkeypatch.setattr(isolation_module, "LookProcess", None)
+    kernel = library(*BLOCKS[:4])  # another list, whose configs have all been tried
+    scale(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 128}
+    assert not faulty.gpu.lost
+
+
+@pytest.mark.parametrize("given", ["environment", "option"])
+def test_in_this_process_if_asked(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    if given == "environment":
+        monkeypatch.setenv("KERNTUNE_ISOLATE", "off")
+    kernel = library(*BLOCKS, **({"isolate": "off"} if given == "option" else {}))
+    with pytest.raises(Exception, match="ILLEGAL_ADDRESS"):
+        scale(kernel)
+    assert faulty.gpu.lost
+
+
+def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="isolate is 'on'; it can be auto, always or off"):
+        library(64, isolate="on")
+    monkeypatch.setenv("KERNTUNE_ISOLATE", "on")
+    with pytest.raises(UsageError, match="isolate is 'on'"):
+        TuneOptions.now()
