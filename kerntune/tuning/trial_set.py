@@ -176,6 +176,11 @@ class Entrants:
             for i in fault.same:
                 self._fail(i, fault.reason, remember=True, code=fault.compiled.binary.code)
 
+    def _has_run(self, i: int) -> bool:
+        """Whether a candidate's first launch is past: in an earlier run, or in the captured one."""
+        captured = self.capture.launches[self.index]
+        return i in self.prospects.known.ran or (captured.ran and i == self.site.chosen)
+
     def is_faulty(self, single: Recording) -> bool:
         """Whether a recording of one launch is one that has failed so."""
         return self._faults.like(single.binaries[0].code, single.launches[0].grid) is not None
@@ -233,7 +238,7 @@ class Entrants:
             self._refuse_misfit(compiled)
             if i in self.site.faults:
                 raise self.site.faults.pop(i)
-            if self.elsewhere is not None and i not in self.prospects.known.ran:
+            if self.elsewhere is not None and not self._has_run(i):
                 self.elsewhere.run(single, self.recorded.artifacts, begin)
             self._found[work] = Trial(i, single, self.program(single, begin), [i])
             return self._found[work]
