@@ -164,8 +164,8 @@ class Gpu(Executor, Protocol):
         """Versions, clocks and throttle reasons as they are now."""
 
     def looking_process(self) -> tuple[str, ...]:
-        """What a process is told that opens this device for first looks (:mod:`kerntune.timing.worker.looks`).
-        :class:`BackendError` says why none can."""
+        """What a process is told that opens this device for first looks (:mod:`kerntune.timing.worker.looks`); nothing
+        where none is wanted. :class:`BackendError` says why none can."""
 
     def reaches(self, address: int) -> bool:
         """Whether a number is an address of memory that this process can use, the device's or the host's."""

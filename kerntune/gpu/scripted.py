@@ -195,9 +195,7 @@ class FakeGpu:
 
     def looking_process(self) -> tuple[str, ...]:
         """The script, if that says so."""
-        if not self.script.isolated:
-            raise BackendError("the scripted GPU's script keeps first looks in this process")
-        return ("--script", self.script.to_json(), str(self.spec.target))
+        return () if not self.script.isolated else ("--script", self.script.to_json(), str(self.spec.target))
 
     def environment(self) -> Environment:
         """The real versions, the scripted device."""

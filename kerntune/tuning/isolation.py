@@ -28,7 +28,7 @@ from kerntune.timing.worker.look_requests import (
 from kerntune.timing.worker.requests import RequestFailed
 
 CONTEXT_BYTES = 600 << 20
-"""What a second context takes on the device (H200, CUDA 12.8; ``benchmarks/results/quarantine_h200.json``)."""
+"""What a second context takes on the device: 523 MiB on an H200 (``benchmarks/quarantine.py``, driver 580)."""
 
 LIMIT_FLOOR_S, LIMIT_FACTOR = 3.0, 50.0
 """A first launch is given up after this many seconds, or so many times what the slowest one took that ended, whichever
