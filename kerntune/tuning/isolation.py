@@ -28,7 +28,7 @@ from kerntune.timing.worker.look_requests import (
 from kerntune.timing.worker.requests import RequestFailed
 
 CONTEXT_BYTES = 600 << 20
-"""What a second context takes on the device: 523 MiB on an H200 (``benchmarks/quarantine.py``, driver 580)."""
+"""What a second context takes on the device: 523 MiB on an H200 (driver 580), and some modules."""
 
 LIMIT_FLOOR_S, LIMIT_FACTOR = 3.0, 50.0
 """A first launch is given up after this many seconds, or so many times what the slowest one took that ended, whichever
@@ -56,13 +56,13 @@ class Isolate(str, Enum):
 
 
 class Isolation:
-    """Processes for first launches on one device, one at a time, for any number of tunings in turn.
+    """Processes for first launches on one device, one at a time, for any number of tunings in turn or a single one.
 
     ``why_not`` says why there is none; empty if there is, or if none is wanted on this device.
     """
 
-    def __init__(self, gpu: Gpu, mode: Isolate = Isolate.AUTO) -> None:
-        self.gpu, self.mode = gpu, mode
+    def __init__(self, gpu: Gpu, mode: Isolate = Isolate.AUTO, single: bool = False) -> None:
+        self.gpu, self.mode, self._single = gpu, mode, single
         self.why_not = ""
         self._device: tuple[str, ...] = ()
         if mode is not Isolate.OFF:
@@ -138,7 +138,7 @@ class Isolation:
 
     def forget(self) -> None:
         """A tuning is over: the process frees its memory."""
-        if self._process is None or not self._process.asked:
+        if self._single or self._process is None or not self._process.asked:
             return
         try:
             self._process.ask(ForgetRequest(), STAGE_LIMIT_S)
@@ -146,8 +146,10 @@ class Isolation:
             self.drop()
 
     def close(self) -> None:
-        """End the process."""
-        self.drop()
+        """End the process; nobody waits for that."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end_behind()
         host, self._host = self._host, None
         if host is not None:
             host.close()

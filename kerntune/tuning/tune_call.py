@@ -103,7 +103,7 @@ def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Batch:
 def _isolating(capture: Capture, options: TuneOptions) -> Iterator[Isolation]:
     """Processes for first launches; none is left at the end."""
     assert capture.backend.gpu is not None
-    with contextlib.closing(Isolation(capture.backend.gpu, options.isolate)) as isolation:
+    with contextlib.closing(Isolation(capture.backend.gpu, options.isolate, single=True)) as isolation:
         yield isolation
 
 

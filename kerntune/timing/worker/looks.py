@@ -1,6 +1,6 @@
-"""A process that runs launches which may fault, hang or abort: ``python -m kerntune.timing.worker.looks``.
+"""A process that runs launches which may fault, hang or abort; :mod:`kerntune.timing.worker.look_main` starts it.
 
-Arguments: the parent's process id, the descriptor of staging memory of the host, then what
+Its words are the parent's process id, the descriptor of staging memory of the host, then what
 :meth:`kerntune.gpu.base.Gpu.looking_process` says of the device. It dies with its parent, and holds nothing but copies.
 """
 
@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -172,9 +171,3 @@ def main(words: Sequence[str]) -> int:
         send(outbox, RequestFailed(str(exc), replayable=False))
         return 1
     return serve(gpu, int(words[1]), outbox)
-
-
-if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.stderr.flush()
-    os._exit(code)  # a lost context has nothing to be freed
