@@ -70,6 +70,8 @@ class Isolation:
                 self._device = gpu.looking_process()
             except BackendError as exc:
                 self.give_up(str(exc))
+        if mode is Isolate.ALWAYS and not self._device:
+            self.give_up("this device's backend starts none")
         self._process: LookProcess | None = None
         self._host: HostStaging | None = None
         self.kind = ""
