@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint triton-matrix python-matrix mutants clean
+.PHONY: demo test lint fix triton-matrix python-matrix mutants clean
 
 demo: $(STAMP)
 	$(BIN)/python -m pytest examples --kerntune
@@ -16,6 +16,12 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What can be mended without a decision: imports, layout, docs/packages.md.
+fix: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/python docs/module_index.py
 
 # What depends on Triton's versions, under those between the oldest and the newest that CI has. Downloads them (0.3 GB each).
 MATRIX := 3.7 3.8
@@ -50,7 +56,7 @@ python-%:
 	$(VENV)/python-$*/bin/python -m pytest -q -n auto --dist worksteal $(PYTHON_TESTS) \
 		$$($(VENV)/python-$*/bin/python -c "import torch" 2>/dev/null && echo $(PYTHON_TORCH_TESTS))
 # Which changes of the code no test notices (docs/mutants.md). It goes on where it was ended; SAMPLE=200 tries the first 200 of a
-# fixed random order, ONLY=judge,farm/ modules with one of these in their path, MINUTES=30 ends it after so long.
+# fixed random order, ONLY=gate/decision,compiling/ modules with one of these in their path, MINUTES=30 ends it after so long.
 mutants: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[mutants]"
 	nice $(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(ONLY),--only $(ONLY)) \

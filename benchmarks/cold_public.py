@@ -89,7 +89,8 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _prepared(one: Child, word: str) -> dict[str, Any]:
-    """Wait until it has its CUDA context, and let it go on, or until it has its inputs; its error, if there is one."""
+    """Wait until it has its CUDA context, and let it continue, or until it has its inputs; returns its error, if there
+    is one."""
     try:
         one.hear(word, PREPARE_SECONDS)
         if word == "context":
@@ -135,7 +136,8 @@ def _side_by_side(name: str, stock: dict[str, Any], ours: dict[str, Any]) -> dic
 
 
 def _winner_ratios(stock: dict[str, Any], ours: dict[str, Any] | None) -> dict[str, float]:
-    """By whose measurements they are; of an engine that has no time of one of the two winners, none."""
+    """The ratio by engine whose measurements they are; none for an engine that lacks a time of one of the two
+    winners."""
     if ours is None:
         return {}
     both = {"triton": stock["timings_ms"], "kerntune": ours["timings_ms"]}

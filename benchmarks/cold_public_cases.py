@@ -1,7 +1,7 @@
 """Calls of public kernels that are tuned when they are first made: of installed packages, and of well-known kinds.
 
 Each case makes its inputs and gives its steps, functions that are called once each, in this order (a forward and a
-backward, say). Whatever tunes is Triton's own decorator; who answers for it is up to the process.
+backward, say). All use Triton's own decorator; the process decides whether kerntune has replaced it.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def main(job: dict[str, Any]) -> None:
 
 
 def timed(steps: Any, with_phases: bool, with_stacks: bool) -> dict[str, Any]:
-    """Seconds of each step's first call until the device has done it; who won what; where the time went."""
+    """Seconds of each step's first call until the device has done it; the best config of each kernel; where the time
+    went."""
     watch, stacks, seconds = Phases(), Stacks(), []
     if with_phases:
         watch.begin()
@@ -62,7 +63,7 @@ def timed(steps: Any, with_phases: bool, with_stacks: bool) -> dict[str, Any]:
 
 
 def warm_autograd() -> None:
-    """Have torch import what the first backward of a custom function needs: 2 s where nobody else has imported it."""
+    """Make torch import what the first backward of a custom function needs: 2 s where it isn't imported yet."""
     import torch
 
     class Double(torch.autograd.Function):
@@ -79,7 +80,7 @@ def warm_autograd() -> None:
 
 
 class Stacks(threading.Thread):
-    """Looks every few milliseconds where the thread that tunes is."""
+    """Samples the stack of the thread that tunes every few milliseconds."""
 
     EVERY_SECONDS, LEAST_MS = 0.004, 12
 

@@ -187,7 +187,7 @@ def environment() -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run, write, judge."""
+    """Run, write the results, and return 1 if a requirement isn't met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--patience", type=float, default=0.0, help="seconds to wait for a quiet machine, per round")

@@ -1,4 +1,5 @@
-"""Makes the softmax example slower by a percent at a time, accepts every step, and shows what its anchor says.
+"""Makes the softmax example slower by a percent at a time, accepts every step, and shows the verdicts against its
+anchor.
 
     python benchmarks/creep.py OUT.json [--steps 7]
 
@@ -50,7 +51,7 @@ def creep(project: planted.Project, steps: int) -> list[dict[str, Any]]:
 
 
 def run(project: planted.Project, name: str, *args: str) -> dict[str, Any]:
-    """One run's verdict, and what it says of the changes."""
+    """One run's verdict, and the changes that it reports."""
     done = project.run(name, "-k", CASE, *args)
     (result,) = json.loads((project.folder / f"{name}.json").read_text())["results"]
     since = result.get("since") or {}

@@ -3,8 +3,8 @@
 Run ``python benchmarks/dispatch.py benchmarks/results/dispatch_h200.json`` on a machine with a GPU. Kernels are tiny,
 so that the GPU is never waited for; each figure is the median over repeats of the time of a call in a loop of 2000, all
 sides of all cases taking turns within a repeat. ``driver`` is Triton's C launcher alone with arguments made ready;
-``driver_in_c`` is ``cuLaunchKernel`` in a loop of C, which nothing can be faster than. ``allocator`` is what the memory
-for a kernel's scratch costs, which the user's allocator is asked for at each launch. ``inductor`` is
+``driver_in_c`` is ``cuLaunchKernel`` in a loop of C, which nothing can be faster than. ``allocator`` is the time to
+allocate a kernel's scratch memory, for which the user's allocator is called at each launch. ``inductor`` is
 ``CachingAutotuner.run`` of a compiled pointwise function with as many tensors.
 
 A warm start is a fresh process (a fork of one that has done all imports) whose first call finds the winner and its

@@ -1,5 +1,5 @@
-"""Whether what a tuner foresees (stack frame from the cubin, instructions from PTX) judges configs as the machine code
-does, by which ``resource_model.py`` goes.
+"""Whether a tuner's quick figures (stack frame from the cubin, instructions from PTX) order configs as those of the
+machine code do, which ``resource_model.py`` uses.
 
     python benchmarks/foresight_figures.py OUT.json benchmarks/results/tuning_suite.json [kernel ...] [--shapes 1]
 
@@ -37,7 +37,7 @@ from kerntune.static.pruning import left_out
 
 
 def foreseen(one: sweep.Sweep) -> tuple[dict[str, Figures], dict[str, Figures], float]:
-    """By config, what the tuner foresees and what the machine code says; milliseconds of the former."""
+    """By config, the tuner's quick figures and those of the machine code; milliseconds of the former."""
     quick, whole, took = {}, {}, []
     for row, swept in zip(one.rows(), one.swept, strict=True):
         if swept.compiled is None or swept.grid is None or "registers" not in row:
@@ -51,7 +51,7 @@ def foreseen(one: sweep.Sweep) -> tuple[dict[str, Figures], dict[str, Figures], 
 
 
 def compared(case: Recorded, quick: dict[str, Figures], whole: dict[str, Figures]) -> dict[str, Any]:
-    """Both judged by the recorded times of the configs that both sides have."""
+    """Both orders compared with the recorded times of the configs that both sides have."""
     rows = [row for row in case.rows if row["config"] in quick]
     times = [float(row["time_ns"]) for row in rows]
     out: dict[str, Any] = {"case": case.name, "configs": len(rows)}

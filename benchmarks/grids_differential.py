@@ -1,8 +1,8 @@
-"""Holds kerntune's launch grids against those of torch's Inductor, case by case.
+"""Compares kerntune's launch grids with those of torch's Inductor, case by case.
 
 Run ``python benchmarks/grids_differential.py`` where torch 2.13 is installed (a CPU build will do). It writes
 ``benchmarks/results/grids_differential.json`` and fails if any case differs without being named here beforehand.
-``--torch-sources DIR`` asks the release instead whose unpacked wheel is in DIR.
+``--torch-sources DIR`` compares with the release whose unpacked wheel is in DIR.
 
 Sizes are enumerated around every edge (0, 1, block ± 1, 65535·k ± 1, 2**31 ± 1, 2**32 ± 1), blocks around theirs; what
 the enumeration leaves open up to the wanted number is drawn with a fixed seed.
@@ -49,7 +49,7 @@ class Case:
     config: dict[str, int]
     sizes: dict[str, int]
     difference: str = ""
-    """Named beforehand, from the inputs alone: why the two are meant to disagree here."""
+    """The reason why the two differ here on purpose, decided beforehand from the inputs alone."""
 
 
 @dataclass
@@ -230,7 +230,8 @@ def their_outcome(name: str, case: Case) -> Outcome:
 
 
 def our_outcomes(case: Case) -> set[Outcome]:
-    """What our grid gives called at once, bound to its config first, and folded throughout: one outcome, we hope."""
+    """The outcomes of kerntune's grid called directly, bound to its config first, and folded: one outcome if all is
+    right."""
     everything = {**case.config, **case.sizes}
     ways: tuple[Callable[[], Outcome], ...] = (
         lambda: case.ours(everything),
@@ -361,7 +362,7 @@ def environment(torch: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Compares, writes the JSON, and says what differs; 1 if anything does that isn't named."""
+    """Compare, write the JSON, and print the differences; 1 if one of them isn't named beforehand."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--cases", type=int, default=50_000, help="distinct cases a grid")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "grids_differential.json")

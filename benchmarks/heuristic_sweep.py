@@ -1,4 +1,4 @@
-"""Holds what kerntune's heuristics propose against everything they could have proposed, on one NVIDIA GPU.
+"""Compares the configs that kerntune's heuristics propose with all that they could have proposed, on one NVIDIA GPU.
 
     python benchmarks/heuristic_sweep.py OUT.json [--kernels gelu_1d,matmul] [--seconds 420]
     python benchmarks/heuristic_sweep.py OUT.json --shapes held-out --most 210
@@ -84,7 +84,7 @@ def swept(
 
 
 def run(options: argparse.Namespace, backend: Backend) -> Iterator[dict[str, Any]]:
-    """All kernels; those that the budget of seconds leaves out are told."""
+    """All kernels; those that the budget of seconds leaves out are printed."""
     compiler = Compiler()
     for name in options.kernels:
         if time.perf_counter() - START > options.seconds:
@@ -118,7 +118,8 @@ def proposed(backend: Backend, case: Proposed, **options: Any) -> tuple[Config, 
 
 
 def judged(result: dict[str, Any], backend: Backend, **options: Any) -> list[dict[str, Any]]:
-    """Stored kernels with a preset's proposals in place of the stored ones. What the sweep didn't have is told.
+    """Stored kernels with a preset's proposals in place of the stored ones. Configs that the sweep didn't have are
+    printed.
 
     ``options`` are the decorators', ``preset`` and perhaps ``max_autotune``.
     """

@@ -3,7 +3,7 @@
 Run it in an environment with torch 2.13: ``python benchmarks/heuristics_differential.py [family ...]``. It exits with
 1 and prints the first disagreements if there are any. All of it takes three minutes of one core.
 
-``--torch-sources DIR`` asks another release instead, whose unpacked wheel is in DIR (``pip download --no-deps
+``--torch-sources DIR`` compares with another release, whose unpacked wheel is in DIR (``pip download --no-deps
 torch==2.15.0``, then unzip): its Python files over the installed torch. ``--preset`` names the rules to hold against
 it; without it they are those of the release. ``--random N`` adds N random cases of all hints at once on untypical
 devices; what is meant to differ there is counted by its name in docs/heuristics.md.
@@ -41,7 +41,7 @@ REPEATS = 3
 
 
 class Oracle(NamedTuple):
-    """Which torch is asked, and which of our presets should answer the same."""
+    """The torch that is called, and the preset of kerntune that must give the same results."""
 
     version: str
     preset: Preset

@@ -1,4 +1,4 @@
-"""Mutates modules one place at a time, and says which changes no test notices: ``make mutants``, docs/mutants.md.
+"""Mutates modules one place at a time, and lists the changes that no test detects: ``make mutants``, docs/mutants.md.
 
 Cosmic Ray makes the mutants and keeps the results. What is added: one list of modules with their own tests
 (``mutants.toml``), a fixed random order, of which a sample is the start, a copy of the tree to mutate, and tests in
@@ -52,11 +52,12 @@ ONE_EACH = {
     },
     "ReplaceUnaryOperator": {"USub_Nothing", "Delete_USub", "Delete_Not"},
 }  # fmt: skip
-"""Of the operators that replace one sign by each other one, these: who notices ``+`` for ``-`` notices ``**``, too."""
+"""Of the operators that replace one sign by each other one, these: a test that detects ``+`` for ``-`` detects ``**``,
+too."""
 
 
 class DropCall(Operator):
-    """Leaves out a statement that is a call: what it does, nobody does."""
+    """Leaves out a statement that is a call."""
 
     def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
         if node.type == "simple_stmt" and node.children[0].type == "atom_expr" and node.get_code().strip()[-1:] == ")":
@@ -121,15 +122,15 @@ def _wanted(operator: str) -> bool:
 
 
 REWRITTEN = "ignore:Module already imported so cannot be rewritten"
-"""Said of hypothesis, which is imported before."""
+"""The warning about hypothesis, which is imported before."""
 
 LARGE = 100
-"""One more or one less of a number from here on is a change of a hundredth at most: of what is measured in bytes,
-nanoseconds or characters, that is nothing to notice."""
+"""One more or one less of a number from here on is a change of a hundredth at most: for figures in bytes, nanoseconds
+or characters no test should depend on that."""
 
 
 def _skipped(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where annotations stand, which nobody evaluates, and large numbers."""
+    """The places of annotations, which are never evaluated, and of large numbers."""
     for node in ast.walk(tree):
         parts = [getattr(node, name, None) for name in ("annotation", "returns")]
         large = isinstance(node, ast.Constant) and type(node.value) in (int, float) and abs(node.value) >= LARGE
@@ -225,7 +226,7 @@ class Runner:
         )])  # fmt: skip
 
     def usual(self, module: str) -> float | None:
-        """Seconds that a module's tests take; None if they fail, so that nothing can be told."""
+        """Seconds that a module's tests take; None if they fail, so that mutants can't be tested."""
         key = self.command(module)
         if key not in self._usual:
             from cosmic_ray.testing import run_tests

@@ -60,7 +60,7 @@ def drive(names: list[str], args: argparse.Namespace, log: Path) -> None:
         if args.install:
             kerntune.install()
         if args.gpu:
-            triton.set_allocator(_allocate)  # kernels with device-side descriptors want scratch memory from somebody
+            triton.set_allocator(_allocate)  # kernels with device-side descriptors need an allocator of scratch memory
         compiler, ops = Compiler(), catalog()
         for name in names:
             with log.open("a") as file:
@@ -139,7 +139,7 @@ def slices(names: list[str], jobs: int) -> Iterator[list[str]]:
 
 
 def run_slice(names: list[str], args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Drive some ops in a process of their own; if it dies, go on with those after the one it died in."""
+    """Run some ops in a separate process; if it dies, continue with those after the op that ended it."""
     done: list[dict[str, Any]] = []
     rest = list(names)
     while rest:

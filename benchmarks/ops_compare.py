@@ -3,8 +3,8 @@
     python benchmarks/ops_compare.py WITHOUT.json WITH.json OUT.json [--table docs/ops.md]
 
 Both files are ``ops_capture.py``'s, of the same Triton. Launches are alike if kernel, grid, config, specialization,
-constants, options and code identity are. Machine code that differs all the same is told apart. Exits with 1 if a gap
-has no known cause (``CAUSES``).
+constants, options and code identity are. Machine code that differs all the same is counted separately. Exits with 1 if
+a gap has no known cause (``CAUSES``).
 """
 
 from __future__ import annotations

@@ -61,5 +61,5 @@ def log_probabilities(*shape: int) -> torch.Tensor:
 
 
 def leaf(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values as something that wants a gradient."""
+    """The same values as a leaf that requires a gradient."""
     return tensor.detach().contiguous().requires_grad_()

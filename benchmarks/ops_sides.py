@@ -103,7 +103,7 @@ def first_line(error: BaseException) -> str:
 
 
 def differences(without: Entry | None, with_: Entry | None) -> list[str]:
-    """What two entries have that isn't alike; a side that has none says so."""
+    """The differences of two entries; one line if a side has no entry."""
     if without is None or with_ is None:
         return ["launched only without a GPU" if with_ is None else "launched only with a GPU"]
     return [k for k in COMPARED if without.get(k) != with_.get(k)]

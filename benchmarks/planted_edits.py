@@ -31,7 +31,7 @@ can't be launched is passed over, as a tuner would."""
 
 @dataclass(frozen=True)
 class Regression:
-    """An edit with the words that must stand in one of the findings and in one of the causes."""
+    """An edit, with texts that one of the findings and one of the causes must contain."""
 
     name: str
     example: str

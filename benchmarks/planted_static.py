@@ -1,4 +1,4 @@
-"""Plants regressions and harmless edits in copies of the examples, without a GPU, and counts what the gate says.
+"""Plants regressions and harmless edits in copies of the examples, without a GPU, and counts the gate's findings.
 
     python benchmarks/planted_static.py OUT.json [--target cuda:90]
 
@@ -80,7 +80,7 @@ def run(folder: Path, name: str, target: str) -> dict[str, Any]:
 
 
 def judged(name: str, planted: Regression | Harmless, results: list[Any]) -> dict[str, Any]:
-    """Whether the gate said of one edit what it should."""
+    """Whether the gate reported one edit as it should."""
     verdicts = dict(Counter(r["verdict"] for r in results))
     out = {"name": planted.name, "example": planted.example, "verdicts": verdicts}
     if isinstance(planted, Harmless):

@@ -1,4 +1,4 @@
-"""How pytest is told of kerntune's plugin: not at all where kerntune is installed."""
+"""The options that load kerntune's plugin in pytest: none where kerntune is installed."""
 
 from __future__ import annotations
 

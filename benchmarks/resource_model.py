@@ -4,7 +4,7 @@ GPU sweeps.
     python benchmarks/resource_model.py OUT.json SWEEPS.json [SWEEPS.json ...]
 
 Needs no GPU. SWEEPS.json is what ``benchmarks/tuning_suite.py`` (part ``quality``) and
-``benchmarks/heuristic_sweep.py`` write: every config of every case with its time and static figures. Asked of each
+``benchmarks/heuristic_sweep.py`` write: every config of every case with its time and static figures. Questions to each
 order: is the true winner (any config within 1 % of it) in its best third; how much slower than the winner is the best
 config of that third; what share of the configs must be looked at until one is within 5 %. Orders it must beat: random
 (expected values over 400 draws), the list as its author wrote it, fewest spills (then fewest registers), highest
@@ -14,7 +14,7 @@ Then what it is worth where kerntune uses it (``benchmarks/replayed_uses.py``): 
 (``static_prune``) whole sweeps and what heuristics propose, and in a search over a declared space.
 
 The model's constants come from datasheets and papers but for three (OVERLAP, LOOP_SHARE, ATOMIC_CYCLES), chosen on
-the kernels in ``CHOSEN_ON``; these and the others, which it never saw, are told apart."""
+the kernels in ``CHOSEN_ON``; these and the others, which weren't used to choose them, are listed separately."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What a search over a declared space finds, and how soon, beside trying all of the space: on a GPU.
+"""What a search over a declared space finds, and after how many trials, compared with all of the space: on a GPU.
 
     python benchmarks/searched.py OUT.json [KERNEL ...] [--seconds 100] [--dry]
 
 Of each kernel of ``SPACES`` every legal config is tried in one tuning; then come searches for some trials, each with
-empty caches. A search's winner is judged by its time in the tuning that tried everything.
+empty caches. The time of a search's winner is the one from the tuning that tried everything.
 ``--dry``: on the scripted GPU.
 """
 

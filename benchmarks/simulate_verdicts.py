@@ -2,9 +2,9 @@
 
     python benchmarks/simulate_verdicts.py OUT.json [--decisions 20000] [--detections 5000]
 
-What is simulated is only the times. The rule is the one that runs: ``kerntune.timing.paired_processes.compare`` asks
-for processes, combines and escalates, ``kerntune.gate.decision`` settles and decides. Beside it, on the same kind of
-data: a stored median, a stored mean as ``pytest-benchmark compare --benchmark-compare-fail=mean:5%`` judges it, and
+What is simulated is only the times. The rule is the one that runs: ``kerntune.timing.paired_processes.compare``
+requests processes, combines and escalates, ``kerntune.gate.decision`` settles and decides. Beside it, on the same kind
+of data: a stored median, a stored mean as ``pytest-benchmark compare --benchmark-compare-fail=mean:5%`` judges it, and
 a rank test on pooled launches. No GPU, no clock: the same seed gives the same table.
 """
 
@@ -44,7 +44,8 @@ TAIL_SHARE, TAIL_SIZE = 0.02, 0.3
 """Of all launches 2 % take longer by an exponential of 30 % in the mean."""
 
 DRIFT_SIZE, DRIFT_MEMORY, TREND = 0.005, 0.9, 0.005
-"""Inside a process: an AR(1) of 0.5 % from slot to slot that remembers 90 %, and a straight trend of 0.5 % in all."""
+"""Inside a process: an AR(1) process of 0.5 % with a coefficient of 0.9 from slot to slot, and a linear trend of 0.5 %
+in all."""
 
 TIMERS = {"events": 10, "graph": 200}
 """Launches in a slot: event pairs give the median of 3 to 20, a graph the mean of up to 200 short ones."""
@@ -85,7 +86,7 @@ class Row:
 
 
 class Script:
-    """In the place of the worker pool: the next process answers with the next simulated times."""
+    """A replacement of the worker pool: each process replies with the next simulated times."""
 
     def __init__(self, a: np.ndarray, b: np.ndarray) -> None:
         self._times = iter(zip(a.tolist(), b.tolist(), strict=True))
@@ -94,7 +95,7 @@ class Script:
         """Every reply is another process's."""
 
     def run(self, request: PairRequest) -> PairReply:
-        """Whatever is asked."""
+        """The next simulated times, for any request."""
         a, b = next(self._times)
         return PairReply(tuple(a[: request.blocks]), tuple(b[: request.blocks]))
 
@@ -121,7 +122,7 @@ def slots(rng: np.random.Generator, shape: tuple[int, ...], world: World) -> np.
 
 
 def drift(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """What the clock does meanwhile, along the last axis."""
+    """The drift of the clock, along the last axis."""
     steps = rng.standard_normal(shape) * DRIFT_SIZE * (1 - DRIFT_MEMORY**2) ** 0.5
     steps[..., 0] /= (1 - DRIFT_MEMORY**2) ** 0.5
     for i in range(1, shape[-1]):
@@ -145,7 +146,7 @@ def pairs(rng: np.random.Generator, world: World, change: float, count: int) -> 
 def ours(
     rng: np.random.Generator, world: World, change: float, tolerance: float, count: int, bias: float = PROCESS_BIAS
 ) -> Counter[str]:
-    """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is what a calibration says."""
+    """Verdicts of the rule that runs, at the level of a run of one case; ``bias`` is that of a calibration."""
     policy, found = Policy(tolerance=tolerance), Counter[str]()
     work = PairedWork(EMPTY, EMPTY, (), {})
 

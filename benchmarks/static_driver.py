@@ -44,6 +44,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.errors import BackendError, KerntuneError, TrialError
 from kerntune.gate import session as engine
 from kerntune.gate.call import Call, Checked
+from kerntune.gate.call_capture import compared_call
 from kerntune.kernels.specialize import Specialized
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,14 +56,14 @@ DEEP = 9
 """Stages of a pipeline: more than most tiles have room for in shared memory."""
 
 TRITONS_STAGES = 3
-"""The default: what nobody chose."""
+"""Triton's default number of stages."""
 
 STATIC_SHARED, LOCAL, REGISTERS, DYNAMIC_SHARED = 1, 3, 4, 8
 """Numbers of ``CUfunction_attribute`` (cuda.h)."""
 
 
 class Watcher:
-    """Stands in for kerntune's check: notes what a call launches and judges nothing."""
+    """A replacement of kerntune's check: it records what a call launches and gives no verdict."""
 
     def __init__(self) -> None:
         self.cases: dict[str, Any] = {}
@@ -76,7 +77,7 @@ class Watcher:
         with capture.active():
             value = call.fn(*call.args, **call.kwargs)
             probes = [self._candidates(capture, p.site) for p in capture.launches]
-        session._compare(call, value)
+        compared_call(session.backend, call, value)
         target = session.backend.targets[0]
         launches = capture.entries(target)
         self._keep(capture, [p.specialized[target] for p in capture.launches])
@@ -200,7 +201,7 @@ def _of_driver(gpu: Any, compiled: Compiled, function: Any) -> dict[str, Any]:
 
 
 def _of_triton(gpu: Any, compiled: Compiled) -> dict[str, Any]:
-    """What Triton puts on its compiled kernel once it is loaded, and what its metadata says."""
+    """The attributes that Triton sets on its compiled kernel once it is loaded, and its metadata."""
     from triton.runtime import driver
 
     binary = compiled.binary

@@ -139,13 +139,13 @@ class Launches:
 
 
 class Uncompiled:
-    """A compiler that compiles for kerntune's decorators alone, not for a capture that only wants to know what fits."""
+    """A compiler that compiles for kerntune's decorators alone, not for a capture that only checks what fits."""
 
     def __init__(self, compiler: Any) -> None:
         self._compiler = compiler
 
     def compile(self, launch: Any) -> Any:
-        """The compiled kernel, if a decorator asks."""
+        """The compiled kernel, if a decorator calls."""
         asks = sys._getframe(1).f_globals["__name__"] == "kerntune.tuning.api.heuristic_tuner"
         return self._compiler.compile(launch) if asks else None
 

@@ -1,10 +1,10 @@
-"""Each timer's floor: the same twins under each timer, many times, and the profiler's timestamps as a cross-check.
+"""The noise of each timer: the same twins under each timer, many times, and the profiler's timestamps as a cross-check.
 
     python benchmarks/timers.py OUT.json [--requests 16] [--cases add softmax] [--timers graph events]
 
-Twins (equal code of two identities, so the truth is no change) are held against each other in this process, memory and
-code laid out anew each time. Per case and timer: the standard deviation of the estimates (``sd``), what the blocks
-alone would explain of it (``se``), the median time, and the seconds that a request takes.
+Twins (equal code of two identities, so the truth is no change) are compared in this process, with memory and code laid
+out anew each time. Per case and timer: the standard deviation of the estimates (``sd``), what the blocks alone would
+explain of it (``se``), the median time, and the seconds that a request takes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/tritons_tests.py TRITON/python/test/unit/runtime --out OUT.json [--file test_autotuner.py ...]
 
-Needs a GPU. The files are copied and run with fixtures of this module in the place of Triton's conftest (that knows its
-own version alone), each time with caches of their own: ``stock``, ``installed``, and ``installed again``, on the
+Needs a GPU. The files are copied and run with fixtures of this module in the place of Triton's conftest (which supports
+its own version only), each time with caches of their own: ``stock``, ``installed``, and ``installed again``, on the
 winners that the run before has stored. ``worse`` lists the tests that pass with Triton's engine and not under
 ``install()``.
 """

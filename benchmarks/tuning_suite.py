@@ -1,4 +1,4 @@
-"""Holds ``kerntune.autotune`` against ``triton.autotune`` on one NVIDIA GPU: ten kernels at three shapes each.
+"""Compares ``kerntune.autotune`` with ``triton.autotune`` on one NVIDIA GPU: ten kernels at three shapes each.
 
     python benchmarks/tuning_suite.py OUT.json [--part cold,stability,added,memory,quality] [--kernels matmul,softmax]
 

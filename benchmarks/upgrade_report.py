@@ -2,10 +2,9 @@
 
     python benchmarks/upgrade_report.py OLD_PYTHON NEW_PYTHON OUT.md [--target cuda:90,hip:gfx942] [--json OUT.json]
 
-The two interpreters are of environments that differ in their Triton. The table is what anybody gets from ``kerntune
-static diff --python OLD_PYTHON --python NEW_PYTHON --target ... --markdown examples``; this adds a summary per target,
-from the same command's ``--json``. Of OUT.md only what lies between the two marks is replaced: what was concluded from
-it stays.
+The two interpreters are of environments that differ in their Triton. The table is the output of ``kerntune static diff
+--python OLD_PYTHON --python NEW_PYTHON --target ... --markdown examples``; this adds a summary per target, from the
+same command's ``--json``. Of OUT.md only what lies between the two marks is replaced: what was concluded from it stays.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def asked(pythons: list[str], target: str, form: str) -> bytes:
     command = [
         sys.executable,
         "-m",
-        "kerntune.cli.command",
+        "kerntune.cli",
         "static",
         "diff",
         *options,
@@ -52,7 +51,7 @@ def asked(pythons: list[str], target: str, form: str) -> bytes:
 
 
 def summary(found: StaticDifference) -> str:
-    """A row a target: cases by the gravest thing said of them, and how the totals of distinct kernels moved."""
+    """A row a target: cases by their most severe finding, and how the totals of distinct kernels changed."""
     lines = ["| target | cases | failing | warned | told | only other code | " + " | ".join(SHOWN) + " |"]
     lines.append("|---" * (6 + len(SHOWN)) + "|")
     for target in dict.fromkeys(c.target for c in sorted(found.changed, key=lambda c: c.target)):

@@ -141,14 +141,14 @@ class Batch:
         self._processes = [start(r) for r in requests]
 
     def ready(self) -> None:
-        """All take the device; nobody measures meanwhile."""
+        """All initialize the device; no process measures meanwhile."""
         for process in self._processes:
             process.begin(do="device")
         for process in self._processes:
             process.end()
 
     def each(self, first: int = 0, **command: Any) -> Iterator[dict[str, Any]]:
-        """What each answers, one after the other; their orders of blocks are numbered from ``first``."""
+        """The reply of each, one after the other; their orders of blocks are numbered from ``first``."""
         for seed, process in enumerate(self._processes, first):
             yield process.ask(seed=seed, **command)
 

@@ -1,4 +1,4 @@
-"""Plants slowdowns of known causes on a GPU and counts which ``pytest --kerntune`` names right.
+"""Plants slowdowns of known causes on a GPU and counts which ``pytest --kerntune`` names correctly.
 
     python benchmarks/verdict_causes.py OUT.json [--only SUBSTRING]
 
@@ -62,7 +62,7 @@ class Found:
 
 
 def named(result: Mapping[str, Any]) -> str:
-    """The cause with the largest share; empty where the verdict asks for none or no share is known."""
+    """The cause with the largest share; empty where the verdict needs none or no share is known."""
     shares = shares_of(result)
     known = {name: abs(x) for name, x in shares.items() if x is not None}
     if result["verdict"] not in ("REGRESSED", "DRIFTED") or not any(known.values()):
@@ -154,7 +154,7 @@ def busy_gpu() -> Iterator[None]:
 
 
 def groups(plants: Sequence[Plant]) -> dict[tuple[tuple[tuple[str, str], ...], bool], list[Plant]]:
-    """Plants that can be judged in one run: by their flags, and whether the GPU is busy."""
+    """Plants that can be checked in one run: by their flags, and whether the GPU is busy."""
     out: dict[tuple[tuple[tuple[str, str], ...], bool], list[Plant]] = {}
     for plant in plants:
         out.setdefault((tuple(sorted(plant.flags.items())), plant.busy), []).append(plant)
@@ -162,7 +162,7 @@ def groups(plants: Sequence[Plant]) -> dict[tuple[tuple[tuple[str, str], ...], b
 
 
 def judge_all(project: Project, plants: Sequence[Plant]) -> Iterator[Found]:
-    """Record, then judge each group; rows as they come."""
+    """Record, then check each group; yields rows."""
     project.run("record", plants, planted=False)
     for index, ((flags, busy), members) in enumerate(groups(plants).items()):
         name = f"judged_{index}_{'busy' if busy else '_'.join(k for k, _ in flags) or 'edited'}"

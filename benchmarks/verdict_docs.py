@@ -54,7 +54,7 @@ def spreads(found: dict[str, Any]) -> list[str]:
 
 
 def decisions(found: dict[str, Any]) -> list[str]:
-    """What each rule said of equal and of slower code."""
+    """The verdicts of each rule on equal and on slower code."""
     by_rule: dict[str, dict[str, dict[str, Any]]] = {}
     for r in found["together"]:
         name = r["rule"] if r["tolerance"] is None else f"kerntune at {r['tolerance']:.0%}"

@@ -17,7 +17,7 @@ RANK_LEVEL = 0.999
 
 @dataclass(frozen=True)
 class Rule:
-    """``judge(before, today)`` says slower, faster or same of two lists of times; ``timer`` tells which times."""
+    """``judge(before, today)`` returns slower, faster or same for two lists of times; ``timer`` names which times."""
 
     name: str
     timer: str
@@ -29,7 +29,7 @@ class Rule:
 
 
 def beyond(statistic: Callable[[Sequence[float]], float], limit: float, faster: bool = True) -> Callable[..., str]:
-    """A rule that compares one figure of each side; ``faster`` tells whether it also reports gains."""
+    """A rule that compares one figure of each side; ``faster`` is whether it also reports gains."""
 
     def judge(before: Sequence[float], today: Sequence[float]) -> str:
         change = statistic(today) / statistic(before) - 1

@@ -1,4 +1,4 @@
-"""Draws what fresh processes said of equal and of slower code, and what two stored numbers would have said.
+"""Draws the changes that fresh processes measured of equal and of slower code, and those of two stored numbers.
 
     python benchmarks/verdict_picture.py RECORDED.json OUT.svg [--case softmax_large]
 

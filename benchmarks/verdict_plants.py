@@ -146,7 +146,7 @@ class Plant:
     ``cause`` is its kind; ``share`` is what must be named where that isn't called the same.
 
     ``first`` are edits that the recorded file has too; ``edits`` those of the file that is then judged, under the
-    environment variables ``flags``. ``busy`` tells that another process works on the GPU meanwhile.
+    environment variables ``flags``. ``busy`` is whether another process works on the GPU meanwhile.
     """
 
     name: str

@@ -3,8 +3,8 @@
     python benchmarks/verdict_process.py ORDINAL REQUEST
 
 REQUEST is a file with a ``PairRequest``. Commands come in as JSON lines, an answer goes out for each. Pairs are
-``kerntune.timing.worker.serve.run_pair``'s own. Apart from a worker it takes the device when it is told to, so that
-many get ready at a time and disturb nobody.
+``kerntune.timing.worker.serve.run_pair``'s own. Unlike a worker it initializes the device on a command, so that many
+processes start at a time and disturb no measurement.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def main() -> None:
     source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, set(sorted(cores)[len(cores) // 4 :]))  # the rest is for whoever measures meanwhile
+    os.sched_setaffinity(0, set(sorted(cores)[len(cores) // 4 :]))  # the others are for the process that measures
 
     def gpu() -> Executor:
         from kerntune.gpu.driver_gpu import DriverGpu

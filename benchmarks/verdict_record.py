@@ -34,14 +34,14 @@ from kerntune.gpu.probe import find_backend
 from kerntune.timing.paired_processes import MORE_BLOCKS
 
 TARGETS = {"slow_3": 0.031, "slow_1_5": 0.0155}
-"""Slowdowns to plant. What is required is told of 3 and 1.5 %; a little more, so that they are not less."""
+"""Slowdowns to plant. The requirements are for 3 and 1.5 %; these are a little more, so that they are not less."""
 
 ALLOWED = {"slow_3": (0.030, 0.032), "slow_1_5": (0.015, 0.016)}
 """Where the true effect may lie. Outside, the steps are corrected, up to this many times:"""
 CORRECTIONS = 2
 
 VARIANTS = {"same": "base", "twin": "twin", "slow_1_5": "slowed", "slow_3": "slowed"}
-"""What stands beside the base form; what is asked first is recorded first."""
+"""The forms that are compared with the base form, recorded in this order."""
 
 TRUE_PROCESSES, TRUE_BLOCKS = 6, 36
 BATCH = 12

@@ -39,7 +39,7 @@ WORK = PairedWork(EMPTY, EMPTY, (), {})
 ALL = PROCESSES + MORE_PROCESSES
 
 QUESTIONS = (("twin", 0.02), ("twin", 0.01), ("slow_3", 0.02), ("slow_1_5", 0.01))
-"""Variants and the tolerances at which they are judged."""
+"""Variants and the tolerances at which they are decided."""
 
 SHORTEST_NS = 3_000.0
 """Detection is asked of cases that take longer than this."""
@@ -86,7 +86,7 @@ class Row:
 
 
 class Script:
-    """In the place of the worker pool: recorded processes answer, each once."""
+    """A replacement of the worker pool: recorded processes reply, each once."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self._rows = iter(rows)
@@ -102,14 +102,14 @@ class Script:
         return PairReply(tuple(row["a"][: request.blocks]), tuple(row["b"][: request.blocks]))
 
     def settle(self) -> None:
-        """Nobody starts up."""
+        """There is no process to start."""
 
     def close(self) -> None:
         """Nothing to end."""
 
 
 def point(row: dict[str, Any], blocks: int) -> float:
-    """What one process says: 0.03 is 3 % slower."""
+    """The change in one process: 0.03 is 3 % slower."""
     ratios = [log(b / a) for a, b in zip(row["a"][:blocks], row["b"][:blocks], strict=True)]
     return expm1(hodges_lehmann(ratios).point)
 

@@ -1,6 +1,7 @@
 """Cross entropy that overwrites its logits with their gradient, as large-vocabulary training does to save memory.
 
-Each launch destroys its own input: `restore_value` tells the autotuner, and the test keeps a copy for the reference.
+Each launch destroys its own input: `restore_value` makes the autotuner restore it, and the test keeps a copy for the
+reference.
 """
 
 import pytest

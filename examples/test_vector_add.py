@@ -36,7 +36,7 @@ def test_vector_add(autotune, n):
 
 @pytest.mark.autotune
 def test_vector_add_launches(autotune):
-    """`kernel[grid]` is a callable too; several of them in one test are told apart by their names."""
+    """`kernel[grid]` is a callable too; several of them in one test have different names."""
     torch.manual_seed(0)
     n = 2**20
     x = torch.randn(n, device=autotune.device)

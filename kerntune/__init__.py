@@ -44,7 +44,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs Triton is imported when it is first asked for."""
+    """Import a name that needs Triton when it is first used. AttributeError for a name that this package doesn't
+    have."""
     if name not in _LAZY:
         raise AttributeError(f"module 'kerntune' has no attribute {name!r}")
     import importlib
@@ -53,5 +54,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """With what isn't imported yet, so that it is completed as well."""
+    """All names, also those that aren't imported yet, for completion in interactive sessions."""
     return sorted({*globals(), *_LAZY})

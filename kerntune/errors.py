@@ -28,6 +28,7 @@
     ├── FrameError                a message of another process is damaged or too long
     │   ├── PeerClosed            the other process has ended, or closed its end, perhaps within a message
     │   └── PeerTimeout           the other process has not sent or taken a whole message in time
+    ├── DeviceFault               the GPU runs nothing any more in this process; says what it ran last
     └── StoreError                something on disk is damaged, of another schema, or can't be written
         ├── BaselineError
         └── CacheError
@@ -157,12 +158,21 @@ class PeerTimeout(FrameError):
     """Another process has not sent, or not taken, a whole message in time."""
 
 
+class DeviceFault(KerntuneError):
+    """The GPU runs nothing any more in this process: a kernel has faulted there, or the device is gone. The message
+    says what was launched last."""
+
+
 class StoreError(KerntuneError):
     """A file of ours is damaged, of another schema, or can't be written."""
 
 
 class BaselineError(StoreError):
     """A baseline can't be read or written."""
+
+
+class HistoryError(StoreError):
+    """A run of the history can't be read, or none can be added."""
 
 
 class CacheError(StoreError):

@@ -128,7 +128,7 @@ def _selection(config: pytest.Config) -> list[str]:
 
 def environment(root: Path, top: Path) -> dict[str, str]:
     """The base's own code comes before an installed or editable one of this checkout; kerntune stays this one."""
-    ours = str(Path(git.__file__).resolve().parents[1])
+    ours = str(Path(git.__file__).resolve().parents[2])
     paths = [str(root), str(root / "src")]
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         found = Path(entry).resolve()

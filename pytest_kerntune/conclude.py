@@ -35,24 +35,23 @@ def conclude(
     if not record.results:
         _without_results(nodeid, record, policy, marked)
     record.results.extend(further)
-    _settle(item, nodeid, record, accepts)
+    record.uphold()
+    _settle(item, record, accepts)
 
 
-def conclude_teardown(item: pytest.Item, nodeid: str, record: Record, *, accepts: bool = False) -> None:
+def conclude_teardown(item: pytest.Item, record: Record, *, accepts: bool = False) -> None:
     """The same for calls that fixtures made after the body, if that has ended well."""
     if record.finished and not record.failed and len(record.results) > record.concluded:
-        _settle(item, nodeid, record, accepts)
+        _settle(item, record, accepts)
 
 
-def _settle(item: pytest.Item, nodeid: str, record: Record, accepts: bool) -> None:
-    """What the results so far that have not done it yet do to the test; its baselines are written if none fails it."""
+def _settle(item: pytest.Item, record: Record, accepts: bool) -> None:
+    """What the results so far that have not done it yet do to the test."""
     results, record.concluded = record.results[record.concluded :], len(record.results)
     item.user_properties.extend(properties(results))
     failing = [*record.lost, *(r.message for r in _with(results, Outcome.FAIL))]
     failing += [text for r in results if (text := warning_of(r, accepts)) and not _warned(item, text)]
-    if not failing:
-        failing += _commit(nodeid, record)
-    record.failed = bool(failing)
+    record.settled, record.failed = True, bool(failing)
     if failing:
         pytest.fail("\n".join(failing), pytrace=False)
 
@@ -74,10 +73,11 @@ def after_error(
     A skipped test with a regression fails all the same; any other error stays what it is, with the verdicts so far
     as a section of its report.
     """
+    record.uphold()
     failing = _with(record.results, Outcome.FAIL)
     text = "\n".join(r.message for r in failing)
     if isinstance(error, pytest.skip.Exception) and failing:
-        pytest.fail(text, pytrace=False)
+        raise pytest.fail.Exception(text, pytrace=False) from None
     reason = None if _on_purpose(error) else static_end(error)
     if reason is not None:
         record.static_only = reason
@@ -86,6 +86,26 @@ def after_error(
     if failing:
         item.add_report_section("call", SECTION, text)
     raise error
+
+
+def skipped_setup(record: Record) -> None:
+    """A fixture that skips its test hides no regression: neither of calls that fixtures made, nor of an earlier attempt
+    of the test."""
+    record.uphold()
+    failing = _with(record.results, Outcome.FAIL)
+    if failing:
+        raise pytest.fail.Exception("\n".join(r.message for r in failing), pytrace=False) from None
+
+
+def write_baselines(nodeid: str, record: Record, report: pytest.TestReport) -> None:
+    """Write those of a test that has passed by what pytest says of it: a test whose ``xfail(strict=True)`` is no longer
+    true has not, nor one with a failed subtest. The report is the call's or the teardown's; it fails if this can't be
+    done."""
+    if not report.passed:
+        record.failed = True
+    failing = [] if record.failed or not record.settled else _commit(nodeid, record)
+    if failing:
+        record.failed, report.outcome, report.longrepr = True, "failed", "\n".join(failing)
 
 
 def unfinished_setup(
@@ -102,6 +122,8 @@ def unfinished_setup(
     if record is not None and record.results:
         record.static_only = reason
         conclude(item, nodeid, record, policy, marked=False, further=further)
+        if failing := _commit(nodeid, record):
+            pytest.fail("\n".join(failing), pytrace=False)
     elif record is not None:
         result = _incomplete(nodeid, f"INCOMPLETE {message}", policy.outcome(Verdict.INCOMPLETE))
         record.results.append(result)

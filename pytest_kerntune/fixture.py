@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import pytest
 
+from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from pytest_kerntune.benchmark_fixture import refuse_inside
 from pytest_kerntune.marker import Marker, read_marker
+from pytest_kerntune.refusals import refuse_async, refuse_coroutine, refuse_fork
 from pytest_kerntune.stash import nodeid_of
 from pytest_kerntune.turns import Turns
 from pytest_kerntune.values import SCOPES, parse_choice, parse_name
@@ -95,6 +98,7 @@ class Autotune:
             name = self._names.next(name, self.marker.name)
             request = Request(name, fn, args, kwargs, reference, rtol, atol, scope, flops, bytes)
             value: T = self._run(request)
+            refuse_coroutine(value, fn)
         except KerntuneError as exc:
             if self._ends(exc):
                 raise
@@ -119,6 +123,7 @@ class Autotune:
     def _check(self, fn: object, reference: object, scope: object) -> None:
         if not callable(fn):
             raise UsageError(f"autotune takes a function that launches kernels, not {fn!r}; write autotune(fn, *args)")
+        refuse_async(fn)
         if reference is not None and not callable(reference):
             kind = type(reference).__name__
             raise UsageError(f"reference is a {kind}; give a function without arguments: reference=lambda: expected")
@@ -217,6 +222,12 @@ class Record:
     finished: bool = False
     """Whether the body ran to its end: only then are calls that it did not make gone."""
 
+    lost_device: str = ""
+    """Why the GPU answers no more since this test."""
+
+    settled: bool = False
+    """Whether the body has ended and its results have become the test's outcome: reports before are of subtests."""
+
     concluded: int = 0
     """How many of the results have become the test's outcome: fixtures may call ``autotune`` after the body."""
 
@@ -228,12 +239,36 @@ class Record:
 
     committed: int = 0
 
+    standing: tuple[CaseResult, ...] = ()
+    """What an earlier attempt of the same test in this run found to be slower."""
+
+    def uphold(self) -> None:
+        """Keep the verdicts that stand: a rerun of a test (pytest-rerunfailures, flaky) is no evidence against them, or
+        whoever reruns often enough gets a PASS."""
+        held = {(r.case, r.target): r for r in self.standing}
+        self.results = [*(held.pop((r.case, r.target), r) for r in self.results), *held.values()]
+        self.standing = ()
+
+    def regressed(self) -> tuple[CaseResult, ...]:
+        """What stands if this test is run again."""
+        found = [r for r in self.results if r.verdict is Verdict.REGRESSED and r.outcome is not Outcome.PASS]
+        return (*self.standing, *map(_upheld, found))
+
     def commit(self) -> None:
         """Write the baselines of this test's calls, of each once. Called when nothing failed: a broken kernel leaves
         none."""
         checks, self.committed = self.checks[self.committed :], len(self.checks)
         written = {id(old): new for c in checks for old, new in zip(c.results, c.commit(), strict=True)}
         self.results = [written.get(id(r), r) for r in self.results]
+
+
+UPHELD = "; a rerun of the test does not undo this"
+
+
+def _upheld(result: CaseResult) -> CaseResult:
+    return (
+        result if result.message.endswith(UPHELD) else msgspec.structs.replace(result, message=result.message + UPHELD)
+    )
 
 
 _TURNS = Turns()
@@ -252,6 +287,7 @@ class GatedAutotune(Autotune):
         scope: str,
         record: Record,
         progress: Callable[[str], None],
+        process: int,
     ) -> None:
         super().__init__(item)
         self._session = session
@@ -260,6 +296,7 @@ class GatedAutotune(Autotune):
         self._record = record
         self._progress = progress
         self._thread = threading.get_ident()
+        self._process = process
 
     @property
     def device(self) -> str:
@@ -268,6 +305,7 @@ class GatedAutotune(Autotune):
     def _run(self, request: Request) -> Any:
         __tracebackhide__ = True
         refuse_inside()
+        refuse_fork(self._process)
         with _TURNS.turn():
             return self._checked(request)
 

@@ -57,6 +57,12 @@ OPTIONS = (
     ),
     Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE"),
     Option(
+        "--kerntune-history",
+        "kerntune_history",
+        "Add this run to a history: a folder, git:BRANCH, or a URL (s3://...). `kerntune history show` reads it.",
+        "PLACE",
+    ),
+    Option(
         "--kerntune-tune",
         "kerntune_tune",
         "Winners come from the cache if it has them (auto, default), only from it (frozen), never from it (force).",
@@ -135,7 +141,7 @@ OPTIONS = (
         "",
         "kerntune_metrics",
         "Exactly what is gated on a GPU, as 'time registers=10% spills': of time (default), registers, spills, "
-        "shared_memory, binary_size, with the growth that is allowed.",
+        "shared_memory, binary_size, instructions, with the growth that is allowed.",
     ),
     Option(
         "", "kerntune_outcomes", "What verdicts do to a test: pass, warn or fail, as 'drifted=fail regressed=warn'."
@@ -169,6 +175,9 @@ class Options:
 
     interpret_limit: float = INTERPRET_LIMIT
     """Seconds of wall time that an interpreted launch may take; 0 for no limit."""
+
+    history: str = ""
+    """Where runs are collected: a folder, ``git:BRANCH`` or a URL; empty for nowhere."""
 
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
@@ -293,7 +302,19 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         anchor="" if export else _anchor(source, baselines),
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
         export=export,
+        history="" if export else _history(source),
     )
+
+
+def _history(source: SettingSource) -> str:
+    """A folder as an absolute path; what doesn't name a place is an error before anything runs."""
+    text = source.read("--kerntune-history", lambda text, where: text, "")
+    if not text:
+        return ""
+    from kerntune.gate.history.places import Folder, place_of
+
+    place = place_of(text, source.root)
+    return str(source.path("--kerntune-history")) if isinstance(place, Folder) else text
 
 
 def _revisions(source: SettingSource, update: Update) -> tuple[str, str]:

@@ -33,6 +33,8 @@ class Payload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     baselines: dict[str, msgspec.Raw] = {}
     benchmarked: bool = False
     group: str | None = None
+    lost: str = ""
+    """Why the GPU answers no more since this test; the process that ran it can't go on."""
 
 
 def carried(record: Record) -> dict[str, msgspec.Raw]:
@@ -57,6 +59,7 @@ def payload_from(item: pytest.Item, record: Record, *, carry: bool) -> Payload:
         carried(record) if carry else {},
         "benchmark" in getattr(item, "fixturenames", ()),
         benchmark.kwargs.get("group") if benchmark is not None else None,
+        record.lost_device,
     )
 
 

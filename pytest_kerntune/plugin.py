@@ -13,6 +13,7 @@ from kerntune.gate.console import counted
 from pytest_kerntune import command_arguments, hookspecs, initial_conftests, marker, options
 from pytest_kerntune.fixture import WITHOUT_GPU, Autotune, PlainAutotune
 from pytest_kerntune.interpret import Numerics
+from pytest_kerntune.refusals import refuse_argument, why_not_forked
 from pytest_kerntune.shorten import shorten
 from pytest_kerntune.stash import ASKED, NODEID, concerns, nodeid_of
 
@@ -82,6 +83,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wrong = _wrong_markers(items)
     value = yield
     wrong += _wrong_markers(items)
+    if GATE in config.stash:
+        wrong += list(filter(None, map(why_not_forked, items)))[:1]
     if wrong:
         _refuse(config, items, "\n".join(dict.fromkeys(wrong)))
     return value
@@ -93,6 +96,18 @@ def pytest_testnodedown(node: Any) -> None:
     message = (getattr(node, "workeroutput", None) or {}).get(USAGE)
     if message:
         raise pytest.UsageError(message)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    gate = item.config.stash.get(GATE, None)
+    if gate is not None:
+        gate.refuse_lost(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    refuse_argument(item)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -29,10 +29,15 @@ def run_report(
         static_only=collected.static_only,
         failed=dict(failed),
         exit_status=int(exitstatus),
-        created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        created=now(),
         versions=versions(),
         baselines=collected.baselines,
     )
+
+
+def now() -> str:
+    """The time in UTC (ISO 8601)."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def versions() -> dict[str, str]:

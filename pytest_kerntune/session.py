@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Generator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,22 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.report import write_run
 from pytest_kerntune import benchmark_fixture, benchmarks
 from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
-from pytest_kerntune.conclude import after_error, conclude, conclude_teardown, unfinished_setup
+from pytest_kerntune.conclude import (
+    after_error,
+    conclude,
+    conclude_teardown,
+    skipped_setup,
+    unfinished_setup,
+    write_baselines,
+)
+from pytest_kerntune.device_loss import (
+    FOUND_GPU,
+    NO_GPU_LEFT,
+    DeviceLoss,
+    end_worker,
+    is_device_error,
+    settle_crash,
+)
 from pytest_kerntune.ending import end_in_order
 from pytest_kerntune.extra_targets import Further, read_further, run_further, runs_tests
 from pytest_kerntune.fixture import GatedAutotune, Record
@@ -25,7 +41,7 @@ from pytest_kerntune.initial_conftests import take
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
-from pytest_kerntune.run_report import run_report
+from pytest_kerntune.run_report import now, run_report, versions
 from pytest_kerntune.scratch import Aside
 from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.stash import concerns, nodeid_of
@@ -35,6 +51,9 @@ if TYPE_CHECKING:
     from kerntune.gate.api import Session
 
 RECORD = pytest.StashKey[Record]()
+ERROR = pytest.StashKey["BaseException | None"]()
+"""On a test: what its setup or its body raised."""
+
 NARROWED = "kerntune_narrowed"
 UNSEEN = "kerntune_unseen"
 STALE_OUTCOMES = "kerntune_stale_outcomes"
@@ -57,11 +76,16 @@ class Gate:
 
         self.header: tuple[str, ...] = ()
         self._engine: Session | None = None
+        self._process = os.getpid()
         self._narrowed = False
         self._unseen: set[str] = set()
         self._stale_outcomes: dict[str, str] = {}
         self._aside = Aside(config)
         self._further = Further()
+        self._loss = DeviceLoss()
+        self._ended: dict[str, str] = {}
+        """On xdist's controller: tests in which a worker's GPU was lost, and why."""
+
         self._failed: dict[str, str] = {}
         self._remarks: tuple[str, ...] = ()
         self._progress = Progress(config)
@@ -108,6 +132,8 @@ class Gate:
             if not self.controller:
                 started.start()
         self._engine = started
+        if self.worker and started.static and self.config.workerinput.get(FOUND_GPU, False):  # type: ignore[attr-defined]
+            self._loss.note("", NO_GPU_LEFT)
         if not self.worker:
             end_in_order(self.config)
         started.share(*self._aside.place)
@@ -140,7 +166,7 @@ class Gate:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """On xdist's controller, before a worker starts."""
-        node.workerinput.update(self._aside.made)
+        node.workerinput.update({**self._aside.made, FOUND_GPU: not self.engine.static})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """The run's error is shared by all collected tests of it, on every worker alike; an anchor is a second decision
@@ -188,17 +214,29 @@ class Gate:
             scope=self.options.scope,
             record=_record(item),
             progress=self._progress.of(item.nodeid),
+            process=self._process,
         )
+
+    def refuse_lost(self, item: pytest.Item) -> None:
+        """Don't set a test up that needs a GPU which is lost."""
+        if self._loss and concerns(item):
+            self._loss.refuse(item, _record(item), self._marker(item).over(self.options.policy))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        item.stash[RECORD] = Record()
+        item.stash[ERROR] = None
+        item.stash[RECORD] = Record(standing=_record(item).regressed())
         item.user_properties[:] = [p for p in item.user_properties if not p[0].startswith("kerntune_")]
         try:
             return (yield)
+        except pytest.skip.Exception:
+            skipped_setup(_record(item))
+            raise
         except Exception as exc:
+            item.stash[ERROR] = exc
             reason = self._static_end(exc)
             if reason is None:
+                self._skip_after_loss(exc)
                 raise
         record = _record(item) if concerns(item) else None
         nodeid, policy = nodeid_of(item), self._marker(item).over(self.options.policy)
@@ -219,14 +257,16 @@ class Gate:
         record, value = _record(item), None
         try:
             value = yield
+            _raise_kept(item)
         except BaseException as exc:
+            item.stash[ERROR] = exc
             if not concerns(item):
                 self._skip_other_test(exc)
                 raise
             after_error(item, record, exc, self._static_end)
         finally:
             self._progress.clear()
-        if not concerns(item) or getattr(item, "_excinfo", None):  # how unittest's cases keep a failure unraised
+        if not concerns(item):
             return value
         marker, further = self._marker(item), self._further.results(nodeid_of(item))
         policy, accepts = marker.over(self.options.policy), self.options.update is Update.ALL
@@ -237,16 +277,39 @@ class Gate:
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
         value = yield
         record = item.stash.get(RECORD, None)
+        self._look(item)
+        item.stash[ERROR] = None  # its frames hold tensors
         if record is not None:
-            conclude_teardown(item, nodeid_of(item), record, accepts=self.options.update is Update.ALL)
+            conclude_teardown(item, record, accepts=self.options.update is Update.ALL)
         return value
 
     def _skip_other_test(self, error: BaseException) -> None:
         """A test without ``autotune``. Stand-ins are in place for the whole process, so without a GPU it may need
         values that they don't hold: that is no failure of the test, but a reason to skip it."""
-        reason = self._static_end(error) if isinstance(error, Exception) else None
+        if not isinstance(error, Exception):
+            return
+        reason = self._static_end(error)
         if reason is not None:
             pytest.skip(f"needs results that only a GPU gives: {reason}")
+        self._skip_after_loss(error)
+
+    def _skip_after_loss(self, error: Exception) -> None:
+        """What fails because the GPU was lost before says so in a line, instead of a traceback each."""
+        if self._loss and is_device_error(error):
+            pytest.skip(self._loss.text)
+
+    def _look(self, item: pytest.Item) -> None:
+        """At a test's end: whether the GPU still answers. After one that was interrupted it is not asked, for it may be
+        busy without end."""
+        error = item.stash.get(ERROR, None)
+        if self._loss or self.engine.static or not (concerns(item) or (error and is_device_error(error))):
+            return
+        nodeid = nodeid_of(item)
+        self._loss.note(nodeid, self.engine.lost(ask=error is None or isinstance(error, Exception)))
+        if self._loss:
+            _record(item).lost_device = self._loss.why
+            if error is None:
+                pytest.fail(f"{nodeid}: the GPU runs nothing any more after this test: {self._loss.why}", pytrace=False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -255,8 +318,11 @@ class Gate:
         report = yield
         if not concerns(item):
             return report
+        record = _record(item)
+        if call.when != "setup":
+            record.failed = record.failed or report.nodeid in self._failed  # a subtest
+            write_baselines(nodeid_of(item), record, report)
         if call.when == "teardown":
-            record = _record(item)
             attach(report, payload_from(item, record, carry=self.options.json is not None))
         return report
 
@@ -265,8 +331,16 @@ class Gate:
         payload = payload_of(report)
         if payload is not None:
             self.collected.add(payload)
-        elif report.when not in ("setup", "call", "teardown"):  # xdist's report of a worker that crashed in this test
+        if payload is not None and payload.lost:
+            self._ended[report.nodeid] = payload.lost
+            self._loss.note(payload.nodeid, payload.lost)
+        elif payload is None and report.when not in (
+            "setup",
+            "call",
+            "teardown",
+        ):  # xdist's report of a worker that crashed in this test
             self._unseen.add(report.nodeid)
+            self.notes.append(f"not judged: {report.nodeid}: {report.longrepr}")
 
     def _note_failure(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
@@ -283,6 +357,18 @@ class Gate:
             return read_marker(item)
         except UsageError as exc:
             pytest.fail(str(exc), pytrace=False)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """A worker whose GPU is lost ends here, and xdist starts another one."""
+        if self.worker and nodeid in self._ended:
+            end_worker(self.engine.close)
+
+    @pytest.hookimpl(optionalhook=True, wrapper=True, tryfirst=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> Generator[None, object, object]:
+        """On xdist's controller: that end is no failure of its own."""
+        if crashitem in self._ended:
+            settle_crash(report)
+        return (yield)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -308,10 +394,12 @@ class Gate:
             return
         if self.options.export is None:
             benchmarks.hand_over(self.config, self.collected)
+        self._guard(session, self._say_lost)
         self._guard(session, self._join_further)
         self._guard(session, lambda: self._find_stale(session, exitstatus))
         self._guard(session, lambda: self._write_json(exitstatus))
         self._guard(session, self._write_benchmark_json)
+        self._guard(session, self._add_to_history)
 
     def _guard(self, session: pytest.Session, step: Callable[[], None]) -> None:
         """An error at the end is shown under the table and in the exit code; it loses no other output."""
@@ -320,6 +408,11 @@ class Gate:
         except KerntuneError as exc:
             self.errors.append(str(exc))
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def _say_lost(self) -> None:
+        """A run that lost its GPU fails, whatever its tests were marked with."""
+        if self._loss:
+            raise KerntuneError(self._loss.text)
 
     def _join_further(self) -> None:
         """What runs for further targets say of tests that this one skipped, or hasn't: nothing of it may be lost."""
@@ -364,6 +457,21 @@ class Gate:
             report = run_report(self.collected, results, self.header, self._failed, exitstatus)
             write_run(self.options.json, report)
 
+    def _add_to_history(self) -> None:
+        if not self.options.history:
+            return
+        from kerntune.gate.history.places import place_of
+        from kerntune.gate.history.record import add_run, history_run
+
+        run = history_run(self.collected.results, self.options.root, now(), versions(), os.environ)
+        try:
+            name = add_run(place_of(self.options.history, self.options.root), run)
+        except KerntuneError as exc:  # the verdicts stand, whatever became of the network
+            self.notes.append(f"this run is not in the history; add it with kerntune history add: {exc}")
+            return
+        if not name:
+            self.notes.append("nothing was timed or compiled, so nothing was added to the history")
+
     def _write_benchmark_json(self) -> None:
         path = self.options.benchmark_json
         if path is None:
@@ -384,3 +492,12 @@ class Gate:
 
 def _record(item: pytest.Item) -> Record:
     return item.stash.setdefault(RECORD, Record())  # there is none if another plugin's hook broke the setup off
+
+
+def _raise_kept(item: pytest.Item) -> None:
+    """A unittest case keeps what ended it for pytest's report, instead of raising it."""
+    kept = getattr(item, "_excinfo", None)
+    if kept and concerns(item):
+        error = kept[0].value
+        kept.clear()
+        raise error

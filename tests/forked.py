@@ -48,7 +48,7 @@ esac
 
 
 class Copies:
-    """The process that makes the copies, from the first need on. ``call`` is the command that asks it for one."""
+    """The process that makes the copies, started when it is first needed. ``call`` is the command that requests one."""
 
     def __init__(self) -> None:
         self._source: subprocess.Popen[bytes] | None = None
@@ -76,7 +76,7 @@ class Copies:
         )
 
     def close(self) -> None:
-        """End the process, and with it whatever still runs in a copy."""
+        """End the process, and with it all copies that still run."""
         if self._source is not None:
             os.killpg(self._source.pid, signal.SIGKILL)
             self._source.communicate()
@@ -86,7 +86,7 @@ class Copies:
     def _start(self) -> None:
         if self._source is not None:
             return
-        with socket.socket(socket.AF_UNIX) as listener:  # who calls meanwhile waits
+        with socket.socket(socket.AF_UNIX) as listener:  # callers wait meanwhile
             listener.bind(self._socket)
             listener.listen()
             self._source = subprocess.Popen(
@@ -97,7 +97,7 @@ class Copies:
 
 
 class Source:
-    """Makes a copy for whoever calls, and tells him the code that it ended with."""
+    """Makes a copy for each caller, and sends back its exit code."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -105,7 +105,7 @@ class Source:
         self._running: dict[int, tuple[int, socket.socket]] = {}
         """Process ids and callers, by a descriptor that is ready when the process has ended."""
 
-        for wanted in (listener, sys.stdin.fileno()):  # the end of the input is that of who started us
+        for wanted in (listener, sys.stdin.fileno()):  # the input ends when the starting process ends
             self._events.register(wanted, selectors.EVENT_READ)
 
     def serve(self) -> None:

@@ -1,4 +1,6 @@
-"""Options of pytest runs inside of tests: without what costs each of them a second."""
+"""Options of pytest runs inside of tests, in this process or another one."""
+
+import importlib.metadata
 
 NO_SUMMARY = ("-p", "no:hypothesispytest")
 """It imports all of hypothesis for its summary."""
@@ -7,5 +9,19 @@ NO_GARBAGE = ("-p", "no:unraisableexception")
 """It collects garbage at a run's end, among all that torch is made of. The outer run does so, too."""
 
 QUICK = (*NO_SUMMARY, *NO_GARBAGE)
+"""Without what costs each of these runs a second."""
 
 QUIET = ("-p", "no:cacheprovider", *QUICK)
+
+USER_WARNINGS = ("-W", "default::UserWarning")
+"""The outer run makes warnings errors."""
+
+SAME_PROCESS = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
+"""An inner run in this process finds kerntune imported, which the installed plugin would want rewritten."""
+
+
+def find_plugin() -> str:
+    """What ``-p`` takes: the entry point if kerntune is installed, since one module can't be registered under two
+    names."""
+    installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
+    return "kerntune" if list(installed) else "pytest_kerntune.plugin"

@@ -38,7 +38,7 @@ SHIMS = frozenset({"backend", "cache", "device", "hints"})
 """Earlier places of names that users import: they forward, and nothing of ours uses them."""
 
 PURE = ("base", "grids", "heuristics", "search")
-"""Packages that import neither torch nor triton, whatever is imported from them."""
+"""Packages that import neither torch nor triton, in any of their modules."""
 
 HEAVY = frozenset({"torch", "triton"})
 
@@ -53,7 +53,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.reference",
     "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
-    "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, so that whoever asks isinstance() finds one
+    "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, for isinstance() in users' code
 )
 
 EXPORTS = {
@@ -351,7 +351,7 @@ def test_imports_only_earlier_layers(name: str) -> None:
 
 @pytest.mark.parametrize("types", [False, True])
 def test_no_cycles_among_modules(types: bool) -> None:
-    """None at run time, and none for whoever reads: an import for types alone closes a circle as well."""
+    """None at run time, and none for readers: an import for types alone closes a circle as well."""
     graph = {name: ours(imports(m, types)) - {name, "kerntune"} for name, m in MODULES.items()}
     try:
         TopologicalSorter(graph).prepare()
@@ -552,10 +552,14 @@ def test_what_is_imported_late_is_completed_as_well() -> None:
 
 # names held as text
 
-TEXTS = ("Makefile", "README.md", "pyproject.toml", "benchmarks/mutants.toml")
+TEXTS = ("Makefile", "README.md", "CONTRIBUTING.md", "pyproject.toml", "benchmarks/mutants.toml")
 
 DISK_NAMES = re.compile(r"kerntune\.(json|\w+/\d+|\w+(?=[/\"`'{]))")
 """Schemas and files: ``kerntune.time/2``, ``kerntune.json``."""
+
+
+DOTTED = re.compile(r"(?:pytest_)?kerntune/[\w/]+\.(?!(?:py|c|h|json|md)$)[A-Za-z_]\w*(?:\.\w+)*")
+"""``pytest_kerntune/fixture.Record.commit``: a function in a module, not a file."""
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -571,9 +575,11 @@ def test_paths_of_ours_in_texts_exist() -> None:
     wrong = []
     for name, text in texts():
         for found in re.findall(r"(?<![\w/.-])(?:kerntune|pytest_kerntune|benchmarks|docs)/[\w/.-]*\w", text):
+            if name.endswith(".md") and DOTTED.fullmatch(found):
+                continue  # tests/test_documented_names.py looks for the name in the module
             if not any((ROOT / f"{found}{suffix}").exists() for suffix in ("", ".py")):
                 wrong.append(f"{name}: {found}")
-    for name in ("Makefile", "benchmarks/mutants.toml"):
+    for name in ("Makefile", "CONTRIBUTING.md", "benchmarks/mutants.toml"):
         for found in re.findall(r"(?<![\w/.-])tests/[\w/.-]*\w", (ROOT / name).read_text()):
             if not (ROOT / found).exists():
                 wrong.append(f"{name}: {found}")
@@ -596,6 +602,20 @@ def test_modules_of_ours_in_texts_exist() -> None:
             if known < len(parts) and not re.search(rf"\b{parts[known]}\b", inside):
                 wrong.append(f"{name}: {match.group(0)}")
     assert wrong == []
+
+
+IMPORT_PATH = re.compile(r"Path\((?:(\w+)\.)?__file__\)\.resolve\(\)\.parents\[(\d)\]")
+
+
+def test_import_paths_given_to_other_processes_are_the_root() -> None:
+    """``parents[n]`` of a module's own file, or of another's that it imports: a move changes how deep that lies."""
+    found = {}
+    for module in MODULES.values():
+        for other, above in IMPORT_PATH.findall(module.path.read_text()):
+            names = [n for n in imports(module) if n.rpartition(".")[2] == other] if other else [module.name]
+            found[module.name] = [MODULES[n].path.parents[int(above)] for n in names]
+    assert len(found) >= 4
+    assert {name: places for name, places in found.items() if places != [ROOT]} == {}
 
 
 # names
@@ -628,6 +648,7 @@ TWICE = {
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
     "cache": "the subcommand is named as users type it; the other one forwards an earlier import",
+    "history": "the subcommand is named as users type it; the other one is a search's",
     "device": "one forwards an earlier import",
     "hints": "one forwards an earlier import",
 }

@@ -222,7 +222,7 @@ def test_no_other_kernel_makes_anybody_look(backend: FakeBackend, monkeypatch: p
 
 
 def dead(backend: FakeBackend) -> torch.Tensor:
-    """A table that leads to memory that nobody holds any more."""
+    """A table with addresses of memory that is freed."""
     table, targets = table_of(backend)
     assert targets
     return table

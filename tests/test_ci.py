@@ -1,4 +1,4 @@
-"""What the suite itself promises to whoever runs it in CI."""
+"""What the suite itself promises when it runs in CI."""
 
 from __future__ import annotations
 

@@ -7,13 +7,18 @@ import re
 from pathlib import Path
 
 import pytest
+from cli.command import subcommands
 
-from kerntune.base.policy import Policy, Verdict
+import kerntune
+from kerntune.base.policy import METRICS, TIMERS, Policy, Verdict
+from kerntune.cli.command import REFRESH, build_parser
 from kerntune.gate.decision import DRIFT, Evidence, decide
 from kerntune.gate.gpu_check import SHORT_RESTS_S
+from kerntune.kernels.compat.launcher import _DIRECT_CALLS
 from kerntune.timing.graphs import TARGET_LAUNCHES
 from kerntune.timing.paired_processes import SHOWN_LEVEL
 from kerntune.tuning.race import GRAPH_NS, MOST_RUNS, SLOT_NS
+from pytest_kerntune.marker import _PARSERS, SIGNATURE
 from pytest_kerntune.options import OPTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -39,13 +44,15 @@ def imports_triton(path: Path) -> bool:
     return any(name.partition(".")[0] == "triton" for name in names)
 
 
-def room_of(path: Path) -> str:
-    first = path.relative_to(ROOT / "kerntune").parts[0]
-    return first.removesuffix(".py") if first.endswith(".py") else f"{first}/"
+def package_of(path: Path) -> str:
+    """The package, and of ``kernels`` and ``tuning`` the one inside it; a module that lies beside the packages."""
+    parts = path.relative_to(ROOT / "kerntune").parts
+    folders = parts[:-1] if parts[0] in ("kernels", "tuning") else parts[:1]
+    return "/".join(folders).removesuffix(".py") + ("/" if len(parts) > 1 else "")
 
 
 def test_who_imports_triton() -> None:
-    found = {room_of(p) for p in (ROOT / "kerntune").rglob("*.py") if imports_triton(p)}
+    found = {package_of(p) for p in (ROOT / "kerntune").rglob("*.py") if imports_triton(p)}
     said = re.search(r"Triton is imported by ((?:`[\w/]+` ?)+)alone", text_of("docs/architecture.md"))
     assert said is not None
     assert set(re.findall(r"`([\w/]+)`", said[1])) == found
@@ -53,15 +60,15 @@ def test_who_imports_triton() -> None:
 
 def test_who_calls_a_driver() -> None:
     files = [p for p in (ROOT / "kerntune").rglob("*") if p.suffix in (".py", ".c", ".h")]
-    found = {room_of(p) for p in files if re.search(r"\bcuLaunchKernel|libcuda", p.read_text())}
-    assert found == {"backend/", "dispatch/"}
-    assert "Only `backend/` and `dispatch/` call a GPU's driver." in text_of("docs/architecture.md")
+    found = {package_of(p) for p in files if re.search(r"\bcuLaunchKernel|libcuda", p.read_text())}
+    assert found == {"gpu/", "kernels/dispatch/"}
+    assert "Only `gpu/` and `kernels/dispatch/` call a GPU's driver." in text_of("docs/architecture.md")
 
 
 def test_slots_of_a_race() -> None:
     graph = f"a graph of up to {TARGET_LAUNCHES} launches and {GRAPH_NS / 1e6:g} ms"
     pairs = f"2 to {MOST_RUNS} event pairs, about {SLOT_NS / 1e6:g} ms"
-    assert re.search(f"{graph}, where [^.;]*, or {pairs}", text_of("docs/architecture.md"))
+    assert re.search(f"{graph}, where [^.;]*, or {pairs}", text_of("docs/tuning.md"))
 
 
 def test_drift_is_more_than_both_limits_and_looked_at_again() -> None:
@@ -69,10 +76,55 @@ def test_drift_is_more_than_both_limits_and_looked_at_again() -> None:
     assert f"by more than {DRIFT:.0%}, and by more than the case's own medians".replace("%", " %") in said
     assert (len(SHORT_RESTS_S), sum(SHORT_RESTS_S)) == (5, pytest.approx(1.5))
     assert "up to five times more, within 1.5 s" in said
-    verdicts = [decide(Evidence(1, 1, identical=True, drift=d, spread=0.08), Policy()) for d in (0.07, 0.09)]
+    verdicts = [decide(Evidence(1, 1, identical=True, drift=d, state_range=0.08), Policy()) for d in (0.07, 0.09)]
     assert verdicts == [Verdict.PASS, Verdict.DRIFTED], "7 % is beyond the first, and within what calibration saw"
 
 
 def test_the_level_that_is_shown() -> None:
     said = f"The interval in a message is always the one at {SHOWN_LEVEL:.0%}".replace("%", " %")
     assert said in text_of("docs/verdicts.md")
+
+
+def test_each_subcommand_is_documented() -> None:
+    found = {" ".join(("kerntune", *words)) for words in subcommands(build_parser())}
+    assert " ".join(("kerntune", *REFRESH)) in found
+    documents = ["README.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+    told = " ".join(map(text_of, documents))
+    assert {name for name in found if f"`{name}" not in told and f"$ {name}" not in told} == set()
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/heuristics.md"])
+def test_each_heuristic_is_documented(document: str) -> None:
+    """Decorators that propose configs: each lazy name of the package but the two that take a list."""
+    families, told = {n for n in kerntune.__all__ if n.islower()} - {"autotune", "install"}, text_of(document)
+    assert len(families) >= 5
+    assert {n for n in families if f"`{n}`" not in told and f"kerntune.{n}(" not in told} == set()
+
+
+def test_versions_of_triton_agree() -> None:
+    """pyproject, the Makefile's matrix, the README and the launchers that are known name the same series."""
+    ((low, high),) = re.findall(r'"triton>=3\.(\d+),<3\.(\d+)"', (ROOT / "pyproject.toml").read_text())
+    series = [f"3.{n}" for n in range(int(low), int(high))]
+    assert list(_DIRECT_CALLS) == series
+    assert re.findall(r"^MATRIX := (.*)$", (ROOT / "Makefile").read_text(), re.M) == [" ".join(series[1:-1])]
+    assert f"Triton {series[0]} to {series[-1]}" in text_of("README.md")
+    assert f"triton=={series[-1]}." in (ROOT / "constraints.txt").read_text()
+
+
+def test_the_markers_help_names_its_keywords() -> None:
+    """What `pytest --markers` prints, with the metrics and timers that can be named."""
+    (keywords,) = re.findall(r"^autotune\(([\w, ]+)\):", SIGNATURE)
+    assert set(keywords.split(", ")) == set(_PARSERS)
+    assert {name for name in METRICS if not re.search(rf"metrics=.*\b{name}\b", SIGNATURE)} == set()
+    assert {name for name in TIMERS if f"'{name}'" not in SIGNATURE} == set()
+    (ini,) = [o.help for o in OPTIONS if o.ini == "kerntune_metrics"]
+    assert {name for name in METRICS if not re.search(rf"\b{name}\b", ini)} == set()
+
+
+def test_each_dependency_has_its_reason() -> None:
+    """A row of docs/dependencies.md names each runtime dependency of pyproject.toml, and each extra's."""
+    (listed,) = re.findall(r"^dependencies = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S)
+    named = re.findall(r'"([\w-]+)', listed)
+    assert len(named) > 5
+    rows = re.findall(r"^\| ([\w, -]+) \| .+ \| .+ \|$", (ROOT / "docs/dependencies.md").read_text(), re.M)
+    assert set(named) - {n for row in rows for n in row.split(", ")} == set()

@@ -111,7 +111,7 @@ def test_what_a_post_hook_writes_is_undone(backend: FakeBackend) -> None:
 
 
 def test_without_a_post_hook_a_first_hook_only_resets(backend: FakeBackend) -> None:
-    """As ever: what it would keep for a second hook, a copy say, nobody needs."""
+    """As in Triton: what it would keep for a second hook, a copy for example, isn't needed."""
     hooks = Hooks()
     call(triton.autotune(configs(64, 128), key=["n"], pre_hook=hooks.pre)(scale_kernel))
     assert {what for what, _, _ in hooks.heard} == {"reset"}
@@ -213,7 +213,7 @@ def test_one_that_is_called_wrongly_is_named_too(backend: FakeBackend) -> None:
     assert "raised by early_config_prune prune (" in caught.value.__notes__[0]
 
 
-# who listens, and where winners lie
+# listeners, and the place of stored winners
 
 
 def test_a_fresh_cache_of_tritons_is_a_fresh_one_of_ours(

@@ -434,7 +434,7 @@ def test_winners_of_such_configs_are_found_again(backend: FakeBackend) -> None:
 
 
 class Foreign:
-    """Another library's array: Triton takes whatever says where it is and of what type."""
+    """Another library's array: Triton takes any object with an address and a dtype."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor, self.dtype = tensor, tensor.dtype
@@ -452,7 +452,7 @@ def test_a_call_with_memory_that_only_triton_knows_is_launched_untuned(
     with pytest.warns(RuntimeWarning, match="scale_kernel is not tuned.*only keep and restore torch's tensors"):
         kernel[by_block](x, y, N, 2.0)
     assert launches[-1]["BLOCK"] == 64
-    kernel[by_block](x, y, N, 2.0)  # said once
+    kernel[by_block](x, y, N, 2.0)  # reported once
     assert len(launches) == 2
 
 

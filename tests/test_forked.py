@@ -1,4 +1,4 @@
-"""Copies that stand in for Python: they end as it would, and with who started them."""
+"""Copies in place of Python processes: they end as those would, and with the process that started them."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ def test_a_copy_ends_with_its_caller(copies: Copies, tmp_path: Path) -> None:
 
 
 def test_copies_start_copies_where_they_are_told_to(copies: Copies, tmp_path: Path) -> None:
-    """And only of what needn't import anew: other programs are started as ever."""
+    """And only for programs that needn't import anew: others are started as usual."""
     source = "import sys; print('torch' in sys.modules, sys.executable)"
     assert run(copies, tmp_path, source).stdout.split() == ["True", sys.executable]
     assert run(copies, tmp_path, source, **{PYTHON: copies.python}).stdout.split() == ["True", copies.python]

@@ -14,9 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kerntune.base.codec import to_json
-from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.base.codec import from_json, to_json
+from kerntune.gate.baselines import TIME_SCHEMA, BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.gate.bundle import apply_bundle, decode_bundle
+from kerntune.gate.calibration import VERSION, is_current, version_of
 from kerntune.gate.report import read_run, write_run
 from kerntune.tuning.cache import TrialCache, WinnerCache, export_cache, export_devices, import_cache
 
@@ -25,15 +26,16 @@ RUNS = sorted(FORMATS.glob("run-*.json"))
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """All files under a folder by their path in it, but for locks."""
-    found = (p for p in folder.rglob("*") if p.is_file() and p.name != ".lock")
+    """All files under a folder by their path in it, but for locks and the cache's index, which is made anew from its
+    entries."""
+    found = (p for p in folder.rglob("*") if p.is_file() and p.name != ".lock" and p.parent.name != "questions")
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in found}
 
 
 def test_the_corpus_is_whole() -> None:
     """A pattern that matches nothing would make every test here pass."""
     counts = {folder.name: len(files(folder)) for folder in FORMATS.iterdir() if folder.is_dir()}
-    assert counts == {"anchors": 9, "baselines": 13, "cache": 9, "shipped": 1}
+    assert counts == {"anchors": 9, "baselines": 13, "cache": 9, "calibrations": 3, "shipped": 1}
     assert [p.name for p in RUNS] == ["run-new.json", "run-regressed.json", "run-static.json"]
 
 
@@ -47,6 +49,19 @@ def test_baselines_are_written_again_alike(name: str, tmp_path: Path) -> None:
         else:
             other.put_static(found, store.artifacts(found.target))
     assert files(tmp_path) == files(FORMATS / name)
+
+
+@pytest.mark.parametrize(("name", "version", "blocks"), [("1", 1, 12), ("2-unversioned", 2, 24), ("2", 2, 24)])
+def test_calibrations_of_every_rule_are_known_and_written_again_alike(name: str, version: int, blocks: int) -> None:
+    """``1`` was recorded on an H200 by the rule with 12 blocks; versions are kept since the third file."""
+    data = (FORMATS / "calibrations" / f"{name}.json").read_bytes()
+    found = from_json(data, TimeBaseline, TIME_SCHEMA, where=name)
+    assert found.calibration is not None
+    assert (version_of(found.calibration), found.calibration.blocks) == (version, blocks)
+    assert is_current(found.calibration) is (version == VERSION)
+    assert 0 < found.calibration.median_sd < 0.01, "what is called spread on disk"
+    assert 0 < found.calibration.state_range < 0.01, "what is called drift on disk"
+    assert to_json(found) == data
 
 
 def test_cache_is_written_again_alike(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How launches of two sides are compared, and what is said of an op."""
+"""How launches of two sides are compared, and the report of an op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark that judges the resource model's order."""
+"""The benchmark that evaluates the resource model's order."""
 
 from __future__ import annotations
 

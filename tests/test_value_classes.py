@@ -1,4 +1,4 @@
-"""Values that travel are frozen, and what is read from a file or a process has no fields that nobody knows."""
+"""Values that are passed on are frozen, and data from a file or a process has no unknown fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import kerntune
 
 LENIENT = {
     "_Header",
-    "Candidate",
+    "ModelledConfig",
     "Code",
     "Direction",
     "Draft",
@@ -34,7 +34,7 @@ CHANGING = {
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 
-PRIVATE = {"Failed", "PairReply", "PairRequest", "Ready"}
+PRIVATE = {"RequestFailed", "PairReply", "PairRequest", "Ready"}
 """Messages between one version's own processes."""
 
 

@@ -1,1 +1,1 @@
-"""Ordinary edits of ordinary kernels, each with what an H200 says of its time."""
+"""Ordinary edits of ordinary kernels, each with its times on an H200."""

@@ -13,7 +13,7 @@ Change = tuple[str, str]
 
 @dataclass(frozen=True)
 class Edit:
-    """What somebody changed, in one go. ``planted`` names the static cause of a slowdown that is planted, else empty.
+    """One change of a kernel's source. ``planted`` names the static cause of a slowdown that is planted, else empty.
 
     Both sides compute the same: the largest difference is at most ``tolerance`` of the largest value.
     """

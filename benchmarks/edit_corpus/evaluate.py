@@ -1,4 +1,4 @@
-"""What the gate without a GPU says of every edit of the corpus, beside what an H200 says of its time.
+"""The results of the gate without a GPU for every edit of the corpus, compared with its times on an H200.
 
     python -m benchmarks.edit_corpus.evaluate OUT.json [--labels LABELS.json] [--kernels matmul softmax]
         [--processes 2] [--figures FIGURES.json] [--target cuda:90]
@@ -38,7 +38,7 @@ def judged(asked: tuple[str, str]) -> list[dict[str, Any]]:
 
 
 def compiled(asked: tuple[str, str]) -> dict[str, figures.Sides]:
-    """The figures of a kernel's edits, each side compiled once and nothing judged."""
+    """The figures of a kernel's edits, each side compiled once, without a verdict."""
     from benchmarks.edit_corpus.gate import gate
 
     kernel, target = asked

@@ -1,4 +1,4 @@
-"""What the gate without a GPU says of edits: what ``pytest --kerntune --kerntune-target=cuda:90`` runs, here."""
+"""The gate without a GPU on edits: what ``pytest --kerntune --kerntune-target=cuda:90`` runs, in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this GPU says of the time of every edit of the corpus.
+"""Times every edit of the corpus on this GPU.
 
     python -m benchmarks.edit_corpus.label OUT.json [--processes 16] [--seconds 200] [--kernels ...] [--again OLD.json]
 

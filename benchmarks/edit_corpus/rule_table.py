@@ -2,7 +2,7 @@
 
     python -m benchmarks.edit_corpus.rule_table [--document docs/static-rules.md]
 
-Nothing is compiled: the rules of today judge the static figures of both sides of every edit, made and undone.
+Nothing is compiled: today's rules are applied to the static figures of both sides of every edit, made and undone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.edit_corpus import figures
 from benchmarks.edit_corpus.corpus import HELD_OUT_KERNELS
 from benchmarks.edit_corpus.tables import equal_code, joined
 from kerntune.base.policy import STATIC_RULES, StaticPolicy
-from kerntune.gate.launch_rules import compare_launches, count_findings
+from kerntune.gate.launch_changes import compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.finding import Finding
 

@@ -1,4 +1,4 @@
-"""One fresh process: makes a call's inputs, waits for its turn, tunes, and says how long the first call took.
+"""One fresh process: makes a call's inputs, waits for its turn, tunes, and prints how long the first call took.
 
 Started by :mod:`benchmarks.suite.children`. Everything before ``ready`` (imports, the CUDA context, inputs, the
 decorator) is outside the time that is taken; from the first call on, nothing is.

@@ -69,7 +69,7 @@ class Child:
         self._lines.put(None)
 
     def hear(self, word: str, seconds: float) -> Job:
-        """What the process says next, which must be ``word``."""
+        """The process's next line, which must be ``word``."""
         try:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
@@ -88,7 +88,7 @@ class Child:
         self._process.stdin.flush()
 
     def tune(self) -> Job:
-        """One step: what the process says of it, or the error that ended it."""
+        """One step: the process's report, or the error that ended it."""
         try:
             self.go()
             return self.hear("done", TUNE_SECONDS)

@@ -24,7 +24,7 @@ def halve_kernel(x_ptr, n, BLOCK: tl.constexpr):
 
 @dataclass(frozen=True)
 class InPlaceCall:
-    """As :class:`benchmarks.suite.case.Call`; ``check()`` says whether the tensor is what one launch leaves."""
+    """As :class:`benchmarks.suite.case.Call`; ``check()`` returns whether the tensor is what one launch leaves."""
 
     grid: Any
     arguments: tuple[Any, ...]

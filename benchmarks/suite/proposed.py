@@ -23,7 +23,7 @@ SETS: dict[str, dict[str, Any]] = {
 """Options of the decorators whose proposals a sweep always has, by the name that it stores them under."""
 
 MOST_A_THREAD = 128
-"""Elements: with more, nothing is left in registers, and ptxas takes half a minute for what nobody would run."""
+"""Elements: with more, nothing is left in registers, and ptxas takes half a minute for a config that is of no use."""
 
 
 @dataclass(frozen=True)

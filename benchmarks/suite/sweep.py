@@ -1,4 +1,4 @@
-"""Times every config of a call in turn with the others, fairly: the yardstick that winners are held against."""
+"""Times every config of a call in turn with the others: the reference that chosen configs are compared with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ WARM_UP_ROUNDS = 1
 """Rounds whose times are thrown away: clocks rise and settle."""
 
 FEW_ROUNDS = 2
-"""Rounds that tell who is near the best. Short kernels need them: event pairs misread those by a microsecond."""
+"""Rounds that determine which configs are near the best. Short kernels need them: event pairs misread those by a
+microsecond."""
 
 CHUNK = 24
 """Kernels in one run of the disassembler: enough that its start is a small part."""
@@ -177,7 +178,7 @@ def measure(
 
 
 def _near(sweep: Sweep, among: Iterable[int], factor: float, forced: Collection[int]) -> list[int]:
-    """Those whose time so far is within ``factor`` of the best's, and those that are wanted anyhow."""
+    """Those whose time so far is within ``factor`` of the best's, and those that are kept in any case."""
     times = {i: sweep.swept[i].time_ns or math.inf for i in among}
     best = min(times.values(), default=0.0)
     return [i for i, time in times.items() if time <= factor * best or i in forced]

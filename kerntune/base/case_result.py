@@ -1,4 +1,4 @@
-"""What became of one case: the row of the table, the JSON and the test's message."""
+"""The result of one case: what the table's row, the JSON and the test's message are made from."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from kerntune.base.config import Config
+from kerntune.base.device import Environment
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.base.stats import Estimate, TwoModes
 
 
 class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
-    """One gated thing: a pytest node id and the call's name (or its ordinal, as text)."""
+    """The identity of one gated case: a pytest node id and the call's name (or its ordinal, as text)."""
 
     nodeid: str
     call: str
@@ -23,7 +24,7 @@ class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
 
 
 class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One launch of a case for people: static figures are of the binary that runs today."""
+    """One launch of a case, as reports show it: its static figures are of the binary that runs today."""
 
     kernel: str
     config: Config | None = None
@@ -34,7 +35,7 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 WRONG = "it wrote other values"
-"""How the reason of a candidate begins that doesn't write what others do."""
+"""The first words of the failure reason of a candidate whose results differ from those of the others."""
 
 
 FIRST_LAUNCH = "its first launch"
@@ -65,8 +66,8 @@ class FailedTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def failures_line(failures: Sequence[FailedTrial], configs: int) -> str:
-    """``kernel parts: 2 of 3 configs failed: BLOCK=128: it wrote other values ...; 1 more``: of one kernel's candidates
-    that failed the first, of wrong ones if there are any."""
+    """``kernel parts: 2 of 3 configs failed: BLOCK=128: it wrote other values ...; 1 more``. Of one kernel's failed
+    candidates the first is shown, and the first with wrong results if there is one."""
     first = min(failures, key=lambda f: not f.wrong)
     reason = " ".join(first.reason.split())
     shown = reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 3]}..."
@@ -79,7 +80,7 @@ MAX_REASON = 200
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A candidate that was compiled and not run, by what its static figures say (``static_prune``)."""
+    """A candidate that was compiled and not run because of its static figures (``static_prune``)."""
 
     kernel: str
     config: Config
@@ -87,7 +88,8 @@ class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrialReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A candidate that ran, and its median time in nanoseconds (of a first look only, if it was hopeless)."""
+    """A candidate that ran, and its median time in nanoseconds (of the first estimate only, if that was far too
+    slow)."""
 
     kernel: str
     config: Config
@@ -95,11 +97,11 @@ class TrialReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What one cause did to a case's time: 0.03 is 3 % slower, None where it could not be measured. ``why`` says what
-    differs, or what stood in the way.
+    """The effect of one cause on a case's time: 0.03 is 3 % slower, None where it could not be measured. ``why`` is
+    what differs, or the reason why it could not be measured.
 
-    ``cause`` names it nearer than its field in :class:`Attribution` does ("launch options", "grid"). ``within`` is the
-    field whose share holds this cause, too: what both did together was timed, and can't be told apart.
+    ``cause`` is a more specific name than the field in :class:`Attribution` ("launch options", "grid"). ``within`` is
+    the field whose share includes this cause as well: only the effect of both together was timed.
     """
 
     change: float | None = None
@@ -109,12 +111,12 @@ class Share(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A change, taken apart. Each share is measured between two neighbours of this chain:
+    """A change of a case's time, divided by cause. Each share is measured between two neighbours of this chain:
 
     the stored time - ``environment`` - the baseline's binary today - ``compiler`` - its TTIR compiled today -
     ``code``, ``launch`` - today's source and call with the baseline's config - ``config`` - today's config.
 
-    ``launch`` is what the call says of its launches: options and constants written there, grid, arguments, which
+    ``launch`` is what the call sets for its launches: options and constants written there, grid, arguments, which
     kernels and in which order. Where kernels' text changed as well, both have one share.
     """
 
@@ -126,8 +128,8 @@ class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A case held against its anchor: what was ``recorded`` then, the verdict on the code since, and the change, with
-    the tolerance that it has. ``change`` is None where the work is the same, or where nothing could be replayed."""
+    """A case compared with its anchor: the time when that was ``recorded``, the verdict on the code since, and the
+    change with its tolerance. ``change`` is None where the work is the same, or where nothing could be replayed."""
 
     recorded: str
     verdict: Verdict
@@ -169,6 +171,21 @@ class ConfigReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         return self.broken or (f"spills {self.spill_bytes:,} bytes per thread" if self.spill_bytes else "")
 
 
+class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a timed case ran, and what it was compared with. ``work`` and ``baseline_work`` are equal for equal work
+    (code, grids and arguments of all launches); ``baseline_recorded`` is a time in UTC, empty without a baseline."""
+
+    work: str = ""
+    baseline_work: str = ""
+    baseline_recorded: str = ""
+    environment: Environment | None = None
+
+    @property
+    def same_work(self) -> bool:
+        """Whether nothing that decides about the time differs from the baseline."""
+        return bool(self.work) and self.work == self.baseline_work
+
+
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %).
 
@@ -193,10 +210,11 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     attribution: Attribution | None = None
     warnings: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
-    """What rules and gated metrics complain of, the worst first. Each that ``message`` doesn't hold is warned of."""
+    """Violations of static rules and gated metrics, the most severe first. Those that aren't in ``message`` are
+    reported as warnings."""
 
     remarks: tuple[str, ...] = ()
-    """What changed for the better, or merely changed."""
+    """Improvements, and changes that are neither better nor worse."""
 
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()
@@ -209,28 +227,32 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     """Whether this run wrote the case's baseline."""
 
     configs: tuple[ConfigReport, ...] = ()
-    """Every candidate config, where the static gate was asked to look at all."""
+    """Every candidate config, where the static gate compiles all of them; else empty."""
 
     since: Since | None = None
     """The comparison with the anchor, where there is one."""
 
     flops: float | None = None
     bytes_moved: float | None = None
-    """Of one call: as its test says, else as the memory plan does (:func:`kerntune.gate.throughput.bytes_moved`)."""
+    """Bytes that one call reads and writes: as given by its test, else from the memory plan
+    (:func:`kerntune.gate.throughput.bytes_moved`)."""
 
     bandwidth: float | None = None
-    """Bytes a second that this device copies, as measured on it."""
+    """Bytes per second of a copy on this device, as measured there."""
 
     shares: tuple[LaunchShare, ...] = ()
-    """Of several launches, the slowest first."""
+    """The shares of several launches, the slowest first; empty for one launch."""
 
     outliers: tuple[int, ...] = ()
-    """Which of ``times_ns`` are far out; they are kept."""
+    """Indices of the outliers in ``times_ns``; they are kept."""
 
     modes: TwoModes | None = None
     """The two groups that ``times_ns`` fall into, if they do."""
 
     shown: Estimate | None = None
+
+    provenance: Provenance | None = None
+    """Of a case that was timed."""
 
     @property
     def bytes_per_second(self) -> float | None:

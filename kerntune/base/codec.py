@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import errno
 import hashlib
+import io
 import lzma
 import math
 import os
 import re
+import secrets
 import stat
 import sys
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +23,25 @@ import msgspec
 from kerntune.errors import StoreError
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_FILE = 1 << 24
+"""Bytes that a file of ours may have if nothing else is said: 16 MiB. The largest of the examples has 18 KB."""
+
+MAX_VALUES = 500_000
+"""Values (numbers, texts, lists, objects) that a JSON file of ours may have: each takes up to 200 bytes of memory once
+it is decoded, 100 MB for all. The largest baseline of the examples has 811."""
+
+MAX_REPORT = 1 << 26
+"""Bytes that a run's JSON or an exported cache may have: 64 MiB, some thousands of cases at 10 KB each."""
+
+MAX_REPORT_VALUES = 1_000_000
+"""Values that such a file may have."""
+
+CHUNK = 1 << 20
+"""Bytes that are read or unpacked at a time: what is too long is given up no later than that."""
+
+MAX_UNPACKER = 80 << 20
+"""Bytes that xz's unpacker itself may take: 80 MiB, above the 65 MiB that its largest preset needs."""
 
 
 class _Header(msgspec.Struct):
@@ -43,8 +66,8 @@ def encodable(text: str) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Infinities as the largest float, because JSON has none, and texts as :func:`encodable` has them; NaN has no place
-    in a file of ours."""
+    """Infinities as the largest float, because JSON has none, and texts as :func:`encodable` has them;
+    :class:`StoreError` for NaN."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         return encodable(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -89,57 +112,103 @@ def _hint(data: bytes) -> str:
     return "the file may be cut off. Restore it or record it anew"
 
 
-def from_json(data: bytes, kind: type[T], schema: str, *, where: str, error: type[StoreError] = StoreError) -> T:
+def from_json(
+    data: bytes,
+    kind: type[T],
+    schema: str,
+    *,
+    where: str,
+    error: type[StoreError] = StoreError,
+    most_values: int = MAX_VALUES,
+) -> T:
     """Decode ``data`` as ``kind``, refusing another schema, unknown fields and damage.
 
-    ``where`` names the file in the message of ``error``. Nothing is executed or guessed.
+    ``where`` names the file in the message of ``error``. Nothing is executed or guessed. What may hold more than
+    ``most_values`` values isn't decoded: the memory that decoding takes is bounded by their number.
     """
+    if len(data) > most_values and values_at_most(data) > most_values:
+        raise error(f"{where}: has more than the {most_values} values that a file of this kind may have; {_RESTORE}")
     try:
-        found = msgspec.json.decode(data, type=_Header).schema
+        found = msgspec.json.decode(data, type=kind, strict=True)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise error(f"{where}: not readable as JSON ({exc}); {_hint(data)}") from exc
-    if found != schema:
-        raise error(
-            f"{where}: has schema {found or 'none'!r}, this kerntune reads {schema!r}. "
-            "Record it anew with --kerntune-update=all, or use the kerntune that wrote it"
-        )
-    try:
-        return msgspec.json.decode(data, type=kind, strict=True)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise error(f"{where}: {exc}. Restore the file or record it anew") from exc
+        raise _refused(data, schema, where, exc, error) from exc
+    if (given := getattr(found, "schema", "")) != schema:
+        raise error(_of_schema(where, given, schema))
+    return found
 
 
-def read_file(path: Path, *, error: type[StoreError] = StoreError) -> bytes | None:
+def values_at_most(data: bytes) -> int:
+    """How many values a JSON text can have: each but the first follows a comma or a bracket. Commas within texts are
+    counted as well."""
+    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+_RESTORE = "restore the file or record it anew"
+
+
+def _refused(data: bytes, schema: str, where: str, exc: Exception, error: type[StoreError] = StoreError) -> StoreError:
+    """Why a text could not be decoded: another schema before a field that doesn't fit."""
+    try:
+        given = msgspec.json.decode(data, type=_Header).schema
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as unreadable:
+        return error(f"{where}: not readable as JSON ({unreadable}); {_hint(data)}")
+    return error(_of_schema(where, given, schema) if given != schema else f"{where}: {exc}. {_RESTORE.capitalize()}")
+
+
+def _of_schema(where: str, given: str, schema: str) -> str:
+    return (
+        f"{where}: has schema {shortened(given or 'none')!r}, this kerntune reads {schema!r}. "
+        "Record it anew with --kerntune-update=all, or use the kerntune that wrote it"
+    )
+
+
+def shortened(text: str) -> str:
+    """The beginning of a text that a file gave: enough to recognise it in a message."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+
+
+LONGEST_SHOWN = 80
+"""Characters of a text from a damaged file that a message repeats."""
+
+
+def read_file(path: Path, *, error: type[StoreError] = StoreError, limit: int = MAX_FILE) -> bytes | None:
     """The content of a file; None if there is none. ``error`` for what is no regular file, a FIFO say: to read it could
-    take for ever, or never end."""
+    take for ever, or never end; and for one of more than ``limit`` bytes, which isn't read."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if stat.S_ISREG(mode):
-                return file.read()
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # opening a FIFO would wait for its writer
     except FileNotFoundError:
         return None
-    except IsADirectoryError:
-        mode = stat.S_IFDIR
+    except (OSError, ValueError) as exc:  # ValueError: a NUL in the name
+        raise error(f"{shown(path)}: can't be read ({getattr(exc, 'strerror', None) or exc})") from exc
+    try:
+        found = os.fstat(handle)
+        if stat.S_ISREG(found.st_mode) and found.st_size <= limit:
+            return _whole(handle, limit)
     except OSError as exc:
-        raise error(f"{path}: can't be read ({exc.strerror})") from exc
-    kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-    raise error(f"{path}: can't be read: it is {kind}, not a regular file; move it away")
+        raise error(f"{shown(path)}: can't be read ({exc.strerror})") from exc
+    finally:
+        os.close(handle)
+    if stat.S_ISREG(found.st_mode):
+        raise error(f"{shown(path)}: has {found.st_size} bytes, and may have {limit}; {_RESTORE}")
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+    raise error(f"{shown(path)}: can't be read: it is {kind}, not a regular file; move it away")
+
+
+def _whole(handle: int, limit: int) -> bytes:
+    """What is in an open file, as far as ``limit``: it may grow while it is read."""
+    chunks, left = [], limit
+    while left and (chunk := os.read(handle, min(left, CHUNK))):
+        chunks.append(chunk)
+        left -= len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def shown(path: Path) -> str:
+    """A path for a message: what can't be printed is escaped."""
+    return encodable(str(path)).replace("\0", "\\0")
 
 
 _KINDS = {stat.S_IFIFO: "a FIFO", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Opening a FIFO waits for its writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-CHUNK = 1 << 20
-"""Bytes that are unpacked at a time: what is too long is given up no later than that."""
-
-MAX_MEMORY = 1 << 28
-"""Bytes that the unpacker itself may take: 256 MiB, above the 65 MiB that xz's largest preset needs."""
 
 
 def unpack(packed: bytes, sha256: str, limit: int) -> bytes:
@@ -148,28 +217,28 @@ def unpack(packed: bytes, sha256: str, limit: int) -> bytes:
     :class:`ValueError` says in words what is wrong otherwise. Never holds much more than ``limit`` bytes: a file of
     1.5 MB can unpack to 10 GiB.
     """
-    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MEMORY)
-    chunks: list[bytes] = []
-    size, digest, given = 0, hashlib.sha256(), packed
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_UNPACKER)
+    found, digest, at = io.BytesIO(), hashlib.sha256(), 0
     while not unpacker.eof:
+        given = packed[at : at + CHUNK] if unpacker.needs_input else b""
+        at += len(given)
+        if unpacker.needs_input and not given:
+            raise ValueError("is damaged: it is cut off")
         try:
             chunk = unpacker.decompress(given, max_length=CHUNK)
         except lzma.LZMAError as exc:
             if packed.startswith(_LFS):
                 raise ValueError("is a pointer of Git LFS, whose content git lfs pull fetches") from exc
             raise ValueError(f"is damaged ({exc})") from exc
-        given, size = b"", size + len(chunk)
-        if size > limit:
+        if found.tell() + len(chunk) > limit:
             raise ValueError(f"is damaged: it unpacks to more than the {limit} bytes that it can have")
-        if not chunk and not unpacker.eof and unpacker.needs_input:
-            raise ValueError("is damaged: it is cut off")
-        chunks.append(chunk)
+        found.write(chunk)
         digest.update(chunk)
-    if unpacker.unused_data:
+    if unpacker.unused_data or at < len(packed):
         raise ValueError("is damaged: it goes on behind its end")
     if digest.hexdigest() != sha256:
         raise ValueError("has another checksum than its name")
-    return b"".join(chunks)
+    return found.getvalue()
 
 
 def _holds(path: Path, data: bytes) -> bool:
@@ -180,23 +249,88 @@ def _holds(path: Path, data: bytes) -> bool:
         return False
 
 
-def write_atomic(path: Path, data: bytes, *, error: type[StoreError] = StoreError) -> None:
+def write_atomic(path: Path, data: bytes, *, error: type[StoreError] = StoreError, durable: bool = False) -> None:
     """Write a whole file or none of it: a temporary file beside it, then one rename. A file that has these bytes is
-    left alone."""
+    left alone; a new one has the mode that the umask leaves.
+
+    A ``durable`` file is on the disk when this returns, and whole after a power cut. Any other may then be empty or
+    gone, which its reader takes for damage.
+    """
     if _holds(path, data):
         return
+    with _beside(path, data, error, durable) as unnamed:
+        os.replace(unnamed, path)
+        if durable:
+            _sync_folder(path.parent)
+
+
+def write_new(path: Path, data: bytes, *, error: type[StoreError] = StoreError) -> bool:
+    """As :func:`write_atomic`, but a file that is there already stays: whether it was written. Of several processes
+    that do this at once one succeeds."""
+    if path.exists():
+        return False
+    with _beside(path, data, error, durable=False) as unnamed:
+        try:
+            os.link(unnamed, path)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without hard links
+            if path.exists():
+                return False
+            os.replace(unnamed, path)
+    return True
+
+
+@contextlib.contextmanager
+def _beside(path: Path, data: bytes, error: type[StoreError], durable: bool) -> Iterator[Path]:
+    """A temporary file in ``path``'s folder that has the content; it is gone afterwards. ``error`` for what the system
+    refuses meanwhile."""
+    unnamed = path.with_name(f".{path.name[:MAX_PREFIX]}.{secrets.token_hex(6)}")
     try:
+        _write(unnamed, data, durable)
+        yield unnamed
+    except (OSError, ValueError) as exc:  # ValueError: a NUL in the name
+        raise error(_unwritten(path, exc)) from exc
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            os.unlink(unnamed)
+
+
+MAX_PREFIX = 160
+"""Characters of a file's name that its temporary file has as well; most file systems end at 255 bytes."""
+
+
+def _write(path: Path, data: bytes, durable: bool) -> None:
+    """Make a file. ``open`` leaves to the umask who may read it."""
+    how = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        handle = os.open(path, how, 0o666)
+    except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as exc:
-        raise error(f"{path}: can't be written ({exc.strerror}); is the folder read-only?") from exc
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException as exc:
-        os.unlink(name)
-        if isinstance(exc, OSError):
-            raise error(f"{path}: can't be written ({exc.strerror})") from exc
-        raise
+        handle = os.open(path, how, 0o666)
+    with open(handle, "wb", buffering=0) as file:
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
+        if durable:
+            os.fsync(handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the disk know of a rename; some file systems have nothing to do for it and refuse."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _unwritten(path: Path, exc: OSError | ValueError) -> str:
+    """Says which file the system refused, why, and what to look at."""
+    reason = getattr(exc, "strerror", None) or str(exc)
+    refused = isinstance(exc, OSError) and exc.errno in _REFUSALS
+    return f"{shown(path)}: can't be written ({reason})" + ("; is the folder read-only?" if refused else "")
+
+
+_REFUSALS = {errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EEXIST}

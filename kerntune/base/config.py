@@ -1,4 +1,4 @@
-"""A config: what a kernel is compiled and launched with, beside its arguments."""
+"""A config: the constexprs and compile options that a kernel is compiled and launched with."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DEFAULT_NUM_CTAS = 1
 COMPILE_FIELDS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 COMPILE_OPTIONS = (*COMPILE_FIELDS, "waves_per_eu", "matrix_instr_nonkdim", "kpack")
-"""Options of a launch that are tuned like a tile: the fields of a config, and what AMD's backend has beside them."""
+"""Launch options that are tuned like a tile size: the fields of a config, and the further ones of AMD's backend."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, eq=False):
     """One choice of constexprs and compile options.
 
     ``kwargs`` are values for the kernel's own parameters (block sizes and other constexprs);
-    ``options`` are backend compile options beside the four that every backend knows
+    ``options`` are backend compile options other than the four that every backend has
     (``waves_per_eu``, ``matrix_instr_nonkdim``, ``ir_override`` and so on). The defaults are
     Triton's (``triton.Config``: 4 warps, 3 stages, 1 CTA, no register limit).
 
@@ -42,9 +42,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     options: dict[str, Scalar] = {}
 
     def key(self) -> str:
-        """A canonical text of all that changes the binary: equal configs, equal keys.
+        """A canonical text of everything that changes the binary: equal configs have equal keys.
 
-        Python's own notation, because JSON has no infinities and a config may well fill with one.
+        Python's notation, because JSON has no infinities and a constexpr may be one.
         """
         fields = (self.num_warps, self.num_stages, self.num_ctas, self.maxnreg)
         return repr((sorted(self.kwargs.items()), fields, sorted(self.options.items())))
@@ -54,7 +54,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return hashlib.sha256(self.key().encode()).hexdigest()[:12]
 
     def all_kwargs(self) -> dict[str, Scalar]:
-        """What a launch is called with: constexprs, then compile options as Triton spells them."""
+        """The keyword arguments of a launch: constexprs, then compile options under Triton's names."""
         out: dict[str, Scalar] = dict(self.kwargs)
         out.update(num_warps=self.num_warps, num_stages=self.num_stages)
         if self.num_ctas != DEFAULT_NUM_CTAS:
@@ -128,10 +128,10 @@ def unique_configs(configs: Iterable[Config]) -> tuple[Config, ...]:
 
 
 def changed_settings(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, tuple[str, str]]:
-    """What a config set otherwise, by name, in the order of ``after``: the texts of both values.
+    """The settings that differ between two configs: name to the texts of both values, in the order of ``after``.
 
-    A name that only one side has counts where it may be a tile's size or a count (a whole number above 1): a truth
-    value or a 1 that a kernel takes now is no other config.
+    A name that only one side has counts if its value can be a tile size or a count (a whole number above 1). A truth
+    value or a 1, which a kernel has as a new parameter, doesn't make it another config.
     """
     names = {**after, **before}
     texts = {n: (_setting(before.get(n)), _setting(after.get(n))) for n in names}
@@ -141,8 +141,8 @@ def changed_settings(before: Mapping[str, object], after: Mapping[str, object]) 
 def split_settings(
     changed: Mapping[str, tuple[str, str]], before: Config | None, after: Config | None
 ) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
-    """Of changed settings those that a config has, on either side, and those that the launch was given by hand (options
-    first, then constants)."""
+    """Changed settings in two groups: those that a config of either side has, and those that were written at the launch
+    (options first, then constants)."""
     tuned = {name for config in (before, after) if config for name in config.all_kwargs()}
     given = sorted((n for n in changed if n not in tuned), key=lambda n: n not in COMPILE_OPTIONS)
     return {n: v for n, v in changed.items() if n in tuned}, {n: changed[n] for n in given}

@@ -38,7 +38,8 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """``cuda:90`` or ``hip:gfx942`` as a target; :class:`TargetError` says what is wrong."""
+        """The target that a text such as ``cuda:90`` or ``hip:gfx942`` names; :class:`TargetError` for any other
+        text."""
         backend, _, arch = text.strip().partition(":")
         if backend == "cuda" and re.fullmatch(r"[0-9]{2,3}", arch):
             return cls("cuda", arch)
@@ -51,7 +52,7 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeviceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a decision needs to know of a GPU. Sizes in bytes, registers in 32-bit words."""
+    """The properties of a GPU that decisions depend on. Sizes are in bytes, registers in 32-bit words."""
 
     target: Target
     name: str
@@ -76,11 +77,11 @@ class DeviceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 RESTLESS = frozenset({"sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c"})
-"""Fields of an environment that move from second to second."""
+"""Fields of an environment that change from second to second."""
 
 
 class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a time was taken under. Compared when a time moves though the code did not."""
+    """The conditions under which a time was taken. They are compared when a time changes and the code did not."""
 
     triton: str
     torch: str = ""
@@ -96,7 +97,8 @@ class Environment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature_c: int | None = None
 
     def differences(self, other: Environment) -> list[str]:
-        """Lines ``field: mine -> theirs`` for what differs, without what moves by itself (:data:`RESTLESS`)."""
+        """Lines ``field: mine -> theirs`` for the fields that differ, except those that always change
+        (:data:`RESTLESS`)."""
         return [
             f"{f}: {getattr(self, f)} -> {getattr(other, f)}"
             for f in self.__struct_fields__
@@ -130,7 +132,7 @@ TYPICAL_DEVICES: dict[str, DeviceSpec] = {
     "hip:gfx1200": DeviceSpec(Target("hip", "gfx1200"), "AMD RX 9060 XT", 32, 98304, 1024, 1024, 65536, 65536, 4 << 20),
     "hip:gfx1201": DeviceSpec(Target("hip", "gfx1201"), "AMD RX 9070 XT", 64, 98304, 1024, 1024, 65536, 65536, 8 << 20),
 }
-"""A usual device of each target, for machines without one.
+"""A typical device of each target, for machines without that device.
 
 Shared memory per block is the opt-in maximum: 163 KiB (sm_80 and sm_87, CUDA guide: 166,912 B), 227 KiB
 (sm_90, 100 and 103: 232,448 B), 99 KiB (sm_86, 89, 120, 121); from the same guide's table of compute capabilities.
@@ -142,7 +144,7 @@ Of gfx12 they are in ROCm's "GPU hardware specifications", and a compute unit's 
 
 
 def typical_device(target: Target) -> DeviceSpec:
-    """The usual device of a target; :class:`TargetError` if none is known."""
+    """The typical device of a target; :class:`TargetError` if none is listed."""
     try:
         return TYPICAL_DEVICES[str(target)]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Figures as text, the same in every table, sentence and file for people."""
+"""Figures as text, formatted alike in every table, message and report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NO_FIGURE = "–"
 _TIME_UNITS = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
 
 LIMIT = 999.5
-"""From here on, three digits round up to a thousand, which is the next unit's."""
+"""From this value on, rounding to three digits gives a thousand, which belongs to the next unit."""
 
 
 def format_time(ns: float | None) -> str:
@@ -43,7 +43,7 @@ def format_size(share: float) -> str:
 
 
 def bounded(value: float) -> bool:
-    """Whether a number is one that says something: finite, and not what JSON writes for infinity."""
+    """Whether a number is finite and not one of those that stand for infinity in JSON."""
     return abs(value) < sys.float_info.max
 
 

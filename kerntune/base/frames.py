@@ -182,7 +182,8 @@ def send_with(sock: socket.socket, message: Any, descriptors: Sequence[int] = ()
 
 
 def receive_with(sock: socket.socket, kind: type[T], descriptors: int = 0) -> tuple[T, list[int]]:
-    """A message and the ``descriptors`` that came with it, from a socket of packets. ``OSError`` as the socket's."""
+    """A message and the ``descriptors`` that came with it, from a socket of packets. :class:`PeerClosed` if the other
+    end is closed, :class:`FrameError` for another number of descriptors, ``OSError`` as the socket's."""
     import socket
 
     data, found, flags, _ = socket.recv_fds(sock, MAX_PACKET, descriptors)

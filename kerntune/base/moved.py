@@ -1,4 +1,4 @@
-"""Modules that have moved: their earlier names go on answering, and say where to look now."""
+"""Forwarding of modules that have moved: earlier names work, with a DeprecationWarning that gives the new one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 
 def forward(old: str, new: str) -> Callable[[str], Any]:
-    """A module's ``__getattr__`` that looks names up in ``new``, with a DeprecationWarning for whoever asked.
+    """A module's ``__getattr__`` that looks names up in ``new``, with a DeprecationWarning at the line that uses the
+    name.
 
     Both are dotted module names. A name that ``new`` lacks is an AttributeError of ``old``.
     """

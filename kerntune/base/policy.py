@@ -63,7 +63,7 @@ class Update(enum.Enum):
 
 
 ACCEPTING = (Update.ALL, Update.NEW, Update.REGRESSED)
-"""Updates under which a case whose baseline is written anew passes, whatever its verdict: that is what was asked."""
+"""Updates under which a case whose baseline is written anew passes, whatever its verdict: that was asked for."""
 
 MAPPABLE = (
     Verdict.IMPROVED,
@@ -145,7 +145,7 @@ StaticSeverity = Literal["fail", "warn", "off"]
 
 class StaticRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a static figure's change does. ``threshold`` is a share of the value before (0.1: a tenth) that may change
-    unsaid; None: the rule has none, any change counts."""
+    without a finding; None: the rule has none, any change counts."""
 
     severity: StaticSeverity
     threshold: float | None = None
@@ -174,7 +174,7 @@ STATIC_RULES: dict[str, StaticRule] = {
     "config_limits": StaticRule("warn"),
     "config_spills": StaticRule("warn"),
 }
-"""The rules of the static gate and their defaults (:mod:`kerntune.static.rules` says what each looks at). What fails by
+"""The rules of the static gate and their defaults (:mod:`kerntune.static.rules` says what each compares). What fails by
 default is hardly ever an optimization. The last two are about candidate configs other than the one that is judged: many
 lists have some that a device can't launch."""
 
@@ -184,7 +184,7 @@ FORMER_NAMES = {"shared": "shared_memory", "code": "binary_size"}
 
 class StaticPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How static figures are judged: rules that differ from :data:`STATIC_RULES`, and whether every candidate config of
-    a tuned kernel is looked at (None: not said, so no)."""
+    a tuned kernel is checked (None: not given, so no)."""
 
     rules: dict[str, StaticRule] = {}
     every_config: bool | None = None
@@ -194,7 +194,7 @@ class StaticPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.rules.get(name) or STATIC_RULES[name]
 
     def over(self, defaults: StaticPolicy) -> StaticPolicy:
-        """``defaults`` with what this policy says instead, rule by rule."""
+        """``defaults`` with this policy's own rules in place of theirs."""
         every = defaults.every_config if self.every_config is None else self.every_config
         return StaticPolicy({**defaults.rules, **self.rules}, every)
 
@@ -208,7 +208,7 @@ METRIC_TOLERANCES = {
     "binary_size": 0.10,
     "instructions": 0.10,
 }
-"""Static figures that can be gated beside the time, with the growth that is allowed where nobody says another: that of
+"""Static figures that can be gated in addition to the time, with the growth that is allowed by default: that of
 the static gate's rules of the same names (:data:`STATIC_RULES`), and no spill more."""
 
 METRICS = (TIME, *METRIC_TOLERANCES)

@@ -2,7 +2,7 @@
 
 A recording holds everything that is needed to run its launches again with the GPU's driver alone:
 the launches in order, each with the binary it runs and its arguments flattened to what the binary
-takes, and the memory plan (storages, the views into them, who reads and writes them, what they held).
+takes, and the memory plan (storages, the views into them, which launches read and write them, what they held).
 It holds no Python, no pointers and no user code.
 """
 
@@ -41,7 +41,7 @@ class Uniform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="unif
 
 
 class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="stored", tag_field="kind"):
-    """The very bytes, kept as the artifact with this SHA-256."""
+    """The exact bytes, stored as the artifact with this SHA-256."""
 
     sha256: str
 
@@ -50,7 +50,7 @@ Content = Union[Zeros, Normal, Uniform, Stored]
 
 
 class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A piece of device memory: ``nbytes`` bytes that held ``content`` before the first launch that uses it."""
+    """An allocation of device memory: ``nbytes`` bytes that held ``content`` before the first launch that uses it."""
 
     nbytes: int
     dtype: str
@@ -60,7 +60,8 @@ class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A tensor as the kernel saw it. ``offset`` and ``strides`` count elements of ``dtype``; ``offset_bytes`` bytes."""
+    """A tensor as the kernel received it. ``offset`` and ``strides`` count elements of ``dtype``; ``offset_bytes``
+    bytes."""
 
     storage: int
     dtype: str
@@ -70,7 +71,7 @@ class View(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class TensorMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a host-side TMA descriptor is encoded from (``cuTensorMapEncodeTiled``), beside its address.
+    """The arguments, except the address, that a host-side TMA descriptor is encoded from (``cuTensorMapEncodeTiled``).
 
     ``shape`` and ``strides`` count elements, outermost first; ``block`` is the box.
     """
@@ -89,9 +90,9 @@ class TensorMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 class Param(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One parameter of the binary, in its order, after constexprs are gone and tuples and descriptors expanded.
 
-    ``type`` is Triton's word (``*fp16``, ``i32``, ``fp32``, ``nvTmaDesc``). A pointer has ``view`` (an index into
-    the recording's views), or neither view nor value for a null pointer; a scalar has ``value`` (as text where it isn't
-    finite: ``inf``, ``-inf``, ``nan``).
+    ``type`` is Triton's name of the type (``*fp16``, ``i32``, ``fp32``, ``nvTmaDesc``). A pointer has ``view`` (an
+    index into the recording's views), or neither view nor value for a null pointer; a scalar has ``value`` (as text
+    where it isn't finite: ``inf``, ``-inf``, ``nan``).
     """
 
     name: str
@@ -109,12 +110,12 @@ class Scratch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A compiled kernel and all that a launch of it needs, beside arguments and grid.
+    """A compiled kernel and everything that a launch of it needs besides arguments and grid.
 
     ``arch`` carries its suffix (``sm_90a``). ``sha256`` names the artifact with the binary, ``ttir_sha256`` the one
-    with its TTIR. ``code`` is the code identity (see :mod:`kerntune.compiling.binary.identity`), ``text`` that of
-    the machine code alone. ``constexprs`` are shown to people and matched by nothing. ``settings`` has what the
-    environment told the compiler beside the options (:func:`kerntune.kernels.compat.compiler_settings`).
+    with its TTIR. ``code`` is the code identity (see :mod:`kerntune.compiling.binary.identity`), ``text`` that of the
+    machine code alone. ``constexprs`` are for display only: nothing is matched by them. ``settings`` are the compiler
+    settings from the environment, which are in no option (:func:`kerntune.kernels.compat.compiler_settings`).
     """
 
     kind: Literal["cubin", "hsaco"]
@@ -145,7 +146,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """One kernel call. ``binary`` and ``Param.view`` are indices into the recording's lists.
 
     ``reads`` and ``writes`` are indices of storages. ``config`` is the choice that the tuner made or was given;
-    None for a kernel whose meta-parameters the user wrote out. ``source`` is the kernel's source hash.
+    None for a kernel whose meta-parameters are written at the call. ``source`` is the kernel's source hash.
     """
 
     kernel: str
@@ -168,12 +169,12 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     storages: tuple[Storage, ...]
     views: tuple[View, ...]
     hidden_pointers: bool = False
-    """Launches follow addresses that they load or make, or an integer looks like one: what these lead to has to stay
-    where it is, and is somewhere else in another process."""
+    """Whether launches use addresses that they load or compute, or an integer argument may be an address. The memory at
+    these addresses must not move, and another process has it at other addresses."""
 
     @property
     def working(self) -> tuple[Launch, ...]:
-        """The launches that run anything: an empty grid launches no block."""
+        """The launches that run at least one block, that is, whose grid isn't empty."""
         return tuple(x for x in self.launches if 0 not in x.grid)
 
     def binary_of(self, launch: Launch) -> Binary:
@@ -202,14 +203,14 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 def same_work(a: Recording, b: Recording) -> bool:
     """Whether two recordings run the same code on the same grids, scalars and layouts in the same order.
 
-    The same code has the same identity and the same machine code: settings that only the assembler sees
+    Code is the same if both its identity and its machine code are: settings that only the assembler reads
     (``DISABLE_PTXAS_OPT``) are in no option.
     """
     return [work_of(a, x) for x in a.launches] == [work_of(b, x) for x in b.launches]
 
 
 def same_arguments(a: Recording, b: Recording) -> bool:
-    """Whether both launch as many kernels with equal arguments, whatever these do with them."""
+    """Whether both launch the same number of kernels with equal arguments; the kernels themselves may differ."""
     return [work_of(a, x).arguments for x in a.launches] == [work_of(b, x).arguments for x in b.launches]
 
 
@@ -218,7 +219,8 @@ LOWEST_ADDRESS = 1 << 32
 
 
 def scalar_addresses(recording: Recording) -> list[str]:
-    """Names of integer arguments that are addresses: another process's, so they can't be launched again."""
+    """Names of integer arguments that are addresses. Those are of the recorded process, so such launches can't be
+    replayed."""
     if not recording.hidden_pointers:
         return []
     return [p.name for x in recording.launches for p in x.params if _is_address(p)]
@@ -229,10 +231,10 @@ def _is_address(param: Param) -> bool:
 
 
 class LaunchWork(NamedTuple):
-    """What a launch does, as far as it decides about time: two launches of equal work are as fast.
+    """What determines the time of a launch: two launches of equal work are equally fast.
 
-    ``code`` is the code's identity and the machine code's, ``flags`` what it is launched with beside them; an argument
-    has its type, its value, its tensor map and its :class:`View`.
+    ``code`` is the code identity and that of the machine code, ``flags`` the launch options; an argument has its type,
+    its value, its tensor map and its :class:`View`.
     """
 
     code: tuple[str, str]

@@ -1,4 +1,4 @@
-"""Estimates from numbers. Knows neither GPUs nor verdicts."""
+"""Estimates from numbers, without GPUs or verdicts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Estimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def median(values: Sequence[float] | np.ndarray) -> float:
     """The median; NaN for no values, and where one is NaN.
 
-    Not ``numpy.median``, whose first call imports ``numpy.ma``: 16 to 80 ms in the midst of a race."""
+    Not ``numpy.median``, whose first call imports ``numpy.ma``: 16 to 80 ms during a race."""
     ordered = np.sort(np.asarray(values, dtype=float))  # NaN comes last
     n = len(ordered)
     if not n or math.isnan(ordered[-1]):
@@ -68,11 +68,11 @@ FAR_OUT = 3.0
 1977, 2C)."""
 
 FAR_LEAST = 0.01
-"""And a hundredth of the median at least: in a very steady sample, far out is nothing much."""
+"""And a hundredth of the median at least: in a very steady sample, what is far out is small."""
 
 
 def outliers(values: Sequence[float]) -> tuple[int, ...]:
-    """Indices of the values that are far out. They are kept wherever they are: a median bears them."""
+    """Indices of the values that are far out. They stay in the sample: a median is robust against them."""
     x = np.asarray(values, dtype=float)
     if len(x) < 4:
         return ()

@@ -1,4 +1,4 @@
-"""Temporary folders that no run leaves for long: those of a run that was killed go when the next one makes its own."""
+"""Temporary folders, removed even after a run that was killed: the next run that makes a folder removes them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "kerntune-"
-"""All their names begin so."""
+"""The prefix of all their names."""
 
 LOCK = ".kerntune-lock"
-"""Held by the process that made the folder for as long as it lives. The system lets go of it however that ends, and in
-other containers on the same disk too, where a process's number says nothing."""
+"""Locked by the process that made the folder until it ends. The system releases the lock however the process ends.
+Unlike a process id, a lock is valid across containers that share a disk."""
 
 
 class TemporaryFolder:
-    """A new folder in the system's place for temporary files (``TMPDIR``), until :meth:`remove`. ``OSError`` where none
-    can be made."""
+    """A new folder in the system's folder for temporary files (``TMPDIR``), until :meth:`remove`. ``OSError`` where
+    none can be made."""
 
     def __init__(self, kind: str) -> None:
         _sweep_once()
@@ -28,7 +28,7 @@ class TemporaryFolder:
         self._lock: int | None = _lock(self.folder)
 
     def remove(self) -> None:
-        """Remove it with all that is in it. What can't be removed stays, silently."""
+        """Remove the folder with everything in it. Files that can't be removed are left without an error."""
         lock, self._lock = self._lock, None
         shutil.rmtree(self.folder, ignore_errors=True)
         if lock is not None:
@@ -46,11 +46,11 @@ def scratch_folder(kind: str) -> Iterator[Path]:
 
 
 def sweep(place: Path) -> list[Path]:
-    """Remove the folders in ``place`` that nobody holds any more; which these were."""
+    """Remove the folders in ``place`` that no process locks any more, and return those that were removed."""
     gone = []
     for folder in place.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
-            if _is_ours(folder) and _let_go(folder / LOCK):
+            if _is_ours(folder) and _unlock(folder / LOCK):
                 shutil.rmtree(folder, ignore_errors=True)
                 gone.append(folder)
     return gone
@@ -67,7 +67,8 @@ def _sweep_once() -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """Held before it has its name: a sweep never sees it free. None on a disk that has no locks, which isn't swept."""
+    """Lock a folder before it gets its final name, so that :func:`sweep` never finds it unlocked. None on a disk
+    without locks; folders there aren't swept."""
     unnamed = folder / f"{LOCK}-new"
     handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -83,7 +84,7 @@ def _is_ours(folder: Path) -> bool:
     return folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid()
 
 
-def _let_go(lock: Path) -> bool:
+def _unlock(lock: Path) -> bool:
     handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,11 +37,30 @@ MOST_FAULTS = 12
 """Candidates that fail where they are launched before the captured run launches them: after so many no more are tried,
 for then the call is to blame."""
 
+SeenLaunch = tuple[Any, Sequence[Any], dict[str, Any]]
+"""Kernel, positional arguments and keywords of a launch."""
 
-class _Local(threading.local):
-    site: Site | None = None
+
+@dataclass(frozen=True)
+class _Trying:
+    """A candidate of ``site`` is launched: the launches of this thread are its. With ``any_fit`` also one that the
+    device would refuse."""
+
+    site: Site
     any_fit: bool = False
-    probe: list[tuple[Any, Sequence[Any], dict[str, Any]]] | None = None
+
+
+@dataclass(frozen=True)
+class _Probing:
+    """It is found out what would be launched: this thread launches nothing, and what it would is ``seen``."""
+
+    seen: list[SeenLaunch] = field(default_factory=list)
+
+
+class _Thread(threading.local):
+    """What is done in a thread; None where the user's own launches are recorded as they come."""
+
+    doing: _Trying | _Probing | None = None
 
 
 @dataclass
@@ -63,10 +83,12 @@ class Capture:
     is not launched, and the next candidate is tried."""
 
     launches: list[Pending] = field(default_factory=list)
+    latest: Pending | None = None
+    """The launch that was begun last, which may not have come to an end."""
 
     def __post_init__(self) -> None:
         self.plan = Plan(self.backend)
-        self._local = _Local()
+        self._thread = _Thread()
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
@@ -93,7 +115,8 @@ class Capture:
         def launcher(compiled: Any, grid: Any) -> Any:
             return (as_launch(compiled, grid) if capture.concerns_me() else None) or get_launcher(compiled, grid)
 
-        global _current
+        global _current, _last
+        _last = weakref.ref(self)  # it holds users' tensors
         _current, JITFunction.run, Autotuner.run = self, jit_run, tuned_run
         CompiledKernel.__getitem__ = launcher
         try:
@@ -114,18 +137,19 @@ class Capture:
     # launches
 
     def _on_launch(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if self._local.probe is not None:
-            self._local.probe.append((jit, args, kwargs))
+        doing = self._thread.doing
+        if isinstance(doing, _Probing):
+            doing.seen.append((jit, args, kwargs))
             return None
         if kwargs.get("warmup"):
             return self._original(jit, *args, **kwargs)
-        if kernel_name(jit) in self.given and self._local.site is None:
+        if doing is None and kernel_name(jit) in self.given:
             return self._on_given(jit, args, kwargs)
         with self._lock:
-            return self._record(jit, args, kwargs)
+            return self._record(jit, args, kwargs, doing)
 
-    def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        pending = bind(self.backend, jit, args, kwargs, self._local.site)
+    def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any], trying: _Trying | None) -> Any:
+        pending = bind(self.backend, jit, args, kwargs, None if trying is None else trying.site)
         if self.backend.gpu is not None and 0 not in pending.grid:
             first = pending.specialized[self.backend.targets[0]]
             if isinstance(first, TrialError):
@@ -135,11 +159,12 @@ class Capture:
             if self.before_launch is not None and pending.site is not None:
                 self.before_launch(self, pending, compiled)
         elif (
-            self._local.site is not None
-            and not self._local.any_fit
+            trying is not None
+            and not trying.any_fit
             and isinstance(launch := pending.specialized[self.backend.targets[0]], Specialized)
         ):
             self._refuse_misfit(self.compiler.compile(launch))
+        self.latest = pending
         result = self._original(jit, *args, **kwargs)
         self.launches.append(pending)
         return result
@@ -158,7 +183,7 @@ class Capture:
 
     def _on_tuned(self, tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         site = self.site_of(tuner, args, kwargs)
-        if self._local.probe is not None or kwargs.get("warmup"):
+        if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup"):
             return site.run(site.candidates[0].words())
         return self.launch(site)
 
@@ -194,33 +219,32 @@ class Capture:
         if faults and len(faults) == len(failures):
             raise faults[0]
         if misfits and self.backend.gpu is None:
-            return self._launch_misfit(site, misfits[0])
+            site.chosen = misfits[0]  # nothing runs and none fits: the static gate says what it lacks
+            return self._launch_candidate(site, any_fit=True)
         blame = ", so the call is to blame, and nothing was remembered" if site.faults else ""
         raise TuningError(f"kernel {site.kernel}: no candidate can be launched{blame}\n" + "\n".join(failures))
 
-    def _launch_misfit(self, site: Site, index: int) -> Any:
-        """Where nothing runs and no candidate fits: record one all the same; the static gate says what it lacks."""
-        site.chosen, self._local.any_fit = index, True
-        try:
-            return self._launch_candidate(site)
-        finally:
-            self._local.any_fit = False
-
-    def _launch_candidate(self, site: Site) -> Any:
+    def _launch_candidate(self, site: Site, any_fit: bool = False) -> Any:
         from triton.runtime.errors import OutOfResources
 
         candidate = site.candidates[site.chosen]
         if site.tuner is not None:
             site.tuner.best_config = site.originals[site.chosen]  # there is code that reads it after the launch
-        outer, self._local.site = self._local.site, site
         try:
-            if candidate.hook is not None:
-                candidate.hook({**site.arguments, **candidate.words()})
-            return site.run(candidate.words())
+            with self._doing(_Trying(site, any_fit)):
+                if candidate.hook is not None:
+                    candidate.hook({**site.arguments, **candidate.words()})
+                return site.run(candidate.words())
         except OutOfResources as exc:
             raise OutOfResourcesError(str(exc)) from exc
+
+    @contextlib.contextmanager
+    def _doing(self, what: _Trying | _Probing) -> Iterator[None]:
+        outer, self._thread.doing = self._thread.doing, what
+        try:
+            yield
         finally:
-            self._local.site = outer
+            self._thread.doing = outer
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[None]:
@@ -320,17 +344,14 @@ class Capture:
         jit, args, kwargs = self._run_first(site, candidate)
         return probe_of(self.backend, jit, args, kwargs, target)
 
-    def _run_first(self, site: Site, candidate: Candidate) -> tuple[Any, Sequence[Any], dict[str, Any]]:
+    def _run_first(self, site: Site, candidate: Candidate) -> SeenLaunch:
         """Run what runs before a launch with a candidate; what would be launched."""
-        seen: list[tuple[Any, Sequence[Any], dict[str, Any]]] = []
-        self._local.probe = seen
-        try:
+        probing = _Probing()
+        with self._doing(probing):
             if candidate.hook is not None:
                 candidate.hook({**site.arguments, **candidate.words()})
             site.run(candidate.words(), trial=True)
-        finally:
-            self._local.probe = None
-        return seen[-1]
+        return probing.seen[-1]
 
     @staticmethod
     def _run_last(site: Site, candidate: Candidate, exception: Exception | None) -> None:
@@ -354,9 +375,15 @@ class Capture:
 
 _ACTIVE = threading.Lock()
 _current: Capture | None = None
+_last: weakref.ref[Capture] | None = None
 
 
 def current() -> Capture | None:
     """The capture that the calling thread's launches belong to, if any."""
     capture = _current
     return capture if capture is not None and capture.concerns_me() else None
+
+
+def last_capture() -> weakref.ref[Capture] | None:
+    """The capture that was active last in this process, or is; while an error is handled, its frames keep it alive."""
+    return _last

@@ -70,6 +70,11 @@ class Plan:
         """The storage behind a view."""
         return self.views[view].storage
 
+    def params_of(self, launch: Specialized, compiled: Compiled) -> tuple[Param, ...]:
+        """A launch's parameters, each pointer with its view."""
+        flat = flatten(launch, compiled.metadata)
+        return tuple(p if to is None else msgspec.structs.replace(p, view=self.view_of(to)) for p, to in flat)
+
     def view_of(self, value: Any) -> int:
         """The index of a tensor's view; the storage is added if it is new."""
         tensor = getattr(value, "base", value) if type(value).__name__ == "TensorWrapper" else value
@@ -114,7 +119,7 @@ class Plan:
 
     def observe(self, compiled: Compiled, launch: Specialized) -> None:
         """Before a launch: keep what it is about to overwrite."""
-        params = flatten(launch, compiled.metadata, self.view_of)
+        params = self.params_of(launch, compiled)
         self._follow(params, compiled.access, launch.name)
         for index in self.touched(pointer_views(params), compiled.access.writes):
             if index not in self._snapshots and index not in self._homes:
@@ -122,7 +127,7 @@ class Plan:
 
     def look_ahead(self, compiled: Compiled, launch: Specialized) -> None:
         """As :meth:`observe`, for a launch that will work on copies, but for what it reaches by addresses."""
-        self._follow(flatten(launch, compiled.metadata, self.view_of), compiled.access, launch.name)
+        self._follow(self.params_of(launch, compiled), compiled.access, launch.name)
 
     def touched(self, views: list[int | None], pointers: Iterable[int]) -> list[int]:
         """Storages behind some of a kernel's pointer parameters."""

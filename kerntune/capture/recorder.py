@@ -13,7 +13,7 @@ from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.gpu.memory import Source
-from kerntune.kernels.abi import flatten, pointer_views
+from kerntune.kernels.abi import pointer_views
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.specialize import Specialized
 
@@ -84,7 +84,7 @@ def make_launch(
     plan: Plan, launch: Specialized, compiled: Compiled, grid: tuple[int, int, int], source: str = ""
 ) -> Launch:
     """One launch as data; its ``binary`` index is for the caller to set. ``source`` is the kernel's hash, if known."""
-    params = flatten(launch, compiled.metadata, plan.view_of)
+    params = plan.params_of(launch, compiled)
     views = pointer_views(params)
     access = compiled.access
     beyond = plan.beyond(access) if 0 not in grid else []

@@ -1,4 +1,4 @@
-"""``kerntune anchor``: today's baselines become the anchor that later runs are held against as well."""
+"""``kerntune anchor``: today's baselines become the anchor that later runs are compared with as well."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kerntune.gate.project import DEFAULT_ANCHOR, NO_ANCHOR, baseline_folder, fi
 
 
 def run(args: argparse.Namespace) -> int:
-    """Copy the baselines that are meant; without ``--case`` the anchors of cases that have none any more go."""
+    """Copy the selected baselines; without ``--case``, anchors of cases that have no baseline are removed."""
     store = BaselineStore(baseline_folder(args.baselines, Path.cwd()))
     anchor = BaselineStore(anchor_folder(args.anchor, store.folder, Path.cwd()))
     if anchor.folder.resolve() == store.folder.resolve():
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 def anchor_folder(given: str | None, baselines: Path, start: Path) -> Path:
     """The folder of ``--anchor``, else of the ini key ``kerntune_anchor``, else ``anchors`` beside the baselines.
 
-    :class:`UsageError` where the ini file names a git revision: then it is that which moves.
+    :class:`UsageError` where the ini file names a git revision: that is not a folder to write to.
     """
     if given is not None:
         return Path(given).expanduser().absolute()

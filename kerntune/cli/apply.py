@@ -1,4 +1,4 @@
-"""``kerntune baselines apply``: baselines from another machine's run, for people without its GPU."""
+"""``kerntune baselines apply``: baselines from another machine's run, where its GPU is missing."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def wanted(offer: Offer, only: str, store: BaselineStore) -> bool:
-    """Whether ``--only`` means this case: one that the folder hasn't, or one that the run found to be faster. A case
-    that is INCOMPLETE is never meant, as with ``--kerntune-update``."""
+    """Whether ``--only`` selects this case: one that the folder hasn't, or one that the run found to be faster. A case
+    that is INCOMPLETE is never selected, as with ``--kerntune-update``."""
     if offer.result is not None and offer.result.verdict is Verdict.INCOMPLETE:
         return False
     if only == NEW:
@@ -63,7 +63,7 @@ def wanted(offer: Offer, only: str, store: BaselineStore) -> bool:
 
 
 def read(path: Path) -> RunReport:
-    """A run's JSON; :class:`UsageError` if there is no such file, or it is none."""
+    """A run's JSON; :class:`UsageError` if there is no such file, or it is not a run's."""
     try:
         return read_run(path)
     except OSError as exc:

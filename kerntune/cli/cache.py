@@ -1,4 +1,4 @@
-"""``kerntune cache``: what earlier runs found."""
+"""``kerntune cache``: the winners and trials of earlier runs."""
 
 from __future__ import annotations
 

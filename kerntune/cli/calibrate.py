@@ -1,4 +1,4 @@
-"""``kerntune calibrate``: every stored case of this device held against itself, in fresh processes."""
+"""``kerntune calibrate``: every stored case of this device compared with itself, in fresh processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, pattern: Pattern, processes: int) -> str:
-    """Calibrate one case; what stood in the way, if something did."""
+    """Calibrate one case; why it can't be, empty if it was."""
     baseline = store.read_time(path)
     if baseline is None or not pattern.matches(baseline):
         return ""
@@ -70,6 +70,6 @@ def _case(store: BaselineStore, backend: Backend, pairs: Pairs, path: Path, patt
 def _line(baseline: TimeBaseline, found: Calibration) -> str:
     text = (
         f"{baseline.case}: changes from {found.floor:.2%} on can be told, process bias {found.bias:.2%}, "
-        f"medians differ by {found.spread:.2%}"
+        f"medians differ by {found.median_sd:.2%}"
     )
     return text + (f"; too noisy for a tolerance of {DEFAULT_TOLERANCE:.0%}" if found.floor > DEFAULT_TOLERANCE else "")

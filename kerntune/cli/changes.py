@@ -27,7 +27,7 @@ FIGURES: dict[str, Callable[[StaticMetrics], float | None]] = {
     "code bytes": lambda m: m.code_bytes,
     "occupancy": lambda m: m.occupancy,
 }
-"""Static figures that are compared, by the name that people see."""
+"""Static figures that are compared, by the name that is shown."""
 
 COSTLY = ("registers", "shared bytes")
 """Figures whose growth ranks a case that has no time: both limit how many blocks run at once. Any new spill ranks
@@ -140,7 +140,7 @@ def _broken(entry: Entry, others: Iterable[Entry]) -> bool:
 
 
 def _same(old: Baseline, new: Baseline) -> bool:
-    """Equal but for the moment it was recorded, and what compiling took."""
+    """Equal but for the date of recording and the compile times."""
     return _lasting(old) == _lasting(new)
 
 

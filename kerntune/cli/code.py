@@ -1,4 +1,4 @@
-"""``kerntune diff``: what became of a case's code, compiler stage by compiler stage."""
+"""``kerntune diff``: a case's code on two sides, compiler stage by compiler stage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COLUMNS = 160
 
 @dataclass(frozen=True)
 class Side:
-    """One side: a case's baseline, the bytes that it names, and what to call it."""
+    """One side: a case's baseline, the bytes that it names, and its label."""
 
     name: str
     baseline: Baseline
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, Target]:
-    """The one case that is meant, and the target; :class:`UsageError` if there are more, or none."""
+    """The one case that is selected, and the target; :class:`UsageError` if there are more, or none."""
     known = [e.baseline for e in entries if e.baseline is not None]
     found = [b for b in known if str(b.case) == args.case] or [b for b in known if Pattern(args.case).matches(b)]
     cases = sorted({b.case for b in found})
@@ -91,7 +91,7 @@ def wanted(entries: Sequence[Entry], args: argparse.Namespace) -> tuple[CaseId, 
 
 
 def stored(folder: Path, entries: Sequence[Entry], case: CaseId, target: Target) -> Side:
-    """What the folder remembers: the latest static record, else the latest of a device."""
+    """The folder's latest static baseline of the case, else its latest of a device."""
     found = [e.baseline for e in entries if e.baseline is not None and e.baseline.case == case]
     mine = [b for b in found if target_of(b) == target]
     if not mine:
@@ -156,7 +156,7 @@ class Texts:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Those that there are for the target, first to last."""
+        """The stages of the target, first to last."""
         text = tuple(s for s in STAGES if s in ("ttir", "ttgir", "llir", ASSEMBLY[self._target.backend][0]))
         return (*text, SASS) if self._target.backend == "cuda" else text
 

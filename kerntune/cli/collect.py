@@ -1,4 +1,4 @@
-"""Which tests there are in given files, asked from pytest itself."""
+"""The tests of given files, collected by pytest itself."""
 
 from __future__ import annotations
 

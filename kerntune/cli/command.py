@@ -78,6 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
     )
     _anchor(_command(commands, "anchor", run_anchor, "make today's baselines the anchor, at a release"))
+    _history(commands.add_parser("history", help="what many runs say together: where cases got slower or faster"))
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
@@ -213,6 +214,32 @@ def _anchor(parser: argparse.ArgumentParser) -> None:
         "--anchor", metavar="DIR", help="folder of the anchor (default: as the ini file says, else anchors)"
     )
     _case(parser)
+
+
+def _history(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    show = _command(commands, "show", run_history_show, "steps and drifts of all cases, the largest slowdown first")
+    _case(show)
+    show.add_argument("--branch", metavar="NAME", default="", help="only runs of this branch (default: all)")
+    show.add_argument(
+        "--false-rate",
+        metavar="P",
+        type=float,
+        default=0.01,
+        help="probability of any false step in all that is shown (default: 0.01)",
+    )
+    form = show.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="for a comment on a pull request, or a job summary")
+    _json(form)
+    show.add_argument("--exit-code", action="store_true", help="exit with 1 if a case got slower")
+    add = _command(commands, "add", run_history_add, "add what --kerntune-json wrote in an earlier run")
+    add.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
+    for command in (show, add):
+        command.add_argument(
+            "--history",
+            metavar="PLACE",
+            help="a folder, git:BRANCH, or a URL (default: the ini file's kerntune_history)",
+        )
 
 
 def _cache(parser: argparse.ArgumentParser) -> None:
@@ -352,6 +379,20 @@ def run_cache_import(args: argparse.Namespace) -> int:
     from kerntune.cli import cache
 
     return cache.import_(args)
+
+
+def run_history_show(args: argparse.Namespace) -> int:
+    """``kerntune history show``."""
+    from kerntune.cli import history
+
+    return history.show(args)
+
+
+def run_history_add(args: argparse.Namespace) -> int:
+    """``kerntune history add``."""
+    from kerntune.cli import history
+
+    return history.add(args)
 
 
 def run_doctor(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``kerntune doctor``: what this machine can do, and what keeps it from more."""
+"""``kerntune doctor``: what kerntune can use on this machine, and what is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import kerntune
 from kerntune.cli.cache import open_cache
-from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.baselines import BaselineStore, TimeBaseline
+from kerntune.gate.calibration import is_current
 from kerntune.gate.console import FINDINGS, OK, counted, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gpu import device_lock
@@ -28,7 +29,7 @@ SAMPLE_ARCH = 90
 
 @dataclass(frozen=True)
 class Check:
-    """One line: what was looked at, what was found, and what to do about it (empty: it is in order)."""
+    """One line: what was checked, what was found, and what to do about it (empty: it is in order)."""
 
     name: str
     found: str
@@ -72,7 +73,7 @@ def check_version(name: str, found: str, least: tuple[int, int]) -> Check:
 
 
 def check_baselines(given: str | None, gpu: bool) -> Check:
-    """Which targets the folder knows: without a GPU, a run compiles for these."""
+    """The targets that the folder has: without a GPU, a run compiles for these."""
     folder = baseline_folder(given, Path.cwd())
     store = BaselineStore(folder)
     targets = ", ".join(map(str, store.targets()))
@@ -80,11 +81,18 @@ def check_baselines(given: str | None, gpu: bool) -> Check:
         advice = "without a GPU a run must be told what to compile for: pytest --kerntune --kerntune-target=cuda:90"
         return Check("baselines", f"{folder}: none", advice)
     files = counted(len(store.time_files()) + len(store.static_files()), "baseline")
-    return Check("baselines", f"{folder}: {files}" + (f" for {targets}" if targets else ""))
+    return Check("baselines", f"{folder}: {files}" + (f" for {targets}" if targets else "") + _calibrations(store))
+
+
+def _calibrations(store: BaselineStore) -> str:
+    """How many time baselines are calibrated by an earlier rule, and what to do; empty where none is."""
+    found = [b.calibration for _, b in store.summaries() if isinstance(b, TimeBaseline) and b.calibration is not None]
+    earlier = sum(not is_current(c) for c in found)
+    return f"; {earlier} calibrated by an earlier rule, `kerntune calibrate` on its GPU does it anew" if earlier else ""
 
 
 def guarded(name: str, look: Callable[[], Check]) -> Check:
-    """The check, or why it failed. Whatever is broken here, the other checks are still worth having."""
+    """The check, or why it failed. The other checks are made in any case."""
     try:
         return look()
     except Exception as exc:

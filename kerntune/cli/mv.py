@@ -1,4 +1,4 @@
-"""``kerntune baselines mv``: baselines follow their tests to another name, with all that they remember."""
+"""``kerntune baselines mv``: baselines are moved to their tests' new names, unchanged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kerntune.cli.anchor import anchor_folder
 from kerntune.cli.stored import Entry, load_folder, problems
 from kerntune.errors import UsageError
 from kerntune.gate.baselines import BaselineStore
+from kerntune.gate.case_identity import Move, make_moves, moves_of
 from kerntune.gate.console import counted, fail_with, say
-from kerntune.gate.moves import Move, make, moves_of
 from kerntune.gate.project import baseline_folder
 
 
@@ -39,7 +39,7 @@ class Renaming:
             )
 
     def of(self, case: CaseId) -> CaseId | None:
-        """What the case will be called; None if it isn't meant."""
+        """The case's new name; None if it isn't selected."""
         renamed = self._renamed(case.nodeid)
         if renamed is not None:
             return CaseId(renamed, case.call)
@@ -67,8 +67,8 @@ class Renaming:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Move what is meant in the folders of the baselines and of the anchor; 1 if a baseline can't be read, 2 if none is
-    meant or one would be lost."""
+    """Move the selected baselines of the folder and of the anchor's; 1 if a baseline can't be read, 2 if none is
+    selected or one would be lost."""
     renaming = Renaming(args.old, args.new)
     folders = [baseline_folder(args.baselines, Path.cwd())]
     folders += _anchor(args.anchor, folders[0])
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{folders[0]}: no case is called {args.old!r}; `kerntune baselines show` lists them")
     _refuse_losses(moves, args.replace)
     if not args.dry_run:
-        make(moves)
+        make_moves(moves)
     for move in moves:
         _tell(move, args.dry_run)
     cases = len({move.baseline.case for move in moves})

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def told(entries: Sequence[Entry], report: RunReport) -> Iterator[Stale]:
-    """What a run found to be STALE, as far as this folder has it. The end of the path tells devices apart."""
+    """Baselines that a run found STALE, as far as this folder has them. The end of the path tells devices apart."""
     alive = {(r.case, r.target, r.fingerprint) for r in report.results if r.verdict is not Verdict.STALE}
     paths = [PurePath(r.baseline_path).parts for r in report.results if r.verdict is Verdict.STALE]
     for entry, baseline in _readable(entries):

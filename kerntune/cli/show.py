@@ -1,4 +1,4 @@
-"""``kerntune baselines show``: what is remembered, a row a case."""
+"""``kerntune baselines show``: what is stored, a row a case."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from kerntune.cli.stored import (
 )
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.console import CONFIG_WIDTH, fail_with, say
+from kerntune.gate.messages import launch_reports
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import format_configs, format_static
-from kerntune.gate.reporting import launch_reports
 
 SCHEMA = "kerntune.show/1"
 CASE_WIDTH = 60
@@ -79,13 +79,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def rows_of(entries: Sequence[Entry], pattern: Pattern) -> list[Row]:
-    """The readable baselines that the pattern means, by case."""
+    """The readable baselines that the pattern selects, by case."""
     found = [(e, e.baseline) for e in entries if e.baseline is not None and pattern.matches(e.baseline)]
     return [_row(e, b) for e, b in sorted(found, key=lambda pair: key_of(pair[1]))]
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows for people."""
+    """The rows of the table."""
     cells = [
         (
             r.case,

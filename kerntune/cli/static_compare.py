@@ -1,4 +1,4 @@
-"""What two sets of baselines say of each kernel's code, launch by launch, the worst first."""
+"""Two sets of baselines compared by each kernel's code, launch by launch, the worst first."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kerntune.cli.changes import FIGURES, SPILLED, Figure
 from kerntune.cli.stored import Entry, launches_of, problems, target_of
 from kerntune.compiling.binary.stages import first_difference
 from kerntune.gate.baselines import Baseline, TimeBaseline
-from kerntune.gate.causes import attribution
-from kerntune.gate.launch_rules import LaunchFindings, compare_launches, count_findings
+from kerntune.gate.causes import launch_cause
+from kerntune.gate.launch_changes import LaunchFindings, compare_launches, count_findings
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.static.finding import Finding
 from kerntune.static.metrics import StaticMetrics
@@ -28,15 +28,15 @@ SHOWN: dict[str, Callable[[StaticMetrics], float | None]] = {
     "tensor core instructions": lambda m: m.instructions.get("tensor_core", 0),
     "fp64 instructions": lambda m: m.instructions.get("fp64", 0),
 }
-"""Figures that stand side by side, by the name that people see."""
+"""Figures that stand side by side, by the name that is shown."""
 
 CaseTarget = tuple[str, str, str]
 """Case, target and fingerprint: the Triton series may be another on each side."""
 
 
 class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A launch whose code or grid differs. ``figures`` are those that changed, ``findings`` what the rules say of them,
-    ``because`` whom to blame, ``stage`` the first compiler stage that differs (empty: not known)."""
+    """A launch whose code or grid differs. ``figures`` are those that changed, ``findings`` the rules' on them,
+    ``because`` the cause, ``stage`` the first compiler stage that differs (empty: not known)."""
 
     kernel: str
     before: Config | None
@@ -55,7 +55,7 @@ class LaunchChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case whose code, grids or launches differ on a target. ``notes``: launches that only one side has;
-    ``findings``: what the rules say of how many there are."""
+    ``findings``: the rules' on the number of launches."""
 
     case: str
     target: str
@@ -66,7 +66,7 @@ class StaticChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """That of the worst launch; launches that are gone come before all that no rule minds."""
+        """That of the worst launch; removed launches come before all without a finding."""
         worst = min((x.rank for x in self.launches), default=(0.0, 0.0, math.inf))
         return min(worst, (0.0, -1.0, 0.0)) if self.notes else worst
 
@@ -180,7 +180,7 @@ def _launch(found: LaunchFindings, tritons: tuple[str, str]) -> LaunchChange:
 def _because(old: LaunchStatic, new: LaunchStatic, tritons: tuple[str, str]) -> str:
     if old.code == new.code:
         return "the launch (same code)"
-    return attribution(old, new, *tritons).partition(": because of ")[2]
+    return launch_cause(old, new, *tritons).partition(": because of ")[2]
 
 
 def _triton(baseline: Baseline) -> str:

@@ -57,7 +57,7 @@ def record(
 ) -> list[str]:
     """Run ``tests`` without a GPU in ``python`` and record to ``folder``; a sentence if some failed."""
     options = [f"--kerntune-baselines={folder}", f"--kerntune-target={targets}", "-p", "no:cacheprovider", "-q"]
-    command = [python, "-m", "kerntune.cli.command", "baselines", "refresh", *options, *tests]
+    command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
     done = subprocess.run(command, env=env or environment(), cwd=cwd, capture_output=True, text=True, check=False)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode not in RAN or not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Every baseline of a folder, decoded, with what tells one from another."""
+"""Every baseline of a folder, decoded, with its key."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from kerntune.base import codec
 from kerntune.base.device import Target
 from kerntune.base.stats import median
 from kerntune.errors import BaselineError, UsageError
-from kerntune.gate.baselines import STATIC_SCHEMA, TIME_SCHEMA, Baseline, BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.baselines import (
+    Baseline,
+    BaselineStore,
+    TimeBaseline,
+    decode_static,
+    decode_time,
+)
 from kerntune.gate.static_figures import LaunchStatic
 
 
 @dataclass(frozen=True, order=True)
 class BaselinePlace:
-    """What one baseline is of. ``place`` is a device's name, or ``static, Triton 3.9``."""
+    """The key of a baseline. ``place`` is a device's name, or ``static, Triton 3.9``."""
 
     case: str
     target: str
@@ -36,13 +42,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which cases are meant. ``*`` and ``?`` are wildcards; brackets are not, node ids have them. A text without
+    """Which cases are selected. ``*`` and ``?`` are wildcards; brackets are not, node ids have them. A text without
     wildcards matches wherever it occurs."""
 
     text: str = ""
 
     def matches(self, baseline: Baseline) -> bool:
-        """Whether the baseline's case is meant."""
+        """Whether the baseline's case is selected."""
         case = str(baseline.case)
         if not re.search(r"[*?]", self.text):
             return self.text in case
@@ -50,7 +56,7 @@ class Pattern:
 
 
 def key_of(baseline: Baseline) -> BaselinePlace:
-    """What tells a baseline from all others of a folder."""
+    """The key that no other baseline of a folder has."""
     return BaselinePlace(str(baseline.case), str(target_of(baseline)), place_of(baseline), baseline.fingerprint)
 
 
@@ -98,11 +104,7 @@ def is_baseline(path: Path | PurePosixPath) -> bool:
 def decode(path: PurePosixPath, data: bytes, where: str) -> Entry:
     """A file's content as what its path says; ``where`` names the file in the problem."""
     try:
-        found: Baseline
-        if path.parts[2] == "time":
-            found = codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=where, error=BaselineError)
-        else:
-            found = codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=where, error=BaselineError)
+        found: Baseline = decode_time(data, where) if path.parts[2] == "time" else decode_static(data, where)
     except BaselineError as exc:
         return Entry(path, None, str(exc))
     return Entry(path, found)

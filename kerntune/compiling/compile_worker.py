@@ -6,11 +6,8 @@ import contextlib
 import json
 import os
 import resource
-import select
-import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -21,6 +18,7 @@ import msgspec
 
 from kerntune.base.device import Target
 from kerntune.base.frames import Reader, send
+from kerntune.base.orphans import end_with_parent
 from kerntune.compiling.kernel_facts import facts_of
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
 
@@ -30,16 +28,17 @@ MESSAGE = 4000
 NICE = 3
 """Whoever asks comes first: it has the front end to run, and results to look at while others are compiled."""
 
-LONE_CHECK_MS = 2000
-"""How often a busy worker looks whether the process that asked is still there."""
 
+def main(memory_limit: int, knobs: str, folder: str, parent: int = 0, inherited: int = 0) -> None:
+    """Serve jobs from standard input until it closes or process ``parent`` (else the one that started this one) ends.
 
-def main(memory_limit: int, knobs: str, inherited: int = 0) -> None:
-    """Serve jobs from standard input until it closes. ``knobs`` is JSON: ``[[group, name, value], ...]``. ``inherited``
-    bytes of address space, of the process that was forked, don't count."""
+    ``knobs`` is JSON: ``[[group, name, value], ...]``; temporary files go to ``folder``; ``inherited`` bytes of address
+    space, of the process that was forked, don't count.
+    """
     inbox, outbox = _take_pipes()
+    end_with_parent(inbox, parent or os.getppid(), folder)
+    os.environ["TMPDIR"], tempfile.tempdir = folder, None
     _limit(memory_limit + inherited if memory_limit else 0)
-    threading.Thread(target=_end_with_parent, args=(inbox,), daemon=True).start()
     import triton
 
     _set_knobs(triton, json.loads(knobs))
@@ -75,15 +74,6 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
-
-
-def _end_with_parent(inbox: int) -> None:
-    """End this process group, ptxas included, once nobody is left to read an answer."""
-    poll = select.poll()
-    poll.register(inbox, 0)  # hang-ups are always reported, data is not wanted here
-    while not poll.poll(LONE_CHECK_MS):
-        pass
-    os.killpg(0, signal.SIGKILL)
 
 
 def _set_knobs(triton: Any, values: Sequence[tuple[str, str, Any]]) -> None:

@@ -12,15 +12,12 @@ import time
 from typing import BinaryIO
 
 from kerntune.base.frames import Reader, Timeout, receive_with, send_with
+from kerntune.compiling.fork_server import START_SECONDS
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.knobs import CompilerEnvironment
-from kerntune.compiling.own_fork import OwnFork, fork_nest
+from kerntune.compiling.own_fork import BEGIN_SECONDS, OwnFork, fork_nest
 from kerntune.compiling.protocol import READY, ForkRequest
 from kerntune.errors import FrameError, PeerTimeout
-
-READY_SECONDS, FORKED_SECONDS = 60.0, 2.0
-"""A nest is ready after 0.2 to 0.5 s; more than this is a broken installation. One that is a fork of this process is
-ready at once, or waits for a lock that another thread held."""
 
 FORK_SECONDS = 10.0
 
@@ -114,7 +111,7 @@ class Nursery:
         return self._ready
 
     def _says_ready(self) -> bool:
-        self._ours.settimeout(FORKED_SECONDS if isinstance(self._popen, OwnFork) else READY_SECONDS)
+        self._ours.settimeout(BEGIN_SECONDS if isinstance(self._popen, OwnFork) else START_SECONDS)
         try:
             return receive_with(self._ours, str) == (READY, [])
         except (OSError, FrameError):

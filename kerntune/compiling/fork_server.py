@@ -11,20 +11,36 @@ import os
 import select
 import signal
 import socket
-import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from kerntune.base.frames import receive_with, send, send_with
+from kerntune.base.orphans import process_end
 from kerntune.compiling.forking import fork
 from kerntune.compiling.protocol import DESCRIPTORS, READY, ForkRequest
 from kerntune.errors import PeerClosed
 
+START_SECONDS = 60.0
+"""A new process that takes longer to import Triton is a broken installation."""
 
-def main(descriptor: int, inherited: int = 0, helpers: int = 0) -> None:
-    """Serve requests from a socket until it closes. ``inherited`` as in
+
+@dataclass(frozen=True)
+class _Nest:
+    """What this process and its helpers share: the socket, the process that sends requests, and the bytes of address
+    space that :func:`kerntune.compiling.compile_worker.main` calls ``inherited``."""
+
+    asked: socket.socket
+    parent: int
+    inherited: int
+
+
+def main(descriptor: int, inherited: int = 0, helpers: int = 0, seconds: float = START_SECONDS) -> None:
+    """Serve requests from a socket until it closes or the parent ends. ``inherited`` as in
     :func:`kerntune.compiling.compile_worker.main`; so many ``helpers``, forks as well, serve them too, for where a
-    fork takes long."""
+    fork takes long. If it takes more than ``seconds`` to begin, this process ends: it may wait for a lock."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    parent = os.getppid()
     import triton  # noqa: F401 - what children are to have
     from triton.compiler.compiler import make_backend  # noqa: F401
 
@@ -34,15 +50,16 @@ def main(descriptor: int, inherited: int = 0, helpers: int = 0) -> None:
     asked = socket.socket(fileno=descriptor)
     send_with(asked, READY)
     asked.setblocking(False)
-    _serve(asked, inherited, helpers)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    _serve(_Nest(asked, parent, inherited), helpers)
 
 
-def _serve(asked: socket.socket, inherited: int, helpers: int) -> NoReturn:
+def _serve(nest: _Nest, helpers: int) -> NoReturn:
     """Fork a worker for each request; after the first, a helper that does the same, if there are to be any."""
-    wake = _wake_on_ends()
+    asked, wake, end = nest.asked, _wake_on_ends(), process_end(nest.parent)
     children: dict[int, int] = {}
     poll = select.poll()
-    for one in (asked.fileno(), wake):
+    for one in (asked.fileno(), wake, *([] if end is None else [end])):
         poll.register(one, select.POLLIN)
     while True:
         ready = [fd for fd, _ in poll.poll()]
@@ -56,19 +73,21 @@ def _serve(asked: socket.socket, inherited: int, helpers: int) -> NoReturn:
                 continue
             except PeerClosed:
                 os._exit(0)  # children see the end of their own pipes
-            pid, status = _fork_worker(request, descriptors, inherited)
+            pid, status = _fork_worker(nest, request, descriptors)
             children[pid] = status
             _tell(status, pid)
             if helpers and _is_helper():
                 _close([wake, *children.values()])
-                _serve(asked, inherited, helpers - 1)
+                _serve(nest, helpers - 1)
             helpers = 0
+        elif end in ready:
+            os._exit(0)
 
 
-def _fork_worker(request: ForkRequest, descriptors: list[int], inherited: int) -> tuple[int, int]:
+def _fork_worker(nest: _Nest, request: ForkRequest, descriptors: list[int]) -> tuple[int, int]:
     """A worker's process id and its status pipe."""
     *standard, status = descriptors
-    pid = fork(lambda: _be_worker(request, inherited), standard=standard)
+    pid = fork(lambda: _be_worker(nest, request), standard=standard)
     _close(standard)
     return pid, status
 
@@ -108,9 +127,8 @@ def _tell(pipe: int, number: int) -> None:
         send(pipe, number)
 
 
-def _be_worker(request: ForkRequest, inherited: int) -> None:
+def _be_worker(nest: _Nest, request: ForkRequest) -> None:
     from kerntune.compiling.compile_worker import main as work
 
     gc.enable()
-    os.environ["TMPDIR"], tempfile.tempdir = request.folder, None
-    work(request.memory, request.knobs, inherited)
+    work(request.memory, request.knobs, request.folder, nest.parent, nest.inherited)

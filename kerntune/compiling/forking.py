@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import gc
 import os
-import re
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.compiling.descriptors import close_from
@@ -21,6 +22,9 @@ SWITCH = "KERNTUNE_FORKS"
 
 FEWEST_CORES = 4
 """Where cores are fewer, what a fork would do costs this process as much."""
+
+PR_SET_PDEATHSIG = 1
+"""Of ``<linux/prctl.h>``: the signal that a process gets when the thread has ended that has forked it."""
 
 MOST_RESIDENT = 8 << 30
 """Bytes that a process may hold and be forked: a fork copies 1/512 of that, its page tables."""
@@ -41,25 +45,50 @@ def _resident() -> int:
         return 0
 
 
-def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | None = None) -> int:
+def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | None = None, bound: bool = False) -> int:
     """The process id of a fork of this process that leaves everything behind but descriptor ``kept``
-    (:func:`leave_behind`), calls ``work`` and ends, with status 1 if that raised. It runs no exit handlers.
+    (:func:`leave_behind`), calls ``work`` and ends, with status 1 if that raised. It runs no exit handlers. If it is
+    ``bound``, it is killed when this thread ends.
 
-    ``OSError`` where no process can be had. Without the warning of Python 3.12 that there are threads: every reader of
-    a fork has a time limit.
+    ``OSError`` where no process can be had.
     """
-    # no catch_warnings(): in a thread of its own it would put back filters that the caller's has left meanwhile
-    warnings.filterwarnings("ignore", category=DeprecationWarning, module=re.escape(__name__))
-    pid = os.fork()
+    parent, die_with = os.getpid(), _prctl() if bound else None
+    pid = plain_fork()
     if pid:
         return pid
     code = 1
     try:
+        if die_with is not None:
+            die_with(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+            if os.getppid() != parent:  # it has ended before
+                os._exit(code)
         leave_behind(kept, standard)
         work()
         code = 0
     finally:
         os._exit(code)
+
+
+_LIBC = ctypes.PyDLL(None, use_errno=True)
+
+
+def plain_fork() -> int:
+    """``os.fork()`` by the calls that it consists of (Python's C API, "PyOS_BeforeFork"), without the warning of Python
+    3.12 that there are threads: every reader of a fork has a time limit. A filter of warnings would be one of the whole
+    process, and this may be any of its threads."""
+    sys.audit("os.fork")
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = int(_LIBC.fork())
+    (ctypes.pythonapi.PyOS_AfterFork_Parent if pid else ctypes.pythonapi.PyOS_AfterFork_Child)()
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return pid
+
+
+@functools.cache
+def _prctl() -> Callable[[int, int], int]:
+    """The C library's ``prctl``, loaded before a fork: another thread may hold the loader's lock in it."""
+    return cast("Callable[[int, int], int]", ctypes.CDLL(None).prctl)
 
 
 def leave_behind(kept: int = -1, standard: Sequence[int] | None = None) -> None:
@@ -105,7 +134,7 @@ def text_of_fork(work: Callable[[], str], seconds: float) -> str | None:
     fork to be had, or it gives nothing within so many seconds."""
     read, write = os.pipe()
     try:
-        pid = fork(lambda: send(write, work()), write)
+        pid = fork(lambda: send(write, work()), write, bound=True)
     except OSError:
         pid = 0
     os.close(write)

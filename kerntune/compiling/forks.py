@@ -170,7 +170,7 @@ def _fork(requests: Sequence[CompileRequest], indices: list[int]) -> _Copy:
     read, write = os.pipe()
     _flush()
     try:
-        pid = fork(lambda: _serve(write, requests, indices), write, standard=())
+        pid = fork(lambda: _serve(write, requests, indices), write, standard=(), bound=True)
     except OSError:
         os.close(read)
         raise

@@ -21,6 +21,9 @@ SLOW_SECONDS = 0.1
 """A fork takes 10 to 20 ms with torch and a CUDA context. Where it takes longer, 16 more would, too."""
 
 
+BEGIN_SECONDS = 2.0
+"""A fork is ready at once, or waits for a lock that another thread held."""
+
 HELPERS = 2
 """Forks that fork workers as well: one alone would take a quarter of a second for sixteen."""
 
@@ -61,7 +64,9 @@ def fork_nest(descriptor: int) -> OwnFork | None:
     """A fork of this process that serves a nest's requests from a socket; None if it can't be had cheaply."""
     begin = time.perf_counter()
     try:
-        pid = fork(lambda: fork_server.main(descriptor, compile_worker.address_space(), HELPERS), descriptor)
+        pid = fork(
+            lambda: fork_server.main(descriptor, compile_worker.address_space(), HELPERS, BEGIN_SECONDS), descriptor
+        )
     except OSError:
         return None
     own = OwnFork(pid)
@@ -70,3 +75,7 @@ def fork_nest(descriptor: int) -> OwnFork | None:
     own.kill()
     own.wait()
     return None
+
+
+def _serve(descriptor: int) -> None:
+    fork_server.main(descriptor, compile_worker.address_space(), HELPERS, BEGIN_SECONDS)

@@ -30,8 +30,8 @@ WORDS_LINES, WORDS_WIDTH = 8, 300
 """Of them, the lines and columns that a person is shown."""
 
 _COMMAND = (
-    "import sys; sys.path[:] = sys.argv[3:]; "
-    "from kerntune.compiling.compile_worker import main; main(int(sys.argv[1]), sys.argv[2])"
+    "import sys; sys.path[:] = sys.argv[4:]; "
+    "from kerntune.compiling.compile_worker import main; main(int(sys.argv[1]), *sys.argv[2:4])"
 )
 _ERROR = re.compile(r"\berror\s*:\s", re.IGNORECASE)
 
@@ -95,14 +95,14 @@ class Process:
         self._reader = Reader(self._popen.stdout.fileno(), Answer)
 
     def _plain(self, output: BinaryIO) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", _COMMAND, str(self._memory_limit), self.surroundings.knobs, *sys.path]
+        given = [str(self._memory_limit), self.surroundings.knobs, self._folder]
         return subprocess.Popen(
-            command,
+            [sys.executable, "-c", _COMMAND, *given, *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=output,
             start_new_session=True,  # its own process group: killpg takes ptxas along, Ctrl-C stays here
-            env={**os.environ, **dict(self.surroundings.env), "TMPDIR": self._folder},
+            env={**os.environ, **dict(self.surroundings.env)},
         )
 
     @property

@@ -1,6 +1,30 @@
-"""One case, from the user's call to its verdict: captured, tuned, timed, held against its baseline, decided, explained.
+"""One case, from the user's call to its verdict: captured, tuned, timed, compared, judged, explained.
 
 Baselines on disk, the decision table, attribution of causes, reports. :mod:`kerntune.gate.api` is what the plugin
 calls. No pytest object is known here, and neither driver nor compiler is called directly. The package imports
 nothing, so that a command or a plain pytest run loads no more than it needs.
+
+A check has a module for each noun, which imports only from modules below it in this list:
+
+==================  ===================================================================================================
+session             a run over many cases: opens and closes what they share, stale baselines
+gpu_check           a case on a GPU, step by step; cases without a time
+static_check        a case without a GPU: figures against rules, the candidates of tuned kernels
+baseline_builder    the baseline that may be written
+messages            the texts of a result
+comparison          one comparison, with a baseline or an anchor; what a case's comparisons come to together
+causes              causes of a change: sentences, and each one's share of the time
+replay              today's recording beside the baseline's; the rungs where that can't be
+launch_changes      what differs between launches: lines, findings of rules, gated metrics
+call_tuning         the configs that a call's launches run with
+call_capture        a call run once, and the case that it is on a target
+reference           a result against its reference, of the captured run and of further ones
+stores              the folders of a run: own, reference, anchor; what they have of a case
+case_identity       fingerprints, inputs of closures, renamed tests and moves of their baselines
+call                the user's call, the project's settings, the result; what writing a baseline does to a test
+==================  ===================================================================================================
+
+They rest on ``baselines``, ``bundle`` and ``calibration`` (files and what is in them), ``decision`` (the table: numbers
+in, a verdict out), ``static_figures`` and ``throughput`` (figures), ``report`` (tables and run JSON), and on what the
+command and the plugin share: ``console``, ``git``, ``project``, ``pytest_run``.
 """

@@ -1,4 +1,4 @@
-"""The baseline that a check may leave behind: the recording, its sample, and what can be told of it."""
+"""Builds the baseline of a checked case: its recording, its sample, its calibration."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ import msgspec
 
 from kerntune.base.recording import Recording, same_work
 from kerntune.capture.memory_plan import describe
-from kerntune.capture.recorder import Recorded
 from kerntune.errors import KerntuneError
 from kerntune.gate.baselines import (
     TIME_SCHEMA,
-    Argument,
     Calibration,
     SinceAnchor,
     TimeBaseline,
-    fingerprint_of,
     now,
     work_id,
 )
-from kerntune.gate.calibration import calibrate
-from kerntune.gate.call import Call, PendingBaseline, Settings
-from kerntune.gate.judgement import Judgement
-from kerntune.gate.replayer import Replayer
-from kerntune.gate.reporting import should_write
+from kerntune.gate.calibration import calibrate, is_current
+from kerntune.gate.call import PendingBaseline, Settings, should_write
+from kerntune.gate.call_capture import RecordedCase
+from kerntune.gate.comparison import Judgement
+from kerntune.gate.replay import Replayer
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.base import Backend
 from kerntune.timing.sample import Sample
@@ -33,49 +30,49 @@ from kerntune.timing.worker.pool import Pairs
 
 
 @dataclass(frozen=True)
-class Keeper:
-    """Makes the baseline of one captured call."""
+class BaselineBuilder:
+    """Builds the baseline of one case."""
 
     backend: Backend
     pairs: Pairs
     settings: Settings
-    call: Call
-    recorded: Recorded
-    arguments: tuple[Argument, ...]
+    case: RecordedCase
     replayer: Replayer
     progress: Callable[[str], None]
 
     def pending(
         self, judgement: Judgement, sample: Sample, static: tuple[LaunchStatic, ...], before: TimeBaseline | None
     ) -> PendingBaseline:
-        """The baseline as it would be stored; complete even if this run doesn't, for a run's JSON to carry."""
+        """The baseline as it would be stored; complete even if this run stores none, since the run's JSON carries
+        it."""
         verdict = judgement.verdict
-        outcome, missing = self.call.policy.outcome(verdict), self.call.policy.missing.value
-        write = should_write(verdict, self.settings.update, outcome, missing) and not self.settings.read_only
-        recording = self.recorded.recording
+        write = should_write(verdict, self.settings.update, self.case.call.policy) and not self.settings.read_only
+        recording = self.case.recording
         contents: dict[str, bytes] = {}
-        if not recording.hidden_pointers:  # what addresses lead to is of use to this process alone
-            storages, contents = describe(recording.storages, self.recorded.sources, self.backend)
+        if not recording.hidden_pointers:  # contents behind addresses are of use to this process alone
+            storages, contents = describe(recording.storages, self.case.recorded.sources, self.backend)
             recording = msgspec.structs.replace(recording, storages=storages)
         found = self._baseline(recording, sample, static, self._calibration(before, sample, write))
         found = msgspec.structs.replace(found, since=since_of(judgement))
-        return PendingBaseline(found, {**self.recorded.artifacts, **contents}, write)
+        return PendingBaseline(found, {**self.case.recorded.artifacts, **contents}, write)
 
     def _calibration(self, before: TimeBaseline | None, sample: Sample, write: bool) -> Calibration | None:
-        """What is known of the same work, else a new one for a baseline that is written; None where it can't be had."""
-        now = self.recorded.recording
-        if before is not None and before.calibration is not None and same_work(before.recording, now):
-            return before.calibration
+        """The baseline's of the same work, else a new one if the baseline is written; None where none can be made.
+        One of an earlier rule is made anew with its baseline."""
+        now = self.case.recording
+        known = before.calibration if before is not None and same_work(before.recording, now) else None
+        if known is not None and is_current(known):
+            return known
         gpu = self.backend.gpu
         assert gpu is not None
         if not write or now.hidden_pointers or not self.settings.calibrate:
-            return None
-        self.progress(f"{self.call.case}: calibrating")
+            return known
+        self.progress(f"{self.case.id}: calibrating")
         try:
-            work, seen = self.replayer.work(now, now, {}), () if self.call.scope == "op" else sample.times_ns
+            work, seen = self.replayer.work(now, now, {}), () if self.case.call.scope == "op" else sample.times_ns
             return calibrate(self.pairs, work, seen_ns=seen, throttle=lambda: gpu.environment().throttle)
         except KerntuneError:  # a baseline without a calibration is as good as those of earlier versions
-            return None
+            return known
 
     def _baseline(
         self, recording: Recording, sample: Sample, static: tuple[LaunchStatic, ...], calibration: Calibration | None
@@ -84,9 +81,9 @@ class Keeper:
         assert gpu is not None
         return TimeBaseline(
             schema=TIME_SCHEMA,
-            case=self.call.case,
-            fingerprint=fingerprint_of(self.arguments),
-            arguments=self.arguments,
+            case=self.case.id,
+            fingerprint=self.case.fingerprint,
+            arguments=self.case.arguments,
             device=msgspec.structs.replace(gpu.spec, uuid=""),
             environment=gpu.environment(),
             recorded=now(),
@@ -98,7 +95,7 @@ class Keeper:
 
 
 def since_of(judgement: Judgement) -> SinceAnchor | None:
-    """What the next run needn't find out again about the anchor."""
+    """The comparison with the anchor, so that the next run needn't repeat it."""
     since = judgement.since
     if since is None or since.change is None:
         return None

@@ -17,6 +17,7 @@ from kerntune.base import codec
 from kerntune.base.case_result import CaseId
 from kerntune.base.device import DeviceSpec, Environment, Target
 from kerntune.base.recording import Recording, Stored
+from kerntune.base.recording_check import MAX_BYTES, is_sha256, recording_problems, within
 from kerntune.base.stats import Estimate
 from kerntune.errors import BaselineError, StoreError, TargetError
 from kerntune.gate.static_figures import LaunchStatic
@@ -38,20 +39,24 @@ class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A case held against itself in fresh processes: what a verdict on it can and can't tell. Relative (0.01 is 1 %).
 
     ``floor`` is the smallest change that can be told from none in a first look, ``bias`` the standard deviation that a
-    process adds to a ratio, ``spread`` that of plain medians from process to process.
+    process adds to a ratio, ``median_sd`` (``spread`` on disk) that of the processes' median times.
     """
 
     processes: int
     blocks: int
     floor: float
     bias: float
-    spread: float
-    drift: float = 0.0
-    """How far apart the times of this one binary lie in the states that its device gets into, with room for what the
-    calibration didn't see: less than that from the stored time is no drift."""
+    median_sd: float = msgspec.field(name="spread")
+    state_range: float = msgspec.field(name="drift", default=0.0)
+    """How far apart the times of this one binary lie in the states that its device gets into (clocks, power limits),
+    with a margin for states that the calibration didn't see: a time that is off by less than that is no drift."""
 
     throttle: tuple[str, ...] = ()
     """Throttle reasons (NVML's bits, in hexadecimal) that were seen meanwhile."""
+
+    version: Union[int, msgspec.UnsetType] = msgspec.UNSET
+    """The rule that it was made by (:data:`kerntune.gate.calibration.VERSION`). Earlier files don't have it, and are
+    written again without it; :func:`kerntune.gate.calibration.version_of` tells theirs."""
 
 
 class SinceAnchor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,6 +135,9 @@ MAX_ARTIFACT = 1 << 26
 """Bytes that an artifact may unpack to where no baseline says less: 64 MiB. Cubins have kilobytes; a damaged or hostile
 file must not fill the memory."""
 
+MAX_PACKED = MAX_ARTIFACT + (1 << 20)
+"""Bytes that an artifact's file may have: what can't be packed is a little longer for it."""
+
 LEAST_BOUND, PER_CODE_BYTE = 1 << 20, 64
 """A kernel's binary and its TTIR may have 1 MiB, and 64 bytes more for each byte of its machine code. In the baselines
 of this project's examples neither has more than 4.3 bytes for one."""
@@ -158,13 +166,15 @@ class ArtifactFolder(Mapping[str, bytes]):
     ``bounds`` has the most bytes that some of them can have; none may have more than :data:`MAX_ARTIFACT`.
     """
 
-    def __init__(self, folder: Path, bounds: Mapping[str, int] | None = None) -> None:
+    def __init__(self, folder: Path, bounds: Mapping[str, int] | None = None, root: Path | None = None) -> None:
         self.folder = folder
         self._bounds = {} if bounds is None else bounds
+        self._root = root or folder
+        """The folder that no link may lead out of."""
 
     def __getitem__(self, sha256: str) -> bytes:
         path = self._path(sha256)
-        packed = codec.read_file(path, error=BaselineError)
+        packed = codec.read_file(inside(self._root, path), error=BaselineError, limit=MAX_PACKED)
         if packed is None:
             raise KeyError(sha256)
         try:
@@ -173,7 +183,7 @@ class ArtifactFolder(Mapping[str, bytes]):
             raise BaselineError(f"{path}: {exc}; restore it or record the case anew") from exc
 
     def __contains__(self, sha256: object) -> bool:
-        return isinstance(sha256, str) and self._path(sha256).exists()
+        return isinstance(sha256, str) and is_sha256(sha256) and self._path(sha256).exists()
 
     def __iter__(self) -> Iterator[str]:
         return (p.stem for p in sorted(self.folder.glob("*.xz")))
@@ -188,10 +198,27 @@ class ArtifactFolder(Mapping[str, bytes]):
                 return
         except BaselineError:
             pass
-        codec.write_atomic(self._path(sha256), lzma.compress(data, preset=6), error=BaselineError)
+        path = inside(self._root, self._path(sha256))
+        codec.write_atomic(path, lzma.compress(data, preset=6), error=BaselineError, durable=True)
 
     def _path(self, sha256: str) -> Path:
+        if not is_sha256(sha256):
+            raise BaselineError(
+                f"{self.folder}: {codec.shortened(sha256)!r} is no artifact's name; restore the file that names it"
+            )
         return self.folder / f"{sha256}.xz"
+
+
+def inside(folder: Path, path: Path) -> Path:
+    """The path, if no link on it leads out of the folder; :class:`BaselineError` otherwise. What lies elsewhere is
+    neither read nor written: baselines may come from a stranger's pull request."""
+    try:
+        leads = path.resolve()
+        if leads.is_relative_to(folder.resolve()):
+            return path
+    except (OSError, ValueError, RuntimeError) as exc:  # a NUL in the name, links in a circle
+        raise BaselineError(f"{codec.shown(path)}: is no path ({exc})") from exc
+    raise BaselineError(f"{path}: can't be read or written: a link leads out of {folder}; put the file itself there")
 
 
 Baseline = TimeBaseline | StaticBaseline
@@ -224,7 +251,7 @@ class BaselineStore:
 
     def artifacts(self, target: Target) -> ArtifactFolder:
         """The binaries and TTIR of a target."""
-        return ArtifactFolder(self.folder / target.slug / "artifacts", self._bounds)
+        return ArtifactFolder(self.folder / target.slug / "artifacts", self._bounds, self.folder)
 
     def artifacts_of(self, baseline: TimeBaseline | StaticBaseline) -> ArtifactFolder:
         """The binaries and TTIR of a baseline that was not read by this store."""
@@ -253,10 +280,8 @@ class BaselineStore:
 
     def read_time(self, path: Path) -> TimeBaseline | None:
         """A time baseline by its path."""
-        data = codec.read_file(path, error=BaselineError)
-        if data is None:
-            return None
-        return self._noted(codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=str(path), error=BaselineError))
+        data = codec.read_file(inside(self.folder, path), error=BaselineError)
+        return None if data is None else self._noted(decode_time(data, str(path)))
 
     def put_time(self, baseline: TimeBaseline, artifacts: Mapping[str, bytes], keep_binaries: bool = True) -> Path:
         """Write a case's time baseline: its artifacts first, so that no baseline ever lacks them."""
@@ -265,7 +290,9 @@ class BaselineStore:
             for sha in artifact_names(baseline.recording):
                 store.put(sha, artifacts[sha])
         path = self.time_path(baseline.device, baseline.case, baseline.fingerprint)
-        codec.write_atomic(path, codec.to_json(baseline), error=BaselineError)
+        self.write(path, baseline)
+        if keep_binaries:
+            self._restore(artifact_names(baseline.recording), artifacts, store)
         return path
 
     # static
@@ -291,10 +318,8 @@ class BaselineStore:
 
     def read_static(self, path: Path) -> StaticBaseline | None:
         """A static baseline by its path."""
-        data = codec.read_file(path, error=BaselineError)
-        if data is None:
-            return None
-        return self._noted(codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=str(path), error=BaselineError))
+        data = codec.read_file(inside(self.folder, path), error=BaselineError)
+        return None if data is None else self._noted(decode_static(data, str(path)))
 
     def put_static(self, baseline: StaticBaseline, artifacts: Mapping[str, bytes], *, anew: bool = False) -> Path:
         """Write a case's static baseline and the TTIR of its launches. One that says the same already, recorded at
@@ -305,8 +330,19 @@ class BaselineStore:
         path = self.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
         if not anew and self.says(baseline):
             return path
-        codec.write_atomic(path, codec.to_json(baseline), error=BaselineError)
+        self.write(path, baseline)
+        self._restore([launch.ttir_sha256 for launch in baseline.launches], artifacts, store)
         return path
+
+    def write(self, path: Path, baseline: Baseline) -> None:
+        """Write a baseline's own file, whole, and onto the disk before this returns."""
+        codec.write_atomic(inside(self.folder, path), codec.to_json(baseline), error=BaselineError, durable=True)
+
+    def _restore(self, names: Iterable[str], artifacts: Mapping[str, bytes], store: ArtifactFolder) -> None:
+        """Write again what another job has swept away before it could know of the baseline that names it."""
+        for sha in names:
+            if sha not in store:
+                store.put(sha, artifacts[sha])
 
     def says(self, baseline: StaticBaseline) -> bool:
         """Whether the stored baseline of this case says the same, recorded at another time."""
@@ -348,20 +384,36 @@ class BaselineStore:
     def remove(self, path: Path) -> None:
         """Remove one baseline; its artifacts go with :meth:`sweep`."""
         try:
+            inside(self.folder, path.parent)
             path.unlink()
         except OSError as exc:
             raise BaselineError(f"{path}: can't be removed ({exc.strerror})") from exc
 
     def sweep(self) -> int:
-        """Remove artifacts that no baseline names; how many. Refuses while any baseline can't be read."""
-        removed = 0
-        for target in self.targets():
-            used = set(self._used(target))
-            store = self.artifacts(target)
-            for sha in set(store) - used:
-                self.remove(store.folder / f"{sha}.xz")
-                removed += 1
-        return removed
+        """Remove artifacts that no baseline names; how many. Refuses while any baseline can't be read.
+
+        Another job may be writing a baseline meanwhile, whose artifacts come first: what seems to be unused is taken
+        away, and given back if a baseline names it by then. Whoever wrote that one later looks whether all is there.
+        """
+        return sum(self._sweep(target) for target in self.targets())
+
+    def _sweep(self, target: Target) -> int:
+        folder, unused = self.artifacts(target).folder, set(self.artifacts(target)) - set(self._used(target))
+        for sha in unused:
+            self._rename(folder / f"{sha}.xz", folder / f".{sha}.unused")
+        again = unused & set(self._used(target)) if unused else set()
+        for sha in again:
+            self._rename(folder / f".{sha}.unused", folder / f"{sha}.xz")
+        for path in folder.glob(".*.unused"):
+            self.remove(path)
+        return len(unused - again)
+
+    def _rename(self, path: Path, to: Path) -> None:
+        try:
+            inside(self.folder, path.parent)
+            path.rename(to)
+        except OSError as exc:
+            raise BaselineError(f"{path}: can't be removed ({exc.strerror})") from exc
 
     def _used(self, target: Target) -> Iterator[str]:
         for path in self.time_files(target_slug=target.slug):
@@ -386,6 +438,64 @@ class BaselineStore:
                     yield path, found
 
 
+def decode_time(data: bytes, where: str) -> TimeBaseline:
+    """A time baseline's file; :class:`BaselineError` names the file, and the field that can't be."""
+    found = codec.from_json(data, TimeBaseline, TIME_SCHEMA, where=where, error=BaselineError)
+    _refuse(where, time_problems(found))
+    return found
+
+
+def decode_static(data: bytes, where: str) -> StaticBaseline:
+    """A static baseline's file; :class:`BaselineError` names the file, and the field that can't be."""
+    found = codec.from_json(data, StaticBaseline, STATIC_SCHEMA, where=where, error=BaselineError)
+    _refuse(where, static_problems(found))
+    return found
+
+
+def _refuse(where: str, problems: Iterator[str]) -> None:
+    if (problem := next(problems, "")) != "":
+        raise BaselineError(f"{where}: {problem}. Restore the file or record it anew")
+
+
+def time_problems(found: TimeBaseline) -> Iterator[str]:
+    """A sentence for each field that can't be, beginning with its place: ``recording.launches[0].binary``."""
+    yield from (f"recording.{problem}" for problem in recording_problems(found.recording))
+    yield from _target_problems("device.target", found.device.target)
+    yield from _target_problems("recording.target", found.recording.target)
+    for i, time_ns in enumerate(found.sample.times_ns):
+        yield from within(f"sample.times_ns[{i}]", time_ns, LEAST_NS, MOST_NS)
+    yield from _figures_problems("static", found.static)
+
+
+def static_problems(found: StaticBaseline) -> Iterator[str]:
+    """As :func:`time_problems`."""
+    yield from _target_problems("target", found.target)
+    if not re.fullmatch(r"\d+\.\d+", found.triton):
+        yield f"triton is {codec.shortened(found.triton)!r}, which is no Triton series such as 3.9"
+    yield from _figures_problems("launches", found.launches)
+
+
+LEAST_NS, MOST_NS = 1e-3, 1e15
+"""No launch takes less than a picosecond, or more than eleven days."""
+
+
+def _target_problems(place: str, target: Target) -> Iterator[str]:
+    try:
+        if Target.parse(str(target)).slug == target.slug:
+            return
+    except TargetError:
+        pass
+    yield f"{place} is {codec.shortened(str(target))!r}, no target such as cuda:90"
+
+
+def _figures_problems(place: str, launches: tuple[LaunchStatic, ...]) -> Iterator[str]:
+    for i, launch in enumerate(launches):
+        if not is_sha256(launch.ttir_sha256):
+            yield f"{place}[{i}].ttir_sha256 is no SHA-256 in 64 hexadecimal digits"
+        for name in ("registers", "shared_bytes", "code_bytes", "threads"):
+            yield from within(f"{place}[{i}].metrics.{name}", getattr(launch.metrics, name), 0, MAX_BYTES)
+
+
 def artifact_names(recording: Recording) -> list[str]:
     """Checksums of all that a recording needs to be replayed or compiled anew."""
     names = [sha for b in recording.binaries for sha in (b.sha256, b.ttir_sha256)]
@@ -403,6 +513,9 @@ MAX_NAME = 120
 """Longest readable part of a file name; most file systems end at 255 bytes."""
 
 
+MAX_FOLDER = 255
+"""Longest name of a folder."""
+
 DIGEST = 8
 """Hex digits at the end of a file name."""
 
@@ -412,8 +525,16 @@ def case_file(case: CaseId, fingerprint: str) -> str:
     file, _, rest = case.nodeid.partition("::")
     readable = re.sub(r"[^A-Za-z0-9._=-]+", "-", f"{rest}-{case.call}" if case.call else rest).strip("-.")[:MAX_NAME]
     digest = hashlib.sha256(f"{case.nodeid}\0{case.call}\0{fingerprint}".encode()).hexdigest()[:DIGEST]
-    folders = [re.sub(r"[^A-Za-z0-9._-]+", "-", part) for part in file.split("/") if part not in ("", ".", "..")]
+    folders = [_folder(part) for part in file.split("/") if part not in ("", ".", "..")]
     return "/".join([*folders, f"{readable}-{digest}.json"])
+
+
+def _folder(part: str) -> str:
+    """A part of a test file's path as a folder's name; what is too long for one is cut, and told apart by a hash."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", part)
+    if len(name) <= MAX_FOLDER:
+        return name
+    return f"{name[:MAX_NAME]}-{hashlib.sha256(part.encode(errors='surrogateescape')).hexdigest()[:DIGEST]}"
 
 
 def _series(triton: str) -> tuple[int, ...]:

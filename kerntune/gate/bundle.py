@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +23,17 @@ from kerntune.gate.baselines import (
     artifact_bounds,
     artifact_names,
     fingerprint_of,
+    static_problems,
+    time_problems,
 )
 
 if TYPE_CHECKING:
     from kerntune.gate.call import PendingBaseline
 
-SCHEMA = "kerntune.gate.bundle/1"
+SCHEMA = "kerntune.bundle/1"
+
+MAX_BUNDLE = 1 << 25
+"""Bytes that a bundle may have as JSON: 32 MiB. A case of two launches has 10 KB."""
 
 PRESET = 6
 """xz's own default. On a binary of 5 KB it took 2 ms where preset 9 took 52 ms (it clears 64 MiB first), for the
@@ -120,7 +124,10 @@ def encoded_bundles(pendings: Iterable[PendingBaseline | None]) -> dict[str, msg
 
 def decode_bundle(value: Any, where: str) -> Bundle:
     """A bundle from a run's JSON; ``where`` names file and case in the :class:`BaselineError` for anything odd."""
-    return codec.from_json(msgspec.json.encode(value), Bundle, SCHEMA, where=where, error=BaselineError)
+    data = bytes(value) if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)
+    if len(data) > MAX_BUNDLE:
+        raise BaselineError(f"{where}: has {len(data)} bytes, and may have {MAX_BUNDLE}; run it anew")
+    return codec.from_json(data, Bundle, SCHEMA, where=where, error=BaselineError)
 
 
 def apply_bundle(bundle: Bundle, store: BaselineStore, *, where: str = "bundle") -> Path:
@@ -144,8 +151,9 @@ def check_identity(bundle: Bundle, where: str) -> None:
     if fingerprint_of(baseline.arguments) != baseline.fingerprint:
         raise BaselineError(f"{where}: its fingerprint is not that of its arguments; the file was changed, run it anew")
     _check_target(bundle.target, where)
-    if bundle.static is not None and not re.fullmatch(r"\d+\.\d+", bundle.static.triton):
-        raise BaselineError(f"{where}: {bundle.static.triton!r} is no Triton series such as 3.9; run it anew")
+    problems = time_problems(bundle.time) if bundle.time is not None else static_problems(_static(bundle))
+    if (problem := next(problems, "")) != "":
+        raise BaselineError(f"{where}: {problem}; run it anew")
 
 
 def unpacked(bundle: Bundle, where: str) -> Mapping[str, bytes]:

@@ -1,10 +1,12 @@
-"""A case against itself in fresh processes: the floor of what can be told, and what a process adds."""
+"""A case compared with itself in fresh processes: the smallest change that can be told, and what a process adds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import log
 from statistics import NormalDist, stdev
+
+import msgspec
 
 from kerntune.base.policy import DEFAULT_LEVEL
 from kerntune.base.stats import Estimate, hodges_lehmann, median
@@ -16,13 +18,23 @@ from kerntune.timing.worker.requests import PairReply
 CALIBRATION_PROCESSES = 4
 """Fresh processes of a calibration: under a second for a short kernel, and a first baseline pays it once."""
 
-STATE_BLOCKS = 3
-DRIFT_ROOM = 1.25
-"""Four processes within a second or two don't meet a device's fastest and slowest state: a quarter more. On an H200
-under its power limit, a matmul of 4096 x 4096 x 4096 took 224 us when rested and 252 to 258 us when not."""
+VERSION = 2
+"""The rule that :func:`calibrate` follows; raised with any change by which the same case has other figures.
 
-MIN_SPREAD = 0.002
-"""Plain medians of one session agree better than those of two: on one H200, 0.1 to 0.7 % between processes."""
+1 had 12 blocks a process; 2 has 24 (:data:`kerntune.timing.paired_processes.BLOCKS`), whose floor is lower.
+"""
+
+UNVERSIONED = {12: 1, 24: 2}
+"""The rule of a calibration that doesn't say its version, by its blocks."""
+
+STATE_BLOCKS = 3
+STATE_MARGIN = 1.25
+"""A quarter more, since four processes within a second or two don't meet a device's fastest and slowest state. On an
+H200 under its power limit, a matmul of 4096 x 4096 x 4096 took 224 us when rested and 252 to 258 us when not."""
+
+MIN_MEDIAN_SD = 0.002
+"""A floor, as plain medians of one session agree better than those of two: on one H200, 0.1 to 0.7 % between
+processes."""
 
 
 def calibrate(
@@ -35,8 +47,8 @@ def calibrate(
     """Time ``work``, whose two sides are equal, in several processes.
 
     The floor is how far the interval of a first look reaches from zero, the truth being zero. ``seen_ns`` are times
-    of the same work by the same timer at other moments, its stored sample's say; ``throttle`` tells what holds the
-    device back just now. Raises what :func:`kerntune.timing.paired_processes.compare` raises.
+    of the same work by the same timer at other moments, for example of its stored sample; ``throttle`` gives the
+    device's throttle reasons now. Raises what :func:`kerntune.timing.paired_processes.compare` raises.
     """
     pairs.expect(processes)
     replies, reasons = [], {throttle()}
@@ -52,9 +64,30 @@ def calibrate(
         blocks=BLOCKS,
         floor=_rounded(max(abs(change.low), abs(change.high))),
         bias=_rounded(bias),
-        spread=_rounded(stdev(medians) if processes > 1 else 0.0),
-        drift=_rounded(DRIFT_ROOM * (max(states) / min(states) - 1)),
+        median_sd=_rounded(stdev(medians) if processes > 1 else 0.0),
+        state_range=_rounded(STATE_MARGIN * (max(states) / min(states) - 1)),
         throttle=tuple(sorted(reasons - {""})),
+        version=VERSION,
+    )
+
+
+def version_of(found: Calibration) -> int:
+    """The rule that a calibration was made by; 0 for one that is unknown."""
+    return UNVERSIONED.get(found.blocks, 0) if found.version is msgspec.UNSET else found.version
+
+
+def is_current(found: Calibration) -> bool:
+    """Whether it was made by today's rule. The figures of rule 1 have the same meaning and serve until the baseline is
+    written or ``kerntune calibrate`` is run: in simulated processes its floor, bias and deviation come out up to 1.4
+    times as large, so that less is called a change, and its range up to a sixth smaller."""
+    return version_of(found) == VERSION
+
+
+def earlier_text(found: Calibration) -> str:
+    """What to say of a calibration that is not by today's rule, and what to do."""
+    return (
+        f"calibrated by an earlier rule ({found.blocks} blocks a process, now {BLOCKS}), which can't tell as small a "
+        "change: `kerntune calibrate` does it anew"
     )
 
 
@@ -74,9 +107,10 @@ def states_of(times_ns: Sequence[float]) -> list[float]:
 def against_stored(today_ns: float, stored_ns: float, found: Calibration, level: float) -> Estimate:
     """Today's median against a stored one, with an interval for what two sessions of equal code differ by.
 
-    Student's t with one degree of freedom less than the calibration's processes, for its spread is an estimate itself.
+    Student's t with one degree of freedom less than the calibration's processes, for the standard deviation of their
+    medians is an estimate itself.
     """
-    margin = _student((1 + level) / 2, found.processes - 1) * 2**0.5 * max(found.spread, MIN_SPREAD)
+    margin = _student((1 + level) / 2, found.processes - 1) * 2**0.5 * max(found.median_sd, MIN_MEDIAN_SD)
     ratio = log(today_ns / stored_ns)
     return Estimate(ratio, ratio - margin, ratio + margin, level).map_exp()
 

@@ -1,4 +1,4 @@
-"""What a check is asked, and what it answers."""
+"""A call to check, the project's settings, and the result with the baselines that it may write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.config import Config
-from kerntune.base.policy import Policy, TuneMode, Update
+from kerntune.base.policy import ACCEPTING, Missing, Outcome, Policy, TuneMode, Update, Verdict
 from kerntune.gate.baselines import BaselineStore, StaticBaseline, TimeBaseline
 
 
@@ -27,14 +27,14 @@ class Settings:
     targets: tuple[str, ...] = ()
     cache_dir: Path | None = None
     yardstick: Path | None = None
-    """A folder whose baselines are the measure instead of those in ``baselines``, which are then written only."""
+    """A folder with whose baselines cases are compared; those in ``baselines`` are then written only."""
 
     yardstick_name: str = ""
     read_only: bool = False
     """Whether no baseline is written, whatever the verdict."""
 
     anchor: Path | None = None
-    """A folder of older baselines that every case is held against as well."""
+    """A folder of older baselines that every case is compared with as well."""
 
     calibrate: bool = True
     """Whether a baseline that is written is calibrated."""
@@ -75,10 +75,10 @@ class PendingBaseline:
     artifacts: Mapping[str, bytes]
     write: bool
     anew: bool = False
-    """Whether it is written also where what is stored says the same: when it was recorded decides what it accepts."""
+    """Whether it is written even if the stored one differs in its date alone: the date decides what it accepts."""
 
     def commit(self, store: BaselineStore) -> tuple[Path, bool]:
-        """Write it, atomically. Where it is, and whether that changed anything."""
+        """Write it, atomically; its path, and whether the file changed."""
         if isinstance(self.baseline, TimeBaseline):
             return store.put_time(self.baseline, self.artifacts), True
         same = not self.anew and store.says(self.baseline)
@@ -89,8 +89,8 @@ class PendingBaseline:
 class Checked:
     """What ``fn`` returned, and the results: one on a GPU, one per target without.
 
-    ``pending`` holds what this run measured, ``obsolete`` is a baseline that it is to remove; call :meth:`commit` once
-    the test has passed.
+    ``pending`` has the baselines of what this run measured, ``obsolete`` is a baseline to remove; :meth:`commit` does
+    both once the test has passed.
     """
 
     value: Any
@@ -103,7 +103,7 @@ class Checked:
     is no value to go on with."""
 
     def commit(self) -> tuple[CaseResult, ...]:
-        """Write and remove the baselines that this run is to; the results, marked where one was written."""
+        """Write and remove baselines; the results, marked where one was written."""
         if self.obsolete is not None and self.store is not None:
             self.store.remove(self.obsolete)
         out = []
@@ -114,3 +114,17 @@ class Checked:
                 result = msgspec.structs.replace(result, recorded=recorded, baseline_path=self.store.shown(path))
             out.append(result)
         return tuple(out)
+
+
+def should_write(verdict: Verdict, update: Update, policy: Policy) -> bool:
+    """Whether a case's baseline is written anew, given its verdict and the run's update mode."""
+    if update is Update.ALL:
+        return True  # fewer launches than before too: that is how a fusion is accepted
+    if verdict is Verdict.NEW:
+        return update is Update.NEW or policy.missing is Missing.RECORD
+    return (update, verdict) in ((Update.IMPROVED, Verdict.IMPROVED), (Update.REGRESSED, Verdict.REGRESSED))
+
+
+def outcome_of(verdict: Verdict, policy: Policy, pending: PendingBaseline, update: Update) -> Outcome:
+    """What the verdict does to the test; one whose baseline is rewritten on purpose passes."""
+    return Outcome.PASS if pending.write and update in ACCEPTING else policy.outcome(verdict)

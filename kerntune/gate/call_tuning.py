@@ -13,7 +13,7 @@ from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Site
 from kerntune.capture.recorder import Recorded
 from kerntune.gate.baselines import TimeBaseline
-from kerntune.gate.rerun import Rerun
+from kerntune.gate.reference import Rerun
 from kerntune.gpu.program import Loader
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.notify import tell_failed
@@ -64,7 +64,7 @@ class Tuning:
         """Settle every launch whose config is open; ties go to the winner that is known, else to the baseline's.
 
         With ``rerun`` the captured run's result has been compared with a reference: it is trusted, and a winner some of
-        whose results nobody could compare has to stand up to the reference, too.
+        whose results could not be compared has to agree with the reference, too.
         """
         start = time.perf_counter()
         sites = {i: p.site for i, p in enumerate(self.capture.launches) if p.site is not None and 0 not in p.grid}
@@ -124,7 +124,7 @@ class Tuning:
         ]
         self.winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
 
-    # winners that the reference has to judge
+    # winners that are compared with the reference
 
     def _confirm(self, tuned: dict[int, TuningOutcome], baseline: TimeBaseline | None, rerun: Rerun) -> None:
         """Tune anew, without their winners, the launches whose winners the reference refutes."""
@@ -144,7 +144,7 @@ class Tuning:
                 assert site is not None
                 refuted = {**it.refuted, it.tuned.winner: f"{WRONG} than the reference: {why}"}
                 anew = self._site(i, site, baseline, rerun, refuted)
-                if anew is None:  # meanwhile somebody has stored the captured config as the winner
+                if anew is None:  # meanwhile another process has stored the captured config as the winner
                     del tuned[i]
                 else:
                     tuned[i] = anew
@@ -163,7 +163,7 @@ class Tuning:
         self.recorded.recording = recording.with_launch(index, launch, before.binary_of(launch))
 
     def _incumbent(self, index: int, site: Site, baseline: TimeBaseline | None) -> int | None:
-        """The baseline's config, else who won among other candidates for the same arguments."""
+        """The baseline's config, else the winner among other candidates for the same arguments."""
         launches = baseline.recording.launches if baseline else ()
         config = launches[index].config if index < len(launches) and launches[index].kernel == site.kernel else None
         known = None if config is None else candidate_of(site, config)

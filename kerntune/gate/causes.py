@@ -1,20 +1,27 @@
-"""What differs between a baseline and today, in the words of a verdict."""
+"""Causes of a change: what differs between a baseline and today as sentences, and each cause's share of the time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 
+import msgspec
+
+from kerntune.base.case_result import Attribution, Share
 from kerntune.base.config import settings_text, split_settings
 from kerntune.base.device import Environment
-from kerntune.base.recording import Recording
+from kerntune.base.recording import Launch, Recording, same_work
+from kerntune.capture import Candidate, Capture
+from kerntune.capture.recorder import Recorded, keep, make_launch
 from kerntune.compiling.binary.stages import first_difference
-from kerntune.gate.launch_changes import changes_between, moved_settings
+from kerntune.errors import KerntuneError, ReplayError
+from kerntune.gate.launch_changes import Changes, changes_between, moved_settings
 from kerntune.gate.static_figures import LaunchStatic
 
 
 def causes(before: Recording, after: Recording, then: Environment, today: Environment) -> tuple[str, ...]:
-    """Code, compiler, config, launch options and launches: what changed in so many words, code and config as unchanged
-    where they are."""
+    """A line for each change of code, compiler, config, launch options and launches; code and config have a line where
+    they are unchanged, too."""
     found = changes_between(before, after)
     code = code_cause(bool(found.source), then.triton, today.triton)
     if found.compiler and then.triton == today.triton:
@@ -36,26 +43,26 @@ def code_cause(changed: bool, triton_before: str, triton_after: str) -> str:
 
 
 def config_causes(config: Sequence[str], options: Sequence[str]) -> list[str]:
-    """The lines of changed configs and launch options; where neither changed, that."""
+    """The lines of changed configs and launch options, or a line that the config is unchanged."""
     return [*config, *options] or ["config unchanged"]
 
 
-def attribution(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> str:
-    """What made other code of a launch, and the first compiler stage where it shows; empty if the code is the same.
+def launch_cause(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> str:
+    """Why the code of a launch differs, and the first compiler stage that differs; empty if the code is the same.
 
     Same source and another Triton: the compiler. Another source: the code. Else the config, the launch options (options
-    and constants that no config has), or what the arguments told the compiler (types, alignment, strides of 1).
-    Several can be to blame together.
+    and constants that no config has), or what the compiler knows of the arguments (types, alignment, strides of 1).
+    There can be several causes.
     """
     if before.code == after.code:
         return ""
     blamed = list(_blamed(before, after, triton_before, triton_after))
-    why = " and ".join(blamed) or UNKNOWN
+    why = " and ".join(blamed) or NOT_KEPT
     stage = first_difference(before.stages, after.stages)
     return f"{after.kernel}: because of {why}" + (f", first in {stage}" if stage else "")
 
 
-UNKNOWN = "something that is not kept (same source, config, launch options, arguments and compiler)"
+NOT_KEPT = "something that is not kept (same source, config, launch options, arguments and compiler)"
 
 
 def _blamed(before: LaunchStatic, after: LaunchStatic, triton_before: str, triton_after: str) -> Iterator[str]:
@@ -78,9 +85,180 @@ def _blamed(before: LaunchStatic, after: LaunchStatic, triton_before: str, trito
 
 
 def _arguments(before: LaunchStatic, after: LaunchStatic) -> Iterator[tuple[str, str, str]]:
-    """What the compiler was told otherwise of arguments: types, alignment, strides of 1."""
+    """What the compiler knows of arguments and that differs: types, alignment, strides of 1."""
     settings = {*before.settings, *after.settings}
     for name, new in after.compiled_for.items():
         old = before.compiled_for.get(name, new)
         if name not in settings and old != new:
             yield name, old, new
+
+
+MeasureChange = Callable[[Recording, Recording], float]
+"""The change from one recording to another; KerntuneError where one can't be run."""
+
+
+SAME = {
+    name: Share(0.0, f"nothing that runs differs by the {name}") for name in ("compiler", "code", "launch", "config")
+}
+"""Shares of causes that are absent, by the field of :class:`kerntune.base.case_result.Attribution`."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Two recordings, and what differs between them: by the attribution's field, without changes yet."""
+
+    before: Recording
+    after: Recording
+    blamed: Mapping[str, Share] = field(default_factory=dict)
+
+    @property
+    def nothing(self) -> bool:
+        """Whether both do the same work: then the share is zero, without a measurement."""
+        return self.before is self.after or same_work(self.before, self.after)
+
+    def shares(self, change: float | None, why_not: str = "") -> dict[str, Share]:
+        """The first cause has the whole change; the others are within it, since they can't be timed apart."""
+        first, *others = self.blamed
+        found = {first: msgspec.structs.replace(self.blamed[first], change=change)}
+        if why_not:
+            found[first] = msgspec.structs.replace(found[first], why=why_not)
+        return found | {name: msgspec.structs.replace(self.blamed[name], within=first) for name in others}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The steps from the baseline's recording to today's, and the causes without a step."""
+
+    steps: tuple[Step, ...]
+    known: Mapping[str, Share] = field(default_factory=dict)
+
+
+def attribute(chain: Chain, total: float | None, environment: Share, measure: MeasureChange) -> Attribution:
+    """The shares of compiler, code, launch and config.
+
+    Where one step alone is left, it is the whole of ``total`` (the change from the first recording to the last); of
+    several, the last takes what the measured ones leave. So at most two pairs are timed.
+    """
+    left = [step for step in chain.steps if not step.nothing]
+    whole = total is not None and all(s.change is not None for s in chain.known.values())
+    rest, found = 1 + (total or 0.0), dict(chain.known)
+    for step in left:
+        if whole and step is left[-1]:
+            found |= step.shares(rest - 1)
+            continue
+        shares, change = _measured(step, measure)
+        found |= shares
+        whole = whole and change is not None
+        rest /= 1 + (change or 0.0)
+    return Attribution(environment, **{name: found.get(name, same) for name, same in SAME.items()})
+
+
+def _measured(step: Step, measure: MeasureChange) -> tuple[dict[str, Share], float | None]:
+    try:
+        change = measure(step.before, step.after)
+    except KerntuneError as exc:
+        return step.shares(None, f"not measured: {exc}"), None
+    return step.shares(change), change
+
+
+def steps_between(
+    before: Recording, again: Callable[[], Recording], now: Recording, then: Callable[[], Recording]
+) -> Chain:
+    """The steps from the baseline's recording to today's, each named after what differs between its two ends.
+
+    ``again`` gives the baseline compiled from its TTIR today, ``then`` today's source with the baseline's configs;
+    both raise where that can't be made, and the causes that it would have separated are then one step.
+    """
+    known: dict[str, Share] = {}
+    changed = changes_between(before, now)
+    try:
+        middle = before if changed.source and not changed.compiler and not changed.settings else again()
+    except KerntuneError as exc:
+        middle = before
+        known["compiler"] = Share(None, f"not measured: {exc}")
+    try:
+        chosen = then() if changed.config else now
+    except Exception as exc:  # the user's own hooks run in it, and the verdict stands without it
+        chosen = now
+        known["config"] = Share(None, str(exc))
+    config = {"config": Share(why="; ".join(changed.config))}
+    steps = (_compiler_step(before, middle), _step(middle, chosen, changed), Step(chosen, now, config))
+    blamed = {name for step in steps if not step.nothing for name in step.blamed}
+    return Chain(steps, {name: share for name, share in known.items() if name not in blamed})
+
+
+def _compiler_step(before: Recording, middle: Recording) -> Step:
+    """The same TTIR on both sides: the compiler or its settings are the cause, whatever differs."""
+    found = changes_between(before, middle)
+    blamed = dict(_blamed_compiler(found)) or {"compiler": Share(why=OTHER_SETTINGS, cause=SETTINGS_CAUSE)}
+    return Step(before, middle, blamed)
+
+
+def _step(before: Recording, after: Recording, changed: Changes) -> Step:
+    """``changed`` differs from the baseline to today: a difference that only the recompilation makes is no cause."""
+    found = changes_between(before, after)
+    found = Changes(*(now if ever else () for now, ever in zip(astuple(found), astuple(changed), strict=True)))
+    blamed = dict([*_blamed_call(found), *_blamed_compiler(found)])
+    return Step(before, after, blamed or {"code": Share(why=UNKNOWN, cause="unknown cause")})
+
+
+def _blamed_call(found: Changes) -> Iterator[tuple[str, Share]]:
+    """Causes in the call, by the attribution's field."""
+    if found.source:
+        yield "code", Share(why="source changed")
+    kinds = {
+        "launch options": found.options,
+        "launches": found.launches,
+        "grid": found.grid,
+        "arguments": found.arguments,
+    }
+    lines = [line for kind in kinds.values() for line in kind]
+    if lines:
+        yield "launch", Share(why="; ".join(lines), cause=" and ".join(name for name, kind in kinds.items() if kind))
+    if found.config:
+        yield "config", Share(why="; ".join(found.config))
+
+
+def _blamed_compiler(found: Changes) -> Iterator[tuple[str, Share]]:
+    if found.compiler:
+        both = "compiler and its settings" if found.settings else ""
+        yield "compiler", Share(why="; ".join((*found.compiler, *found.settings)), cause=both)
+    elif found.settings:
+        yield "compiler", Share(why="; ".join(found.settings), cause=SETTINGS_CAUSE)
+
+
+SETTINGS_CAUSE = "compiler settings"
+
+
+OTHER_SETTINGS = "other machine code of the same TTIR: settings of the compiler that nobody recorded"
+
+
+UNKNOWN = "other work, though source, tuned options, constants, grid, arguments and compiler are the same"
+
+
+def at_configs(capture: Capture, recorded: Recorded, before: Recording) -> Recording:
+    """Today's recording as it would be with the configs of ``before``, launch by launch.
+
+    A config that is no longer among the candidates is compiled all the same. :class:`ReplayError` where the launches
+    don't correspond, or today's source doesn't take such a config.
+    """
+    now = recorded.recording
+    if len(before.launches) != len(now.launches):
+        raise ReplayError("other launches are made, so configs have no counterpart")
+    with capture.active():
+        for index, (old, new) in enumerate(zip(before.launches, now.launches, strict=True)):
+            if old.config != new.config:
+                now = _with_config(capture, recorded, now, index, old)
+    return msgspec.structs.replace(now, views=capture.plan.views)
+
+
+def _with_config(capture: Capture, recorded: Recorded, now: Recording, index: int, old: Launch) -> Recording:
+    pending = capture.launches[index]
+    if pending.site is None or old.config is None:
+        raise ReplayError(f"kernel {old.kernel}: its meta-parameters are written out, there or here")
+    candidates = [c for c in pending.site.candidates if c.config == old.config] or [Candidate(old.config)]
+    probe = capture.probe(replace(pending.site, candidates=(candidates[0],)), 0)
+    compiled = capture.compiler.compile(probe.specialized)
+    keep(recorded, compiled)
+    launch = make_launch(capture.plan, probe.specialized, compiled, probe.grid)
+    return now.with_launch(index, msgspec.structs.replace(launch, config=old.config), compiled.binary)

@@ -1,4 +1,4 @@
-"""Today's recording held against one baseline: on which rung, what that shows, and what caused it."""
+"""Today's recording compared with one baseline, and what a case's comparisons come to together."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from kerntune.base.case_result import Attribution, Share
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Artifacts, Recording, same_work
 from kerntune.base.stats import Estimate, median
-from kerntune.capture import Capture
-from kerntune.capture.recorder import Recorded
 from kerntune.compiling.recompile import recompiled, under_todays_flags
 from kerntune.errors import ReplayError
-from kerntune.gate.attribution import at_configs, attribute, steps_between
 from kerntune.gate.baselines import TimeBaseline, work_id
-from kerntune.gate.call import Call
-from kerntune.gate.decision import Evidence, decide, drift_limit, settled
-from kerntune.gate.fallback import IDENTITY, RECOMPILED, REMEMBERED, REPLAY, STORED, Standing, stand, stored_change
-from kerntune.gate.replayer import Replayer
+from kerntune.gate.call_capture import RecordedCase
+from kerntune.gate.causes import at_configs, attribute, steps_between
+from kerntune.gate.decision import Evidence, decide, drift_limit, settled, with_anchor
+from kerntune.gate.replay import (
+    IDENTITY,
+    RECOMPILED,
+    REMEMBERED,
+    REPLAY,
+    STORED,
+    Replayer,
+    RungUsed,
+    replay_baseline,
+    stored_change,
+)
 from kerntune.gpu.base import Gpu
 from kerntune.timing.paired_processes import PROCESS_BIAS, Replay
 from kerntune.timing.sample import Sample
@@ -27,10 +34,10 @@ from kerntune.timing.sample import Sample
 
 @dataclass(frozen=True)
 class Comparison:
-    """What holding a case against ``baseline`` gave, judged by ``policy`` on its time."""
+    """The comparison of a case with ``baseline``, whose time is judged by ``policy``."""
 
     baseline: TimeBaseline
-    standing: Standing
+    used: RungUsed
     evidence: Evidence
     policy: Policy
 
@@ -46,16 +53,16 @@ class Comparison:
 
     @property
     def shown(self) -> Estimate | None:
-        """The change with the interval that people are shown; None where nothing was replayed today."""
-        return self.standing.replay.shown if self.standing.replay is not None else None
+        """The change with the interval that reports show; None where nothing was replayed today."""
+        return self.used.replay.shown if self.used.replay is not None else None
 
     def remembered(self, anchor: TimeBaseline, policy: Policy) -> Comparison | None:
         """The comparison with ``anchor`` from when the baseline was recorded, if both are still the same work.
 
-        Only what clears the case (by today's policy): what fails it is measured anew.
+        Only if it clears the case by today's policy: what fails the case is measured anew.
         """
         known = self.baseline.since
-        if self.standing.rung != IDENTITY or known is None or known.anchor != work_id(anchor.recording):
+        if self.used.rung != IDENTITY or known is None or known.anchor != work_id(anchor.recording):
             return None
         evidence = replace(
             self.evidence,
@@ -65,109 +72,107 @@ class Comparison:
             baseline_ns=median(anchor.sample.times_ns),
             effect_floor=floor_of(anchor),
         )
-        found = Comparison(anchor, Standing(REMEMBERED), evidence, policy)
+        found = Comparison(anchor, RungUsed(REMEMBERED), evidence, policy)
         return found if found.verdict in (Verdict.PASS, Verdict.IMPROVED) else None
 
 
 @dataclass(frozen=True)
 class Comparer:
-    """Holds one captured call against baselines."""
+    """Compares one case with baselines."""
 
     gpu: Gpu
-    call: Call
-    capture: Capture
-    recorded: Recorded
+    case: RecordedCase
     replayer: Replayer
     next_decision: Callable[[], int]
     progress: Callable[[str], None]
 
     def against(self, baseline: TimeBaseline, stored: Artifacts, sample: Sample, policy: Policy) -> Comparison:
         """Compare with ``baseline``, whose artifacts are among ``stored``; ``sample`` is today's."""
-        standing = self._standing(baseline, stored, policy)
-        return Comparison(baseline, standing, self._evidence(baseline, sample, standing), policy)
+        used = self._rung_used(baseline, stored, policy)
+        return Comparison(baseline, used, self._evidence(baseline, sample, used), policy)
 
     def shared(self, found: Comparison, anchor: TimeBaseline, sample: Sample, policy: Policy) -> Comparison:
-        """What ``found`` showed serves for an ``anchor`` that did its baseline's work; times and floors are its own."""
-        return Comparison(anchor, found.standing, self._evidence(anchor, sample, found.standing), policy)
+        """``found`` for an ``anchor`` that is of the same work as its baseline, with the anchor's times and floor."""
+        return Comparison(anchor, found.used, self._evidence(anchor, sample, found.used), policy)
 
     def moved(self, baseline: TimeBaseline, sample: Sample) -> bool:
-        """Whether the same work took another time than stored: worth a second look before it is called drift."""
+        """Whether the time of the same work is off the stored one: it is taken again before it is called drift."""
         stored = median(baseline.sample.times_ns)
-        same = comparable(baseline, sample) and same_work(baseline.recording, self.recorded.recording)
-        return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > drift_limit(spread_of(baseline))
+        same = comparable(baseline, sample) and same_work(baseline.recording, self.case.recording)
+        return same and stored > 0 and abs(median(sample.times_ns) / stored - 1) > drift_limit(state_range_of(baseline))
 
-    def _standing(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy) -> Standing:
-        if same_work(baseline.recording, self.recorded.recording):
-            return Standing(IDENTITY, before=baseline.recording)
-        self.progress(f"{self.call.case}: replaying the baseline beside today's code")
-        level, floor = self.call.policy.level_of(self.next_decision()), floor_of(baseline)
+    def _rung_used(self, baseline: TimeBaseline, stored: Artifacts, policy: Policy) -> RungUsed:
+        if same_work(baseline.recording, self.case.recording):
+            return RungUsed(IDENTITY, before=baseline.recording)
+        self.progress(f"{self.case.id}: replaying the baseline beside today's code")
+        level, floor = self.case.call.policy.level_of(self.next_decision()), floor_of(baseline)
         bias = max(PROCESS_BIAS, baseline.calibration.bias if baseline.calibration else 0.0)
 
         def done(change: Estimate, a_ns: float) -> bool:
             return settled(change, policy, a_ns, floor)
 
-        def judged(before: Recording, artifacts: Artifacts) -> Replay:
-            return self.replayer.judged(before, artifacts, level, bias, done)
+        def replay(before: Recording, artifacts: Artifacts) -> Replay:
+            return self.replayer.replay(before, artifacts, level, bias, done)
 
-        return stand(baseline, stored, self.capture.compiler.farm, judged)
+        return replay_baseline(baseline, stored, self.case.capture.compiler.farm, replay)
 
-    def _evidence(self, baseline: TimeBaseline, sample: Sample, standing: Standing) -> Evidence:
+    def _evidence(self, baseline: TimeBaseline, sample: Sample, used: RungUsed) -> Evidence:
         stored = median(baseline.sample.times_ns)
         fair = comparable(baseline, sample)
-        last = fair and standing.rung == STORED and self.call.scope != "op"
+        last = fair and used.rung == STORED and self.case.call.scope != "op"
         return Evidence(
-            launched=len(self.recorded.recording.working),
+            launched=len(self.case.recording.working),
             expected=len(baseline.recording.working),
-            identical=standing.rung == IDENTITY,
-            replay=standing.replay.change if standing.replay else None,
-            drift=self._drift(stored, sample, standing) if fair and stored > 0 else None,
+            identical=used.rung == IDENTITY,
+            replay=used.replay.change if used.replay else None,
+            drift=self._drift(stored, sample, used) if fair and stored > 0 else None,
             baseline_ns=stored,
-            spread=spread_of(baseline),
+            state_range=state_range_of(baseline),
             effect_floor=floor_of(baseline),
-            stored=stored_change(baseline, sample, self.call.policy.level) if last else None,
+            stored=stored_change(baseline, sample, self.case.call.policy.level) if last else None,
         )
 
-    def _drift(self, stored: float, sample: Sample, standing: Standing) -> float | None:
-        """What took another time than stored though no kernel's code can be to blame: the baseline's own binary, or the
-        same work. Of a whole operation the kernels are a part only, and only their part can be replayed: its own time
-        is held against the stored one in any case."""
-        if self.call.scope == "op" or standing.rung == IDENTITY:
+    def _drift(self, stored: float, sample: Sample, used: RungUsed) -> float | None:
+        """How far the time of unchanged code is off the stored one: of the baseline's own binary, or of the same
+        work. Of a whole operation only the kernels can be replayed, so its own time is compared with the stored one
+        in any case."""
+        if self.case.call.scope == "op" or used.rung == IDENTITY:
             return median(sample.times_ns) / stored - 1
-        if standing.rung == REPLAY and standing.replay is not None:
-            return median(standing.replay.a_ns) / stored - 1
+        if used.rung == REPLAY and used.replay is not None:
+            return median(used.replay.a_ns) / stored - 1
         return None
 
     def attribution(self, found: Comparison) -> Attribution | None:
-        """Which cause did what."""
-        standing, baseline = found.standing, found.baseline
-        if standing.before is None:
+        """Each cause's share of the change."""
+        used, baseline = found.used, found.baseline
+        if used.before is None:
             return None
         environment = self._environment(found)
-        before, now = standing.before, self.recorded.recording
-        if standing.rung == IDENTITY:
+        before, now = used.before, self.case.recording
+        if used.rung == IDENTITY:
             same = Share(0.0, "the same machine code")
             return Attribution(environment, same, same, same, same)
-        self.progress(f"{self.call.case}: looking for the cause")
+        self.progress(f"{self.case.id}: looking for the cause")
         made: dict[str, bytes] = {}
-        artifacts = ChainMap(made, standing.artifacts or {})  # type: ignore[arg-type]  # only made is written
+        artifacts = ChainMap(made, used.artifacts or {})  # type: ignore[arg-type]  # only made is written
 
         def again() -> Recording:
-            if standing.rung == RECOMPILED:
-                raise ReplayError("the baseline's binary can't be run: " + "; ".join(standing.why_not))
+            if used.rung == RECOMPILED:
+                raise ReplayError("the baseline's binary can't be run: " + "; ".join(used.why_not))
             then = under_todays_flags(baseline.recording, now)
-            recording, binaries = recompiled(self.capture.compiler.farm, then, artifacts)
+            recording, binaries = recompiled(self.case.capture.compiler.farm, then, artifacts)
             made.update(binaries)
             return recording
 
-        chain = steps_between(before, again, now, lambda: at_configs(self.capture, self.recorded, before))
+        chain = steps_between(before, again, now, lambda: at_configs(self.case.capture, self.case.recorded, before))
         total = found.change.point if found.change else None
         return attribute(chain, total, environment, lambda a, b: self.replayer.change(a, b, artifacts))
 
     def _environment(self, found: Comparison) -> Share:
         moved = "; ".join(found.baseline.environment.differences(self.gpu.environment()))
-        if self.call.scope != "op":
+        if self.case.call.scope != "op":
             return Share(found.evidence.drift, moved)
-        if found.standing.rung != IDENTITY:
+        if found.used.rung != IDENTITY:
             return Share(None, "the whole call was timed then, its kernels were replayed now")
         return Share(found.evidence.drift, "; ".join(filter(None, ["all of the call but its kernels' code", moved])))
 
@@ -178,10 +183,44 @@ def comparable(baseline: TimeBaseline, sample: Sample) -> bool:
 
 
 def floor_of(baseline: TimeBaseline) -> float:
-    """The smallest change that can be told, as the baseline's calibration says."""
+    """The smallest change that the baseline's calibration can tell from none."""
     return baseline.calibration.floor if baseline.calibration else 0.0
 
 
-def spread_of(baseline: TimeBaseline) -> float:
-    """How far apart plain medians of equal code lay, as the baseline's calibration says."""
-    return baseline.calibration.drift if baseline.calibration else 0.0
+def state_range_of(baseline: TimeBaseline) -> float:
+    """How far apart the times of equal code lay in the device's states, as the baseline's calibration says."""
+    return baseline.calibration.state_range if baseline.calibration else 0.0
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict on a case. ``found`` is the comparison with the baseline, ``since`` that with the anchor.
+
+    ``grown`` has a sentence for each gated metric that grew too much; ``reported`` is what the time alone says where it
+    isn't gated.
+    """
+
+    verdict: Verdict
+    found: Comparison | None = None
+    since: Comparison | None = None
+    grown: tuple[str, ...] = ()
+    reported: Verdict | None = None
+
+    @property
+    def decisive(self) -> Comparison | None:
+        """The comparison whose causes are reported: the one that is slower, or that drifted."""
+        if self.reported is not None or self.verdict not in (Verdict.REGRESSED, Verdict.DRIFTED):
+            return None
+        return next((c for c in (self.found, self.since) if c is not None and c.verdict is self.verdict), None)
+
+
+def judge(
+    policy: Policy, launched: int, found: Comparison | None, since: Comparison | None, grown: tuple[str, ...]
+) -> Judgement:
+    """The verdict of ``policy`` on a case that launched something; without ``found`` it has no baseline."""
+    evidence = found.evidence if found is not None else Evidence(launched)
+    evidence = replace(evidence, static_failure=bool(grown), timed=policy.metrics.time)
+    verdict = decide(evidence, policy)
+    if not policy.metrics.time:
+        return Judgement(verdict, found, None, grown, found.verdict if found is not None else None)
+    return Judgement(with_anchor(verdict, since.verdict if since is not None else None), found, since, grown)

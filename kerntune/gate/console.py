@@ -1,4 +1,4 @@
-"""How commands speak: results on stdout, what is wrong on stderr."""
+"""Output of commands: results on stdout, errors on stderr."""
 
 from __future__ import annotations
 

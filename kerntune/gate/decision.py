@@ -20,10 +20,11 @@ class Evidence:
     code, grids, scalars, layouts and order are the baseline's. ``replay`` is the paired estimate of today's recording
     against the baseline's binary. ``drift`` is the baseline's binary (or identical code) against its stored time.
     ``static_failure`` tells that a static rule failed, or that a gated metric grew by more than it may. ``timed``:
-    there are times, and they are gated. ``spread`` is how far plain medians of equal code lay apart when the case was
-    calibrated, ``effect_floor`` the smallest change that this says can be told from none. ``stored`` is today's time
-    against the stored one, where nothing of the baseline can be replayed; its interval holds what sessions differ by.
-    ``other_settings`` tells that the environment had the compiler make other code than it would under the baseline's.
+    there are times, and they are gated. ``state_range`` is how far apart the times of equal code lay in the device's
+    states when the case was calibrated, ``effect_floor`` the smallest change that could be told from none. ``stored``
+    is today's time against the stored one, where nothing of the baseline can be replayed; its interval holds what
+    sessions differ by. ``other_settings`` tells that the environment had the compiler make other code than it would
+    under the baseline's.
     """
 
     launched: int
@@ -34,7 +35,7 @@ class Evidence:
     baseline_ns: float | None = None
     static_failure: bool = False
     timed: bool = True
-    spread: float = 0.0
+    state_range: float = 0.0
     effect_floor: float = 0.0
     stored: Estimate | None = None
     other_settings: bool = False
@@ -72,7 +73,7 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
         return Verdict.NEW
     if not evidence.timed:
         return Verdict.INCONCLUSIVE if evidence.other_settings else Verdict.PASS
-    drifted = evidence.drift is not None and abs(evidence.drift) > drift_limit(evidence.spread)
+    drifted = evidence.drift is not None and abs(evidence.drift) > drift_limit(evidence.state_range)
     if evidence.identical:
         return Verdict.DRIFTED if drifted else Verdict.PASS
     if evidence.replay is None:
@@ -104,10 +105,10 @@ def with_anchor(verdict: Verdict, since: Verdict | None) -> Verdict:
     return Verdict.INCONCLUSIVE if since is Verdict.INCONCLUSIVE and cleared else verdict
 
 
-def drift_limit(spread: float) -> float:
+def drift_limit(state_range: float) -> float:
     """How far equal code may lie from its stored time: :data:`DRIFT`, or what the case's calibration saw if that is
     more."""
-    return max(DRIFT, spread)
+    return max(DRIFT, state_range)
 
 
 def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted: bool) -> Verdict:

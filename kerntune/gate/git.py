@@ -89,7 +89,7 @@ def _must(top: Path, env: Mapping[str, str] | None, *args: str, given: bytes = b
 
 
 def _git(where: Path, *args: str) -> bytes | None:
-    """What git prints; None if it fails."""
+    """Git's output; None if it fails."""
     done = _run(where, None, args, b"")
     return done.stdout if done.returncode == 0 else None
 

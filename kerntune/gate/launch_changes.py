@@ -1,25 +1,31 @@
-"""What differs between two recordings, cause by cause: the one answer that sentences and attributed shares rest on."""
+"""What differs between the launches of two sides: lines for causes, findings of static rules, gated metrics."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import msgspec
 
 from kerntune.base.config import COMPILE_OPTIONS, changed_settings, settings_text, split_settings
+from kerntune.base.formatting import format_share, format_size
+from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
-from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, paired
+from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both
+from kerntune.static.finding import Draft, Finding, change, number, worst_first
+from kerntune.static.metrics import StaticMetrics
+from kerntune.static.rules import DEFAULT_RULES, compare_static, judged
 
 
 @dataclass(frozen=True)
 class Changes:
     """What differs, a line for each difference; a cause without lines is the same on both sides.
 
-    ``compiler``: Triton or the assembler. ``settings``: what the environment tells the compiler. ``source``: the text
-    of kernels that both sides launch. ``config``: what was chosen from a list. ``options``: constants and options that
-    the launch was given by hand. ``launches``: which kernels, how often, in which order.
+    ``compiler``: Triton or the assembler. ``settings``: the environment's settings of the compiler. ``source``: the
+    text of kernels that both sides launch. ``config``: what was chosen from a list. ``options``: constants and
+    options that the launch was given by hand. ``launches``: which kernels, how often, in which order.
     """
 
     compiler: tuple[str, ...] = ()
@@ -33,8 +39,8 @@ class Changes:
 
 
 def changes_between(before: Recording, after: Recording) -> Changes:
-    """The changes from ``before`` to ``after``. Each kernel's n-th launch is held against its n-th."""
-    pairs = [(i, a, b) for i, (a, b) in enumerate(paired(before.launches, after.launches)) if a and b]
+    """The changes from ``before`` to ``after``, of launches that :func:`kerntune.gate.static_figures.paired` pairs."""
+    pairs = in_both(before.launches, after.launches)
     same = [(i, a, b) for i, a, b in pairs if _alike(a, b, *(_names(r, x) for r, x in ((before, a), (after, b))))]
     binaries = [(before.binary_of(a), after.binary_of(b)) for _, a, b in same]
     config, options = setting_lines((a, b, _changed(before, after, a, b)) for _, a, b in same)
@@ -74,13 +80,13 @@ def _compiler(before: Recording, after: Recording) -> tuple[str, ...]:
 def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
     """Kernels whose text is another one. A kernel that only one side launches is no change of code, unless another one
     stands in its place."""
-    for old, new in paired(before, after):
-        if old and new and old.source != new.source:
+    for _, old, new in in_both(before, after):
+        if old.source != new.source:
             yield new.kernel if old.kernel == new.kernel else f"{old.kernel} -> {new.kernel}"
 
 
 def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
-    """What is launched otherwise: other numbers, or the same kernels in another order."""
+    """Another number of launches, or the same kernels in another order."""
     old, new = [x.kernel for x in before], [x.kernel for x in after]
     if len(old) != len(new):
         yield f"launches: {len(old)} -> {len(new)}"
@@ -89,7 +95,7 @@ def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Ite
 
 
 def _arguments(works: Sequence[tuple[str, LaunchWork, LaunchWork]], whole: bool) -> Iterator[str]:
-    """Where launches were added or moved, storages have other numbers, which say nothing then."""
+    """Where launches were added or moved, storages are numbered otherwise, so their numbers are not compared."""
     for name, a, b in works:
         if _seen(a, whole) != _seen(b, whole):
             yield f"{name}: arguments changed"
@@ -129,7 +135,7 @@ def _settings(launch: Launch, binary: Binary) -> dict[str, object]:
 
 
 def _other_options(old: Binary, new: Binary) -> dict[str, tuple[str, str]]:
-    """Options that nobody tunes (``launch_pdl``, ``enable_fp_fusion``), where the launch alone can have set them.
+    """Options that aren't tuned (``launch_pdl``, ``enable_fp_fusion``), where the launch alone can have set them.
 
     Another Triton and the environment's settings change their defaults.
     """
@@ -144,11 +150,110 @@ def static_setting_lines(
     before: Sequence[LaunchStatic], after: Sequence[LaunchStatic]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """:func:`setting_lines` of compiled launches."""
-    pairs = [(a, b) for a, b in paired(before, after) if a and b and _alike(a, b, set(a.settings), set(b.settings))]
+    pairs = [(a, b) for _, a, b in in_both(before, after) if _alike(a, b, set(a.settings), set(b.settings))]
     return setting_lines((a, b, a.setting_changes(b)) for a, b in pairs)
 
 
 def moved_settings(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What the environment tells the compiler otherwise: ``DISABLE_PTXAS_OPT unset -> 1``."""
+    """The environment's settings of the compiler that differ: ``DISABLE_PTXAS_OPT unset -> 1``."""
     names = sorted({*before, *after})
     return settings_text({n: (before.get(n, ""), after.get(n, "")) for n in names if before.get(n) != after.get(n)})
+
+
+class LaunchFindings(msgspec.Struct, frozen=True):
+    """A launch of both sides, and the rules' findings on its change."""
+
+    before: LaunchStatic
+    after: LaunchStatic
+    findings: tuple[Finding, ...]
+
+
+def compare_launches(
+    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], rules: StaticPolicy = DEFAULT_RULES
+) -> list[LaunchFindings]:
+    """The launches that both sides have (:func:`kerntune.gate.static_figures.paired`), those without a finding too."""
+    return [LaunchFindings(a, b, tuple(_findings(a, b, rules))) for _, a, b in in_both(before, after)]
+
+
+def count_findings(
+    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], rules: StaticPolicy = DEFAULT_RULES
+) -> list[Finding]:
+    """The rules' findings on the number of launches. Without a launch before there is nothing to compare."""
+    drafts = _counts(before, after, rules.rule("launches").threshold or 0.0) if before else ()
+    return judged(drafts, rules)
+
+
+def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy) -> list[Finding]:
+    changed = before.setting_changes(after)
+    grid = judged(_grid(before, after, rules.rule("grid").threshold or 0.0), rules)
+    if before.code == after.code:
+        return grid
+    code = compare_static(before.metrics, after.metrics, rules=rules, other_config=bool(changed))
+    return worst_first([*code, *grid])
+
+
+def _counts(before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], threshold: float) -> Iterator[Draft]:
+    if len(after) <= len(before) * (1 + threshold):
+        return
+    told = ", ".join(_more(before, after))
+    text = f"{len(after) / len(before):.3g} times as many launches: {change(len(before), len(after))} ({told})"
+    yield Draft("fail", "launches", len(before), len(after), text, "launches")
+
+
+def _more(before: Iterable[LaunchStatic], after: Iterable[LaunchStatic]) -> Iterator[str]:
+    """Kernels that are launched more often, by name."""
+    old, new = (Counter(x.kernel for x in side) for side in (before, after))
+    yield from (f"{kernel} {old[kernel]} -> {count}" for kernel, count in new.items() if count > old[kernel])
+
+
+def _grid(before: LaunchStatic, after: LaunchStatic, threshold: float) -> Iterator[Draft]:
+    """More programs than another tile explains."""
+    old, new = math.prod(before.grid), math.prod(after.grid)
+    if old and new > old * (1 + threshold) * _explained(before, after):
+        shapes = f"{_shape(before.grid)} -> {_shape(after.grid)}"
+        text = f"{new / old:.3g} times as many programs: {change(old, new)} (grid {shapes})"
+        yield Draft("fail", "grid", old, new, text, "grid")
+
+
+def _explained(before: LaunchStatic, after: LaunchStatic) -> float:
+    """How many times as many programs the config's change may make: half the tile, twice the programs; four times the
+    splits, four times as many. Whatever a changed number is for, it doesn't explain more than its factor."""
+    changed = before.setting_changes(after).values()
+    pairs = [(int(old), int(new)) for old, new in changed if old.isdecimal() and new.isdecimal()]
+    return math.prod((max(p) / min(p) for p in pairs if min(p) > 0), start=1.0)
+
+
+def _shape(grid: Sequence[int]) -> str:
+    return "x".join(number(n) for n in grid)
+
+
+FIGURES: dict[str, tuple[str, Callable[[StaticMetrics], int]]] = {
+    "registers": ("a thread", lambda m: m.registers),
+    "spills": ("bytes a thread", lambda m: m.spill_store_bytes + m.spill_load_bytes),
+    "shared_memory": ("bytes a block", lambda m: m.shared_bytes),
+    "binary_size": ("bytes", lambda m: m.code_bytes),
+    "instructions": ("in the code", lambda m: m.instructions.get("total", 0)),
+}
+"""Of each metric that :data:`kerntune.base.policy.METRIC_TOLERANCES` names: its unit, and where it is found. A binary's
+size is that of its machine code: the file around it changes with a path."""
+
+
+def exceeded(
+    before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], limits: Mapping[str, float]
+) -> tuple[str, ...]:
+    """A sentence for each launch and metric that grew by more than its share. Launches are paired by kernel; one that
+    the baseline doesn't have is compared with none."""
+    found = []
+    for index, old, new in in_both(before, after):
+        if old.code != new.code:
+            found += [f"launch {index} ({new.kernel}): {text}" for text in _grown(old.metrics, new.metrics, limits)]
+    return tuple(found)
+
+
+def _grown(old: StaticMetrics, new: StaticMetrics, limits: Mapping[str, float]) -> Iterator[str]:
+    for name, limit in limits.items():
+        unit, figure = FIGURES[name]
+        before, after = figure(old), figure(new)
+        if after > before * (1 + limit):
+            grown = f"{format_share(after / before - 1)}, " if before else ""
+            yield f"{name} {before:,} -> {after:,} {unit} ({grown}{format_size(limit)} allowed)"

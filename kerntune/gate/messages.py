@@ -1,13 +1,25 @@
-"""Sentences about cases, for people."""
+"""The texts of a case's result: its sentence, reasons and warnings, and the rows of its launches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kerntune.base.case_result import Attribution, CaseId, Share, Since
+from kerntune.base.case_result import Attribution, CaseId, LaunchReport, Share, Since
+from kerntune.base.device import Environment
 from kerntune.base.formatting import format_share, format_size, format_time
-from kerntune.base.policy import Verdict
-from kerntune.base.stats import Estimate, TwoModes
+from kerntune.base.policy import Policy, Verdict
+from kerntune.base.recording import Recording
+from kerntune.base.stats import Estimate, TwoModes, median
+from kerntune.gate.baselines import Calibration, TimeBaseline
+from kerntune.gate.calibration import earlier_text, is_current
+from kerntune.gate.call import PendingBaseline
+from kerntune.gate.causes import causes
+from kerntune.gate.comparison import Comparison, Judgement
+from kerntune.gate.decision import DRIFT, limit_of
+from kerntune.gate.replay import IDENTITY, RECOMPILED, REPLAY, STORED, RungUsed
+from kerntune.gate.static_figures import LaunchStatic
+from kerntune.timing.paired_processes import Replay
+from kerntune.timing.sample import Sample
 
 
 def interval(change: Estimate) -> str:
@@ -25,9 +37,9 @@ def unsure_text(decides: Estimate, limit: float) -> str:
 
 
 def shares_text(parts: Attribution) -> str:
-    """``attributed: code +9.8 %, environment +0.2 %, compiler not measured``: what did something, the most first.
+    """``attributed: code +9.8 %, environment +0.2 %, compiler not measured``: the largest share first.
 
-    What could only be timed together is named together: ``code and launch options +5.7 %``.
+    Causes that could only be timed together are named together: ``code and launch options +5.7 %``.
     """
     fields: dict[str, Share] = {name: getattr(parts, name) for name in NAMES}
     found = [(_named(name, fields), share) for name, share in fields.items() if not share.within]
@@ -68,6 +80,7 @@ NAMES = {
 }
 """Causes by their field, as far as they have no nearer name."""
 
+
 SHOWN = 0.0005
 """Smaller shares would be shown as 0.0 %."""
 
@@ -102,3 +115,102 @@ def modes_text(modes: TwoModes | None) -> list[str]:
         return []
     low, high, share = format_time(modes.low), format_time(modes.high), format_size(modes.share_high)
     return [f"times fall into two groups, {low} and {high} ({share} of them), as under a power limit"]
+
+
+def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
+    """Rows for reports from static figures."""
+    return tuple(
+        LaunchReport(
+            kernel=s.kernel,
+            config=s.config,
+            grid=s.grid,
+            registers=s.metrics.registers,
+            spill_bytes=s.metrics.spill_store_bytes + s.metrics.spill_load_bytes,
+            shared_bytes=s.metrics.shared_bytes,
+        )
+        for s in static
+    )
+
+
+def times(baseline: TimeBaseline | None, sample: Sample, replayed: Replay | None) -> tuple[float | None, float]:
+    """The baseline's time and today's: both of today's replay if there was one."""
+    if replayed is not None:
+        return median(replayed.a_ns), median(replayed.b_ns)
+    return (median(baseline.sample.times_ns) if baseline else None), median(sample.times_ns)
+
+
+def reasons_of(
+    baseline: TimeBaseline | None,
+    recording: Recording,
+    today: Environment,
+    used: RungUsed,
+    scope: str,
+    sample: Sample,
+) -> tuple[str, ...]:
+    """What differs from the baseline, and which rung the comparison stood on if it was not the best."""
+    if baseline is None:
+        return ("no baseline on this device",)
+    reasons = causes(baseline.recording, recording, baseline.environment, today)
+    moved, why = baseline.environment.differences(today), "; ".join(used.why_not)
+    if moved:
+        reasons = (*reasons, "environment " + "; ".join(moved))
+    retimed = baseline.sample.protocol.differences(sample.protocol)
+    if retimed:
+        reasons = (*reasons, f"not held against the stored time, which was taken otherwise: {', '.join(retimed)}")
+    if scope == "op" and used.replay is not None:
+        reasons = (*reasons, _whole_call(baseline, sample))
+    if used.rung in (REPLAY, RECOMPILED) and used.replay is None:
+        return (*reasons, f"the replay could not be measured: {why}")
+    if used.rung == RECOMPILED:
+        return (*reasons, f"held against the baseline's TTIR compiled today, for its binary can't run: {why}")
+    if used.rung == STORED:
+        return (*reasons, f"the baseline can't be replayed: {why}")
+    return reasons
+
+
+def _whole_call(baseline: TimeBaseline, sample: Sample) -> str:
+    stored, now = median(baseline.sample.times_ns), median(sample.times_ns)
+    return f"these are its kernels; the whole call: {format_time(stored)} -> {format_time(now)}"
+
+
+def unsure(judgement: Judgement) -> tuple[str, ...]:
+    """Why a replay left the verdict open, by the interval at the run's level, which is wider than the shown one."""
+    open_ones = [c for c in (judgement.found, judgement.since) if c is not None and c.verdict is Verdict.INCONCLUSIVE]
+    if judgement.verdict is not Verdict.INCONCLUSIVE or not open_ones or open_ones[0].change is None:
+        return ()
+    found = open_ones[0]
+    limit = limit_of(found.policy, found.evidence.baseline_ns, found.evidence.effect_floor)
+    return (unsure_text(open_ones[0].change, limit),)
+
+
+def warnings_of(judgement: Judgement, pending: PendingBaseline, policy: Policy) -> tuple[str, ...]:
+    """What limits the verdict: noise above the tolerance, an earlier rule's calibration, a time that isn't gated."""
+    mine = pending.baseline.calibration if isinstance(pending.baseline, TimeBaseline) else None
+    known = judgement.found.baseline.calibration if judgement.found is not None else mine
+    out = []
+    if known is not None and known.floor > policy.tolerance:
+        asked, told = format_size(policy.tolerance), format_size(known.floor)
+        out.append(
+            f"can't be gated at {asked}: on this device a change under {told} can't be told from none, so {told} is "
+            "what was gated"
+        )
+    stays = mine is known or not pending.write
+    if judgement.found is not None and known is not None and stays and _decides(judgement.found, known):
+        out.append(earlier_text(known))
+    if not policy.metrics.time:
+        would = f", by which it would be {judgement.reported.value}" if judgement.reported is not None else ""
+        out.append(f"its time is not gated{would}")
+    return tuple(out)
+
+
+def _decides(found: Comparison, known: Calibration) -> bool:
+    """Whether a calibration of an earlier rule has a part in the verdict: equal code needs none up to :data:`DRIFT`."""
+    return not is_current(known) and (found.used.rung != IDENTITY or known.state_range > DRIFT)
+
+
+def reported(found: Comparison | None) -> Since | None:
+    """The comparison with the anchor, for reports."""
+    if found is None:
+        return None
+    rung, tolerance = found.used.rung, found.policy.tolerance
+    return Since(found.baseline.recorded, found.verdict, tolerance, found.change, rung, found.shown)

@@ -1,10 +1,14 @@
-"""Holds a result against its reference."""
+"""Holds a result against its reference: that of the captured run, and of further runs with the winners."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kerntune.capture import Capture
 from kerntune.errors import ReferenceMismatch
+from kerntune.gate.call import Call
+from kerntune.gate.case_identity import leaves
+from kerntune.gpu.base import Backend
 
 
 def compare_reference(actual: Any, expected: Any, *, rtol: float | None, atol: float | None, case: str) -> None:
@@ -23,6 +27,11 @@ def compare_reference(actual: Any, expected: Any, *, rtol: float | None, atol: f
         torch.testing.assert_close(actual, _beside(expected, actual), rtol=rtol, atol=atol, check_device=False)
     except AssertionError as exc:
         raise ReferenceMismatch(f"{case}: the result disagrees with its reference. {exc}") from None
+
+
+def compare_call(call: Call, value: Any, expected: Any) -> None:
+    """:func:`compare_reference` of a call's result, within the call's tolerances."""
+    compare_reference(value, expected, rtol=call.rtol, atol=call.atol, case=str(call.case))
 
 
 def _plain(value: Any) -> Any:
@@ -48,3 +57,43 @@ def _beside(expected: Any, actual: Any) -> Any:
         return expected
     tensor = torch.from_numpy(np.array(expected, order="C")).to(actual.device)
     return tensor.to(actual.dtype) if tensor.is_floating_point() and actual.is_floating_point() else tensor
+
+
+class Rerun:
+    """Further runs of a captured call, which was given a reference and returned ``value``.
+
+    Each starts from what the call's tensors held before their first launch; afterwards these, what the call was given
+    and what it returned, and their gradients, hold again what the captured run has left.
+    """
+
+    def __init__(self, backend: Backend, capture: Capture, call: Call, value: Any) -> None:
+        self._backend, self._capture, self._call, self._value = backend, capture, call, value
+
+    def mismatch(self) -> str | None:
+        """How the result with the configs that are settled now disagrees with the reference; None if it agrees. A call
+        that fails (a backward pass has freed its graph, say) disagrees."""
+        call, plan = self._call, self._capture.plan
+        assert call.reference is not None
+        with plan.preserving(self._tensors()):
+            plan.rewind()
+            with self._capture.pinned():
+                try:
+                    value = call.fn(*call.args, **call.kwargs)
+                except Exception as exc:
+                    return f"the call fails: {exc}"
+            try:
+                compare_call(call, value, call.reference())
+            except ReferenceMismatch as exc:
+                return str(exc).partition(": ")[2]
+        return None
+
+    def _tensors(self) -> list[Any]:
+        call, plan = self._call, self._capture.plan
+        given = leaves(self._backend, (call.fn, call.args, call.kwargs, self._value))
+        grads = [g for t in given if (g := getattr(t, "grad", None)) is not None]
+        by_storage = {
+            self._backend.tensors.storage_address(t): t
+            for t in (*plan.tensors(), *given, *grads)
+            if self._backend.tensors.is_tensor(t)
+        }
+        return list(by_storage.values())

@@ -1,8 +1,10 @@
-"""Results for people and for files: figures as text, the table, the counts, a run's JSON."""
+"""Results for terminals and for files: figures as text, the table, the counts, a run's JSON."""
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ import msgspec
 from tabulate import tabulate
 
 from kerntune.base.case_result import CaseResult, LaunchReport, Since
-from kerntune.base.codec import from_json, to_json, write_atomic
+from kerntune.base.codec import MAX_REPORT, MAX_REPORT_VALUES, from_json, read_file, to_json, write_atomic
 from kerntune.base.formatting import NO_FIGURE, bounded, format_rate, format_share, format_time
 from kerntune.base.policy import Verdict
 from kerntune.base.stats import Estimate
@@ -61,8 +63,12 @@ def write_run(path: Path, run: RunReport) -> None:
 
 
 def read_run(path: Path) -> RunReport:
-    """The run that ``--kerntune-json`` wrote to ``path``, strictly decoded."""
-    return from_json(path.read_bytes(), RunReport, SCHEMA, where=str(path))
+    """The run that ``--kerntune-json`` wrote to ``path``, strictly decoded; :class:`~kerntune.errors.StoreError` if it
+    is damaged or too long, FileNotFoundError if there is none."""
+    data = read_file(path, limit=MAX_REPORT)
+    if data is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return from_json(data, RunReport, SCHEMA, where=str(path), most_values=MAX_REPORT_VALUES)
 
 
 def storable(result: CaseResult) -> CaseResult:
@@ -191,7 +197,7 @@ def _findings(result: CaseResult) -> list[str]:
 
 
 def _dull(result: CaseResult) -> bool:
-    """Whether nobody misses its row."""
+    """Whether its row can be left out: it passes and has no findings."""
     return result.verdict is Verdict.PASS and not result.findings
 
 

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Update, Verdict
-from kerntune.capture import Capture, Site, current
 from kerntune.compiling.compiler import Compiler
-from kerntune.errors import CacheMissError, ConfigError, StoreError, UsageError
-from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline, fingerprint_of
+from kerntune.errors import StoreError, UsageError
+from kerntune.gate import device_fault
+from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.gate.call import Call, Checked, Settings
-from kerntune.gate.damage import Damage
+from kerntune.gate.call_capture import (
+    CapturedCall,
+    Preference,
+    run_captured,
+    stored_first,
+    unseen_text,
+    winner_first,
+)
+from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
 from kerntune.gate.decision import Evidence, decide
-from kerntune.gate.fingerprint import tensor_arguments
-from kerntune.gate.gpu_check import TimedCheck
-from kerntune.gate.precompiled import unseen_text, watched
-from kerntune.gate.reference import compare_reference
-from kerntune.gate.reference_baselines import Yardstick
-from kerntune.gate.renamed import Renames, renamed_to
-from kerntune.gate.static_check import check_static, stored_configs
+from kerntune.gate.gpu_check import GpuRun, TimedCheck
+from kerntune.gate.static_check import check_static
+from kerntune.gate.stores import ReferenceStore, Stores
 from kerntune.gpu.base import Backend, Gpu
 from kerntune.gpu.cuda import CudaGpu
 from kerntune.gpu.probe import find_backend
@@ -38,9 +41,8 @@ from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.captured_launch import CapturedLaunch
 from kerntune.tuning.isolation import Isolate, Isolation
 from kerntune.tuning.stored_trials import Trials
-from kerntune.tuning.stored_winners import Winners, candidate_of
+from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
-from kerntune.tuning.untuned import launches_nothing
 
 NO_LAUNCH = "no Triton kernel was launched in this call, so nothing was checked"
 
@@ -60,33 +62,36 @@ class Session:
         self._cache = WinnerCache(settings.cache_dir)
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
-        self._damage = Damage()
         self._pairs = pairs_for(backend)
         self._isolations: dict[Isolate, Isolation] = {}
+        self._fault = device_fault.Fault(backend.gpu)
         self._decisions = itertools.count(1)
-        self.yard = store
-        self.anchor: BaselineStore | None = None
-        self.renames = Renames((), settings.update)
+        self.stores = Stores(store, store)
         if settings.anchor is not None:
             self.anchor_at(settings.anchor)
         if settings.yardstick is not None:
             self.hold_against(settings.yardstick, settings.yardstick_name)
 
     def hold_against(self, folder: Path, name: str) -> None:
-        """Take the baselines of ``folder``, called ``name``, for the measure; they are still written to the store's."""
+        """Compare cases with the baselines of ``folder``, called ``name``; baselines are still written to the store."""
         self.settings = replace(self.settings, yardstick=folder, yardstick_name=name)
-        self.yard = Yardstick(folder, self.store, self.settings.read_only, name)
+        self.stores = replace(self.stores, reference=ReferenceStore(folder, self.store, self.settings.read_only, name))
 
     def tests_gone(self, gone: Callable[[str], bool], anchor: Path | None = None) -> None:
-        """Look for old names of cases among the tests that ``gone`` says are no more, by node id. Where baselines are
-        another revision's, nothing is moved; else those of ``anchor`` (a folder of the project's) are as well."""
+        """Look for old names of cases among the tests that ``gone`` says, by node id, don't exist any more. Where
+        baselines are another revision's, nothing is moved; else those of ``anchor`` (a folder of the project's) are
+        as well."""
         fixed = self.settings.yardstick is not None or self.settings.read_only
         stores = (self.store, *([BaselineStore(anchor)] if anchor is not None else []))
-        self.renames = Renames(stores, Update.NONE if fixed else self.settings.update, gone)
+        renames = Renames(stores, Update.NONE if fixed else self.settings.update, gone)
+        self.stores = replace(self.stores, renames=renames)
 
     def anchor_at(self, folder: Path, name: str = "") -> None:
-        """Hold every case against the baselines of ``folder``, called ``name``, too."""
-        self.anchor, self._anchor_name = BaselineStore(folder), name or self.store.shown(folder)
+        """Compare every case with the baselines of ``folder``, called ``name``, too."""
+        self.stores, self._anchor_name = (
+            replace(self.stores, anchor=BaselineStore(folder)),
+            name or self.store.shown(folder),
+        )
 
     @property
     def device(self) -> str:
@@ -109,8 +114,8 @@ class Session:
         self._decisions = itertools.count(index + 1, count)
 
     def narrow(self) -> tuple[str, ...]:
-        """Answer for the first target alone from now on; the others, which a process of their own answers for."""
-        from kerntune.gpu.compile_only import StaticBackend  # brings torch along, which commands do without
+        """Check for the first target alone from now on; the others, each of which a process of its own checks."""
+        from kerntune.gpu.compile_only import StaticBackend  # imports torch, which commands do without
 
         others = self.compiled_for[1:]
         if isinstance(self.backend, StaticBackend):
@@ -124,11 +129,11 @@ class Session:
         else:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
-        anchored = [] if self.anchor is None else [f"anchor {self._anchor_name}"]
+        anchored = [] if self.stores.anchor is None else [f"anchor {self._anchor_name}"]
         return [f"{place}, {versions}", self._measure(), *anchored]
 
     def _measure(self) -> str:
-        """What this run is held against."""
+        """The baselines that this run compares with."""
         name = self.settings.yardstick_name
         if self.settings.read_only:
             return f"held against {name}, compiled and replayed today"
@@ -153,44 +158,34 @@ class Session:
         """Why a test body could not go on with stand-ins; None for a genuine failure."""
         return self.backend.end_reason(error)
 
+    def lost(self, *, ask: bool = True) -> str:
+        """Why the GPU runs nothing any more in this process; empty while it does, and where there is none. Asking the
+        device waits for what it was given; without, this is what is known."""
+        return self._fault.known(ask)
+
     def check(self, call: Call, progress: Callable[[str], None] = lambda text: None) -> Checked:
-        """Run the call once, compare it with its reference, tune, time and judge what it launched."""
+        """Run the call once, compare it with its reference, tune, time and judge what it launched.
+
+        :class:`DeviceFault` if the GPU runs nothing any more after that.
+        """
+        with self._fault.named(call.case):
+            return self._check(call, progress)
+
+    def _check(self, call: Call, progress: Callable[[str], None]) -> Checked:
         if call.scope not in ("kernels", "op"):
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
         with self._lock():
-            capture, value, unseen, ended = self._capture(call, arguments)
-            call, remark = self._compared(call, value) if ended is None else (call, self._cut_short(ended))
-            if unseen:
-                return self._incomplete(call, value, unseen_text(unseen))
-            _refuse_unmet(call, capture)
-            if not capture.launches:
-                return self._incomplete(call, value, NO_LAUNCH)
+            prefer, before = self._preference(call, arguments), self._before_launch(call)
+            captured = run_captured(self.backend, self._compiler, call, arguments, prefer, before)
+            if captured.unseen or not captured.capture.launches:
+                return self._incomplete(captured)
             if self.backend.gpu is None:
-                checked = self._check_static(call, capture, arguments, value, remark)
-                return replace(checked, ended=ended)
-            winners = self._winners(call, self.backend.gpu)
-            timed = TimedCheck(
-                self.backend,
-                self.store,
-                winners,
-                self._pairs,
-                call,
-                capture,
-                arguments,
-                self.settings,
-                progress,
-                yard=self.yard,
-                anchor=self.anchor,
-                next_decision=lambda: next(self._decisions),
-                renames=self.renames,
-                isolation=self._isolation_for(call),
-            )
-            self._note(call, timed.fingerprint)
-            return timed.run(value)
+                return self._check_static(captured)
+            return self._check_timed(captured, self.backend.gpu, progress)
 
     def stale(self, ran: Collection[str], selected_all: bool) -> list[CaseResult]:
-        """Baselines of this device (or of these targets) whose case ran but is no more, or whose test is gone.
+        """Baselines of this device (or of these targets) whose case's test ran without it, or whose test is gone.
 
         ``ran`` are the node ids that ran; ``selected_all`` tells that the run was not narrowed.
         """
@@ -201,7 +196,7 @@ class Session:
         living = [b for _, b in mine if not isinstance(b, StoreError) and b.case.nodeid in ran]
         for path, baseline in mine:
             if isinstance(baseline, StoreError):
-                continue  # who knows of what
+                continue  # its case is unknown
             case = baseline.case
             gone = case.nodeid in ran and baseline.fingerprint not in self._seen.get(case, set())
             if gone or (selected_all and case.nodeid not in ran):
@@ -218,31 +213,6 @@ class Session:
 
     def _lock(self) -> contextlib.AbstractContextManager[None]:
         return self.backend.gpu.lock() if self.backend.gpu is not None else contextlib.nullcontext()
-
-    def _capture(self, call: Call, arguments: tuple[Argument, ...]) -> tuple[Capture, Any, list[str], Exception | None]:
-        """What the call launched, what it returned, the kernels that it launched unseen, and why it came to no end
-        after its launches where there is no GPU."""
-        prefer, before = self._preference(call, arguments), self._before_launch(call)
-        capture = Capture(self.backend, self._compiler, call.candidates, prefer, before_launch=before)
-        value, ended = None, None
-        with watched() as unseen, capture.active():
-            try:
-                value = call.fn(*call.args, **call.kwargs)
-            except Exception as exc:
-                if not capture.launches or self._needs_values(exc) is None:
-                    raise
-                ended = exc
-        if self.backend.gpu is not None:
-            self.backend.gpu.synchronize()
-        return capture, value, unseen, ended
-
-    def _needs_values(self, error: BaseException) -> str | None:
-        """Why an error says only that there is no GPU here; None for all others, and for all where there is one."""
-        return self.static_end(error) if self.static else None
-
-    def _cut_short(self, error: BaseException) -> str:
-        reason = self._needs_values(error)
-        return f"the function stopped where it needs results of a GPU ({reason}); what it launches after isn't judged"
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
@@ -262,69 +232,30 @@ class Session:
             return None
         return CapturedLaunch(isolation, Trials(self._winners(call, self.backend.gpu)))
 
-    def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Callable[[Site], Sequence[int]]:
-        if self.backend.gpu is not None:
-            winners, isolation = self._winners(call, self.backend.gpu), self._isolation_for(call)
-            assert isolation is not None
+    def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Preference:
+        isolation = self._isolation_for(call)
+        if self.backend.gpu is not None and isolation is not None:
+            return winner_first(self._winners(call, self.backend.gpu), isolation.begin)
+        return stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
 
-            def known_first(site: Site) -> Sequence[int]:
-                site.proven = _known(winners, site)
-                if site.proven is None:
-                    isolation.begin()  # it will be wanted once the first is compiled
-                return _first(site.proven, len(site.candidates))
-
-            return known_first
-        target = self.backend.targets[0]
-        fingerprint = fingerprint_of(arguments) if arguments else None
-        stored = stored_configs(self.yard, call, target, fingerprint, self.settings.update)
-
-        def prefer(site: Site) -> Sequence[int]:
-            configs = stored.get(site.kernel) or self.renames.configs(call.case, fingerprint).get(site.kernel, [])
-            known = (candidate_of(site, config) for config in configs)
-            return _first(next((i for i in known if i is not None), None), len(site.candidates))
-
-        return prefer
-
-    def _compared(self, call: Call, value: Any) -> tuple[Call, str]:
-        """The call, whose reference is asked once: what it is computed from may have changed later. A remark if it
-        can't be computed without a GPU."""
-        if call.reference is None:
-            return call, ""
-        try:
-            expected = call.reference()
-            compare_reference(value, expected, rtol=call.rtol, atol=call.atol, case=str(call.case))
-        except Exception as exc:
-            reason = self._needs_values(exc)
-            if reason is None:
-                raise
-            return replace(call, reference=None), f"reference not computed: {reason}"
-        return replace(call, reference=lambda: expected), ""
-
-    def _check_static(
-        self, call: Call, capture: Capture, arguments: tuple[Argument, ...], value: Any, remark: str
-    ) -> Checked:
-        found = [
-            check_static(
-                self.yard,
-                call,
-                capture,
-                target,
-                arguments,
-                self.settings.update,
-                self._damage,
-                self.renames,
-                self.anchor,
-            )
-            for target in self.backend.targets
-        ]
+    def _check_static(self, captured: CapturedCall) -> Checked:
+        found = [check_static(self.stores, captured, t, self.settings.update) for t in self.backend.targets]
         for result, _ in found:
-            self._note(call, result.fingerprint)
+            self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
-        remarks = (remark,) if remark else ()
+        remarks = (captured.remark,) if captured.remark else ()
         results = tuple(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)) for r, _ in found)
-        return Checked(value, results, pending, self.store)
+        return Checked(captured.value, results, pending, self.store, ended=captured.ended)
 
-    def _incomplete(self, call: Call, value: Any, why: str) -> Checked:
+    def _check_timed(self, captured: CapturedCall, gpu: Gpu, progress: Callable[[str], None]) -> Checked:
+        run = GpuRun(self.backend, self.stores, self._pairs, self.settings, lambda: next(self._decisions))
+        isolation = self._isolation_for(captured.call)
+        timed = TimedCheck(run, captured, self._winners(captured.call, gpu), progress, isolation)
+        self._note(captured.call, timed.case.fingerprint)
+        return timed.run()
+
+    def _incomplete(self, captured: CapturedCall) -> Checked:
+        call, why = captured.call, unseen_text(captured.unseen) if captured.unseen else NO_LAUNCH
         verdict = decide(Evidence(launched=0), call.policy)
         result = CaseResult(
             case=call.case,
@@ -334,7 +265,7 @@ class Session:
             message=f"{verdict.value} {call.case}: {why}",
             target=str(self.backend.targets[0]),
         )
-        return Checked(value, (result,))
+        return Checked(captured.value, (result,))
 
     # stale baselines
 
@@ -373,34 +304,8 @@ class Session:
         )
 
 
-def _refuse_unmet(call: Call, capture: Capture) -> None:
-    launched = sorted({p.kernel for p in capture.launches})
-    unmet = sorted(set(call.candidates) - set(launched))
-    if unmet and launched:
-        raise ConfigError(
-            f"{call.case}: candidates are given for {', '.join(unmet)}, which this call doesn't launch; "
-            f"it launches {', '.join(launched)}"
-        )
-
-
 def pairs_for(backend: Backend) -> Pairs:
     """Fresh processes on a real device; a scripted one answers itself."""
     if isinstance(backend.gpu, CudaGpu):
         return WorkerPool(backend.gpu.ordinal)
     return LocalPairs(backend.gpu)
-
-
-def _known(winners: Winners, site: Site) -> int | None:
-    """The stored winner; a call that launches nothing needs none even under ``frozen``, for it never gets one."""
-    try:
-        return winners.find(site)
-    except CacheMissError:
-        capture = current()
-        if capture is None or not launches_nothing(capture, site):
-            raise
-        return None
-
-
-def _first(index: int | None, count: int) -> list[int]:
-    rest = [i for i in range(count) if i != index]
-    return rest if index is None else [index, *rest]

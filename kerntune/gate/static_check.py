@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kerntune.base.case_result import CaseResult, ConfigReport
 from kerntune.base.config import Config
-from kerntune.base.device import Target, typical_device
-from kerntune.base.policy import ACCEPTING, Outcome, StaticPolicy, Update, Verdict
+from kerntune.base.device import DeviceSpec, Target, typical_device
+from kerntune.base.policy import Policy, StaticPolicy, Update, Verdict
 from kerntune.capture import Capture
-from kerntune.capture.recorder import Recorded, record
-from kerntune.errors import CompileError, EnvironmentFault
+from kerntune.capture.recorder import Recorded
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import CompileError, EnvironmentFault, TrialError
 from kerntune.gate.baselines import (
     STATIC_SCHEMA,
-    Argument,
-    BaselineStore,
     StaticBaseline,
-    TimeBaseline,
-    case_file,
-    fingerprint_of,
     now,
 )
-from kerntune.gate.call import Call, PendingBaseline
-from kerntune.gate.candidate_configs import config_findings, config_reports
-from kerntune.gate.causes import attribution, code_cause, config_causes
-from kerntune.gate.damage import Damage
+from kerntune.gate.call import PendingBaseline, outcome_of, should_write
+from kerntune.gate.call_capture import CapturedCall
+from kerntune.gate.causes import code_cause, config_causes, launch_cause
 from kerntune.gate.decision import Evidence, decide
-from kerntune.gate.inputs import case_inputs
-from kerntune.gate.launch_changes import changed_sources, launch_lines, moved_settings, static_setting_lines
-from kerntune.gate.launch_rules import LaunchFindings, compare_launches, count_findings
-from kerntune.gate.renamed import Renames
-from kerntune.gate.reporting import launch_reports, readable, should_write
-from kerntune.gate.static_figures import LaunchStatic, launch_statics, paired
+from kerntune.gate.launch_changes import (
+    LaunchFindings,
+    changed_sources,
+    compare_launches,
+    count_findings,
+    launch_lines,
+    moved_settings,
+    static_setting_lines,
+)
+from kerntune.gate.messages import launch_reports
+from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_statics
+from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized
 from kerntune.static.finding import Said, worst_first
-from kerntune.static.metrics import StaticMetrics
+from kerntune.static.metrics import StaticMetrics, metrics_of
 
 
 @dataclass(frozen=True)
 class StaticFindings:
-    """What the static rules say of a case: sentences that fail it, that warn, and that only inform."""
+    """The static rules' findings on a case: sentences that fail it, that warn, and that only inform."""
 
     failures: tuple[str, ...]
     notes: tuple[str, ...]
@@ -53,87 +54,37 @@ class StaticFindings:
         return StaticFindings(failures, (*(text for text in self.failures if text not in broken), *self.notes))
 
 
-@dataclass(frozen=True)
-class KnownCase:
-    """What is remembered of a case: its own baseline, what it is held against, which may be another Triton's, and what
-    it was on devices."""
-
-    own: StaticBaseline | None
-    reference: StaticBaseline | None
-    times: tuple[TimeBaseline, ...] = ()
-    anchor: StaticBaseline | None = None
-    """What today's figures are held against as well, so that small steps don't add up."""
-
-    @property
-    def launches(self) -> tuple[LaunchStatic, ...]:
-        """The launches that today's are held against."""
-        return self.reference.launches if self.reference else ()
-
-    def figures(self, update: Update) -> dict[str, StaticMetrics]:
-        """Of code identities, so that equal code needs no disassembler. None where all is recorded anew: figures may
-        have been made by an older kerntune."""
-        return {x.code: x.metrics for x in self.launches} if update is not Update.ALL else {}
-
-    @property
-    def most(self) -> tuple[int, str]:
-        """The most launches that a baseline has, and which. Another one than its own doesn't count if it is older: that
-        there are fewer now was accepted when its own was recorded."""
-        known = (
-            [(len(self.launches), f"the static baseline under Triton {self.reference.triton}")]
-            if self.reference
-            else []
-        )
-        since = self.own.recorded if self.own else ""
-        known += [
-            (len(t.recording.launches), f"the baseline of {t.device.name}") for t in self.times if t.recorded > since
-        ]
-        return max(known, default=(0, ""))
-
-
 def check_static(
-    store: BaselineStore,
-    call: Call,
-    capture: Capture,
-    target: Target,
-    arguments: tuple[Argument, ...],
-    update: Update,
-    damage: Damage,
-    renames: Renames,
-    anchor: BaselineStore | None = None,
+    stores: Stores, captured: CapturedCall, target: Target, update: Update
 ) -> tuple[CaseResult, PendingBaseline]:
     """One target's verdict on a call, and the baseline that may be written."""
-    recorded = record(capture, target)
-    spec, rules = typical_device(target), call.policy.static
-    arguments = arguments or case_inputs(store, target, call.case, recorded.recording)
-    fingerprint = fingerprint_of(arguments)
-    series = compat.triton_series()
-    own_path = store.static_path(target, series, call.case, fingerprint)
-    renamed = renames.settle(call.case, fingerprint, recorded.recording, own_path)
-    known = _known(store, target, series, call, fingerprint, update)
-    _refuse_known(known, recorded, capture, target)
-    known = replace(known, anchor=_reference(anchor, target, series, call, fingerprint) if anchor else None)
-    launches = launch_statics(recorded, spec, known.figures(update))
-    configs = config_reports(capture, spec) if rules.every_config else ()
+    case, policy, spec = captured.on(target, stores.reference), captured.call.policy, typical_device(target)
+    recorded, fingerprint, series = case.recorded, case.fingerprint, compat.triton_series()
+    own_path = stores.reference.static_path(target, series, case.id, fingerprint)
+    renamed = stores.renames.settle(case.id, fingerprint, case.recording, own_path)
+    known = known_case(stores, target, case.id, fingerprint, update)
+    _refuse_known(known, recorded, case.capture, target)
+    launches = launch_statics(recorded, spec, known_figures(known.launches, update))
+    configs = config_reports(case.capture, spec) if policy.static.every_config else ()
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     moved = _moved(known.launches, launches)
-    found = _found(known, launches, configs, broken, target, rules)
+    found = _found(known, launches, configs, broken, target, policy.static)
     found = found.unsure(broken) if moved else found
-    launched = len(capture.launches)
-    verdict = _verdict(known, launched, found, bool(moved), call)
-    today = StaticBaseline(STATIC_SCHEMA, call.case, fingerprint, arguments, target, series, now(), launches)
-    outcome = call.policy.outcome(verdict)
-    write = should_write(verdict, update, outcome, call.policy.missing.value) and not broken
-    if write and update in ACCEPTING:
-        outcome = Outcome.PASS
+    launched = len(case.capture.launches)
+    verdict = _verdict(known, launched, found, bool(moved), policy)
+    today = StaticBaseline(STATIC_SCHEMA, case.id, fingerprint, case.arguments, target, series, now(), launches)
+    write = should_write(verdict, update, policy) and not broken
+    fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
+    pending = PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
     reasons = (*_missing(known, launched), *_reasons(known, launches, target, series, found), *_settings(moved))
     reasons = (*reasons, renamed.said) if renamed.said else reasons
     word = "FAILS" if known.reference is None and verdict is Verdict.REGRESSED else verdict.value
     result = CaseResult(
-        case=call.case,
+        case=case.id,
         fingerprint=fingerprint,
         verdict=verdict,
-        outcome=outcome,
-        message=", ".join([f"{word} {call.case} ({target}, static only)", *found.failures, *reasons]),
+        outcome=outcome_of(verdict, policy, pending, update),
+        message=", ".join([f"{word} {case.id} ({target}, static only)", *found.failures, *reasons]),
         target=str(target),
         launches=launch_reports(launches),
         rung="static",
@@ -141,25 +92,16 @@ def check_static(
         findings=(*found.failures, *found.notes),
         remarks=found.remarks,
         configs=configs,
-        warnings=tuple(damage.among(store, target, (x.ttir_sha256 for x in known.launches))),
-        baseline_path=store.shown(own_path),
+        warnings=tuple(stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches))),
+        baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
     )
-    fewer = known.most[0] > launched  # accepted by a baseline that is later than the one with more
-    return result, PendingBaseline(today, {} if broken else recorded.artifacts, write, anew=fewer)
-
-
-def _known(
-    store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str, update: Update
-) -> KnownCase:
-    own = readable(lambda: store.static(target, series, call.case, fingerprint), update)
-    reference = own or readable(lambda: store.static_elsewhere(target, series, call.case, fingerprint), update)
-    return KnownCase(own, reference, tuple(_times(store, call, target, fingerprint, update)))
+    return result, pending
 
 
 def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:
     """:class:`EnvironmentFault` for a launch that can't be compiled, though the baseline has the same one: the same
-    TTIR, compiled for the same arguments and options by the same compiler. Whatever failed, it isn't the code."""
+    TTIR, compiled for the same arguments and options by the same compiler. The code is not the cause then."""
     for index, error in recorded.failures.items():
         launch = capture.launches[index].specialized[target]
         if not isinstance(error, CompileError) or not isinstance(launch, Specialized):
@@ -174,38 +116,6 @@ def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target
                     "compiler, so this machine is to blame: look at its memory, its load, HOME, TRITON_CACHE_DIR and "
                     "TMPDIR, and run again"
                 )
-
-
-def stored_configs(
-    store: BaselineStore, call: Call, target: Target, fingerprint: str | None, update: Update = Update.NONE
-) -> dict[str, list[Config]]:
-    """Configs that baselines of this case remember, by kernel: winners on real devices first, then static ones."""
-    out: dict[str, list[Config]] = {}
-    if fingerprint is None:
-        return out
-    for time in _times(store, call, target, fingerprint, update):
-        for launch in time.recording.launches:
-            _add(out, launch.kernel, launch.config)
-    static = readable(lambda: store.static(target, compat.triton_series(), call.case, fingerprint), update)
-    for entry in static.launches if static else ():
-        _add(out, entry.kernel, entry.config)
-    return out
-
-
-def _times(
-    store: BaselineStore, call: Call, target: Target, fingerprint: str, update: Update
-) -> Iterator[TimeBaseline]:
-    """What the case was on real devices of this target."""
-    end = "/" + case_file(call.case, fingerprint)
-    for path in [p for p in store.time_files(target_slug=target.slug) if str(p).endswith(end)]:
-        time = readable(lambda path=path: store.read_time(path), update)  # type: ignore[misc]  # mypy: lambda default
-        if time is not None:
-            yield time
-
-
-def _add(out: dict[str, list[Config]], kernel: str, config: Config | None) -> None:
-    if config is not None and config not in out.setdefault(kernel, []):
-        out[kernel].append(config)
 
 
 def _found(
@@ -231,18 +141,10 @@ def _found(
     )
 
 
-def _reference(
-    store: BaselineStore, target: Target, series: str, call: Call, fingerprint: str
-) -> StaticBaseline | None:
-    """The case's figures under this Triton series, else under the nearest that has some."""
-    own = store.static(target, series, call.case, fingerprint)
-    return own or store.static_elsewhere(target, series, call.case, fingerprint)
-
-
 def _since_anchor(
     known: KnownCase, launches: tuple[LaunchStatic, ...], rules: StaticPolicy, said: Set[str]
 ) -> Iterator[Said]:
-    """What got worse since the anchor, and isn't said of the baseline already."""
+    """Findings since the anchor that aren't found since the baseline already."""
     if known.anchor is None:
         return
     for pair in compare_launches(known.anchor.launches, launches, rules):
@@ -261,15 +163,15 @@ def _over_limits(launches: tuple[LaunchStatic, ...], target: Target, rules: Stat
 
 
 def _findings(pair: LaunchFindings) -> Iterator[Said]:
-    """What the rules say of a launch; what it breaks by itself is said already."""
+    """The rules' findings on a launch, but for limits that it breaks by itself, which are reported already."""
     over = {v.resource for v in pair.after.metrics.over_limit}
     for finding in pair.findings:
         if finding.rule != "limits" or finding.metric not in over:
             yield Said(finding.severity, finding.rule, f"{pair.after.kernel}: {finding.text}")
 
 
-def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_settings: bool, call: Call) -> Verdict:
-    """A case without a baseline of its own is NEW, but not if another one knows more launches of it."""
+def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_settings: bool, policy: Policy) -> Verdict:
+    """A case without a baseline of its own is NEW, but not if another one has more launches of it."""
     expected = known.most[0]
     evidence = Evidence(
         launched=launched,
@@ -278,12 +180,12 @@ def _verdict(known: KnownCase, launched: int, found: StaticFindings, other_setti
         timed=False,
         other_settings=other_settings,
     )
-    return decide(evidence, call.policy)
+    return decide(evidence, policy)
 
 
 def _moved(before: tuple[LaunchStatic, ...], after: tuple[LaunchStatic, ...]) -> tuple[str, ...]:
-    """What the environment tells the compiler otherwise than it did, where code differs; each once."""
-    pairs = [(a, b) for a, b in paired(before, after) if a and b and a.code != b.code]
+    """The environment's settings of the compiler that differ, where code differs; each once."""
+    pairs = [(a, b) for _, a, b in in_both(before, after) if a.code != b.code]
     moved = [moved_settings(a.compiler_settings, b.compiler_settings) for a, b in pairs]
     return tuple(dict.fromkeys(text for text in moved if text))
 
@@ -313,9 +215,88 @@ def _reasons(
     elsewhere = f"no static baseline for {target} under Triton {series}, held against that of {reference.triton}"
     changed = any(changed_sources(reference.launches, launches))
     code = code_cause(changed, reference.triton, series)
-    pairs = [(a, b) for a, b in paired(reference.launches, launches) if a and b]
     configs = config_causes(*static_setting_lines(reference.launches, launches))
     moved = launch_lines(reference.launches, launches)
-    blamed = [attribution(a, b, reference.triton, series) for a, b in pairs]
+    blamed = [launch_cause(a, b, reference.triton, series) for _, a, b in in_both(reference.launches, launches)]
     first = () if known.own else (elsewhere,)
     return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))
+
+
+@dataclass(frozen=True)
+class CandidateConfig:
+    """A candidate of a launch site: what would be compiled for it, or why nothing can be."""
+
+    kernel: str
+    config: Config
+    launch: Specialized | TrialError
+
+
+def config_reports(capture: Capture, spec: DeviceSpec) -> tuple[ConfigReport, ...]:
+    """A report on each candidate of each launch whose config was open, equal ones once, in order."""
+    with capture.active():
+        candidates = _distinct(_candidates(capture, spec))
+    capture.compiler.compile_all([c.launch for c in candidates if isinstance(c.launch, Specialized)])
+    compiled = [_compiled(capture, c.launch) for c in candidates]
+    inputs = [binary_input(c.binary, c.data, c.asm) for c in compiled if isinstance(c, Compiled)]
+    figures = iter(metrics_of(inputs, spec))
+    return tuple(
+        _report(c, next(figures) if isinstance(made, Compiled) else made)
+        for c, made in zip(candidates, compiled, strict=True)
+    )
+
+
+def config_findings(
+    reports: tuple[ConfigReport, ...], judged: set[tuple[str, Config | None]], rules: StaticPolicy
+) -> Iterator[Said]:
+    """A finding on each candidate that has a problem, but for those that are judged by themselves."""
+    for report in reports:
+        rule = "config_limits" if report.broken else "config_spills"
+        severity = rules.rule(rule).severity
+        if report.problem and severity != "off" and (report.kernel, report.config) not in judged:
+            yield Said(severity, rule, f"{report.kernel} with {report.config}: {report.problem}")
+
+
+def _candidates(capture: Capture, spec: DeviceSpec) -> Iterator[CandidateConfig]:
+    for pending in list(capture.launches):
+        site = pending.site
+        for index, candidate in enumerate(site.candidates if site else ()):
+            assert site is not None
+            launch: Specialized | TrialError
+            try:
+                launch = capture.probe(site, index, spec.target).specialized
+            except TrialError as exc:
+                launch = exc
+            yield CandidateConfig(site.kernel, candidate.config, launch)
+
+
+def _distinct(candidates: Iterator[CandidateConfig]) -> list[CandidateConfig]:
+    """A kernel that is launched often is compiled once for each of its specializations."""
+    found: dict[tuple[str, Config, str], CandidateConfig] = {}
+    for c in candidates:
+        key = c.launch.key() if isinstance(c.launch, Specialized) else str(c.launch)
+        found.setdefault((c.kernel, c.config, key), c)
+    return list(found.values())
+
+
+def _compiled(capture: Capture, launch: Specialized | TrialError) -> Compiled | TrialError:
+    if isinstance(launch, TrialError):
+        return launch
+    try:
+        return capture.compiler.compile(launch)
+    except EnvironmentFault:
+        raise
+    except TrialError as exc:
+        return exc
+
+
+def _report(candidate: CandidateConfig, made: StaticMetrics | TrialError) -> ConfigReport:
+    if isinstance(made, TrialError):
+        return ConfigReport(candidate.kernel, candidate.config, broken=f"can't be compiled: {made}")
+    return ConfigReport(
+        kernel=candidate.kernel,
+        config=candidate.config,
+        registers=made.registers,
+        spill_bytes=made.spill_store_bytes + made.spill_load_bytes,
+        shared_bytes=made.shared_bytes,
+        broken="; ".join(f"can't be launched: {v}" for v in made.over_limit),
+    )

@@ -22,10 +22,10 @@ CONSTANT = "constexpr "
 class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Static figures of one launch, and how its code came about.
 
-    ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler was told of arguments,
+    ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler knows of arguments,
     constants and options, ``compiler`` its version and the assembler's, ``compile_seconds`` what it took (None where
-    its cache answered). Baselines of before these were kept have none of the four. ``compiler_settings`` has what the
-    environment told the compiler beside the options.
+    its cache answered). Baselines of before these were kept have none of the four. ``compiler_settings`` has the
+    environment's settings of the compiler.
     """
 
     kernel: str
@@ -67,7 +67,7 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 def launch_statics(
     recorded: Recorded, spec: DeviceSpec, known: Mapping[str, StaticMetrics] = MappingProxyType({})
 ) -> tuple[LaunchStatic, ...]:
-    """One entry a launch, in order; each distinct binary is looked at once.
+    """One entry a launch, in order; each distinct binary is analysed once.
 
     ``known`` has the figures of code identities on this device: equal code needs no disassembler again.
     """
@@ -116,7 +116,7 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
 
 
 class _Launch(Protocol):
-    """What a launch is told by, as compiled or as recorded."""
+    """What identifies a launch, as compiled or as recorded."""
 
     @property
     def kernel(self) -> str: ...
@@ -147,6 +147,12 @@ def paired(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tupl
             if i not in found and waiting[common(new)]:
                 found[i] = rest.pop(waiting[common(new)].popleft())
     return [*((found.get(i), new) for i, new in enumerate(after)), *((old, None) for old in rest.values())]
+
+
+def in_both(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tuple[int, AnyLaunch, AnyLaunch]]:
+    """The launches of :func:`paired` that both sides have, with their index in ``after``."""
+    pairs = enumerate(paired(before, after))
+    return [(i, old, new) for i, (old, new) in pairs if old is not None and new is not None]
 
 
 def _compiled_for(launch: LaunchStatic) -> object:

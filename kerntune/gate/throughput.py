@@ -15,7 +15,7 @@ from kerntune.gpu.base import Executor
 from kerntune.timing.bandwidth import measured_bandwidth
 from kerntune.tuning.cache.entries import Entries
 
-SCHEMA = "kerntune.base.device/1"
+SCHEMA = "kerntune.device/1"
 
 BITS = {"bool": 8, "complex32": 32, "complex64": 64, "complex128": 128, "bfloat16": 16, "float4_e2m1fn_x2": 8}
 """Sizes of dtypes whose names don't end in their number of bits."""
@@ -40,7 +40,7 @@ def device_bandwidth(gpu: Executor, cache: Path) -> float | None:
         return found.bandwidth
     try:
         measured = measured_bandwidth(gpu)
-    except MeasurementError:  # no room just now
+    except MeasurementError:  # no free memory now
         return None
     if measured is not None and gpu.spec.uuid:
         try:
@@ -55,7 +55,7 @@ def bytes_moved(recording: Recording) -> int:
 
     From the memory plan: what a launch reads and writes in place counts twice, what passes from one launch to the next
     counts for both. Broadcast dimensions (stride 0) and overlapping views of one storage count once. Where a kernel
-    reads a part of a tensor only, or reads it again and again, the caller knows better (``bytes=``).
+    reads a part of a tensor only, or reads it again and again, the caller can give the number (``bytes=``).
     """
     total = 0
     for launch in (x for x in recording.launches if 0 not in x.grid):

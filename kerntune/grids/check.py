@@ -26,8 +26,8 @@ def check_grid(
     """A grid of one to three axes (in blocks) as a triple, missing axes 1, known to fit the device.
 
     ``num_ctas`` multiplies x in the launch; ``num_warps`` matters on HIP, whose limit counts threads. Any integer type
-    with ``__index__`` will do. A grid with a zero axis launches nothing, as in Triton, so only what the launcher could
-    not even read is refused there.
+    with ``__index__`` will do. A grid with a zero axis launches nothing, as in Triton; it is an error only if the
+    launcher could not read it.
 
     Raises :class:`GridError`, naming the kernel, the axis and the limit, for: not one to three integers, a negative
     axis, an axis over the device's limit (x times ``num_ctas`` included), a product over int32.
@@ -46,7 +46,8 @@ def check_grid(
 def grid_triple(grid: Sequence[int], *, kernel: str) -> Triple:
     """A grid as three plain integers, missing axes 1; :class:`GridError` for anything the launcher can't read.
 
-    Triton drops a fourth element without a word and fails on an empty grid with an IndexError; both are errors here.
+    Triton silently drops a fourth element and fails on an empty grid with an IndexError; both are :class:`GridError`
+    here.
     """
     try:
         axes = [index(value) for value in grid]

@@ -25,8 +25,9 @@ class ComboGridPart:
 class ComboKernelGrid(Grid):
     """What the combo grids share.
 
-    ``min_blocks`` is a floor of x, 0 for none (Inductor, for static shapes: the largest minimum of any kernel times
-    their number); ``defaults`` are block sizes that hold where the config gives none, as pairs.
+    ``min_blocks`` is the least number of blocks on x, 0 for no minimum (Inductor, for static shapes: the largest
+    minimum of any kernel times their number); ``defaults`` are block sizes for blocks that the config lacks, as pairs.
+    :class:`GridError` for a combo without kernels.
     """
 
     kernels: tuple[ComboGridPart, ...]
@@ -39,7 +40,7 @@ class ComboKernelGrid(Grid):
 
     @cached_property
     def axes(self) -> Axes:
-        """(blocks of all kernels but not below the floor, then y and z of the tallest)."""
+        """(blocks of all kernels but at least ``min_blocks``, then y and z of the tallest)."""
         x = maximum(self.x_blocks(), self.min_blocks)
         heights = [kernel.ynumel for kernel in self.kernels if kernel.ynumel is not None]
         if not heights:
@@ -48,7 +49,7 @@ class ComboKernelGrid(Grid):
 
     @abstractmethod
     def x_blocks(self) -> Expr:
-        """The blocks on x before the floor."""
+        """The blocks on x, before ``min_blocks`` is applied."""
 
     def block(self, name: Name) -> Name:
         """A block's name with the default that this combo gives it."""
@@ -86,7 +87,7 @@ class SequentialFlattenComboKernelGrid(ComboKernelGrid):
 
     @cached_property
     def axes(self) -> Axes:
-        """(blocks of all kernels but not below the floor, 1, 1)."""
+        """(blocks of all kernels but at least ``min_blocks``, 1, 1)."""
         return maximum(self.x_blocks(), self.min_blocks), ONE, ONE
 
     def x_blocks(self) -> Expr:

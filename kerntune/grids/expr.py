@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A whole number, 0 or more."""
+    """A whole number, 0 or more; :class:`GridError` for a negative one."""
 
     value: int
 
@@ -33,7 +33,10 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A size, block or other launch argument by name; ``default`` stands in where a launch doesn't give it."""
+    """A size, block or other launch argument by name; ``default`` is its value where a launch doesn't give one.
+
+    :class:`GridError` for a name that can't be that of an argument.
+    """
 
     name: str
     default: int | None = None
@@ -129,7 +132,7 @@ class Min:
 
 Expr = Union[Const, Name, CeilDiv, Add, Mul, Max, Min]
 Term = Union[Expr, int, str]
-"""What a person may write for an expression: a number, an argument's name, or an expression."""
+"""What public functions accept as an expression: a number, an argument's name, or an expression."""
 
 NODES = (Const, Name, CeilDiv, Add, Mul, Max, Min)
 

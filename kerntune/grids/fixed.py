@@ -1,4 +1,4 @@
-"""Grids that don't follow from sizes and blocks by a formula: given outright, or worked out per config beforehand."""
+"""Grids that no formula of sizes and blocks gives: given as numbers, or computed per config beforehand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FixedGrid(Grid):
 
     @classmethod
     def from_arguments(cls) -> FixedGrid:
-        """The grid that a launcher is handed in three arguments of its own."""
+        """The grid that a launcher receives as three separate arguments."""
         return cls(*GRID_ARGUMENTS)
 
 
@@ -47,7 +47,7 @@ class GridChoice:
         return cls(tuple(sorted(config.items())), FixedGrid(x, y, z))
 
     def matches(self, values: Scope) -> bool:
-        """Whether a launch has all the values; what else it has doesn't matter."""
+        """Whether a launch has all the values of this choice; it may have others too."""
         return all(values.get(name) == value for name, value in self.config)
 
 
@@ -59,7 +59,7 @@ class PrecomputedGrid(Grid):
 
     @property
     def axes(self) -> Axes:
-        """Only a sole choice that asks for nothing has axes; otherwise :class:`GridError`: bind a config first."""
+        """The axes of a single choice without conditions; otherwise :class:`GridError`: bind a config first."""
         return self.select({}, complete=False)
 
     @property

@@ -20,7 +20,7 @@ ONE = Const(1)
 XNUMEL, YNUMEL, ZNUMEL, R0_NUMEL = Name("xnumel"), Name("ynumel"), Name("znumel"), Name("r0_numel")
 XBLOCK, YBLOCK, ZBLOCK, R0_BLOCK = Name("XBLOCK", 1), Name("YBLOCK", 1), Name("ZBLOCK", 1), Name("R0_BLOCK", 1)
 """Sizes and blocks as Inductor names them. A config without a block means a block of one element (``GridExpr.ceildiv``
-of torch 2.13), so these have a default; a name that a person gives has none, and its absence is an error."""
+of torch 2.13), so these have a default. A name that a user gives has none, and it is an error if it is missing."""
 
 
 class Grid(ABC):
@@ -36,11 +36,12 @@ class Grid(ABC):
 
     @property
     def terms(self) -> tuple[Expr, ...]:
-        """Every expression that matters to the grid: the axes, and what :meth:`validate` looks at."""
+        """Every expression that the grid depends on: the axes, and what :meth:`validate` checks."""
         return self.axes
 
     def select(self, config: Scope, *, complete: bool) -> Axes:
-        """The axes for these values; only a grid that is chosen by the config as a whole overrides it."""
+        """The axes for these values; overridden only by grids that depend on the whole config
+        (:class:`~kerntune.grids.PrecomputedGrid`)."""
         return self.axes
 
     def validate(self, values: Scope, *, complete: bool) -> None:
@@ -48,7 +49,7 @@ class Grid(ABC):
         return
 
     def __call__(self, meta: Scope) -> Triple:
-        """The grid for a launch's arguments and constexprs, not yet held against any limit.
+        """The grid for a launch's arguments and constexprs; limits of devices are not checked.
 
         Raises :class:`GridError` for a missing, negative or non-integer size, or a block below 1.
         """
@@ -77,7 +78,7 @@ class Grid(ABC):
         return self._bound(self._given(values), complete=False)
 
     def specialize(self, config: Scope) -> BoundGrid:
-        """As :meth:`bind` with a whole config: a block that the config lacks is one element, for good."""
+        """As :meth:`bind` with a complete config: a block that the config lacks is fixed to one element."""
         defaults = {name.name: name.default for name in self._all_names() if name.default is not None}
         return self._bound({**defaults, **self._given(config)}, complete=True)
 
@@ -88,7 +89,7 @@ class Grid(ABC):
 
     @property
     def constant(self) -> Triple | None:
-        """The grid itself where no axis has a name left, else None; raises what a call would raise."""
+        """The grid as numbers if no axis depends on a name, else None; raises the :class:`GridError` of a call."""
         return self({}) if all(isinstance(axis, Const) for axis in self.folded) else None
 
     def to_python(self, spelling: render.Spelling | None = None) -> tuple[str, str, str]:
@@ -121,7 +122,7 @@ class Grid(ABC):
 
 @dataclass(frozen=True)
 class BoundGrid(Grid):
-    """A grid some of whose values are fixed; it still holds a launch to them and to its origin's rules."""
+    """A grid with some values fixed. A launch must agree with them and with the rules of the original grid."""
 
     bound_axes: Axes
     origin: Grid
@@ -134,12 +135,13 @@ class BoundGrid(Grid):
 
     @property
     def terms(self) -> tuple[Expr, ...]:
-        """The axes, and what is left of the origin's terms."""
+        """The axes, and the terms of the original grid that aren't constant."""
         values = dict(self.values)
         return *self.bound_axes, *(substitute(term, values) for term in self.origin.terms)
 
     def validate(self, values: Scope, *, complete: bool) -> None:
-        """The origin's rules on all values; :class:`GridError` too if a launch contradicts a fixed one."""
+        """Check the rules of the original grid on all values; :class:`GridError` also if a launch contradicts a fixed
+        value."""
         for name, fixed in self.values:
             given = values.get(name)
             if given is not None and given != fixed:
@@ -148,5 +150,5 @@ class BoundGrid(Grid):
 
 
 def dimension(numel: Term, block: Term | None) -> Expr:
-    """The blocks that cover one dimension; without a block every element is one."""
+    """The number of blocks that cover one dimension; without a block size each block is one element."""
     return ceil_div(numel, 1 if block is None else block)

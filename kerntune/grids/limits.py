@@ -1,4 +1,4 @@
-"""What a launch grid may measure on a device."""
+"""The limits of launch grids by device."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def grid_limits(spec: DeviceSpec, num_warps: int = DEFAULT_NUM_WARPS) -> GridLim
     """The limits of a device for a kernel of ``num_warps`` warps; of the launcher alone for an unknown backend.
 
     HIP counts threads, and Triton's blocks are one-dimensional (``warp_size * num_warps`` threads on x). Its y and z
-    are held to the launcher's int32 only: ROCm releases disagree on them (2**32 - 1 in the hardware
-    tables, 65536 or 65535 in device properties: rocm-systems pull request 5676), and a runtime that does refuse says
-    so itself.
+    are held to the launcher's int32 only: ROCm releases disagree on them (2**32 - 1 in the hardware tables, 65536 or
+    65535 in device properties: rocm-systems pull request 5676), and a runtime that refuses a launch raises its own
+    error.
     """
     backend = spec.target.backend
     if backend == "cuda":

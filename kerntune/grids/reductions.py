@@ -10,7 +10,7 @@ from kerntune.grids.expr import Expr, Name, Scope, Term, as_expr, names_in
 from kerntune.grids.grid import ONE, R0_BLOCK, R0_NUMEL, XBLOCK, XNUMEL, Axes, Grid, dimension
 
 RSPLIT, RSPLIT_SIZE, REQUIRED_XBLOCK = Name("RSPLIT"), Name("RSPLIT_SIZE"), Name("XBLOCK")
-"""These kernels can't do without: no defaults."""
+"""Blocks that these kernels require: they have no defaults."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class MixOrderReductionGrid(Grid):
 
     @property
     def terms(self) -> tuple[Expr, ...]:
-        """The axes, and the block that has to divide."""
+        """The axes, and the block that must divide ``RSPLIT_SIZE``."""
         return *self.axes, as_expr(self.xblock)
 
     def validate(self, values: Scope, *, complete: bool) -> None:
@@ -74,7 +74,7 @@ class SplitScanGrid(Grid):
 
     @property
     def terms(self) -> tuple[Expr, ...]:
-        """The axes, and the block that has to be 1."""
+        """The axes, and the block that must be 1."""
         return *self.axes, as_expr(self.xblock)
 
     def validate(self, values: Scope, *, complete: bool) -> None:
@@ -85,7 +85,7 @@ class SplitScanGrid(Grid):
 
 
 def known(term: Term, values: Scope, *, complete: bool) -> int | None:
-    """A term's value; None while something that it needs may still be given."""
+    """A term's value; None while a value that it depends on may still be given."""
     expr = as_expr(term)
     if not complete and any(values.get(name.name) is None for name in names_in(expr)):
         return None

@@ -48,7 +48,7 @@ def sizes_from_arguments(
 ) -> dict[str, int]:
     """Size hints of a call from the kernel's own arguments.
 
-    ``dimensions`` says which argument holds the number of elements of an axis, ``{"x": "n_rows", "r0": "n_cols"}``;
+    ``dimensions`` maps an axis to the argument that is its number of elements, ``{"x": "n_rows", "r0": "n_cols"}``;
     several names are multiplied, ``{"x": ("batch", "rows")}``. Raises :class:`~kerntune.errors.HintError` that names
     axis and argument where one is unknown, missing, no integer, zero or negative.
     """

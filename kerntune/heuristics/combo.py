@@ -144,7 +144,7 @@ def _groups(
 
 
 def _identity(sub: SubKernel) -> bytes:
-    """Equal for sub-kernels of which the heuristic knows the same."""
+    """A key that is equal for sub-kernels with equal hints."""
     nameless = msgspec.structs.replace(sub.hints, kernel="")
     return msgspec.json.encode(SubKernel(sub.family, nameless), order="deterministic")
 

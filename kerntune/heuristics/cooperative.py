@@ -33,7 +33,8 @@ def cooperative_reduction(
 def rsplit(hints: KernelHints, device: DeviceSpec, preset: Preset = INDUCTOR_2_13) -> int:
     """Programs that share a row: as many as keep all programs resident at once, in powers of two, at most 64.
 
-    The target is the largest power of two that is not above the SM count (torch 2.6: 64).
+    The target is the largest power of two that is not above the SM count (torch 2.6: 64). Raises :class:`HintError`
+    for a device without SMs, and where a row has fewer elements than programs that would share it.
     """
     x, r = hints.sizes["x"], hints.sizes["r0"]
     if device.sm_count < 1:

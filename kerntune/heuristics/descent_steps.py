@@ -24,7 +24,7 @@ DERIVED_FIELDS = (*BLOCK_NAMES.values(), "BLOCK_M", "BLOCK_N", "BLOCK_K", "num_w
 
 MAX_WAVES_PER_EU = 8
 LOOP_STAGES_RADIUS = 2
-"""``NUM_STAGES`` 1 may beat 2 where 3 beats both, so a step looks two away."""
+"""``NUM_STAGES`` 1 may be faster than 2 where 3 is faster than both, so a step may be two wide."""
 
 GIVEN = frozenset({HeuristicType.USER_AUTOTUNE, HeuristicType.TEMPLATE, HeuristicType.FIXED})
 REDUCTIONS = frozenset(
@@ -116,7 +116,8 @@ def improves(best: float, trial: float) -> bool:
 
 
 def may_descend(family: HeuristicType, hints: KernelHints) -> bool:
-    """Whether stepping is allowed: not for a deterministic reduction, whose order of additions blocks decide."""
+    """Whether steps are allowed: not for a deterministic reduction, where block sizes determine the order of
+    additions."""
     return not (hints.modes.deterministic and family in REDUCTIONS)
 
 
@@ -132,9 +133,9 @@ def neighbourhood(
 ) -> Neighbourhood:
     """The neighbourhood of configs like ``config``.
 
-    A proposed kernel (one with ``hints``) is stepped along Inductor's fields, within its sizes and floors. A user's
-    kernel is stepped along every integer field: constexprs, warps, stages, compile options. ``limits`` gives upper
-    bounds by field name, and adds those fields; ``frozen`` takes fields away. Raises
+    A proposed kernel (one with ``hints``) is stepped along Inductor's fields, within its sizes and block minimums. A
+    user's kernel is stepped along every integer field: constexprs, warps, stages, compile options. ``limits`` gives
+    upper bounds by field name, and adds those fields; ``frozen`` takes fields away. Raises
     :class:`~kerntune.errors.HintError` for a limit of a field that the config doesn't have.
     """
     limits = dict(limits or {})

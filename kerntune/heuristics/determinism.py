@@ -14,11 +14,11 @@ TOO_SMALL_R_BLOCK = 4
 
 
 def one_config(configs: Iterable[Config], hints: KernelHints) -> tuple[Config, ...]:
-    """The configs, each once; in a mode that asks for it, only the most middling of them.
+    """The configs, each once; in deterministic and batch-invariant modes only the one with medium blocks.
 
     Left out first are R0 blocks up to 4, then X blocks of 1 in kernels without contiguous access along r (each only if
-    something remains). Then the second-largest R0, warps and X decide, in that order: extremes lose most often.
-    Raises :class:`HintError` if there is no config to begin with.
+    something remains). Then the second-largest R0, warps and X decide, in that order: extreme configs are most often
+    slow. Raises :class:`HintError` if there is no config to begin with.
     """
     found = in_order(configs)
     if not found:

@@ -1,4 +1,4 @@
-"""Words of the heuristics: what is known of a kernel before it is compiled."""
+"""Types of the heuristics: hints about a kernel before it is compiled."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def is_power_of_two(n: int) -> bool:
 
 
 class KernelHints(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a heuristic may know of a kernel; every family reads the fields it needs.
+    """The hints about a kernel that heuristics use; every family reads the fields that it needs.
 
     ``sizes`` maps an axis (``x y z`` of the output, ``r0 r1`` reduced) to its number of elements; a size that is no
-    power of two is rounded up to the next, as Inductor's compiler does before it asks its heuristics. Counts are of
+    power of two is rounded up to the next, as Inductor's compiler does before it calls its heuristics. Counts are of
     the kernel's source: ``loads``, ``stores``, ``reductions``, and ``dynamic_sizes``, the size arguments that are only
     known at launch.
 

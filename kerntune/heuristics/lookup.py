@@ -1,4 +1,4 @@
-"""A table of ready answers: a kernel's config by the hash of its source and size hints."""
+"""A table of known configs: a kernel's config by the hash of its source and size hints."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _NAME = re.compile(r"\Adef [^(]+\(")
 
 
 def kernel_hash(source: str, sizes: Mapping[str, int]) -> str:
-    """SHA-256 over the size hints and the source without the function's name: renaming a kernel keeps its answer.
+    """SHA-256 over the size hints and the source without the function's name: a renamed kernel keeps its hash.
 
     ``source`` starts with ``def`` (as ``JITFunction.src`` does). The text hashed is torch 2.13's
-    (generate_lookup_hash_from_source_code), reduced axes spelled ``r0_``, so its tables' keys serve here.
+    (generate_lookup_hash_from_source_code), reduced axes spelled ``r0_``, so the keys of its tables are valid here.
     """
     named = {f"{axis}_" if axis[0] == "r" else axis: sizes[axis] for axis in HASHED_ORDER if axis in sizes}
     nameless = _NAME.sub("(", source.strip(), count=1)
@@ -38,11 +38,11 @@ class LookupTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entries: dict[str, Config] = {}
 
     def find(self, source: str, sizes: Mapping[str, int]) -> Config | None:
-        """The ready answer for a kernel of these sizes, or None."""
+        """The config in the table for a kernel of these sizes, or None."""
         return self.entries.get(kernel_hash(source, sizes))
 
     def with_entry(self, source: str, sizes: Mapping[str, int], config: Config) -> LookupTable:
-        """A table with one more answer."""
+        """A copy of the table with one more entry."""
         return LookupTable({**self.entries, kernel_hash(source, sizes): config})
 
 

@@ -1,8 +1,8 @@
 """Further candidates in physical terms: elements a thread, blocks an SM, bytes of shared memory.
 
 The constants are of a sweep of 14 kernels on an NVIDIA H200 (``benchmarks/results/heuristic_sweep.json``, "the sweep"
-below); the rules name no shape. They see sizes and counts only, not dtypes: a family gets few candidates that differ
-in elements a thread, and the race picks the one that suits the dtype.
+below); the rules name no shape. They depend on sizes and counts only, not on dtypes: a family gets few candidates that
+differ in elements a thread, and timing picks the one for the dtype.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ LEAST_SCAN_ELEMENTS = 8
 """A scan with few blocks shortens them, but not below two 16-byte loads of fp32 a thread."""
 
 SCAN_OTHER_REGISTERS = 32
-"""Beside a thread's own elements. The limit keeps five blocks of 64 elements a thread on an SM where ptxas's choice
-keeps four; the sweep has the limited one 20 % faster."""
+"""Registers of a thread besides its elements. The limit keeps five blocks of 64 elements a thread on an SM where
+ptxas's choice keeps four; the sweep has the limited one 20 % faster."""
 
 PRODUCT_BYTES = 2
 PRODUCT_STAGES = 4
@@ -95,11 +95,11 @@ POINTWISE_TILES: dict[int, tuple[Line, ...]] = {
     ),
 }
 """By number of axes. 1-D: a 16-bit kernel has 16 elements a thread, two loads of 16 bytes, an fp32 one 4 (``gelu_1d``,
-``blend_1d``, beside the 8 and 2 that Inductor has). 2-D: a transposition's tile with more in flight, and a plain
+``blend_1d``, in addition to Inductor's 8 and 2). 2-D: a transposition's tile with more in flight, and a plain
 kernel's of half-kilobyte rows (``add_transposed_2d``, ``scale_rows_2d``). 3-D: a transposition has two unit-stride
 axes, x of the output and another of the input. Both get whole lines of 128 bytes, or the output half of one, or small
-tiles that waste less at the edge of a size that isn't a multiple; an axis that nobody walks contiguously gets 1. Which
-one that is the hints don't tell, so both planes are tried, and x alone (``permute_3d``)."""
+tiles that waste less at the edge of a size that isn't a multiple; an axis without contiguous access gets 1. The hints
+don't contain which axis that is, so both planes are tried, and x alone (``permute_3d``)."""
 
 
 class Tile(NamedTuple):
@@ -122,10 +122,10 @@ class Product(NamedTuple):
 
 
 def applies(hints: KernelHints, device: DeviceSpec, preset: Preset) -> bool:
-    """Whether there are further candidates for a reduction: on NVIDIA GPUs, where several are wanted at all.
+    """Whether there are further candidates for a reduction: on NVIDIA GPUs, in modes with several candidates.
 
-    Deterministic and batch-invariant modes stay as they are, and so do mix-order reductions, of which the sweep has
-    none.
+    There are none in deterministic and batch-invariant modes, and none for mix-order reductions, which the sweep
+    doesn't contain.
     """
     modes = hints.modes
     fixed = modes.one_reduction or modes.batch_invariant or hints.rsplit_size is not None
@@ -133,7 +133,7 @@ def applies(hints: KernelHints, device: DeviceSpec, preset: Preset) -> bool:
 
 
 def pointwise_tiles(hints: KernelHints, device: DeviceSpec, preset: Preset) -> tuple[Line, ...]:
-    """Further tiles of a pointwise kernel that leave no SM without a block; none where one config is asked for."""
+    """Further tiles of a pointwise kernel that leave no SM without a block; none in modes with a single config."""
     if not (preset.measured and device.target.backend == "cuda" and hints.modes.autotune_pointwise):
         return ()
     numel = prod(hints.sizes.values())
@@ -184,7 +184,7 @@ def _step(x: int, r: int, warps: int, hints: KernelHints, lanes: int) -> Tile:
 def row_tiles(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
     """Further blocks of whole rows: 16 elements a thread with two and four warps, and 32; none for outer ones.
 
-    A row longer than such a block has the warps that its elements ask for.
+    A row longer than such a block has the number of warps for its number of elements.
     """
     if is_outer(hints):
         return ()
@@ -209,7 +209,7 @@ def _row_share(hints: KernelHints) -> int:
 
 
 def scan_steps(hints: KernelHints, device: DeviceSpec) -> tuple[Tile, ...]:
-    """Further blocks of a scan, shortened where SMs would have too few; ``hints`` tell how many rows there are."""
+    """Further blocks of a scan, shortened where SMs would have too few; ``hints`` have the number of rows."""
     lanes, r = device.warp_size, hints.reduction_numel
     numel, found = hints.sizes["x"] * r, []
     for n, (warps, most) in enumerate(SCAN_STEPS):

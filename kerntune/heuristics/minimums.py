@@ -1,4 +1,4 @@
-"""Block minimums that a kernel imposes: tensor descriptors, and floors for X and R0."""
+"""Block minimums that a kernel requires: those of tensor descriptors, and minimums of X and R0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def raise_to_tma_minimums(
     """The first config raised to the minimums, then the configs that already meet them.
 
     A persistent kernel takes no reduction blocks, so minimums of reduced axes don't concern it. The raised one is
-    sure to compile, and first, because later steps start from the first.
+    sure to compile, and first, because later steps start from the first. Raises :class:`HintError` for a minimum of a
+    block that the kernel doesn't have.
     """
     minimums = {a: m for a, m in hints.tma_minimums.items() if not (persistent and a[0] == "r")}
     if not minimums or not configs:
@@ -29,10 +30,10 @@ def raise_to_tma_minimums(
 
 
 def raise_to_floors(configs: Iterable[Config], hints: KernelHints, bounds: Bounds) -> tuple[Config, ...]:
-    """Configs with X and R0 raised to ``min_x_block`` and ``min_r_block``, at the other's expense.
+    """Configs with X and R0 raised to ``min_x_block`` and ``min_r_block``, and the other block reduced in return.
 
-    What one block gains the other gives back by halving, R0 first, but not below its own floor. Raises
-    :class:`HintError` for kernels with other blocks, and for a floor that is no legal block.
+    When one block is doubled the other is halved, R0 first, but not below its own minimum. Raises :class:`HintError`
+    for kernels with other blocks, and for a minimum that is no legal block.
     """
     if hints.min_x_block is None and hints.min_r_block is None:
         return tuple(configs)

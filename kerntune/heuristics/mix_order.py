@@ -31,7 +31,7 @@ def mix_order(configs: Iterable[Config], hints: KernelHints, limits: Bounds) -> 
     """Persistent configs with X, ``RSPLIT_SIZE`` and ``NUM_STAGES`` of a mix-order reduction.
 
     Rows of up to 1024 elements get half the warps; max-autotune adds a copy with 2 warps, and for longer rows a copy
-    with twice the warps.
+    with twice the warps. Raises :class:`HintError` for a split below 1.
     """
     split, r = hints.rsplit_size or 0, hints.sizes["r0"]
     if split < 1:
@@ -76,7 +76,7 @@ def is_whole(x: int, split: int, stages: int, hints: KernelHints, preset: Preset
 
 
 def most_stages(hints: KernelHints, preset: Preset) -> int:
-    """Stages that shared memory has room for; 1 where they are switched off or can't be had."""
+    """The number of stages that fit into shared memory; 1 where stages are switched off or impossible."""
     unpipelined = preset.whole_mix_order and hints.makes_descriptors
     if unpipelined or not hints.modes.multi_stage_mix_order:
         return 1

@@ -1,4 +1,4 @@
-"""A proposal in the words of one kernel: its own parameter names, and no block that it doesn't take."""
+"""Proposed configs under a kernel's own parameter names, without blocks that it doesn't have."""
 
 from __future__ import annotations
 

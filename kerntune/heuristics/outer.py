@@ -31,8 +31,8 @@ class OuterTile(NamedTuple):
 def outer_tile(hints: KernelHints, r: int, dynamic: int) -> OuterTile:
     """The wanted tile for ``r`` reduced elements and ``dynamic`` sizes that are only known at launch.
 
-    Index arithmetic with dynamic sizes needs registers: one of them asks for short steps along r, several for long
-    ones, because each step then computes much.
+    Index arithmetic with dynamic sizes needs registers: with one dynamic size steps along r are short, with several
+    they are long, because each step then computes much.
     """
     x = hints.sizes["x"]
     if x <= FEW_OUTPUTS:

@@ -35,8 +35,8 @@ BLOCKS_WANTED = 128
 
 
 class Recipe(NamedTuple):
-    """A tile to be fitted to the sizes. ``per_warp`` elements ask for one warp, up to ``most_warps``, unless ``warps``
-    fixes them."""
+    """A tile to be fitted to the sizes. It has one warp per ``per_warp`` elements, up to ``most_warps``, unless
+    ``warps`` sets the number."""
 
     blocks: tuple[int, ...]
     per_warp: int = 256

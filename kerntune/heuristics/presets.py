@@ -14,7 +14,7 @@ class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     * ``hip_is_wave64``: every AMD GPU counts as wave64 (also RDNA, which is wave32).
     * ``backend_extras``: further candidates on AMD and Intel GPUs.
     * ``tune_3d``: seven 3-D pointwise candidates by default, not only under max-autotune.
-    * ``grow_reductions``: a reduction whose x or r is short gets the other axis longer, up to the asked tile.
+    * ``grow_reductions``: a reduction whose x or r is short gets the other axis longer, up to the wanted tile.
     * ``inner_by_r``: an inner reduction's warps follow r alone; up to 32 warps beyond r = 8192.
     * ``tuned_outer``: the outer tile follows x, loads and dynamic sizes; else it is (64, 8).
     * ``small_persistent_inner``: a short inner persistent reduction packs rows into one warp.

@@ -25,14 +25,14 @@ Family = Callable[[KernelHints, DeviceSpec, Preset], tuple[Config, ...]]
 NO_COUNTS = TtirCounts()
 
 LONG_STRIDE = 2
-"""Stands for every stride above 1: only 0, 1 and "longer" matter, and sizes of a bucket must look alike."""
+"""The value for every stride above 1: only 0, 1 and "longer" matter, and sizes of one bucket must have equal keys."""
 
 
-class Look(NamedTuple):
-    """What a proposal depends on in one call: equal looks get equal candidates on one device.
+class ProposalInputs(NamedTuple):
+    """What a proposal depends on in one call: equal values give equal candidates on one device.
 
     ``sizes`` are rounded up to powers of two. ``reads`` have strides of 0, 1, and 2 for anything longer. ``empty``
-    means that a size is 0: nothing is to be chosen, the launch must only not fail.
+    means that a size is 0: any config that launches without an error will do.
     """
 
     sizes: tuple[tuple[str, int], ...]
@@ -46,11 +46,12 @@ class Proposer:
 
     ``sizes`` maps axes to the arguments whose product is their number of elements, ``blocks`` axes to the kernel's own
     constexprs, ``reduced`` tensor arguments to the dimensions that the kernel reduces. ``known`` are fields of
-    :class:`~kerntune.heuristics.hints.KernelHints` that outweigh what the call and the TTIR say. ``reduces``: one of
-    the reduction families, so that a kernel without a block of x has one row a program. ``whole_rows``: a persistent
-    one, whose reduced blocks (if the kernel takes them) hold the whole axis.
+    :class:`~kerntune.heuristics.hints.KernelHints` that take precedence over those from the call and the TTIR.
+    ``reduces``: one of the reduction families, so that a kernel without a block of x has one row a program.
+    ``whole_rows``: a persistent one, whose reduced blocks (if the kernel takes them) hold the whole axis.
 
-    What can be wrong before any call raises here: :class:`ConfigError` for blocks, :class:`HintError` for the rest.
+    Errors that don't depend on a call are raised here: :class:`ConfigError` for blocks, :class:`HintError` for the
+    rest.
     """
 
     family: Family
@@ -74,7 +75,7 @@ class Proposer:
         plain = msgspec.structs.replace(KernelHints(sizes=self._with_x(ones), kernel=self.kernel), **shape)
         self._named(self.family(plain, TYPICAL_DEVICES["cuda:90"], self.preset), plain.sizes)
 
-    def look(self, arguments: Mapping[str, Any]) -> Look:
+    def inputs(self, arguments: Mapping[str, Any]) -> ProposalInputs:
         """What matters of a call; :class:`HintError` names kernel, axis and argument of a size that can't be one."""
         names = dict.fromkeys(name for several in self.sizes.values() for name in several)
         given = {name: _whole(arguments[name]) for name in names if name in arguments}
@@ -82,38 +83,41 @@ class Proposer:
         floored = {**arguments, **{name: value or 1 if value == 0 else value for name, value in given.items()}}
         rounded = sizes_from_arguments(self.sizes, floored, kernel=self.kernel)
         reads = () if empty else self._reads(arguments, given)
-        return Look(tuple(self._with_x(rounded).items()), reads, empty)
+        return ProposalInputs(tuple(self._with_x(rounded).items()), reads, empty)
 
-    def propose(self, look: Look, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:
-        """The candidates, best guess first, in the kernel's own words; of an empty launch only one.
+    def propose(self, inputs: ProposalInputs, device: DeviceSpec, counts: TtirCounts = NO_COUNTS) -> tuple[Config, ...]:
+        """The candidates, the likeliest best one first, with the kernel's own parameter names; for an empty launch only
+        one.
 
         Raises :class:`HintError` where the family can't decide, :class:`ConfigError` where a block that the kernel
         doesn't take would have to be other than 1.
         """
-        sizes = dict(look.sizes)
+        sizes = dict(inputs.sizes)
         hints = counts.apply(KernelHints(sizes=sizes, kernel=self.kernel))
-        hints = msgspec.structs.replace(hints, **{**self._seen(look, device), **self._known(sizes), **self._no_x()})
+        hints = msgspec.structs.replace(
+            hints, **{**self._observed(inputs, device), **self._known(sizes), **self._no_x()}
+        )
         configs = self._named(self.family(hints, device, self.preset), sizes)
-        return configs[:1] if look.empty else configs
+        return configs[:1] if inputs.empty else configs
 
-    def _seen(self, look: Look, device: DeviceSpec) -> dict[str, Any]:
+    def _observed(self, inputs: ProposalInputs, device: DeviceSpec) -> dict[str, Any]:
         """Hints of the call itself."""
-        sizes = dict(look.sizes)
+        sizes = dict(inputs.sizes)
         if not self.reduces:
             return {"tile": tile_hint(sizes, len(self.parameters) - len(self.constexprs))}
         outputs, r = _outputs_and_r(sizes)
-        hint = reduction_split(look.reads, outputs, r, device, may_split=False).hint
-        contiguous = not look.reads or any(1 in read.reduced for read in look.reads)
+        hint = reduction_split(inputs.reads, outputs, r, device, may_split=False).hint
+        contiguous = not inputs.reads or any(1 in read.reduced for read in inputs.reads)
         return {"reduction": second_stage_hint(hint, outputs, r), "contiguous_reduction_access": contiguous}
 
     def _reads(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[Read, ...]:
-        """How each tensor of the call is walked, told by ``reduced`` or by its shape."""
+        """The strides at which each tensor of the call is read, from ``reduced`` or from its shape."""
         if not self.reduces:
             return ()
-        found = self._told(arguments) if self.reduced else self._inferred(arguments, given)
+        found = self._given_reads(arguments) if self.reduced else self._inferred(arguments, given)
         return tuple(Read(*(tuple(min(s, LONG_STRIDE) for s in strides) for strides in read)) for read in found)
 
-    def _told(self, arguments: Mapping[str, Any]) -> list[Read]:
+    def _given_reads(self, arguments: Mapping[str, Any]) -> list[Read]:
         found = []
         for name, dims in self.reduced.items():
             tensor = arguments.get(name)

@@ -117,7 +117,7 @@ def without_x(hints: KernelHints) -> KernelHints:
 def finish(
     configs: tuple[Config, ...], hints: KernelHints, limits: Bounds, *, persistent: bool = False, floors: bool = True
 ) -> tuple[Config, ...]:
-    """What every reduction family ends with: TMA minimums, determinism, block floors, each config once."""
+    """The last steps of every reduction family: TMA minimums, determinism, block minimums, each config once."""
     if not limits.preset.filters:
         return in_order(configs)
     configs = one_config(raise_to_tma_minimums(configs, hints, persistent=persistent), hints)
@@ -281,9 +281,9 @@ def reduction_config(
     intensive: bool = False,
     options: dict[str, Scalar] | None = None,
 ) -> Config:
-    """One config: the tile clipped to the sizes, warps for it, X widened for the grid, then r shortened to pay for it.
+    """One config: the tile clipped to the sizes, warps for it, X widened for the grid, then r shortened in return.
 
-    Warps follow the asked ``r`` alone for an inner reduction (128 contiguous elements a warp), else the whole tile.
+    Warps follow the wanted ``r`` alone for an inner reduction (128 contiguous elements a warp), else the whole tile.
     """
     blocks = fit_reduction(hints, x, r, limits)
     tile = prod(blocks.values())
@@ -293,7 +293,7 @@ def reduction_config(
     long = limits.preset.inner_by_r and r > LONG_REDUCTION
     most = MAX_LONG_REDUCTION_WARPS if long else MAX_REDUCTION_WARPS
     warps = choose_warps(warps, limits, least=least_warps, most=most, intensive=intensive)
-    budget = _asked(hints, x, r) if limits.preset.grow_reductions else tile
+    budget = _wanted_size(hints, x, r) if limits.preset.grow_reductions else tile
     blocks["x"] = widen_for_grid(blocks["x"], hints.sizes["x"], warps, limits)
     _shorten(blocks, budget)
     check_blocks(blocks, hints.sizes, limits)
@@ -315,13 +315,13 @@ def fit_reduction(hints: KernelHints, x: int, r: int, limits: Bounds) -> dict[st
     if not limits.preset.grow_reductions:
         return {"x": first, **spread_reduction(r, hints.sizes, limits)}
     blocks = {"x": first, "r0": min(r, hints.sizes["r0"])}
-    target = _asked(hints, x, r)
+    target = _wanted_size(hints, x, r)
     for axis in ("x", "r0"):
         others = prod(blocks.values()) // blocks[axis]
         blocks[axis] = grow(blocks[axis], target // others, hints.sizes[axis])
     return blocks
 
 
-def _asked(hints: KernelHints, x: int, r: int) -> int:
-    """torch 2.6's size of a tile: what was asked, an eighth of it where the whole problem is smaller."""
+def _wanted_size(hints: KernelHints, x: int, r: int) -> int:
+    """torch 2.6's size of a tile: the wanted size, or an eighth of it where the whole problem is smaller."""
     return x * r // 8 if prod(hints.sizes.values()) < x * r else x * r

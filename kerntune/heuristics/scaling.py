@@ -36,9 +36,9 @@ def may_scale(hints: KernelHints, device: DeviceSpec, family: HeuristicType) -> 
 def scaled_down(config: Config, registers: int | None, hints: KernelHints, device: DeviceSpec) -> Config | None:
     """``config`` with its longest reduction block halved, or None if that can't help.
 
-    ``registers`` are those of one thread, as compiled; None if the compiler doesn't tell. It helps if a thread uses
-    more than full occupancy leaves it, and the grid has more blocks than the device holds at once. ``RSPLIT`` is no
-    reduction block: it is baked into the launch (torch 2.13 halves it too, if it is the largest).
+    ``registers`` are those of one thread, as compiled; None if the compiler doesn't report them. It helps if a thread
+    uses more than full occupancy leaves it, and the grid has more blocks than the device holds at once. ``RSPLIT`` is
+    no reduction block: it is baked into the launch (torch 2.13 halves it too, if it is the largest).
     """
     hints = without_x(hints)
     blocks = {axis: block_of(config, axis) for axis in ("r1", "r0") if BLOCK_NAMES[axis] in config.kwargs}
@@ -89,7 +89,7 @@ def _has_whole_row(hints: KernelHints) -> bool:
 
 
 def spill_threshold(hints: KernelHints, device: DeviceSpec, family: HeuristicType) -> int | None:
-    """Most spilled registers a thread may have; None for a user's kernel, whose best config may well spill."""
+    """The most spilled registers a thread may have; None for a user's kernel, whose best config may spill."""
     if family is HeuristicType.USER_AUTOTUNE:
         return None
     if hints.spill_threshold is not None:

@@ -113,8 +113,8 @@ def choose_warps(
 ) -> int:
     """``wanted`` between ``least`` and ``most``, rounded up to a power of two.
 
-    A wave64 GPU has twice the lanes in a warp, so both bounds are halved there, rounding up. A kernel that needs many
-    registers (``intensive``) gets half the most.
+    A wave64 GPU has twice the lanes in a warp, so both bounds are halved there, rounding up. For a kernel that needs
+    many registers (``intensive``) ``most`` is halved.
     """
     if bounds.wave64:
         least, most = (least + 1) // 2, (most + 1) // 2
@@ -144,7 +144,8 @@ def widen_for_grid(x: int, size: int, warps: int, bounds: Bounds) -> int:
 
 
 def fit_pointwise(sizes: Mapping[str, int], wanted: Sequence[int], bounds: Bounds) -> dict[str, int]:
-    """Blocks of x, y, z: clipped to the sizes, then doubled in that order while the tile or the grid asks for it.
+    """Blocks of x, y, z: clipped to the sizes, then doubled in that order while the tile is too small or the grid too
+    large.
 
     ``wanted`` gives one block an axis. The target is their product, or an eighth where the whole problem is smaller.
     """

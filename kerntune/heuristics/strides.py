@@ -58,7 +58,10 @@ class Split(NamedTuple):
 
 
 def read_of(shape: Sequence[int], strides: Sequence[int], dims: Sequence[int]) -> Read:
-    """The strides of a tensor that is reduced along ``dims`` (negative ones count from the end)."""
+    """The strides, in elements, of a tensor that is reduced along ``dims`` (negative ones count from the end).
+
+    Raises :class:`HintError` if shape and strides differ in length, and for a dimension that the tensor doesn't have.
+    """
     rank = len(shape)
     if len(strides) != rank:
         raise HintError(f"a tensor of shape {tuple(shape)} can't have the strides {tuple(strides)}")

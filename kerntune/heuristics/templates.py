@@ -12,7 +12,7 @@ from kerntune.heuristics.presets import INDUCTOR_2_13, Preset
 from kerntune.heuristics.sizing import in_order
 
 BACKEND_OPTIONS = frozenset({"num_consumer_groups", "num_buffers_warp_spec"})
-"""Options that torch's configs carry beside warps and stages; never a kernel parameter."""
+"""Options of torch's configs besides warps and stages; they are never kernel parameters."""
 
 HIP_OPTIONS = frozenset({"waves_per_eu", "matrix_instr_nonkdim", "kpack"})
 """AMD compile options that people write among the constexprs; a kernel that declares one of them receives it."""

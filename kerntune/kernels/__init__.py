@@ -1,6 +1,6 @@
-"""What is known of a Triton kernel before it is compiled or run, and the C that launches it afterwards.
+"""The properties of a Triton kernel before it is compiled or run, and the C that launches it afterwards.
 
-Source hashes, specializations, the flattened signature, which arguments are written; ``compat/`` alone knows that
-Triton's versions differ, ``dispatch/`` is the prepared launch of a tuned kernel. No timing, no tuning decision and no
+Source hashes, specializations, the flattened signature, which arguments are written; ``compat/`` alone depends on
+Triton's version, ``dispatch/`` is the prepared launch of a tuned kernel. No timing, no tuning decision and no
 compilation belongs here.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kerntune.base.recording import Param, TensorMap
@@ -11,29 +11,29 @@ from kerntune.errors import CaptureError
 from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized
 
-ViewOf = Callable[[Any], "int | None"]
-"""Gives the index of a tensor's view in the memory plan; None for a null pointer."""
+FlatParam = tuple[Param, Any]
+"""A parameter without its view, and the tensor that it points into; None where it points nowhere."""
 
 TMA_DTYPE_DEVICE_TO_HOST = {8: 10, 9: 8, 10: 9}
 """Element types of a tensor map whose number differs between device and host enumerations (CUDA driver API,
 ``CUtensorMapDataType``); all others are equal."""
 
 
-def flatten(launch: Specialized, metadata: Mapping[str, Any], view_of: ViewOf) -> tuple[Param, ...]:
+def flatten(launch: Specialized, metadata: Mapping[str, Any]) -> list[FlatParam]:
     """The binary's parameters in order: constexprs dropped, tuples and tensor descriptors expanded.
 
-    The two scratch pointers that follow are not listed. Raises :class:`CaptureError` for an argument whose memory
-    can't be known.
+    The two scratch pointers that follow are not listed. Raises :class:`CaptureError` for an argument whose memory can't
+    be determined.
     """
     maps = iter(metadata.get("tensordesc_meta") or ())
     lowered = bool(metadata.get("tensordesc_meta"))
-    out: list[Param] = []
+    out: list[FlatParam] = []
     for name, type_, value in _leaves(launch):
         if type_.startswith("tensordesc"):
-            out += _descriptor(name, type_, value, next(maps, None) if lowered else None, view_of)
+            out += _descriptor(name, type_, value, next(maps, None) if lowered else None)
         else:
-            out.append(_leaf(launch, name, type_, value, view_of))
-    return tuple(out)
+            out.append(_leaf(launch, name, type_, value))
+    return out
 
 
 def pointer_views(params: Sequence[Param]) -> list[int | None]:
@@ -53,17 +53,17 @@ def _leaves(launch: Specialized) -> Iterator[tuple[str, str, Any]]:
         yield from walk(name, type_, launch.bound[name])
 
 
-def _leaf(launch: Specialized, name: str, type_: str, value: Any, view_of: ViewOf) -> Param:
+def _leaf(launch: Specialized, name: str, type_: str, value: Any) -> FlatParam:
     if not type_.startswith("*"):
-        return Param(name, type_, value=_scalar(type_, value))
+        return Param(name, type_, value=_scalar(type_, value)), None
     if value is None:
-        return Param(name, type_)
+        return Param(name, type_), None
     if isinstance(value, int) or not hasattr(value, "data_ptr"):
         raise CaptureError(
             f"kernel {launch.name}: argument {name} is a pointer given as {type(value).__name__}; "
             "pass the tensor itself, or the launch can't be replayed"
         )
-    return Param(name, type_, view=view_of(value))
+    return Param(name, type_), value
 
 
 def _scalar(type_: str, value: Any) -> bool | int | float | str:
@@ -72,23 +72,21 @@ def _scalar(type_: str, value: Any) -> bool | int | float | str:
     return bool(value) if isinstance(value, bool) else int(value)
 
 
-def _descriptor(name: str, type_: str, value: Any, meta: Mapping[str, Any] | None, view_of: ViewOf) -> list[Param]:
+def _descriptor(name: str, type_: str, value: Any, meta: Mapping[str, Any] | None) -> list[FlatParam]:
     shape, strides = [int(x) for x in value.shape], [int(x) for x in value.strides]
-    view = view_of(value.base)
     nan = getattr(value, "padding", "zero") == "nan"
     tf32 = bool(getattr(value, "round_f32_to_tf32", False))
     plain: dict[str, Any] = {"nan_padding": nan, "round_f32_to_tf32": tf32}
     plain |= {f"shape[{i}]": x for i, x in enumerate(shape)} | {f"strides[{i}]": x for i, x in enumerate(strides)}
-    out = []
+    out: list[FlatParam] = []
     for part, part_type in compat.expand_type(type_, meta is not None):
         if part == "map" and meta is not None:
-            out.append(
-                Param(f"{name}.map", part_type, view=view, tensor_map=_tensor_map(shape, strides, nan, tf32, meta))
-            )
+            tensor_map = _tensor_map(shape, strides, nan, tf32, meta)
+            out.append((Param(f"{name}.map", part_type, tensor_map=tensor_map), value.base))
         elif part == "base":
-            out.append(Param(f"{name}.base", part_type, view=view))
+            out.append((Param(f"{name}.base", part_type), value.base))
         else:
-            out.append(Param(f"{name}.{part}", part_type, value=plain[part]))
+            out.append((Param(f"{name}.{part}", part_type, value=plain[part]), None))
     return out
 
 

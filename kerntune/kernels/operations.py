@@ -1,4 +1,4 @@
-"""TTIR operations by what they do with an address (TritonOps.td of Triton 3.6 to 3.9)."""
+"""TTIR operations by their use of an address (TritonOps.td of Triton 3.6 to 3.9)."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ ADDRESS_ONLY = frozenset(
         "arith.select",
     }
 )
-"""Operations that compute with addresses and touch no memory. Any other operation on an address is not trusted."""
+"""Operations that compute with addresses and touch no memory. Any other operation on an address makes an access
+unknown."""
 
 CONTROL = ("scf.", "cf.", "builtin.", "tt.func", "tt.call")
 FROM_MEMORY = "reinterpret_tensor_descriptor"
-"""Its operand points to a descriptor, which holds the address (in the dialects of several backends)."""
+"""An operation whose operand points to a descriptor, which holds the address (in the dialects of several backends)."""
 
 OUTSIDE_CODE = frozenset({"tt.elementwise_inline_asm", "tt.extern_elementwise"})

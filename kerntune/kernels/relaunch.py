@@ -9,10 +9,11 @@ from kerntune.base.config import COMPILE_FIELDS
 
 
 def as_launch(compiled: Any, grid: Any) -> Callable[..., Any] | None:
-    """What launches a ``CompiledKernel`` by way of its ``JITFunction``, arguments being bound and specialized anew.
+    """A function that launches a ``CompiledKernel`` through its ``JITFunction``, with arguments bound and specialized
+    again.
 
-    Called as ``compiled[grid]`` is: all parameters by position, constants among them. None for a kernel that has no
-    Python source (compiled from IR): nobody could bind its arguments.
+    Called as ``compiled[grid]`` is: all parameters by position, constants among them. None for a kernel without Python
+    source (compiled from IR): its arguments can't be bound.
     """
     jit = getattr(getattr(compiled, "src", None), "fn", None)
     if jit is None or not hasattr(jit, "params"):

@@ -20,7 +20,10 @@ MAX_WRAPPERS = 32
 
 
 def wrappers(kernel: Any) -> Iterator[Any]:
-    """The kernel and what it wraps through ``.fn``, outermost first, ending with the ``JITFunction``."""
+    """The kernel and what it wraps through ``.fn``, outermost first, ending with the ``JITFunction``.
+
+    :class:`CaptureError` for a kernel that wraps itself.
+    """
     from triton.runtime.jit import JITFunction
 
     layer = kernel
@@ -43,7 +46,7 @@ def jit_of(kernel: Any) -> Any:
 
 
 def is_kernel(kernel: Any) -> bool:
-    """Whether there is a ``JITFunction`` under it: some tuners tune objects that only look like one."""
+    """Whether there is a ``JITFunction`` under it: some tuners tune objects that only have its methods."""
     from triton.runtime.jit import JITFunction
 
     return any(isinstance(layer, JITFunction) for layer in wrappers(kernel))
@@ -62,7 +65,7 @@ def kernel_name(jit: Any) -> str:
 
 
 def kernel_file(jit: Any) -> str:
-    """The file that defines the kernel; empty if Python does not know."""
+    """The file that defines the kernel; empty if it isn't known."""
     try:
         return inspect.getsourcefile(jit.fn) or ""
     except TypeError:
@@ -80,10 +83,11 @@ def source_hash(jit: Any) -> str:
 
 
 def salt(jit: Any) -> None:
-    """Have Triton's cache tell apart what its own key doesn't: the values of global dtypes, aliases of builtins,
+    """Make Triton's cache distinguish what its own key doesn't: the values of global dtypes, aliases of builtins,
     tuples, attributes of classes. Kernels that name none of these keep Triton's key.
 
-    :class:`CompileError` for a kernel that Triton can make no key of, for it names what no kernel can use.
+    :class:`CompileError` for a kernel that Triton can't compute a key of, because it names something that no kernel can
+    use.
     """
     known: Salted | None = getattr(jit, SALTED, None)
     if known is None or known.code is not jit.src or known.key not in (None, jit.hash):
@@ -99,18 +103,18 @@ def _salted(jit: Any) -> Salted:
         return Salted(jit.src)
     try:
         jit.hash = _digest([jit.cache_key, *hidden])
-    except Exception as exc:  # kept, for Triton leaves half a key behind, and would take it the next time
+    except Exception as exc:  # stored, because Triton leaves half a key behind and would use it the next time
         return Salted(jit.src, error=str(exc))
     return Salted(jit.src, jit.hash)
 
 
 SALTED = "_kerntune_salted"
-"""Where a kernel carries what :func:`salt` found."""
+"""The attribute of a kernel that holds the result of :func:`salt`."""
 
 
 class Salted(NamedTuple):
-    """The code that was looked at, and the key with salt; None if Triton's own will do, or if there is none for
-    ``error``."""
+    """The code that was analysed, and the key with salt; None if Triton's own key is sufficient, or if there is no key
+    because of ``error``."""
 
     code: str
     key: str | None = None
@@ -119,7 +123,7 @@ class Salted(NamedTuple):
 
 @dataclass(frozen=True)
 class SourcePart:
-    """A piece of what a hash is made of; ``hidden`` from Triton's own key."""
+    """One part of a hash; ``hidden`` if Triton's own key doesn't contain it."""
 
     text: str
     hidden: bool = False
@@ -154,7 +158,7 @@ def _parts(jit: Any, seen: set[int]) -> Iterator[SourcePart]:
 
 
 def _hidden(name: str, value: Any, seen: set[int]) -> Iterator[SourcePart]:
-    """What Triton's key lacks of a value; kernels that are methods of an aggregate are found here."""
+    """The parts of a value that Triton's key lacks; kernels that are methods of an aggregate are found here."""
     for found in described(name, value, seen):
         if isinstance(found, str):
             yield SourcePart(found, hidden=True)
@@ -164,7 +168,7 @@ def _hidden(name: str, value: Any, seen: set[int]) -> Iterator[SourcePart]:
 
 @lru_cache(maxsize=256)
 def _syntax(source: str) -> Syntax:
-    """A kernel's, without its docstring and decorators."""
+    """The syntax of a kernel, without its docstring and decorators."""
     tree = parsed(textwrap.dedent(source))
     function = tree.body[0]
     if isinstance(function, ast.FunctionDef):

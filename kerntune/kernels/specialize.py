@@ -16,11 +16,11 @@ from kerntune.kernels.source import kernel_file, kernel_name, salt
 
 @dataclass(frozen=True)
 class Specialized:
-    """A launch bound to a kernel's signature, and what the compiler is asked for.
+    """A launch bound to a kernel's signature, with everything that the compiler needs.
 
-    ``signature`` maps parameter names to Triton's type words (nested tuples for tuple arguments);
-    ``constexprs`` maps argument paths to values; ``options`` is the backend's option object; ``settings`` has what the
-    environment tells the compiler beside them (:func:`kerntune.kernels.compat.compiler_settings`).
+    ``signature`` maps parameter names to Triton's type names (nested tuples for tuple arguments); ``constexprs`` maps
+    argument paths to values; ``options`` is the backend's option object; ``settings`` are compiler settings from the
+    environment (:func:`kerntune.kernels.compat.compiler_settings`).
     """
 
     jit: Any
@@ -53,11 +53,11 @@ class Specialized:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def without_arguments(self) -> Specialized:
-        """The same for a compiler, which needs no tensors: for whoever may outlive the call."""
+        """A copy without tensors, which is enough to compile: for use after the call."""
         return replace(self, bound={})
 
     def constexpr_texts(self) -> dict[str, str]:
-        """Constants by parameter name, for people; those that specialization made of arguments included."""
+        """Constants by parameter name, as texts for display; those that specialization made of arguments included."""
         names = list(self.signature)
         return {
             names[path[0]] + "".join(f"[{i}]" for i in path[1:]): _text(value)
@@ -65,7 +65,7 @@ class Specialized:
         }
 
     def compiled_for(self) -> dict[str, str]:
-        """What the compiler was told of each argument, and the options that configs set, for people.
+        """How the compiler specialized each argument, and the options that configs set, as texts for display.
 
         ``{"x": "*fp32, divisible by 16", "n": "i32", "stride": "== 1", "BLOCK": "constexpr 128", "num_warps": "4"}``.
         """

@@ -1,4 +1,4 @@
-"""What a kernel's code names in the scope around it, and texts of those values."""
+"""The names that a kernel's code uses from the scope around it, and texts of their values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from kerntune.kernels.compat import parsed
 
 FOREIGN = frozenset(sys.stdlib_module_names) | {"triton", "torch", "numpy"}
-"""Packages whose functions are known by name: what a version of them does is no kernel's source."""
+"""Packages whose functions are hashed by name only: their code isn't part of a kernel's source."""
 
 
 class Syntax(NamedTuple):
-    """What a hash needs of code: its dump, the chains of names in it (``library.helper``), and which are its own."""
+    """The parts of code that a hash uses: its dump, the chains of names in it (``library.helper``), and its own
+    names."""
 
     dump: str
     paths: tuple[str, ...]
@@ -27,7 +28,7 @@ class Syntax(NamedTuple):
 
 
 def named(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, Any]:
-    """What code names in its scope, through modules too (``library.helper``), but not Triton's own."""
+    """The values that code names in its scope, through modules too (``library.helper``), without Triton's own."""
     found = {}
     for path in syntax.paths:
         first, *rest = path.split(".")
@@ -44,7 +45,7 @@ def unshadowed(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def syntax_of(tree: ast.AST) -> Syntax:
-    """One walk over the code."""
+    """Collect all of it in one walk over the code."""
     paths, own = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.Name, ast.Attribute)):
@@ -57,8 +58,8 @@ def syntax_of(tree: ast.AST) -> Syntax:
 
 
 def dump(node: Any) -> str:
-    """``ast.dump`` as Python 3.12 writes it, whatever Python this is: 3.11 knows no type parameters, 3.13 leaves empty
-    lists out, and a hash that is stored must mean the same to all of them."""
+    """``ast.dump`` as Python 3.12 writes it, in every version: 3.11 has no type parameters, 3.13 leaves empty lists
+    out, and a stored hash must be equal in all of them."""
     if isinstance(node, list):
         return f"[{', '.join(map(dump, node))}]"
     if not isinstance(node, ast.AST):
@@ -80,11 +81,13 @@ def _path(node: ast.AST) -> str:
 
 
 def described(name: str, value: Any, seen: set[int]) -> Iterator[Any]:
-    """Texts of a value that a kernel names, as far as they decide what is compiled; kernels in it as they are.
+    """Texts of a value that a kernel names, as far as they affect the compiled code; kernels in it are yielded
+    themselves.
 
-    Nothing for what is part of every hash anyway (plain numbers, constexprs, kernels), and for what no kernel can use.
-    Of a ``constexpr_function`` its code and all that this names; dtypes and builtins by their names, for an alias says
-    nothing; tuples item by item; of an aggregate its fields and methods; of a class the attributes that are named.
+    Nothing for values that are part of every hash anyway (plain numbers, constexprs, kernels), and for those that no
+    kernel can use. Of a ``constexpr_function`` its code and everything that this names; dtypes and builtins by their
+    own names, not by an alias; tuples item by item; of an aggregate its fields and methods; of a class the attributes
+    that are named.
     """
     import triton.language as tl
 
@@ -112,7 +115,7 @@ class ClassAttribute:
 
 
 def _of_classes(syntax: Syntax, scope: Mapping[str, Any]) -> dict[str, ClassAttribute]:
-    """What is named through a class that isn't Triton's."""
+    """The values that are named through a class that isn't Triton's."""
     found: dict[str, ClassAttribute] = {}
     for path in syntax.paths:
         first, *rest = path.split(".")
@@ -127,7 +130,7 @@ def _holds_names(value: Any) -> bool:
 
 
 def _resolve(value: Any, path: list[str], through: Callable[[Any], bool]) -> Any:
-    """An attribute of an attribute; None where the way leads through anything else, or through Triton."""
+    """An attribute of an attribute; None if the path leads through anything else, or through Triton."""
     for name in path:
         if not through(value) or _package(value) == "triton":
             return None
@@ -142,7 +145,7 @@ def _package(value: Any) -> str:
 
 
 def _item(name: str, value: Any, seen: set[int]) -> Iterator[Any]:
-    """A value inside of another: plain ones too, for only the outer one has been looked at."""
+    """A value inside of another: plain ones too, since only the outer one is part of every hash."""
     if hasattr(value, "src") and hasattr(value, "params"):
         yield name
         yield value
@@ -153,7 +156,7 @@ def _item(name: str, value: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _aggregate(name: str, value: Any, seen: set[int]) -> Iterator[Any]:
-    """The user's part of it: fields, methods, and the constructor if he wrote one."""
+    """The user's part of it: fields, methods, and the constructor if there is one in the source."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -197,13 +200,13 @@ def _syntax_of_text(text: str) -> Syntax:
 
 
 def _is_extra(value: Any) -> bool:
-    """A function of libdevice: no builtin by its mark, but by where it is."""
+    """Whether it is a function of libdevice: these are builtins by their module and lack the mark of one."""
     return callable(value) and str(getattr(value, "__module__", "")).startswith("triton.language.extra")
 
 
 def _alias(name: str, value: Any) -> Iterator[str]:
-    """A builtin under another name. Under its own it is as good as written ``tl.exp``, but for libraries: there are
-    several with the same names."""
+    """A builtin under another name. Under its own name it needs no text, as ``tl.exp`` needs none, except for
+    libraries: several have functions of the same name."""
     own = str(getattr(value, "__name__", ""))
     if _is_extra(value) and name.rpartition(".")[2] == own:
         yield f"{name}={value.__module__}"

@@ -1,4 +1,4 @@
-"""Arguments and constants as texts: what of a value matters to a kernel, the same in every process."""
+"""Arguments and constants as texts: the properties of a value that matter to a kernel, equal in every process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kerntune.kernels.source import source_hash
 
 
 def text_of(value: Any) -> str:
-    """A value as it matters to a kernel's speed, the same in every process: layouts, scalars, code, no addresses."""
+    """A text of what matters to a kernel's speed, equal in every process: layouts, scalars, code, no addresses."""
     if hasattr(value, "stride") and hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype}{tuple(value.shape)}{tuple(value.stride())}"
     if isinstance(value, (bool, int, float, str, type(None))):
@@ -37,7 +37,7 @@ def text_of(value: Any) -> str:
 
 
 ADDRESS = " at 0x"
-"""Part of Python's own text of an object that has none itself: another one in each process."""
+"""Part of Python's default ``repr`` of an object, which differs in each process."""
 
 DTYPES = frozenset({"dtype", "block_type", "pointer_type"})
-"""Classes of torch's and Triton's element types; their texts say all of them."""
+"""Classes of torch's and Triton's element types; their texts are complete."""

@@ -30,10 +30,10 @@ _FLOAT = re.compile(r"(?:\b|x)(?:bf16|f16|f32|f64|f8E\w+)\b")  # alone, or after
 def access_of(ttir: str, target: Target | None = None) -> Access:
     """What the kernel in ``ttir`` reads and writes, found by following its addresses back to its parameters.
 
-    ``target`` adds the dialects of its backend; plain TTIR needs none. Never raises for the content of ``ttir``:
-    text that can't be parsed, impure inline assembly, an address made from an integer or loaded from memory, and an
-    operation that this code does not know all give :meth:`Access.everything`, with the reason.
-    Takes about 1 ms, plus the import of Triton.
+    ``target`` adds the dialects of its backend; plain TTIR needs none. Never raises for the content of ``ttir``: text
+    that can't be parsed, impure inline assembly, an address made from an integer or loaded from memory, and an
+    operation that this code has no rule for all give :meth:`Access.everything`, with the reason. Takes about 1 ms, plus
+    the import of Triton.
     """
     try:
         module, _context = _parse(ttir, target)
@@ -45,7 +45,8 @@ def access_of(ttir: str, target: Target | None = None) -> Access:
 
 
 def _parse(ttir: str, target: Target | None) -> tuple[Any, Any]:
-    """The module and its context; the context must outlive the module. Triton parses files only, hence the detour."""
+    """The module and its context; the context must outlive the module. Triton only parses files, so the text is written
+    to one."""
     from triton._C.libtriton import ir
 
     context = ir.context()
@@ -72,7 +73,7 @@ def _count_pointers(ttir: str) -> int:
 
 
 class _Op:
-    """An operation with the ids of its values, read once: each access through the bindings costs."""
+    """An operation with the ids of its values, read once because each access through the bindings is slow."""
 
     __slots__ = ("block_args", "handle", "name", "operands", "region", "regions", "results")
 
@@ -93,11 +94,11 @@ class _Op:
 
 
 class _Walk:
-    """One pass over a module: where each address comes from, and what is done with it.
+    """One pass over a module: the origins of each address, and the operations on it.
 
     ``_sources`` maps a value to the values that its address may come from. A value without any source that is no
-    parameter has an unknown origin, which makes every access through it unknown too; poison is the exception, since
-    no program may follow it.
+    parameter has an unknown origin, which makes every access through it unknown too; poison is the exception, since no
+    program may access memory through it.
     """
 
     def __init__(self, module: Any) -> None:
@@ -124,7 +125,7 @@ class _Walk:
         self._parameters = self._entry(self._functions[module.get_entry_func_name()], 0)
 
     def note(self, value: Any) -> int:
-        """A value's id; remembers whether it is an address, and whether it holds floats."""
+        """A value's id; records whether it is an address, and whether it holds floats."""
         key: int = value.id()
         if key not in self._pointer:
             text = str(value.get_type())
@@ -134,7 +135,7 @@ class _Walk:
         return key
 
     def access(self) -> Access:
-        """The answer for the entry function."""
+        """The accesses of the entry function."""
         for op in self._ops:
             self._connect(op)
         for op in self._calls:
@@ -178,7 +179,7 @@ class _Walk:
 
     def _while(self, op: _Op) -> None:
         self._flow(self._entry(op, 0), op.operands)
-        for end in self._ends(op, 0):  # scf.condition: the condition, then what is handed on
+        for end in self._ends(op, 0):  # scf.condition: the condition, then the values that are passed on
             self._flow(op.results, end.operands[1:])
             self._flow(self._entry(op, 1), end.operands[1:])
         for end in self._ends(op, 1):
@@ -200,9 +201,9 @@ class _Walk:
         self._by_result.update(dict.fromkeys(op.results, op))
 
     def _return(self, op: _Op, above: frozenset[_Op]) -> None:
-        """Results of one call come from that call's own operands, whatever other callers hand to the function.
+        """Results of one call come from that call's own operands, not from those of other calls of the function.
 
-        ``above`` are the calls that wait for this one; a function that calls itself is what any caller makes of it.
+        ``above`` are the calls around this one; for a recursive function the operands of all its callers count.
         """
         if op in self._returned:
             return
@@ -217,7 +218,7 @@ class _Walk:
                     self._flow_all([result], [given.get(leaf, leaf) for leaf in found])
 
     def _within(self, value: int, parameters: Container[int], above: frozenset[_Op]) -> set[int]:
-        """Where a value of a function comes from, followed back no further than to the function's parameters."""
+        """The origins of a value inside of a function, followed back to the function's parameters at most."""
         leaves: set[int] = set()
         seen: set[int] = set()
         stack = [value]
@@ -262,7 +263,8 @@ class _Walk:
             self._through(op)
 
     def _through(self, op: _Op) -> None:
-        """A result, or an argument of an unfamiliar operation's region, may be any operand or what a region yields."""
+        """A result, or an argument of an unknown operation's region, may be any operand or anything that a region
+        yields."""
         inside = [end for k in range(len(op.regions)) for end in self._ends(op, k)]
         given = [*op.operands, *(v for end in inside for v in end.operands)]
         self._flow_all(op.results, given)
@@ -283,7 +285,7 @@ class _Walk:
                 self._follow(f"{name} takes an integer that may be an address", writes=True)
 
     def _follow(self, why: str, writes: bool) -> None:
-        """No parameter is known to lead where this goes."""
+        """Record an access whose address comes from no known parameter."""
         self._unknown.append(why)
         self._follows = True
         self._beyond += [why] if writes else []
@@ -305,7 +307,7 @@ class _Walk:
         return [o for o in inside if o.name in ("scf.yield", "scf.condition", "scf.reduce")]
 
     def _flow(self, into: Sequence[int], values: Sequence[int]) -> None:
-        """Value by value; a length that doesn't match means that this code misreads the operation, and raises."""
+        """Value by value; lengths that differ mean that this code misreads the operation, and raise an error."""
         for target, value in zip(into, values, strict=True):
             self._flow_all([target], [value])
 

@@ -1,7 +1,7 @@
 """Search strategies over a space of configs.
 
-A strategy is handed what each config gave and says what to try next. It never sees a GPU, a cache, a compiler or a
-kernel: that is :mod:`kerntune.tuning`'s.
+A strategy receives the outcome of each config and chooses the next ones to try. It never uses a GPU, a cache, a
+compiler or a kernel: those belong to :mod:`kerntune.tuning`.
 """
 
 from __future__ import annotations

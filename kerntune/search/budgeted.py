@@ -1,11 +1,11 @@
 """A search over a declared space for some trials or seconds, that can be stopped and resumed.
 
-What is tried next is a pure function of the seed and of what was tried: so a search resumes exactly, and equal seeds
-try equal configs. First the starting points, then a spread of random ones, then steps from the best few, with a random
-one now and then against local optima. A space that is smaller than its budget is tried completely.
+The next config is a pure function of the seed and of the trials so far, so a search resumes exactly, and equal seeds
+try equal configs. The order: the starting points, then a spread of random ones, then steps from the best few, with a
+random one at times against local optima. A space that is smaller than its budget is tried completely.
 
-Where costs can be predicted without a measurement, each trial is the most promising of a batch of what could be tried
-next. A search knows nothing of where they come from (compiled code and :mod:`kerntune.static.resource_model`, for
+Where costs can be predicted without a measurement, each trial is the one of a batch with the lowest predicted cost. A
+search doesn't depend on how costs are predicted (from compiled code by :mod:`kerntune.static.resource_model`, for
 example).
 """
 
@@ -23,7 +23,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.errors import ConfigError, StoreError, TuningError
-from kerntune.search.history import Found, Ledger, Measure, Tried
+from kerntune.search.history import Found, History, Measure, Tried
 from kerntune.search.space import Space
 
 SCHEMA = "kerntune.search/1"
@@ -32,45 +32,47 @@ SPREAD = 12
 """Random trials before the first step: the best of 12 is in the top fifth of a space with 93 % (1 - 0.8^12)."""
 
 ELITE = 3
-"""Steps start from this many of the best: more than one, since the first good place is seldom the best one."""
+"""Steps start from this many of the best configs: more than one, since the first good one is seldom the best."""
 
 RANDOM_EVERY = 5
-"""After the spread every fifth trial is random: what steps can't reach is still found, at a fifth of the cost."""
+"""After the spread every fifth trial is random: it can find what steps can't reach, at a fifth of the cost."""
 
 BATCH = 4
-"""Of so many possible next trials the cheapest by prediction is taken. On recorded sweeps (``search`` in
+"""Of this many possible next trials the one with the lowest predicted cost is taken. On recorded sweeps (``search`` in
 ``benchmarks/results/resource_model.json``) that saves two trials of five; twice as many save little more, and each has
 to be compiled."""
 
 ATTEMPTS = 200
-"""Draws for a random legal new point before all points are gone through in order; for spaces with few legal points."""
+"""Random draws for a new legal point before all points are tried in order; for spaces with few legal points."""
 
 
 Predicted = Callable[[Sequence[Config]], Sequence[float]]
-"""A cost for each config, by which only their order is judged; infinite for what can't run or isn't known. Equal calls
-must give equal costs. Called with up to :data:`BATCH` configs, each once in a search's life."""
+"""A function that returns a cost for each config, infinite for one that can't run or isn't predicted. Only the order of
+costs is used. Equal calls must return equal costs. It is called with up to :data:`BATCH` configs, with each config once
+per search."""
 
 
 Prepare = Callable[[Sequence[Config]], None]
-"""Is told which configs are tried next, so that it can do for all of them what takes long: compile them, say."""
+"""A function that is called with the configs that are tried next, to do slow work for all of them: compiling, for
+example."""
 
 
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long to search: trials, seconds that preparing, measuring and predicting take, or whichever ends first. Over
-    all resumptions."""
+    """How long to search: a number of trials, seconds of preparing, measuring and predicting, or both, of which the
+    first that is spent ends the search. Both count over all resumptions."""
 
     trials: int | None = None
     seconds: float | None = None
 
     def spent(self, trials: int, seconds: float) -> bool:
-        """Whether nothing is left."""
+        """Whether the budget is spent."""
         return (self.trials is not None and trials >= self.trials) or (
             self.seconds is not None and seconds >= self.seconds
         )
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All that a search needs to go on."""
+    """The state from which a search resumes."""
 
     schema: str
     space: str
@@ -80,12 +82,12 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BudgetedSearch:
-    """A search over a space. :meth:`run` as often as wanted, :meth:`state` at any time, also after an exception.
+    """A search over a space. :meth:`run` may be called repeatedly, :meth:`state` at any time, also after an exception.
 
-    ``starts`` are tried first (illegal ones are left out). ``predicted`` says who of a batch is tried first.
-    ``at_once`` configs are chosen together, before any of them is measured, and told to ``prepare``; a search that is
-    resumed in the midst of them chooses anew. ``state`` is what :meth:`state` gave, as it came out of a JSON file; then
-    ``seed`` is the state's. :class:`StoreError` for a state that isn't one, :class:`ConfigError` for one of another
+    ``starts`` are tried first (illegal ones are left out). ``predicted`` decides which config of a batch is tried
+    first. ``at_once`` configs are chosen together, before any of them is measured, and passed to ``prepare``; a search
+    that is resumed among them chooses again. ``state`` is a result of :meth:`state`, possibly read from a JSON file;
+    the search then uses its seed. :class:`StoreError` for an invalid state, :class:`ConfigError` for a state of another
     space.
     """
 
@@ -138,11 +140,11 @@ class BudgetedSearch:
                 found.append(config)
                 self._seen.add(config.key())
         finally:
-            self._seen = seen  # they are seen when they are tried
+            self._seen = seen  # they count as seen when they are tried
         return found
 
     def found(self) -> Found:
-        """What was tried so far."""
+        """The trials so far."""
         return Found(tuple(self._trials))
 
     def state(self) -> dict[str, Any]:
@@ -152,15 +154,15 @@ class BudgetedSearch:
         return plain
 
     def _take(self, measure: Measure, config: Config) -> None:
-        ledger = Ledger(measure)
+        history = History(measure)
         with self._clocked():
-            ledger.time_of(config)
-        self._trials += ledger.found().trials
+            history.time_of(config)
+        self._trials += history.found().trials
         self._seen.add(config.key())
 
     @contextlib.contextmanager
     def _clocked(self) -> Iterator[None]:
-        """What this takes is of the budget."""
+        """Count the time inside of the context to the budget."""
         begin = self._clock()
         try:
             yield
@@ -179,7 +181,7 @@ class BudgetedSearch:
         return next(choices, None) if self._predicted is None else self._most_promising(self._predicted, choices)
 
     def _most_promising(self, predicted: Predicted, choices: Iterator[Config]) -> Config | None:
-        """The cheapest of the first :data:`BATCH`, the first of equals."""
+        """The config with the lowest predicted cost of the first :data:`BATCH`, the first of equals."""
         batch: dict[str, Config] = {}
         for config in choices:
             batch[config.key()] = config
@@ -214,7 +216,7 @@ class BudgetedSearch:
         return (c for p in points if self._new(c := self.space.at(p)))
 
     def _anywhere(self, draw: random.Random) -> Iterator[Config]:
-        """New legal configs by chance; if there is none, all that are left in order."""
+        """New legal configs at random; if no draw finds one, all that are left in order."""
         found = False
         for _ in range(ATTEMPTS):
             config = self.space.at([draw.randrange(len(values)) for values in self.space.values])
@@ -229,7 +231,7 @@ class BudgetedSearch:
 
 
 MAX_UNBOUNDED = 100_000
-"""Without a budget a space is tried completely; beyond this many points that is a mistake."""
+"""Without a budget a space is tried completely; a space of more points than this requires a budget."""
 
 
 def _decode(state: Any, space: Space) -> State:

@@ -1,4 +1,4 @@
-"""Combo kernels, block-group by block-group: a sum of choices where a full search is their product."""
+"""Search for combo kernels, one group of blocks after the other: trials are the sum over groups, not the product."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from kerntune.base.config import Config
 from kerntune.heuristics import ComboGroup, ComboPlan, Field, improves
 from kerntune.heuristics.descent_steps import get_field, set_field
 from kerntune.search.descent import descend
-from kerntune.search.history import Found, Ledger, Measure
+from kerntune.search.history import Found, History, Measure
 
 
 def combo_search(measure: Measure, plan: ComboPlan, *, descent: bool = False, max_trials: int | None = None) -> Found:
-    """Each group's candidates in turn on what won before, then warps and stages, then (``descent``) single blocks.
+    """Try each group's candidates on top of the best so far, then warps and stages, then (``descent``) single blocks.
 
     Groups come in the plan's order, the largest first. A group's members keep equal blocks throughout.
     """
-    ledger = Ledger(measure, max_trials)
+    history = History(measure, max_trials)
     best = plan.base
-    ledger.time_of(best)
+    history.time_of(best)
     for group in plan.groups:
-        best = _best_of(ledger, best, plan.candidates(best, group))
-    best = _best_of(ledger, best, plan.warp_candidates(best))
+        best = _best_of(history, best, plan.candidates(best, group))
+    best = _best_of(history, best, plan.warp_candidates(best))
     if descent:
-        descend(ledger, best, GroupSteps(plan))
-    return ledger.found()
+        descend(history, best, GroupSteps(plan))
+    return history.found()
 
 
-def _best_of(ledger: Ledger, best: Config, candidates: Iterable[Config]) -> Config:
+def _best_of(history: History, best: Config, candidates: Iterable[Config]) -> Config:
     for candidate in candidates:
-        if improves(ledger.time_of(best), ledger.time_of(candidate)):
+        if improves(history.time_of(best), history.time_of(candidate)):
             best = candidate
     return best
 
 
 @dataclass(frozen=True)
 class GroupSteps:
-    """Steps along a combo's block fields, within its limits; what one member of a group does, all do."""
+    """Steps along a combo's block fields, within its limits; all members of a group step together."""
 
     plan: ComboPlan
 

@@ -1,4 +1,4 @@
-"""A search as a kernel's decorator declares it: over which space, for how long."""
+"""A search as a kernel's decorator declares it: its space and its budget."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Search:
     """Try configs of ``space`` for ``trials``, for ``seconds``, or until the first of both ends; all of a small space
     where neither is given. Equal seeds try equal configs, as long as these take equal times.
 
-    Seconds are of compiling and timing, and the last few configs under way are finished. What earlier runs remember
-    counts as trials, and takes no seconds.
+    Seconds are of compiling and timing, and the last few configs under way are finished. Stored trials of earlier runs
+    count as trials and take no seconds.
 
-    :class:`~kerntune.errors.ConfigError` for a budget of nothing, a large space without any, and a base with options:
+    :class:`~kerntune.errors.ConfigError` for an empty budget, a large space without a budget, and a base with options:
     a field of the space that is no parameter of the kernel is an option of the compiler.
     """
 
@@ -43,12 +43,12 @@ class Search:
             raise ConfigError(f"the space's base ({self.space.base}) has options; give them as its kwargs")
 
     def __str__(self) -> str:
-        """All that equal searches have in common, but for constraints, which are code."""
+        """A text that is equal for equal searches. It leaves out constraints, which are code."""
         axes = ", ".join(map(str, self.space.axes))
         return f"{axes}; else {self.space.base}; {self._budget()}, seed {self.seed}"
 
     def among(self, constraint: Constraint) -> Search:
-        """The same, of fewer configs."""
+        """The same search, of fewer configs."""
         return replace(self, space=replace(self.space, constraints=(*self.space.constraints, constraint)))
 
     def has(self, config: Config) -> bool:
@@ -56,14 +56,15 @@ class Search:
         return self.space.point_of(config) is not None and self.space.legal(config)
 
     def begins_with(self, starts: Sequence[Config]) -> list[Config]:
-        """What is tried whatever comes of it: the ``starts`` that are legal, and a spread of others."""
+        """The configs that are tried in any case: the legal ones of ``starts``, and a spread of others."""
         many = max(SPREAD, len(starts))
         return BudgetedSearch(self.space, seed=self.seed, starts=starts).next_configs(
             many if self.trials is None else min(many, self.trials)
         )
 
     def run(self, measure: Measure, prepare: Prepare, starts: Sequence[Config], spent: float = 0.0) -> Found:
-        """Search on from what it :meth:`begins_with`; ``spent`` are seconds that this took."""
+        """Continue the search after the configs that it :meth:`begins_with`; ``spent`` are the seconds that these
+        took."""
         search = BudgetedSearch(self.space, seed=self.seed, starts=starts, prepare=prepare, at_once=AT_ONCE)
         seconds = None if self.seconds is None else max(self.seconds - spent, 0.0)
         return search.run(measure, Budget(self.trials, seconds))

@@ -7,11 +7,11 @@ from typing import Protocol
 
 from kerntune.base.config import Config
 from kerntune.heuristics import Field, improves
-from kerntune.search.history import Found, Ledger, Measure
+from kerntune.search.history import Found, History, Measure
 
 
 class Steps(Protocol):
-    """Where one can step from a config; :class:`kerntune.heuristics.Neighbourhood` is one."""
+    """The neighbours of a config, for example :class:`kerntune.heuristics.Neighbourhood`."""
 
     @property
     def fields(self) -> Sequence[Field]:
@@ -36,32 +36,33 @@ def coordinate_descent(
     """Step from ``start`` along any integer field of ``steps`` until no step saves a thousandth.
 
     After a step up a field that field is stepped again at once, so a distant optimum costs one trial per doubling.
-    ``all_directions`` looks, once no single field helps, up to ``radius`` steps along all fields together: dear, and
-    the way out where two fields must move at once. ``max_trials`` ends the search early with the best so far.
+    ``all_directions`` tries, once no single field helps, up to ``radius`` steps along all fields together: it takes
+    many trials, and finds optima for which two fields must change at once. ``max_trials`` ends the search early with
+    the best so far.
     """
-    ledger = Ledger(measure, max_trials)
-    descend(ledger, start, steps, all_directions=all_directions, radius=radius)
-    return ledger.found()
+    history = History(measure, max_trials)
+    descend(history, start, steps, all_directions=all_directions, radius=radius)
+    return history.found()
 
 
-def descend(ledger: Ledger, start: Config, steps: Steps, *, all_directions: bool = False, radius: int = 1) -> Config:
-    """The descent on a ledger that may already know some configs; the config where it ends."""
-    best, time = start, ledger.time_of(start)
+def descend(history: History, start: Config, steps: Steps, *, all_directions: bool = False, radius: int = 1) -> Config:
+    """The descent on a history that may already hold some configs; returns the config where it ends."""
+    best, time = start, history.time_of(start)
     moved = True
-    while moved and not ledger.full:
+    while moved and not history.full:
         moved = False
         for field in steps.fields:
-            while (step := _better(ledger, time, steps.neighbours(best, field))) is not None:
-                best, time, moved = step, ledger.time_of(step), True
+            while (step := _better(history, time, steps.neighbours(best, field))) is not None:
+                best, time, moved = step, history.time_of(step), True
         if not moved and all_directions:
-            step = _better(ledger, time, steps.all_directions(best, radius))
+            step = _better(history, time, steps.all_directions(best, radius))
             if step is not None:
-                best, time, moved = step, ledger.time_of(step), True
+                best, time, moved = step, history.time_of(step), True
     return best
 
 
-def _better(ledger: Ledger, time: float, choices: Iterable[Config]) -> Config | None:
-    timed = [(ledger.time_of(c), i, c) for i, c in enumerate(choices)]
+def _better(history: History, time: float, choices: Iterable[Config]) -> Config | None:
+    timed = [(history.time_of(c), i, c) for i, c in enumerate(choices)]
     if not timed:
         return None
     least, _, config = min(timed, key=lambda t: t[:2])

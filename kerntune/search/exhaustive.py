@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kerntune.base.config import Config
-from kerntune.search.history import Found, Ledger, Measure
+from kerntune.search.history import Found, History, Measure
 
 
 def exhaustive(measure: Measure, configs: Iterable[Config]) -> Found:
     """Every config once, in order."""
-    ledger = Ledger(measure)
+    history = History(measure)
     for config in configs:
-        ledger.time_of(config)
-    return ledger.found()
+        history.time_of(config)
+    return history.found()

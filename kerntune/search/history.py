@@ -1,4 +1,4 @@
-"""What a search has tried so far: each config once, failures with their reasons."""
+"""The trials of a search so far: each config once, failures with their reasons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kerntune.errors import TrialError, TuningError
 
 
 class MeasuredOutcome(Protocol):
-    """What a measure answers: a time in nanoseconds, or None with the reason why there is none."""
+    """The result of a measure: a time in nanoseconds, or None with the reason why there is none."""
 
     @property
     def time_ns(self) -> float | None:
@@ -36,7 +36,7 @@ Measure = Callable[[Config], MeasuredOutcome]
 
 
 class Tried(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A config that was tried, and what came of it."""
+    """A config that was tried, and its outcome."""
 
     config: Config
     time_ns: float | None
@@ -58,8 +58,8 @@ class Found(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(usable, key=_time)
 
 
-class Ledger:
-    """Asks the measure for each config once; after ``limit`` trials a new config counts as unusable, unmeasured."""
+class History:
+    """Measures each config once; after ``limit`` trials a new config counts as unusable and isn't measured."""
 
     def __init__(self, measure: Measure, limit: int | None = None) -> None:
         self._measure, self._limit = measure, limit
@@ -71,7 +71,7 @@ class Ledger:
         return self._limit is not None and len(self._by_key) >= self._limit
 
     def time_of(self, config: Config) -> float:
-        """The config's time in nanoseconds; infinite if it can't be used or the ledger is full."""
+        """The config's time in nanoseconds; infinite if it can't be used or the history is full."""
         key = config.key()
         if key not in self._by_key:
             if self.full:

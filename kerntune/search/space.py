@@ -1,4 +1,4 @@
-"""A declared space of configs: fields with their values, and what must hold between them."""
+"""A declared space of configs: fields with their values, and constraints between them."""
 
 from __future__ import annotations
 

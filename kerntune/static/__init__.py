@@ -1,4 +1,4 @@
-"""What compiled code says without running: registers, spills, shared memory, instructions, occupancy, a resource model.
+"""Figures of compiled code without a run: registers, spills, shared memory, instructions, occupancy, a resource model.
 
 Figures of one binary, rules that compare two of them, and predictions from them. Nothing here launches, times or
 compiles a kernel, and no baseline is read: :mod:`kerntune.gate` does that.

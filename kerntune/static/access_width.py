@@ -2,7 +2,7 @@
 
 A thread that loads 16 bytes at once needs a quarter of the requests of one that loads 4 at a time. A mean width over
 all accesses doesn't show that: it falls when a scalar is loaded besides, and when a wide input is dropped. So bytes are
-followed: those that wide accesses no longer move, as far as much narrower ones move them now.
+compared: those that wide accesses no longer move, as far as much narrower ones move them now.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from kerntune.static.finding import Draft, change
 from kerntune.static.metrics import StaticMetrics
 
 MUCH_NARROWER = 4
-"""How many times as narrow an access must have become. What loses its alignment goes down to single elements, an eighth
-for 16-bit ones and a quarter for 32-bit ones. Half as wide is what a smaller tile or a load in two halves make."""
+"""How many times as narrow an access must have become. An access that loses its alignment is split into single
+elements: an eighth of the width for 16-bit ones and a quarter for 32-bit ones. A smaller tile or a load in two halves
+gives half the width."""
 
 _WIDE = (256, 128, 64)
-"""Widths in bits that narrower accesses can take the place of."""
+"""Widths in bits of accesses that narrower ones can replace."""
 
 
 class Direction(msgspec.Struct, frozen=True):
@@ -44,20 +45,25 @@ def narrowed(before: StaticMetrics, after: StaticMetrics, direction: Direction, 
     wide, share = _split(old, new)
     if share > threshold and _hidden(before, after, direction):
         yield Draft(
-            "warn", direction.metric, _mean(old), _mean(new), _told(direction, "narrower", old, new), direction.rule
+            "warn",
+            direction.metric,
+            _mean(old),
+            _mean(new),
+            _sentence(direction, "narrower", old, new),
+            direction.rule,
         )
     elif share > threshold:
         gone = not any(bits >= wide for bits in new) and _accesses(new) > _accesses(old)
-        text = f"{_told(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
+        text = f"{_sentence(direction, 'narrower', old, new)}; look for lost alignment or contiguity"
         yield Draft("fail", direction.metric, _mean(old), _mean(new), text, direction.rule, gone)
     elif _split(new, old)[1] > threshold:
-        text = _told(direction, "wider", old, new)
+        text = _sentence(direction, "wider", old, new)
         yield Draft("info", direction.metric, _mean(old), _mean(new), text, direction.rule)
 
 
 def _hidden(before: StaticMetrics, after: StaticMetrics, direction: Direction) -> bool:
-    """Whether narrower accesses need not show: those of a product's epilogue, which it stores once after a loop; and
-    loads for tensor cores that have less to do than before, or are used only now (products of tf32 load their second
+    """Whether narrower accesses need not cost time: those of a product's epilogue, which is stored once after a loop;
+    and loads for tensor cores that do less work than before, or are used only now (products of tf32 load their second
     operand by element, since it is transposed on the way)."""
     old, new = (m.instructions.get("tensor_core_slots", 0) for m in (before, after))
     if direction.rule == "store_width":
@@ -66,7 +72,7 @@ def _hidden(before: StaticMetrics, after: StaticMetrics, direction: Direction) -
 
 
 def accesses(metrics: StaticMetrics, classes: Sequence[str]) -> dict[int, int]:
-    """How many accesses of each width in bits the code has, a thread's, loops once; the widest first."""
+    """The number of accesses of one thread by width in bits, the widest first; code in loops counts once."""
     found: dict[int, int] = {}
     for name, count in metrics.instructions.items():
         if count and (match := re.fullmatch(rf"(?:{'|'.join(classes)})_(\d+)", name)):
@@ -80,7 +86,7 @@ def moved_bytes(metrics: StaticMetrics, direction: Direction | None = None) -> i
 
 
 def _split(old: Mapping[int, int], new: Mapping[int, int]) -> tuple[int, float]:
-    """From which width on bytes went over to much narrower accesses, and their share of all bytes before."""
+    """The width from which on bytes are moved by much narrower accesses now, and their share of all bytes before."""
     shares = {wide: min(_from(old, wide) - _from(new, wide), _upto(new, wide) - _upto(old, wide)) for wide in _WIDE}
     wide = max(shares, key=lambda w: shares[w])
     return wide, shares[wide] / _bytes(old) if old else 0.0
@@ -106,7 +112,7 @@ def _mean(widths: Mapping[int, int]) -> float:
     return sum(bits * count for bits, count in widths.items()) / _accesses(widths)
 
 
-def _told(direction: Direction, how: str, old: Mapping[int, int], new: Mapping[int, int]) -> str:
+def _sentence(direction: Direction, how: str, old: Mapping[int, int], new: Mapping[int, int]) -> str:
     mean = f"on average {change(_mean(old), _mean(new))} bits"
     return f"{direction.noun} global memory got {how}: {_widths(old)} -> {_widths(new)} ({mean})"
 

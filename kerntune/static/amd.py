@@ -15,11 +15,11 @@ _MNEMONIC = re.compile(r"^((?:s|v|ds|global|buffer|flat|scratch|tensor|cluster|i
 
 
 class AmdResources(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the compiler says that a kernel takes; registers per lane, ``sgprs`` per wave, bytes per lane.
+    """The resources of a kernel as the compiler reports them; registers per lane, ``sgprs`` per wave, bytes per lane.
 
     ``vgprs`` counts all vector registers of the kernel, ``agprs`` (accumulators) among them where the two share a file
     (gfx90a and later). ``vgpr_spills`` and ``sgpr_spills`` count registers. ``waves_per_simd`` is the compiler's
-    occupancy, which can't know the shared memory; ``code_bytes`` and it are ``None`` if the text has lost its comments.
+    occupancy, which leaves out shared memory; ``code_bytes`` and it are ``None`` if the text has lost its comments.
     """
 
     vgprs: int
@@ -39,7 +39,7 @@ def amd_resources(asm_text: str) -> AmdResources:
     """
     return AmdResources(
         vgprs=_metadata(asm_text, "vgpr_count"),
-        agprs=_metadata(asm_text, "agpr_count", 0),  # GPUs without accumulators don't name it
+        agprs=_metadata(asm_text, "agpr_count", 0),  # missing for GPUs without accumulators
         sgprs=_metadata(asm_text, "sgpr_count"),
         vgpr_spills=_metadata(asm_text, "vgpr_spill_count"),
         sgpr_spills=_metadata(asm_text, "sgpr_spill_count"),

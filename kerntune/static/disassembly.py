@@ -40,10 +40,10 @@ _CACHE_SIZE = 4096  # kernels; some hundred bytes each
 
 
 def find_tool(name: str) -> Path:
-    """The path of one of NVIDIA's tools that Triton's wheel carries (``nvdisasm``, ``cuobjdump``, ``ptxas``).
+    """The path of one of NVIDIA's tools that Triton's wheel contains (``nvdisasm``, ``cuobjdump``, ``ptxas``).
 
-    Looks at ``TRITON_<NAME>_PATH`` as Triton does, then into the wheel, then along ``PATH``. Triton isn't imported.
-    Raises :class:`BackendError` that says what to set.
+    Reads ``TRITON_<NAME>_PATH`` as Triton does, then into the wheel, then along ``PATH``. Triton isn't imported.
+    Raises :class:`BackendError`, which names the variable to set.
     """
     variable = f"TRITON_{name.upper().replace('-', '_')}_PATH"
     if given := os.environ.get(variable):
@@ -64,12 +64,12 @@ def find_tool(name: str) -> Path:
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What is counted in the machine code of one kernel.
+    """The counts of one kernel's machine code.
 
     ``opcodes`` counts by opcode with its modifiers; ``stack`` the loads and stores at a fixed place of the stack frame,
-    by opcode and offset in bytes; ``stack_address_taken`` says whether the frame is also used in another way, which is
-    how a kernel's own local arrays are. ``repeated_stack`` has of ``stack`` what stands in loops; all of it if the
-    kernel has none.
+    by opcode and offset in bytes; ``stack_address_taken`` is whether the frame is also used in another way, as for a
+    kernel's own local arrays. ``repeated_stack`` is the part of ``stack`` in loops; all of it if the kernel has no
+    loop.
     """
 
     opcodes: Mapping[str, int]
@@ -79,7 +79,8 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 class Code(msgspec.Struct, frozen=True):
-    """A piece of machine code, by its hash, and the nvdisasm that is asked: its size in bytes tells builds apart."""
+    """A piece of machine code, by its hash, and the nvdisasm for it, by its size in bytes, which differs between
+    builds."""
 
     arch: str
     sha256: str
@@ -88,19 +89,19 @@ class Code(msgspec.Struct, frozen=True):
 
 
 class ListingStore(Protocol):
-    """What earlier processes have listed."""
+    """Listings that earlier processes have stored."""
 
     def find(self, code: Code) -> Listing | None:
-        """The listing of a piece of code, if it is remembered."""
+        """The listing of a piece of code, if it is stored."""
 
     def add(self, listings: dict[Code, Listing]) -> None:
-        """Remember these too. Never fails: they can be made again."""
+        """Store these too. Never raises: they can be made again."""
 
 
 class Disassembler:
-    """Lists machine code; remembers what it listed by the code's hash. Safe to share among threads.
+    """Lists machine code, and caches listings by the code's hash. Safe to share among threads.
 
-    ``memory``, if there is one, is asked before nvdisasm is started, and told what it said.
+    ``memory``, if there is one, is searched before nvdisasm is started, and receives new listings.
     """
 
     def __init__(self, cache_size: int = _CACHE_SIZE, memory: ListingStore | None = None) -> None:
@@ -111,7 +112,7 @@ class Disassembler:
 
     @contextlib.contextmanager
     def remembering(self, memory: ListingStore) -> Iterator[None]:
-        """Ask and tell this memory until the context closes."""
+        """Use this store until the context closes."""
         before, self._memory = self._memory, memory
         try:
             yield
@@ -119,11 +120,11 @@ class Disassembler:
             self._memory = before
 
     def listings(self, texts: Sequence[bytes], arch: str) -> list[Listing]:
-        """What each of ``texts`` consists of, machine code for ``arch`` (``sm_90a``).
+        """The listing of each of ``texts``, machine code for ``arch`` (``sm_90a``).
 
-        One run of nvdisasm for all that aren't known yet: 0.2 s for its start, a few ms a kernel. Raises
-        :class:`BackendError` if the tool is missing or refuses the architecture, :class:`StoreError` for bytes that
-        can't be machine code.
+        One run of nvdisasm for all that aren't cached: 0.2 s for its start, a few ms a kernel. Raises
+        :class:`BackendError` if the tool is missing or doesn't support the architecture, :class:`StoreError` for bytes
+        that can't be machine code.
         """
         tool = _tool_size()
         keys = [Code(arch, hashlib.sha256(text).hexdigest(), len(text) // _INSTRUCTION_BYTES, tool) for text in texts]
@@ -131,11 +132,11 @@ class Disassembler:
             unknown = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
             fresh = self._listed(unknown, arch)
             found = [fresh[key] if key in fresh else self._known[key] for key in keys]
-            self._remember(fresh, keys)
+            self._store(fresh, keys)
         return found
 
     def _listed(self, unknown: Mapping[Code, bytes], arch: str) -> dict[Code, Listing]:
-        """Out of the memory what it has, the others in one run of nvdisasm."""
+        """Listings from the store where it has them, the others from one run of nvdisasm."""
         known = {key: found for key in unknown if self._memory is not None and (found := self._memory.find(key))}
         rest = {key: text for key, text in unknown.items() if key not in known}
         made = dict(zip(rest, _disassemble(list(rest.values()), arch), strict=True))
@@ -143,7 +144,7 @@ class Disassembler:
             self._memory.add(made)
         return {**known, **made}
 
-    def _remember(self, fresh: Mapping[Code, Listing], used: Sequence[Code]) -> None:
+    def _store(self, fresh: Mapping[Code, Listing], used: Sequence[Code]) -> None:
         self._known.update(fresh)
         for key in used:
             self._known.move_to_end(key)
@@ -171,7 +172,8 @@ def _disassemble(texts: Sequence[bytes], arch: str) -> list[Listing]:
 
 
 def _listing(code: bytes, arch: str) -> str:
-    """What nvdisasm says of raw code. No control flow analysis: that is most of its time, and counts need none."""
+    """The output of nvdisasm for raw code, without control flow analysis: that takes most of its time, and counts don't
+    need it."""
     tool = find_tool("nvdisasm")
     with tempfile.TemporaryDirectory(prefix="kerntune-") as folder:
         path = Path(folder, "code.bin")
@@ -196,8 +198,8 @@ def code_lines(text: bytes, arch: str) -> list[str]:
 
 
 def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:
-    """One listing for each of the pieces that were put one after another, told apart by address."""
-    pieces = [_Counting() for _ in lengths]
+    """One listing for each of the pieces of code that were concatenated, separated by address."""
+    pieces = [_ListingBuilder() for _ in lengths]
     piece, end = 0, lengths[0]
     for line in listing.splitlines():
         if found := _INSTRUCTION.match(line):
@@ -214,7 +216,7 @@ def _split(listing: str, lengths: Sequence[int]) -> list[Listing]:
     return [c.listing(end - length, end) for c, length, end in zip(pieces, lengths, ends, strict=True)]
 
 
-class _Counting:
+class _ListingBuilder:
     """A listing that is still being counted."""
 
     def __init__(self) -> None:
@@ -237,7 +239,7 @@ class _Counting:
             self.jumps.append(Jump(address, int(target[1], 16), not always))
 
     def listing(self, begin: int, end: int) -> Listing:
-        """What is counted, once all instructions from ``begin`` to ``end`` were added."""
+        """The listing, once all instructions from ``begin`` to ``end`` were added."""
         ranges = loops(self.jumps, begin, end, _INSTRUCTION_BYTES) if self.stack else []
         repeated = [(op, place) for at, op, place in self.stack if not ranges or inside(at, ranges)]
         stack = Counter((op, place) for _, op, place in self.stack)

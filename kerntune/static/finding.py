@@ -1,4 +1,4 @@
-"""One change between two compilations of a kernel, as a static rule tells it."""
+"""One change between two compilations of a kernel, as a static rule reports it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Severity = Literal["fail", "warn", "info"]
 
 
 class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One change. ``text`` is a sentence for a person and names ``before`` and ``after``."""
+    """One change. ``text`` is a sentence for messages that gives ``before`` and ``after``."""
 
     severity: Severity
     metric: str
@@ -25,8 +25,8 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Draft(msgspec.Struct, frozen=True):
-    """A finding before the policy is asked. ``severity`` is ``fail`` for what the rule is about, ``warn`` for less of
-    it, ``info`` for a gain."""
+    """A finding before the policy is applied. ``severity`` is ``fail`` for what the rule is about, ``warn`` for a
+    smaller change of that kind, ``info`` for an improvement."""
 
     severity: Severity
     metric: str
@@ -34,18 +34,18 @@ class Draft(msgspec.Struct, frozen=True):
     after: float
     text: str
     rule: str
-    whatever_the_config: bool = False
-    """Whether it counts in full between two configs too."""
+    any_config: bool = False
+    """Whether its severity is kept between two configs too."""
 
 
 SEVERITIES = ("fail", "warn", "info")
-"""The loudest first."""
+"""The most severe first."""
 
 _RANK = {name: rank for rank, name in enumerate(STATIC_RULES)}
 
 
 class Said(NamedTuple):
-    """A sentence about a case, with the kernel's name, and the rule that it comes of."""
+    """A sentence about a case, with the kernel's name, and the rule that found it."""
 
     severity: Severity
     rule: str
@@ -67,7 +67,7 @@ def change(old: float, new: float) -> str:
 
 
 def number(value: float) -> str:
-    """A figure with its thousands told apart, of fractions the first digit."""
+    """A figure with separators between thousands, fractions with one digit."""
     return f"{value:,.1f}" if value != int(value) else f"{int(value):,}"
 
 

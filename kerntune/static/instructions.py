@@ -1,4 +1,4 @@
-"""Machine instructions counted by what they do."""
+"""Machine instructions counted by class."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ NVIDIA_CLASSES: Mapping[str, str] = {
 }
 """Class of an opcode of sm_75 to sm_120: the first that matches the part before its first dot.
 
-Opcodes from the CUDA Binary Utilities manual, "Instruction Set Reference", and from what ptxas 12.8 to 13.4 make of
-Triton's kernels. ``LD`` and ``ST`` are loads and stores through generic addresses, counted as global.
+Opcodes from the CUDA Binary Utilities manual, "Instruction Set Reference", and from the code that ptxas 12.8 to 13.4
+generate for Triton's kernels. ``LD`` and ``ST`` are loads and stores through generic addresses, counted as global.
 """
 
 AMD_CLASSES: Mapping[str, str] = {
@@ -68,15 +68,15 @@ _NVIDIA = [(name, re.compile(pattern)) for name, pattern in NVIDIA_CLASSES.items
 _AMD = [(name, re.compile(pattern)) for name, pattern in AMD_CLASSES.items()]
 
 _WIDE = ("global_load", "global_store", "async_copy")
-"""Classes that are counted by width as well."""
+"""Classes that are also counted by width."""
 
 _NVIDIA_FURTHER: Mapping[str, re.Pattern[str]] = {
     "tma_load": re.compile(r"UTMALDG"),
     "tma_store": re.compile(r"UTMASTG|UTMAREDG"),
     "warpgroup_mma": re.compile(r"[BHIQ]GMMA|UTC[HIOQ]MMA"),
 }
-"""Counted beside their class: which way a bulk copy of a tile goes, and tensor core instructions that several warps
-issue together (``wgmma``, ``tcgen05.mma``), without which sm_90 and later don't reach their full rate."""
+"""Counted in addition to their class: bulk copies of a tile by direction, and tensor core instructions that several
+warps issue together (``wgmma``, ``tcgen05.mma``), without which sm_90 and later don't reach their full rate."""
 
 _AMD_FURTHER: Mapping[str, re.Pattern[str]] = {
     "tma_load": re.compile(r"tensor_load\w*"),
@@ -96,11 +96,10 @@ def nvidia_classes(opcodes: Mapping[str, int]) -> dict[str, int]:
     """Counts by class, from counts by opcode with its modifiers (``LDG.E.128``).
 
     Keys: the names in :data:`NVIDIA_CLASSES`, ``other``; ``total`` (without ``nop``, which only pads); for global
-    loads, global stores and asynchronous copies also by width in bits per thread (``global_load_128``);
-    ``tma_load``, ``tma_store`` and ``warpgroup_mma``, which are in their class too;
-    ``tensor_core_macs``, what the tensor core instructions multiply and add together, if each of them names its shape,
-    and ``tensor_core_slots``, the same weighted by how long such operands take (:data:`_SLOW_OPERANDS`).
-    Zeros are left out.
+    loads, global stores and asynchronous copies also by width in bits per thread (``global_load_128``); ``tma_load``,
+    ``tma_store`` and ``warpgroup_mma``, which are in their class too; ``tensor_core_macs``, the multiply-adds of all
+    tensor core instructions, if each of them names its shape, and ``tensor_core_slots``, the same weighted by the time
+    for operands of their type (:data:`_SLOW_OPERANDS`). Zeros are left out.
     """
     return _classes(opcodes, _NVIDIA_WAY)
 
@@ -161,8 +160,8 @@ def scratch_bytes(mnemonics: Mapping[str, int]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How one maker's instructions are read."""
+class _VendorFormat:
+    """How one vendor's instructions are read."""
 
     class_of: Callable[[str], str]
     bits_of: Callable[[str], int]
@@ -170,7 +169,7 @@ class _Way:
     further: Mapping[str, re.Pattern[str]]
 
 
-def _classes(names: Mapping[str, int], way: _Way) -> dict[str, int]:
+def _classes(names: Mapping[str, int], way: _VendorFormat) -> dict[str, int]:
     found: Counter[str] = Counter()
     for name, count in names.items():
         kind = way.class_of(name)
@@ -185,7 +184,7 @@ def _classes(names: Mapping[str, int], way: _Way) -> dict[str, int]:
 
 
 def _matrix_work(names: Mapping[str, int], macs_of: Callable[[str], int | None]) -> dict[str, int]:
-    """Multiply-adds of tensor core instructions, as they are and weighted; nothing if one doesn't name its shape."""
+    """Multiply-adds of tensor core instructions, plain and weighted; empty if one doesn't name its shape."""
     known = [(name, macs, count) for name, count in names.items() if (macs := macs_of(name)) is not None]
     if len(known) < len(names):
         return {}
@@ -200,7 +199,7 @@ _FAST_OPERANDS = re.compile(r"^(?:QGMMA|QMMA|IGMMA|IMMA|UTCQMMA|UTCIMMA)|fp8|bf8
 
 
 def _slots(name: str) -> int:
-    """How long a multiply-add of such operands takes, in units of an 8-bit one's time: 16-bit ones twice, tf32 (and
+    """The time of a multiply-add of such operands, in units of an 8-bit one's: 16-bit ones twice, tf32 (and
     AMD's xf32) four times as long. Dense rates from the data sheets of A100, H100 and MI300X."""
     return 4 if _SLOW_OPERANDS.search(name) else 1 if _FAST_OPERANDS.search(name) else 2
 
@@ -217,5 +216,5 @@ def _amd_macs(mnemonic: str) -> int | None:
     return int(shape[1]) * int(shape[2]) * int(shape[3]) if shape else None
 
 
-_NVIDIA_WAY = _Way(nvidia_class, nvidia_bits, _nvidia_macs, _NVIDIA_FURTHER)
-_AMD_WAY = _Way(amd_class, amd_bits, _amd_macs, _AMD_FURTHER)
+_NVIDIA_WAY = _VendorFormat(nvidia_class, nvidia_bits, _nvidia_macs, _NVIDIA_FURTHER)
+_AMD_WAY = _VendorFormat(amd_class, amd_bits, _amd_macs, _AMD_FURTHER)

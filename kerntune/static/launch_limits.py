@@ -1,4 +1,4 @@
-"""Whether a device can launch a compiled kernel at all."""
+"""Whether a device can launch a compiled kernel."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kerntune.base.device import DeviceSpec
 from kerntune.static.occupancy import registers_per_block
 
 MAX_REGISTERS_PER_THREAD = 255
-"""Of CUDA since sm_35 (CUDA C++ Programming Guide, table of technical specifications)."""
+"""CUDA's limit since sm_35 (CUDA C++ Programming Guide, table of technical specifications)."""
 
 MAX_TENSOR_MEMORY_COLUMNS = 512
-"""Of a multiprocessor of sm_100 (PTX ISA, "Tensor Memory": 128 rows of 512 columns of 32 bits)."""
+"""The tensor memory of a multiprocessor of sm_100 (PTX ISA, "Tensor Memory": 128 rows of 512 columns of 32 bits)."""
 
 
 class Violation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A limit of the device that a kernel is over. ``needed`` and ``limit`` are in the same unit."""
+    """A limit of the device that a kernel exceeds. ``needed`` and ``limit`` are in the same unit."""
 
     resource: str
     needed: int
@@ -30,7 +30,7 @@ class Violation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_text(cls, text: str) -> Violation | None:
-        """The first that a text begins with, as :meth:`__str__` writes it; None if it begins with something else."""
+        """The violation that a text begins with, as :meth:`__str__` writes it; None if it begins with anything else."""
         found = _TEXT.match(text)
         if found is None:
             return None
@@ -46,8 +46,8 @@ def launch_violations(
 ) -> tuple[Violation, ...]:
     """Limits of ``spec`` that a launch would break: empty if it can be launched.
 
-    ``registers`` are per thread, ``shared_bytes`` and ``threads`` per block. On AMD GPUs registers are not looked at:
-    the compiler keeps to what the work-group's size allows, and spills.
+    ``registers`` are per thread, ``shared_bytes`` and ``threads`` per block. On AMD GPUs registers are not checked: the
+    compiler stays within what the work-group's size allows, and spills.
     """
     needs = [
         Violation("shared memory", shared_bytes, spec.shared_memory_per_block, "bytes a block"),

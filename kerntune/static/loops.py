@@ -1,4 +1,4 @@
-"""Which instructions of machine code stand in loops: those from which control comes back to them."""
+"""Which instructions of machine code are in loops: those from which control can return to them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 WAIT_BYTES = 8 * 16
-"""A loop of up to eight instructions asks again whether a barrier is through: a wait, nothing that is repeated."""
+"""A loop of up to eight instructions polls a barrier: it waits, and doesn't repeat work."""
 
 
 class Jump(msgspec.Struct, frozen=True):
-    """An instruction after which control may go elsewhere. ``target`` is None where it goes nowhere (an exit);
-    ``falls`` says whether the next instruction may follow too."""
+    """An instruction that may jump. ``target`` is None for an exit; ``falls`` is whether the next instruction may
+    follow too."""
 
     at: int
     target: int | None
@@ -24,7 +24,7 @@ def loops(jumps: Sequence[Jump], begin: int, end: int, step: int) -> list[tuple[
     """Address ranges (the end is not included) of code in loops, of instructions from ``begin`` to ``end``.
 
     Blocks of one strongly connected component of the control flow are in one loop, or in one within
-    another. Code out of line, where a barrier is waited for, so counts where it belongs.
+    another. Code out of line, such as a wait for a barrier, so counts to the loop that it belongs to.
     """
     starts = sorted({begin, *(j.at + step for j in jumps), *(j.target for j in jumps if j.target is not None)})
     starts = [s for s in starts if begin <= s < end]
@@ -46,7 +46,7 @@ def inside(address: int, ranges: Sequence[tuple[int, int]]) -> bool:
 
 
 def _edges(jumps: Sequence[Jump], starts: Sequence[int], ends: Sequence[int], step: int) -> dict[int, list[int]]:
-    """Of each block those that may follow it."""
+    """For each block, the blocks that may follow it."""
     number = {start: i for i, start in enumerate(starts)}
     last = {j.at: j for j in jumps}
     edges: dict[int, list[int]] = {}
@@ -71,7 +71,7 @@ def _components(edges: Mapping[int, Iterable[int]]) -> Iterator[list[int]]:
 
 
 def _finished(edges: Mapping[int, Iterable[int]]) -> list[int]:
-    """Nodes in the order in which a depth-first search leaves them."""
+    """Nodes in the postorder of a depth-first search."""
     order: list[int] = []
     seen: set[int] = set()
     for root in edges:

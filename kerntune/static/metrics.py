@@ -1,4 +1,4 @@
-"""What can be said of a compiled kernel without running it."""
+"""Metrics of a compiled kernel that need no run."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _LOCAL_ARRAY = re.compile(r"^\s*\.local\b[^;]*\[(\d+)\]\s*;", re.MULTILINE)
 class BinaryInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A compiled kernel. ``asm`` is its PTX or amdgcn text, ``arch`` has its suffix (``sm_90a``, ``gfx942``).
 
-    ``shared_bytes``, ``num_warps`` (after warp specialization) and ``tensor_memory_columns`` are what Triton's metadata
-    calls ``shared``, ``num_warps`` and ``tmem_size``; the binary doesn't have them.
+    ``shared_bytes``, ``num_warps`` (after warp specialization) and ``tensor_memory_columns`` are ``shared``,
+    ``num_warps`` and ``tmem_size`` of Triton's metadata; the binary doesn't have them.
     """
 
     kind: Literal["cubin", "hsaco"]
@@ -55,11 +55,11 @@ class StaticMetrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``registers`` per thread (AMD: all vector registers of a lane); ``spill_*_bytes`` per thread, each spill instruction
     counted once, as ptxas counts; ``stack_bytes`` of local memory per thread, spills and all else; ``shared_bytes`` and
     ``threads`` per block; ``code_bytes`` of machine code. ``instructions`` counts by class
-    (:func:`kerntune.static.instructions.nvidia_classes`), as they stand in the code, loops once.
-    ``occupancy`` is theoretical, 0 to 1; ``None`` if the limits of the device aren't known.
-    ``over_limit``: limits of the device that forbid a launch. Those from ``vgprs`` to ``sgpr_spills`` are of AMD GPUs
-    only. ``repeated_spill_bytes``: of the spilled bytes, stored and loaded, those in loops (all, where a kernel has no
-    loop); nothing where that isn't known, in files of earlier versions too.
+    (:func:`kerntune.static.instructions.nvidia_classes`); code in loops counts once. ``occupancy`` is theoretical, 0 to
+    1; ``None`` if the limits of the device aren't known. ``over_limit``: limits of the device that forbid a launch.
+    Those from ``vgprs`` to ``sgpr_spills`` are of AMD GPUs only. ``repeated_spill_bytes``: of the spilled bytes, stored
+    and loaded, those in loops (all, where a kernel has no loop); nothing where that isn't known, in files of earlier
+    versions too.
     """
 
     registers: int
@@ -150,8 +150,8 @@ def _nvidia(binary: BinaryInput, spec: DeviceSpec, listing: Listing) -> StaticMe
 
 
 def _slow_paths(ptx: str) -> dict[str, int]:
-    """Reductions of large angles (``sin``, ``cos``, ``tan``) in the code: each is a hundred instructions beside the
-    way that arguments up to 105,615 take (libdevice), one of them a product in double precision."""
+    """Reductions of large angles (``sin``, ``cos``, ``tan``) in the code: each is a hundred instructions in a branch
+    that arguments up to 105,615 don't take (libdevice), one of them a product in double precision."""
     slow = ptx.count(_ANGLE)
     other = sum(_ANGLE not in line for line in _FP64.findall(ptx))
     return {name: n for name, n in (("slow_path", slow), ("slow_path_fp64", int(slow > 0 and not other))) if n}
@@ -160,8 +160,8 @@ def _slow_paths(ptx: str) -> dict[str, int]:
 def _own_local_bytes(ptx: str) -> int:
     """Bytes of local arrays that the PTX itself declares, printf's arguments for example.
 
-    They are the first of the stack frame if ptxas keeps them there, and it does only if their address is needed: else
-    they live in registers, which may spill like any other.
+    They are the first bytes of the stack frame if ptxas puts them there, which it does only if their address is needed:
+    else they are in registers, which may spill like any other.
     """
     return max((int(size) for size in _LOCAL_ARRAY.findall(ptx)), default=0)
 

@@ -11,8 +11,8 @@ _REGISTER_UNIT = 256  # registers are given to a warp in this unit (cudaOccRegAl
 _SCHEDULERS = 4  # each has a quarter of the registers and of the warps (cudaOccSubPartitionsPerMultiprocessor)
 _RESERVED_SHARED = 1024  # bytes a block that the system takes since sm_80 (reservedSharedMemPerBlock)
 _BLOCKS = {75: 16, 80: 32, 86: 16, 87: 16, 88: 16, 89: 24, 90: 32, 100: 32, 101: 24, 103: 32, 110: 24, 120: 24, 121: 24}
-"""Resident blocks per multiprocessor (cudaOccMaxBlocksPerMultiprocessor). These four and the arithmetic below are of
-``cuda_occupancy.h`` (CUDA 13.1), NVIDIA's occupancy calculator as a header; the tests hold them against it."""
+"""Resident blocks per multiprocessor (cudaOccMaxBlocksPerMultiprocessor). These four and the arithmetic below are from
+``cuda_occupancy.h`` (CUDA 13.1), NVIDIA's occupancy calculator as a header; the tests compare them with it."""
 
 _AMD_GROUPS_PER_CU = 16
 """Work-groups of more than one wave that a compute unit can hold: it has that many barriers (LLVM,
@@ -20,7 +20,8 @@ _AMD_GROUPS_PER_CU = 16
 
 
 class Occupancy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Resident blocks per multiprocessor, the share of its warps that they are (0 to 1), and what allows no more.
+    """Resident blocks per multiprocessor, the share of its warps that they use (0 to 1), and the limit that is reached
+    first.
 
     ``limiter``: ``threads``, ``registers``, ``shared memory`` or ``blocks``; of several the first in this order.
     0 blocks: the kernel can't be launched.
@@ -34,7 +35,7 @@ class Occupancy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def cuda_occupancy(spec: DeviceSpec, *, registers: int, shared_bytes: int, threads: int) -> Occupancy:
     """Occupancy of a kernel with ``registers`` a thread, ``shared_bytes`` and ``threads`` a block.
 
-    ``shared_bytes`` is what Triton's metadata calls ``shared``; the reserved kibibyte is added here. Not looked at:
+    ``shared_bytes`` is ``shared`` of Triton's metadata; the reserved kibibyte is added here. Left out:
     named barriers, which can limit warp-specialized kernels, tensor memory, and clusters, which must fit as a whole.
 
     Raises :class:`TargetError` for an architecture whose limits aren't known here.
@@ -53,8 +54,8 @@ def cuda_occupancy(spec: DeviceSpec, *, registers: int, shared_bytes: int, threa
 def amd_occupancy(spec: DeviceSpec, *, waves_by_registers: int, shared_bytes: int, warps: int) -> Occupancy:
     """Occupancy of a kernel for an AMD GPU, of the waves that a compute unit can hold.
 
-    ``waves_by_registers`` is the waves per SIMD that the compiler gives in its ``; Occupancy`` comment; it can't know
-    the shared memory (LDS), which Triton asks for at launch, so that limit is added here.
+    ``waves_by_registers`` is the waves per SIMD that the compiler gives in its ``; Occupancy`` comment; it leaves out
+    shared memory (LDS), which Triton requests at launch, so that limit is added here.
     """
     simds = 4 if spec.target.arch.startswith("gfx9") else 2
     limits = {

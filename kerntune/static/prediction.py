@@ -1,11 +1,8 @@
-"""What the resource model says of one tuning's candidates as they are compiled, and nothing where it can't tell."""
+"""The resource model's figures of one tuning's candidates as they are compiled, where the model applies."""
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable, Iterator
-from typing import TypeVar
 
 import msgspec
 
@@ -16,7 +13,6 @@ from kerntune.static.occupancy import cuda_occupancy
 from kerntune.static.resource_model import cost, quick_candidate
 
 GridTriple = tuple[int, int, int]
-T = TypeVar("T")
 
 
 class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +27,7 @@ class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def figures_of(compiled: Compiled, grid: GridTriple, spec: DeviceSpec) -> Figures | None:
-    """The figures, from the binary in memory alone: 0.3 to 0.8 ms. None for another maker's GPU, one whose limits
+    """The figures, from the binary in memory alone: 0.3 to 0.8 ms. None for another vendor's GPU, one whose limits
     aren't known, and a binary that can't be read."""
     stages = compiled.binary.options.get("num_stages")
     try:
@@ -46,40 +42,26 @@ def figures_of(compiled: Compiled, grid: GridTriple, spec: DeviceSpec) -> Figure
         return None
 
 
-class Foresight:
-    """Figures of one call's candidates, by index, on one device. It only ever advises: unknown candidates have no
-    figures and an infinite cost."""
+class Predictions:
+    """Figures of one call's candidates, by index, on one device. They are advice only: a candidate without figures has
+    an infinite cost."""
 
     def __init__(self, spec: DeviceSpec) -> None:
         self._spec = spec
         self.figures: dict[int, Figures] = {}
 
-    def see(self, index: int, compiled: Compiled, grid: GridTriple) -> None:
-        """Take a candidate's figures, if there are any."""
+    def add(self, index: int, compiled: Compiled, grid: GridTriple) -> None:
+        """Compute and store a candidate's figures, if the model applies to it."""
         found = figures_of(compiled, grid, self._spec)
         if found is not None:
             self.figures[index] = found
 
     def cost(self, index: int) -> float:
-        """A candidate's predicted cost, which only compares with other candidates'."""
+        """A candidate's predicted cost, to be compared with other candidates' only."""
         return self.figures[index].cost if index in self.figures else math.inf
 
     def rank(self, index: int) -> int | None:
-        """A candidate's place by cost, 1 for the most promising, among those that have figures; None without them."""
+        """A candidate's rank by cost among those that have figures, 1 for the lowest; None without figures."""
         if index not in self.figures:
             return None
         return 1 + sum(f.cost < self.figures[index].cost for f in self.figures.values())
-
-
-def promising_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:
-    """All ``results``; of those that are there at the same time, the cheapest, of equals the first that came.
-
-    ``ready`` says whether the next one comes without waiting, ``cost`` is asked once for each.
-    """
-    held: list[tuple[float, int, T]] = []
-    for number, result in enumerate(results):
-        heapq.heappush(held, (cost(result), number, result))
-        while held and not ready():
-            yield heapq.heappop(held)[2]
-    while held:
-        yield heapq.heappop(held)[2]

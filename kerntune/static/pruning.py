@@ -10,12 +10,12 @@ from kerntune.base.policy import StaticPrune
 from kerntune.static.prediction import Figures
 
 MODEL_LIMIT = 3.0
-"""Times the lowest predicted cost. On 52 sweeps of 21 kernels (``benchmarks/results/resource_model.json``) a config
-within 1 % of the best is predicted to cost 2.1 times the lowest at most, and 1.3 times in all cases but one."""
+"""A multiple of the lowest predicted cost. On 52 sweeps of 21 kernels (``benchmarks/results/resource_model.json``) a
+config within 1 % of the best is predicted to cost 2.1 times the lowest at most, and 1.3 times in all cases but one."""
 
 LOW_OCCUPANCY = 0.1
-"""Of the highest occupancy among the candidates. On those sweeps a backward layer norm's best has an eighth of it,
-matrix products' a sixth: below a quarter there are configs that are up to 15 % faster than all others."""
+"""A share of the highest occupancy among the candidates. On those sweeps a backward layer norm's best has an eighth of
+it, matrix products' a sixth: below a quarter there are configs that are up to 15 % faster than all others."""
 
 Figured = Mapping[int, Figures]
 
@@ -23,8 +23,8 @@ Figured = Mapping[int, Figures]
 def left_out(figures: Figured, rules: StaticPrune, protected: Collection[int | None] = ()) -> dict[int, str]:
     """Why each candidate that needn't run is left out, by index; the ``protected`` never are, and one is always left.
 
-    Each rule looks at what the one before it left. What can't be launched (infinite cost) is left to whoever says so,
-    and what has no figures isn't judged.
+    Each rule applies to the candidates that the one before it kept. Candidates that can't be launched (infinite cost)
+    are kept, so that the launch reports them, and so are those without figures.
     """
     rest = {i: f for i, f in figures.items() if math.isfinite(f.cost)}
     out: dict[int, str] = {}
@@ -36,7 +36,7 @@ def left_out(figures: Figured, rules: StaticPrune, protected: Collection[int | N
 
 
 def _rules(rules: StaticPrune, count: int) -> Iterator[Callable[[Figured], dict[int, str]]]:
-    """Those that are wanted, each with a function of what is left by then."""
+    """The rules that are set, each as a function of the candidates that are left."""
     if rules.spills:
         yield _spilling
     if rules.occupancy:
@@ -72,7 +72,7 @@ def _costly(figures: Figured) -> dict[int, str]:
 
 
 def _beyond(most: int, figures: Figured) -> dict[int, str]:
-    """All but the cheapest ``most``; of equal ones the first stay."""
+    """All but the ``most`` with the lowest cost; of equal ones the first are kept."""
     order = sorted(figures, key=lambda i: (figures[i].cost, i))
     return {
         i: f"predicted to be number {place} of {len(order)}, the first {most} are tried"

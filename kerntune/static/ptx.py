@@ -1,6 +1,6 @@
-"""Instructions counted in PTX text: what the resource model needs, for candidates that nobody wants to disassemble.
+"""Instructions counted in PTX text: what the resource model needs, for candidates that aren't disassembled.
 
-Under a millisecond a kernel, where a disassembler takes tens. ptxas still removes, fuses and splits, so totals differ
+It takes under a millisecond a kernel, a disassembler tens. ptxas still removes, fuses and splits, so totals differ
 from the machine code's; widths of memory accesses, matrix instructions, atomics and barriers are written out in PTX.
 """
 
@@ -28,7 +28,7 @@ _CLASSES = (
     ("barrier", "bar."),
     ("barrier", "barrier."),
 )
-"""Class, by what an opcode begins with (PTX ISA, "Instruction Set"); names as in
+"""Class by prefix of an opcode (PTX ISA, "Instruction Set"); names as in
 :func:`kerntune.static.instructions.nvidia_classes`."""
 
 

@@ -1,10 +1,9 @@
-"""Which of a kernel's configs look good by static figures alone, so that the first looks go to them.
+"""An order of a kernel's configs by static figures alone: those with the lowest predicted cost are timed first.
 
 All candidates of one call do the same work, so costs are per unit of it: a multiply-add where tensor cores are used,
-else a byte that a thread moves to or from global memory. What a program does in loops stands in the code once, but so
-does the loop's share of the work, so instructions and bytes *per unit* hold without knowing how often a loop runs.
-Cycles of a multiprocessor per unit, of a candidate with B resident blocks of W warps (``cuda_occupancy``, NVIDIA's
-arithmetic):
+else a byte that a thread moves to or from global memory. A loop's instructions are in the code once, but so is its
+share of the work, so instructions and bytes *per unit* don't depend on the number of iterations. Cycles of a
+multiprocessor per unit, of a candidate with B resident blocks of W warps (``cuda_occupancy``, NVIDIA's arithmetic):
 
 * issue:   instructions per unit and warp over the warp schedulers, one a cycle each;
 * tensor:  one over the multiply-adds per cycle, fewer for instructions that one warp alone issues;
@@ -37,8 +36,8 @@ SCHEDULERS = 4
 Guide, "Compute Capability": architecture)."""
 
 LATENCY_CYCLES = 700
-"""Of a load from DRAM under load; unloaded some 480 on A100 and H100 (Luo et al., "Benchmarking and Dissecting the
-Nvidia Hopper GPU Architecture via Microbenchmarking", 2024)."""
+"""Latency of a load from DRAM under load; unloaded some 480 on A100 and H100 (Luo et al., "Benchmarking and Dissecting
+the Nvidia Hopper GPU Architecture via Microbenchmarking", 2024)."""
 
 DRAM_BYTES_PER_CYCLE = {"80": 10.0, "90": 14.0, "100": 30.0}
 """Bytes per cycle and multiprocessor from DRAM: A100 1.56 TB/s over 108 at 1.41 GHz, H100 3.35 TB/s over 132 at 1.8 GHz
@@ -51,29 +50,31 @@ MACS_PER_CYCLE = {"80": 1024.0, "90": 2048.0, "100": 4096.0}
 """Dense 16-bit multiply-adds per cycle and multiprocessor: A100 312, H100 989, B200 2250 TFLOP/s; datasheets."""
 
 WARP_MMA_SHARE = 0.62
-"""Of these, what instructions of one warp (HMMA) reach on sm_90, whose full rate needs warpgroups (Luo et al. 2024)."""
+"""The share of these that instructions of one warp (HMMA) reach on sm_90, whose full rate needs warpgroups (Luo et al.
+2024)."""
 
 GROUP_MACS = 16 * 8 * 32
-"""A tensor core instruction of more multiply-adds than one warp's largest is a warpgroup's, of four warps."""
+"""A tensor core instruction with more multiply-adds than one warp's largest is executed by a warpgroup of four
+warps."""
 
 ATOMIC_CYCLES = 2000
-"""Of an atomic operation whose result a block waits for: a trip to L2, and often a neighbour's answer. Chosen by the
-sweep of a scan in chained blocks."""
+"""Latency of an atomic operation whose result a block waits for: an access to L2, and often a wait for a neighbouring
+block. Chosen by the sweep of a scan in chained blocks."""
 
 BARRIER_CYCLES = 30
-"""Of a barrier of a block. A guess: the recorded orders are the same from 0 to 100 but for one."""
+"""Latency of a barrier of a block. Not measured: all recorded orders but one are the same from 0 to 100."""
 
 LOOP_SHARE = 0.3
-"""Of a matrix product's instructions, those in its loop; the rest, which runs once, computes addresses and stores. A
-guess: the recorded order is the same from 0 to 0.3."""
+"""The share of a matrix product's instructions that are in its loop; the rest, which runs once, computes addresses and
+stores. Not measured: the recorded order is the same from 0 to 0.3."""
 
 OVERLAP = 0.5
 """Share of the smaller terms that isn't hidden behind the largest. Chosen on the first recorded sweeps, whose orders
-hardly change between 0.2 and 1; ``benchmarks/resource_model.py`` tells those kernels from others."""
+hardly change between 0.2 and 1; ``benchmarks/resource_model.py`` lists those kernels separately."""
 
 
 class ModelledConfig(msgspec.Struct, frozen=True):
-    """What is known of one config without running it. ``instructions`` are counted by class as in
+    """The static figures of one config. ``instructions`` are counted by class as in
     :class:`kerntune.static.StaticMetrics`; ``shared_bytes`` and ``threads`` per block, the others per thread;
     ``blocks`` is the grid's product."""
 
@@ -85,7 +86,7 @@ class ModelledConfig(msgspec.Struct, frozen=True):
     spill_bytes: int = 0
     launchable: bool = True
     stages: int = 0
-    """Of the software pipeline, as the config says; 0 if unknown."""
+    """Stages of the software pipeline, as in the config; 0 if unknown."""
 
 
 def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int = 1, stages: int = 0) -> ModelledConfig:
@@ -103,7 +104,7 @@ def candidate_of(metrics: StaticMetrics, grid: Sequence[int], *, num_ctas: int =
 
 
 def quick_candidate(binary: Binary, data: bytes, ptx: str, grid: Sequence[int], *, stages: int = 0) -> ModelledConfig:
-    """The same from a cubin and its PTX, without a disassembler: 0.3 to 0.8 ms, what a tuner can afford.
+    """The same from a cubin and its PTX, without a disassembler: 0.3 to 0.8 ms, little enough for a tuner.
 
     Instructions are counted in PTX; the whole stack frame counts as spilled, stored and loaded once.
     :class:`StoreError` for a damaged file, or another than a cubin.
@@ -133,7 +134,7 @@ def cost(candidate: ModelledConfig, spec: DeviceSpec) -> float:
 
 
 def rank(candidates: Sequence[ModelledConfig], spec: DeviceSpec) -> list[int]:
-    """Indices of ``candidates``, the most promising first; equal ones stay in their order."""
+    """Indices of ``candidates``, the lowest cost first; equal ones stay in their order."""
     costs = [cost(c, spec) for c in candidates]
     return sorted(range(len(candidates)), key=costs.__getitem__)
 
@@ -178,8 +179,8 @@ def _tensor(counts: Mapping[str, int], spec: DeviceSpec) -> float:
 
 
 def _moved(candidate: ModelledConfig) -> float:
-    """Bytes that a block moves in one pass. A pipeline's copies stand in the code once a stage: its buffers are what
-    all of them fill, so one pass fills one stage of them."""
+    """Bytes that a block moves in one pass. A pipeline's copies are in the code once per stage: all of them together
+    fill its buffers, so one pass fills one stage."""
     counts = candidate.instructions
     plain = _bytes(counts, "global_load") + _bytes(counts, "global_store")
     if _pipelined(counts) and "tensor_core" in counts:
@@ -188,8 +189,8 @@ def _moved(candidate: ModelledConfig) -> float:
 
 
 def _bandwidth(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> float:
-    """Bytes per cycle that what is in flight can use. A block of a matrix product comes through L2, where its
-    neighbours find it; anything else is read once."""
+    """Bytes per cycle that the bytes in flight can sustain. A block of a matrix product is read through L2, where
+    neighbouring blocks reuse it; anything else is read once."""
     counts = candidate.instructions
     most = L2_BYTES_PER_CYCLE if "tensor_core" in counts else _known(DRAM_BYTES_PER_CYCLE, spec)
     loads = _bytes(counts, "global_load") * candidate.threads
@@ -200,7 +201,7 @@ def _bandwidth(candidate: ModelledConfig, spec: DeviceSpec, resident: int) -> fl
 
 
 def _latency(counts: Mapping[str, int]) -> float:
-    """Cycles between a block's loads and its end that nothing of its own fills: the loads', and what waits in turn."""
+    """Cycles of a block in which it only waits: for its loads, and for operations that wait one after the other."""
     waits = ATOMIC_CYCLES * counts.get("atomic", 0) + BARRIER_CYCLES * counts.get("barrier", 0)
     return LATENCY_CYCLES + (0 if "tensor_core" in counts else waits)
 

@@ -1,9 +1,9 @@
-"""What changed between two compilations of one kernel, and whether it should worry anyone.
+"""Rules that compare two compilations of one kernel, and the severity of each change.
 
-Nothing is timed here, so a rule fails by default only for what is hardly ever an optimization: a spill, a limit of the
-device, tensor cores or bulk copies lost, double precision, wide accesses split, the same work in many more
-instructions. What a change of tile, warps or stages does to registers, occupancy or the count of instructions may as
-well be one, so between two configs these are only told.
+Nothing is timed here, so a rule fails by default only for changes that are hardly ever an optimization: a spill, a
+limit of the device, tensor cores or bulk copies lost, double precision, wide accesses split, the same work in many more
+instructions. A change of registers, occupancy or instruction counts that comes with another tile, number of warps or
+stages may be an optimization, so between two configs these are only remarks.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kerntune.static.work import heavier
 
 DEFAULT_RULES = StaticPolicy()
 
-WHATEVER_THE_CONFIG = ("limits", "spills", "vgpr_spills", "fp64")
+ANY_CONFIG = ("limits", "spills", "vgpr_spills", "fp64")
 """Rules that fail between two configs too, as do those that find tensor cores, bulk copies or wide accesses gone."""
 
 SIZES = ("registers", "shared_memory", "binary_size", "instructions")
-"""Rules on figures that every other tile has others of: between two configs no more than a remark."""
+"""Rules on figures that differ with every tile size: between two configs they give only remarks."""
 
 
 def compare_static(
     before: StaticMetrics, after: StaticMetrics, *, rules: StaticPolicy = DEFAULT_RULES, other_config: bool = False
 ) -> list[Finding]:
-    """What changed from ``before`` to ``after``, failures first, then warnings, then what got better.
+    """The changes from ``before`` to ``after``, failures first, then warnings, then improvements.
 
-    Both should be of one kernel and device. With ``other_config`` only :data:`WHATEVER_THE_CONFIG` and what is no
-    longer used at all (tensor cores, bulk copies, wide accesses) can fail by default; what ``rules`` itself lets fail
+    Both must be of one kernel and device. With ``other_config`` only :data:`ANY_CONFIG` and features that are
+    no longer used (tensor cores, bulk copies, wide accesses) can fail by default; a rule that ``rules`` sets to fail
     fails between two configs as well. Figures that are equal give no finding, so a kernel compared with itself gives
     none.
     """
@@ -52,13 +52,13 @@ def compare_static(
 
 
 def judged(drafts: Iterable[Draft], rules: StaticPolicy, *, other_config: bool = False) -> list[Finding]:
-    """Findings as loud as their rules say, the loudest first; none of a rule that is off."""
+    """Findings with the severity of their rules, the most severe first; none of a rule that is off."""
     found = [_judged(draft, rules, other_config) for draft in drafts if rules.rule(draft.rule).severity != "off"]
     return worst_first(found)
 
 
 def _judged(found: Draft, rules: StaticPolicy, other_config: bool) -> Finding:
-    """A finding as loud as its rule says."""
+    """A finding with the severity of its rule."""
     severity: Severity = found.severity
     if severity == "fail":
         severity = "fail" if rules.rule(found.rule).severity == "fail" else "warn"
@@ -68,7 +68,7 @@ def _judged(found: Draft, rules: StaticPolicy, other_config: bool) -> Finding:
 
 
 def _hard(found: Draft) -> bool:
-    return found.whatever_the_config or found.rule in WHATEVER_THE_CONFIG
+    return found.any_config or found.rule in ANY_CONFIG
 
 
 def _threshold(rules: StaticPolicy, name: str) -> float:
@@ -76,7 +76,7 @@ def _threshold(rules: StaticPolicy, name: str) -> float:
 
 
 def _limits(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
-    """A limit newly broken, broken further, or kept again. Within a limit, only the limit is known of the need."""
+    """A limit newly exceeded, exceeded further, or met again. Of a figure within its limit only the limit is known."""
     old = {(v.resource, v.unit): v for v in before.over_limit}
     new = {(v.resource, v.unit): v for v in after.over_limit}
     for key, broken in new.items():
@@ -92,7 +92,7 @@ def _limits(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
 
 
 def _spills(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
-    """Bytes that go through memory, and on AMD registers, since some are spilled to others, not to memory."""
+    """Bytes that are spilled to memory, and on AMD registers, since some are spilled to other registers."""
     old, new = _spilled(before), _spilled(after)
     stored = change(before.spill_store_bytes, after.spill_store_bytes)
     loaded = change(before.spill_load_bytes, after.spill_load_bytes)
@@ -108,8 +108,8 @@ def _spills(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
 
 
 FEW_BYTES = 128
-"""Bytes a thread, stored and loaded: sixteen registers that wait in memory while a loop runs cost less than can be
-measured. In a loop any spill is one each time."""
+"""Bytes a thread, stored and loaded: sixteen registers that are in memory while a loop runs cost less than can be
+measured. A spill in a loop is repeated in each iteration."""
 
 
 def _spilled(metrics: StaticMetrics) -> int:
@@ -131,9 +131,11 @@ def _spill(metric: str, old: int, new: int, detail: str) -> Iterator[Draft]:
 
 
 def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
-    """Products that moved from tensor cores to ordinary instructions, all or some; or to those of one warp.
+    """Products that are no longer computed by tensor cores, all or some, or by tensor core instructions of one warp
+    only.
 
-    Fewer instructions alone are no loss: a smaller tile, a loop that isn't unrolled and larger instructions have them.
+    Fewer instructions alone are no loss: they also come from a smaller tile, a loop that isn't unrolled, and larger
+    instructions.
     """
     old, new = _count(before, "tensor_core"), _count(after, "tensor_core")
     told = f"{change(old, new)} tensor core instructions"
@@ -149,7 +151,7 @@ def _tensor_cores(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft
 
 
 def _multiplied_otherwise(before: StaticMetrics, after: StaticMetrics) -> bool:
-    """Whether as many more multiply-adds in fp32 stand in the code as a quarter of the lost ones would make."""
+    """Whether the code has at least as many further fp32 multiply-adds as a quarter of the lost ones would need."""
     lost = _count(before, "tensor_core_macs") - _count(after, "tensor_core_macs")
     more = _count(after, "fp32") - _count(before, "fp32")
     return lost > 0 and more * LANES * 4 >= lost
@@ -157,7 +159,7 @@ def _multiplied_otherwise(before: StaticMetrics, after: StaticMetrics) -> bool:
 
 LANES = 32
 """Threads of a warp, whose products a tensor core instruction makes together. A warpgroup has four times as many, so
-its products that moved are found by a sixteenth of them."""
+its lost products are detected by a sixteenth of them."""
 
 
 def _warpgroups(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
@@ -181,12 +183,13 @@ def _fp64(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
 
 
 def _fp64_work(metrics: StaticMetrics) -> int:
-    """Without the one product of each reduction of a large angle, which ordinary arguments don't come to."""
+    """Double-precision instructions, without the one product of each reduction of a large angle, which ordinary
+    arguments don't execute."""
     return 0 if "slow_path_fp64" in metrics.instructions else _count(metrics, "fp64")
 
 
 def _tma(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
-    """Bulk copies that are gone, all of them, or one operand's: then as much more is loaded or stored by address."""
+    """Bulk copies that are gone, all of them, or one operand's. Then the same bytes are loaded or stored by address."""
     old, new = _count(before, "tma"), _count(after, "tma")
     if old and not new:
         text = f"no bulk copies (TMA) any more: {change(old, new)} instructions"
@@ -199,8 +202,8 @@ def _tma(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
 
 
 def _operands(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
-    """Of one way. That no loads are copied in bulk any more is as bad as losing all; an operand less, or the stores of
-    a product's epilogue, may hide behind the products."""
+    """Lost bulk copies of one direction. The loss of all loads counts as the loss of all copies; one operand, or the
+    stores of a product's epilogue, may be hidden behind the products."""
     for direction, (key, verb) in zip(DIRECTIONS, (("tma_load", "loads"), ("tma_store", "stores")), strict=True):
         old, new = _count(before, key), _count(after, key)
         bytes_before, bytes_after = (moved_bytes(m, direction) for m in (before, after))
@@ -212,7 +215,7 @@ def _operands(before: StaticMetrics, after: StaticMetrics) -> Iterator[Draft]:
 
 
 OPERAND_BYTES = 16
-"""What a thread moves of a tile at least: a row's scale or a bias is less."""
+"""The least that a thread moves of a tile, in bytes: a row's scale or a bias is less."""
 
 
 def _occupancy(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Iterator[Draft]:

@@ -1,8 +1,8 @@
 """Whether the same work takes many more instructions, and whether anything hides them.
 
-The same work means: for the bytes that a thread moves. They stand in the code as often as the instructions around them,
-so a loop's count of trips and an unrolled body cancel. A kernel that waits for memory has issue slots to spare, so more
-instructions are told as a loss only where there are too many for that: else a fused activation would be one.
+The same work means per byte that a thread moves. Accesses are in the code as often as the instructions around them, so
+the number of iterations and unrolling cancel. A kernel that waits for memory has free issue slots, so more instructions
+are reported as a loss only where they exceed those: else a fused activation would be one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kerntune.static.finding import Draft, change, percent
 from kerntune.static.metrics import StaticMetrics
 
 ISSUED_PER_BYTE = 6.0
-"""Instructions that a thread may issue per byte it moves while DRAM is what it waits for: 4 schedulers of 32 lanes a
+"""Instructions that a thread may issue per byte it moves while it waits for DRAM: 4 schedulers of 32 lanes a
 cycle over 20 bytes a cycle and multiprocessor of an H200 (A100 12.8, H100 9, B200 4.3; data sheets)."""
 
 SLOTS_PER_BYTE = 64.0
@@ -38,7 +38,7 @@ def _issue(before: StaticMetrics, after: StaticMetrics, threshold: float) -> Ite
     if any(kind in m.instructions for kind in ("tensor_core", "tma") for m in (before, after)):
         return  # hidden behind the tensor cores, which have rules of their own; or the bytes aren't known
     if after.instructions.get("slow_path", 0) > before.instructions.get("slow_path", 0):
-        return  # code that ordinary arguments don't come to
+        return  # code that ordinary arguments don't execute
     moved = moved_bytes(before), moved_bytes(after)
     old, new = issue_slots(before), issue_slots(after)
     if not all(moved) or not old:
@@ -71,6 +71,6 @@ def issue_slots(metrics: StaticMetrics) -> int:
 
 
 def _lanes(metrics: StaticMetrics) -> float:
-    """How often a block does what one warp's tensor core instructions say: by warp, or by warpgroup of four."""
+    """How often a block executes a tensor core instruction: once per warp, or per warpgroup of four warps."""
     grouped = metrics.instructions.get("warpgroup_mma", 0) == metrics.instructions.get("tensor_core", 0)
     return metrics.threads / (128 if grouped else 32)

@@ -113,14 +113,18 @@ class _Call:
                 raise
             self._settle_unraced(site, tuned)
             return self._launch_first(site, tuned.winner, time.perf_counter() - begin)
-        if found is not None:
-            self._reuse(site, found, winners)
-            tell(self.tuner, site, self.key, None)
-            return self.launch(site.originals[found])
-        _refuse_graph_capture(site.kernel)
-        with backend.gpu.lock():
-            winner = self._race(capture, site, winners)
-        return self._launch_first(site, winner, time.perf_counter() - begin)
+        if found is None:
+            _refuse_graph_capture(site.kernel)
+            with backend.gpu.lock():
+                found = winners.find(
+                    site, unfinished=options.patience is not None
+                )  # of a process that held the lock before
+                winner = self._race(capture, site, winners) if found is None else found
+            if found is None:
+                return self._launch_first(site, winner, time.perf_counter() - begin)
+        self._reuse(site, found, winners)
+        tell(self.tuner, site, self.key, None)
+        return self.launch(site.originals[found])
 
     def _site(self, capture: Capture) -> Site:
         """The call's site. Where the user's pruning leaves nothing, Triton's own error, as without us."""
@@ -184,16 +188,18 @@ class _Call:
         if tuned.unraced:
             self._settle_unraced(site, tuned)
             return tuned.winner
-        site.settle(tuned.winner)
         tuner.configs_timings = timings_of(site, tuned)
         tuner.left_out = {site.originals[i]: why for i, why in tuned.left_out.items()}
         late = tuned.stragglers.indices if tuned.stragglers else ()
+        winner = tuned.winner
         if self.keep:
-            winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner], untried=late)
+            standing = winners.keep(site, winner, tuned.times_ns[winner], untried=late)
+            winner = standing if standing in tuned.times_ns else winner
+        site.settle(winner)
         if late:
-            leave(tuner, self.key, site, tuned.winner, late, tuned.stragglers)
+            leave(tuner, self.key, site, winner, late, tuned.stragglers)
         warn_of(site, tuned)
-        return tuned.winner
+        return winner
 
     def _settle_unraced(self, site: Site, tuned: Tuned) -> None:
         """Go on with a config that was not raced, and say why; the next call of an empty grid may have work."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.compiling.compiler import Compiled
 from kerntune.static import pruning
-from kerntune.static.prediction import Foresight, promising_first
+from kerntune.static.prediction import Predictions
 from kerntune.tuning.batch import CandidateResult
 from kerntune.tuning.candidates import Prospects
+
+T = TypeVar("T")
 
 
 class Outlook:
@@ -19,14 +23,14 @@ class Outlook:
 
     def __init__(self, prospects: Prospects, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
         self._prospects, self._prune, self._incumbent = prospects, prune, incumbent
-        self._foresight = Foresight(spec)
+        self._foresight = Predictions(spec)
         self.left_out: dict[int, str] = {}
         """Why each candidate that was left out was."""
 
     def worth_a_look(self, compiled: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
         """Of what is there together the most promising first; where some may be left out, once all of it is there."""
         if not self._prune:
-            return promising_first(compiled, self._prospects.ready, self._cost)
+            return lowest_cost_first(compiled, self._prospects.ready, self._cost)
         results = sorted(compiled, key=self._cost)
         figures = {i: self._foresight.figures[i] for i, _ in results if i in self._foresight.figures}
         protected = {*self._prospects.known.ran, self._incumbent}
@@ -45,5 +49,20 @@ class Outlook:
     def _cost(self, result: CandidateResult) -> float:
         i, compiled = result
         if isinstance(compiled, Compiled):
-            self._foresight.see(i, compiled, self._prospects.probes[i].grid)
+            self._foresight.add(i, compiled, self._prospects.probes[i].grid)
         return self._foresight.cost(i)
+
+
+def lowest_cost_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:
+    """All ``results``; of those that are ready at the same time the one with the lowest cost first, of equals the
+    earliest.
+
+    ``ready`` returns whether the next one is available without waiting; ``cost`` is called once for each.
+    """
+    held: list[tuple[float, int, T]] = []
+    for number, result in enumerate(results):
+        heapq.heappush(held, (cost(result), number, result))
+        while held and not ready():
+            yield heapq.heappop(held)[2]
+    while held:
+        yield heapq.heappop(held)[2]

@@ -19,6 +19,7 @@ from kerntune.kernels.specialize import Specialized
 from kerntune.kernels.value_text import text_of
 from kerntune.timing.sample import PROTOCOL_VERSION, TimingProtocol
 from kerntune.tuning.cache import StoredTrial, TrialCache, TrialKey
+from kerntune.tuning.cache.damage_report import report_damage
 from kerntune.tuning.cache.trials import SCHEMA
 from kerntune.tuning.stored_winners import Winners, exact_arguments
 
@@ -128,7 +129,9 @@ class SiteTrials:
     @cached_property
     def _earlier(self) -> list[StoredTrial]:
         """Those of earlier runs, read once: what this one stores it knows already."""
-        return self.cache.of(self.key)
+        found = self.cache.of(self.key)
+        report_damage(self.cache.damaged)
+        return found
 
     def keep(
         self,
@@ -160,7 +163,7 @@ class SiteTrials:
         try:
             self.cache.add(trial)
         except CacheError as exc:
-            self.cache.damaged.append(str(exc))
+            self.cache.tell(str(exc))
 
     def why_missed(self, index: int, probe: Probe) -> list[str]:
         """Why a candidate is tried: what differs from the nearest stored trial of the kernel."""

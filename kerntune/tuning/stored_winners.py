@@ -17,6 +17,8 @@ from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.value_text import text_of
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
+from kerntune.tuning.cache.damage_report import report_damage
+from kerntune.tuning.cache.winner import SCHEMA
 
 NOT_KEY = frozenset({"grid", "warmup"})
 """Launch words among a site's arguments: a grid is a new function object at every call."""
@@ -33,6 +35,8 @@ class Winners:
 
     def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu, lax: str = "") -> None:
         self.cache, self.mode, self.lax, self._gpu = cache, mode, lax, gpu
+        self._seen: dict[str, Winner | None] = {}
+        """What was stored for a key when it was last looked up."""
 
     def find(self, site: Site, unfinished: bool = False) -> int | None:
         """The stored winner's index among the candidates; None if there is none or the mode forces a new race.
@@ -56,9 +60,11 @@ class Winners:
         """What is stored of a site's winner; None if there is nothing or the mode forces a new race."""
         if self.mode is TuneMode.FORCE:
             return None
-        found = self.cache.get(self.key(site))
+        key = self.key(site)
+        found = self._seen[key.digest()] = self.cache.get(key)
         if found is None and self.lax:
             found = self.cache.get(self.key(site, lax=""))
+        report_damage(self.cache.damaged)
         return found if found is not None and index_of(site, found.config) is not None else None
 
     def incumbent(self, site: Site) -> int | None:
@@ -72,17 +78,30 @@ class Winners:
         others = self.cache.of_other_configs(self.key(site))
         return next((i for w in others if (i := candidate_of(site, w.config)) is not None), None)
 
-    def keep(self, site: Site, winner: int, time_ns: float, untried: Collection[int] = ()) -> None:
-        """Store a winner; some candidates may be ``untried``."""
+    def keep(self, site: Site, winner: int, time_ns: float, untried: Collection[int] = ()) -> int:
+        """Store a winner; some candidates may be ``untried``. The winner to go on with: that of another process which
+        has stored one since this one looked, so that all go on with the same."""
         config = site.candidates[winner].config
         rest = tuple(site.candidates[i].config for i in sorted(untried))
+        found = Winner(SCHEMA, self.key(site), config, time_ns, self.environment(), rest)
         try:
-            self.cache.put(self.key(site), config, time_ns, self.environment(), rest)
+            return self._standing(site, found, winner)
         except CacheError as exc:
-            self.cache.damaged.append(str(exc))
             if not Winners._warned:
                 Winners._warned = True
                 warnings.warn(f"winners can't be kept for the next run: {exc}", RuntimeWarning, stacklevel=2)
+        return winner
+
+    def _standing(self, site: Site, found: Winner, winner: int) -> int:
+        """Store what was found; whose index stands then: its own, or that of another process's winner."""
+        if self.mode is not TuneMode.FORCE:
+            standing = self.cache.offer(found, self._seen.get(found.key.digest()))
+            if standing is found:
+                return winner
+            if (other := index_of(site, standing.config)) is not None:
+                return other
+        self.cache.add(found)
+        return winner
 
     def why_missed(self, site: Site) -> list[str]:
         """What differs from the nearest stored winner of the kernel, a line each."""

@@ -139,7 +139,7 @@ def test_error_is_the_callers_kind() -> None:
 
 
 def test_another_schema_is_named_even_if_nothing_else_fits() -> None:
-    """A newer kerntune's file should say so, not complain of a field."""
+    """The error for a newer kerntune's file names its version, and no unknown field."""
     with pytest.raises(BaselineError, match=r"test\.thing/3"):
         read(b'{"schema": "test.thing/3", "everything": ["else"]}')
 

@@ -13,11 +13,14 @@ import pytest
 from kerntune.base import temporary_folders
 from kerntune.base.temporary_folders import LOCK, TemporaryFolder, scratch_folder, sweep
 
-SOURCE = Path(__file__).parents[1]
+SOURCE = Path(__file__).parents[2]
 
-MAKE = (
-    "from kerntune.base.temporary_folders import Scratch; one = Scratch('test'); print(one.folder, flush=True); input()"
-)
+MAKE = """
+from kerntune.base.temporary_folders import TemporaryFolder
+one = TemporaryFolder("test")
+print(one.folder, flush=True)
+input()
+"""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The corpus of edits is what it says, and its tables count as they should."""
+"""The corpus of edits has the properties that it documents, and its tables count correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The heuristics' sweep without a GPU: what it compiles, and presets judged by stored times."""
+"""The heuristics' sweep without a GPU: what it compiles, and presets evaluated with stored times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fresh process says of its first call, and the huge in-place call it may be about."""
+"""The report of a fresh process on its first call, and a huge in-place call."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_became_of_late_configs_is_told() -> None:
 
 
 class Clock:
-    """Stands in for ``time``: it goes on by what is slept, and by what calls say that they take."""
+    """A replacement of ``time`` that advances by sleeps and by the durations that calls give."""
 
     def __init__(self) -> None:
         self.now = 0.0

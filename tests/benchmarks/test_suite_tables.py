@@ -150,7 +150,7 @@ def test_figures_of_proposals_are_mean_and_worst() -> None:
 
 
 def test_one_config_added_is_held_against_the_same_step_of_the_other_tuner() -> None:
-    """With the same caches, that is; a cold run of one beside a warm one of the other says nothing."""
+    """Only with the same caches: a cold run of one can't be compared with a warm one of the other."""
     added = [
         {"case": "mm", "engine": "kerntune", "step": "cold", "seconds": 2.0},
         {"case": "mm", "engine": "triton", "step": "cold", "seconds": 30.0},

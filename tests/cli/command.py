@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -37,3 +39,12 @@ class Command:
             code = int(exc.code or 0)
         captured = self.capsys.readouterr()
         return Ran(code, captured.out, captured.err)
+
+
+def subcommands(parser: argparse.ArgumentParser, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every subcommand as it is typed: ``("baselines", "show")``."""
+    for action in parser._subparsers._group_actions if parser._subparsers else ():
+        for name, inner in (action.choices or {}).items():
+            yield from subcommands(inner, (*before, name))
+    if parser.get_default("function") is not None:
+        yield before

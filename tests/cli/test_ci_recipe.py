@@ -1,4 +1,4 @@
-"""What docs/ci.md tells people to run exists."""
+"""The commands and options in docs/ci.md exist."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def project(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text(SOURCE)
     done = subprocess.run(
-        ["python", "-m", "kerntune.cli.command", "baselines", "refresh", "--kerntune-target=cuda:90", "-q"],
+        ["python", "-m", "kerntune.cli", "baselines", "refresh", "--kerntune-target=cuda:90", "-q"],
         executable=__import__("sys").executable,
         cwd=tmp_path,
         capture_output=True,

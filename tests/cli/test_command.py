@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.command import Command
+from cli.command import Command, subcommands
 from cli.made import folder, timed
+from kerntune.cli.command import build_parser
 from kerntune.gate.bundle import encoded_bundles
 from kerntune.gate.report import RunReport, write_run
 
-SOURCE = Path(__file__).parents[1]
+SOURCE = Path(__file__).parents[2]
 
 COMMANDS = [
     ["baselines", "show"],
@@ -22,9 +23,16 @@ COMMANDS = [
     ["baselines", "refresh"],
     ["baselines", "apply"],
     ["baselines", "prune"],
+    ["baselines", "mv"],
     ["baselines", "verify"],
+    ["static", "diff"],
     ["cache", "show"],
     ["cache", "clear"],
+    ["cache", "export"],
+    ["cache", "import"],
+    ["diff"],
+    ["calibrate"],
+    ["anchor"],
     ["doctor"],
 ]
 
@@ -36,7 +44,11 @@ def kerntune(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     return Command(capsys)
 
 
-@pytest.mark.parametrize("words", [[], ["baselines"], ["cache"], *COMMANDS], ids=" ".join)
+def test_every_command_is_tried() -> None:
+    assert sorted(map(tuple, COMMANDS)) == sorted(subcommands(build_parser()))
+
+
+@pytest.mark.parametrize("words", [[], ["baselines"], ["static"], ["cache"], *COMMANDS], ids=" ".join)
 def test_help(kerntune, words):
     ran = kerntune(*words, "--help")
     assert ran.code == 0
@@ -45,7 +57,8 @@ def test_help(kerntune, words):
 
 
 def test_help_names_every_command(kerntune):
-    text = kerntune("baselines", "--help").out + kerntune("cache", "--help").out + kerntune("--help").out
+    groups = ["baselines"], ["static"], ["cache"], []
+    text = "".join(kerntune(*words, "--help").out for words in groups)
     for words in COMMANDS:
         assert f"    {words[-1]}" in text
 
@@ -184,7 +197,7 @@ def test_a_table_is_printed_whatever_the_encoding(tmp_path, encoding):
     """12.4 µs."""
     folder(tmp_path / "baselines", timed())
     ran = subprocess.run(
-        [sys.executable, "-m", "kerntune.cli.command", "baselines", "show"],
+        [sys.executable, "-m", "kerntune.cli", "baselines", "show"],
         env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONPATH": str(SOURCE)},
         cwd=tmp_path, capture_output=True, check=False,
     )  # fmt: skip

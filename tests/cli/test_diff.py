@@ -65,7 +65,7 @@ def test_times_of_two_timers_are_not_compared():
 
 
 def noisy(pending: PendingBaseline, floor: float) -> PendingBaseline:
-    found = Calibration(processes=4, blocks=12, floor=floor, bias=0.001, spread=0.002)
+    found = Calibration(processes=4, blocks=12, floor=floor, bias=0.001, median_sd=0.002)
     return PendingBaseline(msgspec.structs.replace(pending.baseline, calibration=found), pending.artifacts, True)
 
 

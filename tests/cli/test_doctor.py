@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 
 import msgspec
@@ -11,6 +12,7 @@ from cli.made import folder, timed
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.cli import doctor
 from kerntune.errors import MeasurementError
+from kerntune.gate.baselines import Calibration
 from kerntune.gpu import device_lock, probe
 from kerntune.gpu.driver_gpu import DriverGpu
 from kerntune.kernels import compat
@@ -18,7 +20,7 @@ from kerntune.kernels import compat
 
 @pytest.fixture
 def runtime(tmp_path, monkeypatch):
-    """A place for locks of its own, and no GPU whatever machine this is."""
+    """A separate folder for locks, and no GPU on any machine."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(probe, "has_cuda", lambda: False)
     monkeypatch.setattr(doctor, "_driver", lambda: "")
@@ -49,6 +51,16 @@ def test_without_gpu_and_targets_there_is_something_to_do(kerntune, runtime):
     assert ran.code == 1
     assert lines(ran.out)["baselines"].startswith("!!")
     assert "--kerntune-target=cuda:90" in ran.out
+
+
+def test_earlier_calibrations_are_counted(tmp_path):
+    known = Calibration(processes=4, blocks=12, floor=0.001, bias=0.001, median_sd=0.002)
+    pending = timed()
+    found = dataclasses.replace(pending, baseline=msgspec.structs.replace(pending.baseline, calibration=known))
+    folder(tmp_path / "baselines", found)
+    told = "1 baseline for cuda:90; 1 calibrated by an earlier rule, `kerntune calibrate` on its GPU does it anew"
+    check = doctor.check_baselines(str(tmp_path / "baselines"), gpu=False)
+    assert (check.found.partition(": ")[2], check.advice) == (told, "")
 
 
 def test_with_a_gpu_no_baselines_are_in_order(tmp_path, monkeypatch):

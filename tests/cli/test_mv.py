@@ -29,7 +29,7 @@ def stored(path: Path) -> dict[tuple[str, str, str], TimeBaseline | StaticBaseli
 
 def with_history(pending: PendingBaseline) -> PendingBaseline:
     assert isinstance(pending.baseline, TimeBaseline)
-    calibration = Calibration(4, 24, 0.001, 0.0, 0.002, drift=0.003, throttle=("0x4",))
+    calibration = Calibration(4, 24, 0.001, 0.0, 0.002, state_range=0.003, throttle=("0x4",))
     since = SinceAnchor("0" * 16, Estimate(0.01, 0.0, 0.02, 0.999))
     baseline = msgspec.structs.replace(pending.baseline, calibration=calibration, since=since)
     return PendingBaseline(baseline, pending.artifacts, True)

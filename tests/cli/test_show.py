@@ -49,7 +49,7 @@ def test_json_has_what_the_files_have(kerntune, tmp_path):
 
 @pytest.mark.parametrize(("floor", "said"), [(0.05, True), (0.01, False)])
 def test_a_case_that_is_too_noisy_says_so(kerntune, tmp_path, floor, said):
-    found = Calibration(processes=4, blocks=12, floor=floor, bias=0.001, spread=0.002)
+    found = Calibration(processes=4, blocks=12, floor=floor, bias=0.001, median_sd=0.002)
     made = timed()
     baseline = msgspec.structs.replace(made.baseline, calibration=found)
     folder(tmp_path / "baselines", PendingBaseline(baseline, made.artifacts, True))

@@ -200,7 +200,7 @@ def test_copy(autotune):
 
 
 def pretending(path: Path, triton: str) -> str:
-    """An interpreter like this one whose Triton says that it is another version."""
+    """An interpreter like this one whose Triton reports another version."""
     (path / "site").mkdir(parents=True)
     (path / "site" / "sitecustomize.py").write_text(
         "import importlib.metadata as m\nreal = m.version\n"

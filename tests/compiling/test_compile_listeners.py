@@ -1,4 +1,4 @@
-"""Those who listen to Triton hear of the farm's compilations what they hear of plain ones."""
+"""Triton's listeners get the same events for the farm's compilations as for plain ones."""
 
 from __future__ import annotations
 

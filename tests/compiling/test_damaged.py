@@ -1,4 +1,4 @@
-"""Entries of Triton's cache that can't be what Triton wrote are set aside, told and compiled anew."""
+"""Damaged entries of Triton's cache are set aside, reported and compiled anew."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ def test_two_farms_do_not_share(farm):
     assert isinstance(answer(submit(first, ADD())), Done)
 
 
-# what an answer means for its process
+# the effect of an answer on its process
 
 
 class Ended:
@@ -277,7 +277,7 @@ def done(address_space=0):
         (done(2 * GIB), "", 4 * GIB, False),
         (done(2 * GIB + 1), "", 4 * GIB, True),  # what it has kept would count against the next job
         (done(100 * GIB), "", 0, False),  # no limit, no half of it
-        (CompileFailed("RuntimeError: PassManager::run failed"), "", 0, True),  # MLIR says so of a crash, too
+        (CompileFailed("RuntimeError: PassManager::run failed"), "", 0, True),  # MLIR prints this for a crash, too
         (CompileFailed("ValueError: x"), "", 0, False),
         (CompileFailed("RuntimeError: std::bad_alloc"), "", 0, True),
         (CompileFailed("RuntimeError: x"), "LLVM ERROR: out of memory", 0, True),

@@ -1,4 +1,4 @@
-"""Failures of the machine are told from those of a kernel."""
+"""Failures of the machine are distinguished from those of a kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes as forks of one that has imported Triton: they answer, end and are told of like others."""
+"""Worker processes as forks of one that has imported Triton: they answer, end and are reported like others."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_helpers_fork_as_well_and_end_with_their_nest(own):
 
 def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.fork_server.main", lambda *given: time.sleep(60))
-    monkeypatch.setattr("kerntune.compiling.fork_client.FORKED_SECONDS", 0.2)
+    monkeypatch.setattr("kerntune.compiling.fork_client.BEGIN_SECONDS", 0.2)
     nursery = Nursery(HERE(), own_fork=True)
     hanging = nursery._popen
     one = Process(HERE(), 0, nursery)
@@ -258,10 +258,10 @@ def test_an_idle_farm_gives_its_nest_back():
 
 
 def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
-    """Several wait for one socket: whoever finds that another was faster must go on telling how its children ended."""
+    """Several processes wait for one socket: one that finds it empty must still report how its children ended."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     served: list[socket.socket] = []
-    monkeypatch.setattr(nest, "_serve", lambda asked, *more: served.append(asked))
+    monkeypatch.setattr(nest, "_serve", lambda nest, *more: served.append(nest.asked))
     with ours:
         nest.main(theirs.detach())
         (asked,) = served

@@ -1,16 +1,20 @@
-"""Forks of this process: what they leave behind, what they answer, and when there are any."""
+"""Forks of this process: what they leave behind, their answers, and when they are made."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import faulthandler
 import os
 import signal
 import sys
 import threading
 import time
+import warnings
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from triton.runtime import autotuner, cache
@@ -64,10 +68,36 @@ def test_a_process_that_can_not_be_forked_gives_nothing(monkeypatch: pytest.Monk
     def full() -> int:
         raise OSError
 
-    monkeypatch.setattr(os, "fork", full)
+    monkeypatch.setattr(forking, "plain_fork", full)
     before = len(os.listdir("/proc/self/fd"))
     assert text_of_fork(lambda: "x", 20) is None
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_fork_warns_of_no_threads_and_changes_no_filter() -> None:
+    """Python 3.12 and later warn of threads, which under ``-W error`` makes ``os.fork()`` fail."""
+    go = threading.Event()
+    thread = threading.Thread(target=go.wait, args=(60,))
+    thread.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            before = list(warnings.filters)
+            assert text_of_fork(lambda: "answer", 20) == "answer"
+            assert list(warnings.filters) == before
+    finally:
+        go.set()
+        thread.join()
+
+
+def test_a_fork_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> int:
+        ctypes.set_errno(errno.EAGAIN)
+        return -1
+
+    monkeypatch.setattr(forking, "_LIBC", SimpleNamespace(fork=full))
+    with pytest.raises(BlockingIOError, match="temporarily unavailable"):
+        forking.plain_fork()
 
 
 def test_descriptors_handlers_and_tracers_are_left_behind(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kerntune.base.frames import encode
-from kerntune.compiling import forks, stream
+from kerntune.compiling import forking, forks, stream
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.compiling.forks import FORK_MS, LOWER_MS, Crashed, fork_count, lower_in_forks, shares
 from kerntune.compiling.frontend import Lowered, lower, request_of
@@ -66,22 +66,22 @@ def test_copies_make_what_this_process_makes(copies):
 def pids(monkeypatch):
     """Process ids of the copies that were made."""
     made: list[int] = []
-    fork = os.fork
-    monkeypatch.setattr(os, "fork", lambda: made.append(pid) or pid if (pid := fork()) else 0)
+    fork = forking.plain_fork
+    monkeypatch.setattr(forking, "plain_fork", lambda: made.append(pid) or pid if (pid := fork()) else 0)
     return made
 
 
 def test_the_first_are_read_while_others_are_forked(pids, monkeypatch):
     lowered = lower_in_forks(requests(), 3)
     seen = []
-    fork = os.fork
+    fork = forking.plain_fork
 
     def after_the_first_has_answered():
         if len(pids) == 1:
             time.sleep(5)
         return fork()
 
-    monkeypatch.setattr(os, "fork", after_the_first_has_answered)
+    monkeypatch.setattr(forking, "plain_fork", after_the_first_has_answered)
     for _ in lowered:
         seen.append(len(pids))
     assert seen[0] < 3
@@ -124,7 +124,7 @@ def test_a_crash_is_told(deadly):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_from_outside_is_no_crash(monkeypatch, number):
-    """Ctrl-C, a shutdown, want of memory: whoever goes on lowers it himself."""
+    """Ctrl-C, a shutdown, want of memory: code that continues restores the limit itself."""
     monkeypatch.setattr(forks, "lower", lambda request: os.kill(os.getpid(), number))
     assert [fronted for _, fronted in lower_in_forks(requests(3), 1)] == [None] * 3
 
@@ -179,7 +179,7 @@ def open_files() -> Iterator[str]:
 
 def test_what_no_copy_could_be_forked_for_comes_back(monkeypatch: pytest.MonkeyPatch, pipes: set[str]) -> None:
     """Not an error of the user's tuning: too little memory for a second copy leaves its share to this process."""
-    fork, forked = os.fork, []
+    fork, forked = forking.plain_fork, []
 
     def once() -> int:
         if forked:
@@ -188,7 +188,7 @@ def test_what_no_copy_could_be_forked_for_comes_back(monkeypatch: pytest.MonkeyP
         forked.append(pid)
         return pid
 
-    monkeypatch.setattr(os, "fork", once)
+    monkeypatch.setattr(forking, "plain_fork", once)
     monkeypatch.setattr(forks, "SILENCE_SECONDS", 300.0)  # a busy machine is no hang
     wanted = requests()
     found = dict_of(lower_in_forks(wanted, 2))
@@ -230,7 +230,7 @@ def test_filters_of_another_thread_stay_its_own(monkeypatch):
         go.wait(60)
         raise OSError(errno.EAGAIN, "no process left")
 
-    monkeypatch.setattr(os, "fork", full)
+    monkeypatch.setattr(forking, "plain_fork", full)
     thread = threading.Thread(target=lambda: list(lower_in_forks(requests(2), 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -63,7 +63,7 @@ def test_flags_of_the_environment_are_todays(farm: Farm, stored: Recorded) -> No
 
 
 def test_flags_that_a_caller_gives_stay(stored: Recorded) -> None:
-    """What today's launch says itself is no environment's doing: the baseline keeps what its launch said."""
+    """Options of today's launch aren't the environment's: the baseline keeps those of its own launch."""
     (old,) = stored.recording.binaries
     said = msgspec.structs.replace(
         old, options={**old.options, "enable_fp_fusion": not old.options["enable_fp_fusion"]}

@@ -127,7 +127,7 @@ def test_equal_ir_that_fails_is_one_job_too(farm, monkeypatch):
     ids=str,
 )
 def test_an_equal_job_is_tried_again_after_a_failure_that_passes(farm, monkeypatch, answer):
-    """What the machine did to the first says nothing of the second, another config with the same code."""
+    """A failure of the machine for the first doesn't count for the second, another config with the same code."""
     one = farm()
     compiler, submit = Compiler(one), one.submit
     first, second = (kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (21, 22))
@@ -199,7 +199,7 @@ def test_a_closed_compiler_starts_processes_again(farm):
 
 @pytest.fixture
 def hashing(monkeypatch):
-    """Triton's own files are being read; done when the test says so."""
+    """Triton's own files are being read, until the test ends that."""
     done = Future()
     monkeypatch.setattr(frontend, "_hashing", done)
     yield done

@@ -21,7 +21,7 @@ from . import kernels
 
 @contextlib.contextmanager
 def listening(monkeypatch):
-    """``cache_hit`` of each compilation that Triton's listener hears of."""
+    """``cache_hit`` of each compilation that Triton's listener is called for."""
     heard: list[bool] = []
     monkeypatch.setattr(knobs.compilation, "listener", lambda **told: heard.append(told["cache_hit"]))
     yield heard

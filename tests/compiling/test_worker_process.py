@@ -1,4 +1,4 @@
-"""One worker process, and what is said of its end."""
+"""One worker process, and the reports of its end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def test_options_that_another_process_reads_otherwise_are_refused(process):
 
 
 def test_an_answer_that_came_while_nobody_could_look_counts(process):
-    """A process that was stopped (Ctrl-Z, a laptop's lid) finds its time up and the answers there."""
+    """When a process that was stopped (Ctrl-Z, a laptop's lid) continues, its time is over and the answers are
+    there."""
     job = lower(request_of(kernels.add_launch())).job
     process._send(encode(job))
     poll = select.poll()
@@ -119,7 +120,7 @@ def test_no_executable_is_a_reason(monkeypatch):
 
 
 def test_a_busy_process_ends_with_whoever_asked(monkeypatch, tmp_path):
-    """It would compile to the end otherwise, for minutes, and nobody would read the answer."""
+    """It would compile to the end otherwise, for minutes, and the answer would never be read."""
     busy = tmp_path / "busy"
     (tmp_path / "triton.py").write_text(f"import pathlib, time; pathlib.Path({str(busy)!r}).touch(); time.sleep(600)")
     process = Process(here_and_now(), 0)

@@ -22,7 +22,7 @@ class KeptFarm(Farm):
 
 @pytest.fixture(scope="session")
 def farm() -> Iterator[Farm]:
-    """One for all sessions; what it compiled, each session's own compiler remembers or asks Triton's cache for."""
+    """One for all sessions; each session's own compiler finds what it compiled in memory or in Triton's cache."""
     kept = KeptFarm()
     yield kept
     Farm.close(kept)

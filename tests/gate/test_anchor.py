@@ -63,7 +63,7 @@ def judged(project: Project, number: int, **options: Any) -> CaseResult:
 
 
 def test_twenty_accepted_steps_of_one_percent_are_seen(project: Project, anchor: Path) -> None:
-    """Without an anchor nobody says a word; with one, from the step on that goes beyond its tolerance."""
+    """Without an anchor there is no report; with one, from the step on that exceeds its tolerance."""
     seen = {number: judged(project, number, anchor=anchor, update=Update.ALL) for number in range(1, 21)}
     assert all(r.recorded for r in seen.values()), "each step is accepted"
     assert all(r.change is not None and r.change.high < 0.02 for r in seen.values()), "each is within tolerance"
@@ -131,7 +131,7 @@ def test_the_same_work_as_the_anchors_is_not_replayed(project: Project, anchor: 
 
 
 def count(project: Project, number: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[int, CaseResult]:
-    """How many replays a case that nobody changed costs, and its result."""
+    """The number of replays of an unchanged case, and its result."""
     policy = options.pop("policy", None)
     with project.run(*RULES, **options) as run:
         asked = replays(run, monkeypatch)

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from commands import made
+from cli import made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import (
@@ -44,7 +44,7 @@ from kerntune.errors import BaselineError
 from kerntune.gate.baselines import (
     MAX_ARTIFACT,
     Argument,
-    Artifacts,
+    ArtifactFolder,
     BaselineStore,
     StaticBaseline,
     TimeBaseline,
@@ -333,14 +333,14 @@ def test_a_file_in_the_folders_place_is_an_error(store: BaselineStore) -> None:
 
 
 @pytest.fixture
-def artifacts(tmp_path: Path) -> Artifacts:
-    made = Artifacts(tmp_path / "artifacts")
+def artifacts(tmp_path: Path) -> ArtifactFolder:
+    made = ArtifactFolder(tmp_path / "artifacts")
     for data in (b"one", b"two"):
         made.put(sha(data), data)
     return made
 
 
-def test_artifacts_are_a_mapping(artifacts: Artifacts) -> None:
+def test_artifacts_are_a_mapping(artifacts: ArtifactFolder) -> None:
     assert artifacts[sha(b"one")] == b"one"
     assert dict(artifacts) == {sha(b"one"): b"one", sha(b"two"): b"two"}
     assert len(artifacts) == 2
@@ -352,7 +352,7 @@ def test_artifacts_are_a_mapping(artifacts: Artifacts) -> None:
         artifacts[sha(b"three")]
 
 
-def test_artifacts_are_stored_once_and_packed(artifacts: Artifacts) -> None:
+def test_artifacts_are_stored_once_and_packed(artifacts: ArtifactFolder) -> None:
     path = artifacts.folder / f"{sha(b'one')}.xz"
     assert lzma.decompress(path.read_bytes()) == b"one"
     before = path.stat().st_mtime_ns
@@ -364,7 +364,7 @@ def test_packing_is_deterministic(tmp_path: Path) -> None:
     """Two people who record the same binary commit the same bytes."""
     data = bytes_of("cubin")
     for name in ("a", "b"):
-        Artifacts(tmp_path / name).put(sha(data), data)
+        ArtifactFolder(tmp_path / name).put(sha(data), data)
     first, second = ((tmp_path / name / f"{sha(data)}.xz").read_bytes() for name in ("a", "b"))
     assert first == second
 
@@ -379,7 +379,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_artifacts_are_never_used(artifacts: Artifacts, damage: Any) -> None:
+def test_damaged_artifacts_are_never_used(artifacts: ArtifactFolder, damage: Any) -> None:
     path = artifacts.folder / f"{sha(b'one')}.xz"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(BaselineError, match=re.escape(str(path))):
@@ -388,7 +388,7 @@ def test_damaged_artifacts_are_never_used(artifacts: Artifacts, damage: Any) -> 
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_recording_anew_mends_a_damaged_artifact(artifacts: Artifacts, damage: Any) -> None:
+def test_recording_anew_mends_a_damaged_artifact(artifacts: ArtifactFolder, damage: Any) -> None:
     path = artifacts.folder / f"{sha(b'one')}.xz"
     path.write_bytes(damage(path.read_bytes()))
     artifacts.put(sha(b"one"), b"one")
@@ -439,13 +439,13 @@ def xz_of_zeros(size: int) -> tuple[str, bytes]:
 
 @pytest.mark.parametrize(("bound", "most"), [(None, MAX_ARTIFACT), (1 << 20, 1 << 20)], ids=["none", "1 MiB"])
 def test_what_unpacks_to_more_than_it_can_have_is_given_up_on_the_way(
-    artifacts: Artifacts, bound: int | None, most: int
+    artifacts: ArtifactFolder, bound: int | None, most: int
 ) -> None:
-    """A quarter of a GiB in 40 KB, and what it says it is."""
+    """A quarter of a GiB in 40 KB, and the checksum of its content."""
     sha256, packed = xz_of_zeros(1 << 28)
     path = artifacts.folder / f"{sha256}.xz"
     path.write_bytes(packed)
-    found = Artifacts(artifacts.folder, {} if bound is None else {sha256: bound})
+    found = ArtifactFolder(artifacts.folder, {} if bound is None else {sha256: bound})
 
     def read() -> None:
         with pytest.raises(BaselineError, match=f"unpacks to more than the {most} bytes") as caught:
@@ -518,7 +518,7 @@ def _inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def test_unreadable_is_not_missing(artifacts: Artifacts) -> None:
+def test_unreadable_is_not_missing(artifacts: ArtifactFolder) -> None:
     (artifacts.folder / f"{sha(b'three')}.xz").mkdir()
     with pytest.raises(BaselineError, match="can't be read"):
         artifacts[sha(b"three")]

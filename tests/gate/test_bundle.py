@@ -157,7 +157,7 @@ def put(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (not_base64, "base64"),
         (drop, "lacks artifact"),
         (add, "that nothing names"),
-        (put("schema", value="kerntune.gate.bundle/9"), "has schema 'kerntune.gate.bundle/9'"),
+        (put("schema", value="kerntune.bundle/9"), "has schema 'kerntune.bundle/9'"),
         (put("time", "schema", value="kerntune.time/9"), "has schema 'kerntune.time/9'"),
         (put("time", "fingerprint", value="0" * 16), "fingerprint is not that of its arguments"),
         (put("time", "device", "target", "arch", value="../../../tmp"), "unknown target"),
@@ -215,7 +215,7 @@ def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path):
 
 
 def record_of(*pendings: PendingBaseline | None, **state: Any) -> Record:
-    """What the plugin knows of a test whose calls measured these."""
+    """The plugin's data of a test whose calls measured these."""
     return Record(checks=[Checked(None, (), tuple(pendings))], **state)
 
 

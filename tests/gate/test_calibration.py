@@ -1,4 +1,4 @@
-"""A case against itself: what its floor, its process bias and its spread come to."""
+"""A case against itself: its effect floor, its process bias and its spread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from samples import recording, time_baseline
 
 from kerntune.base.codec import from_json, to_json
 from kerntune.gate.baselines import TIME_SCHEMA, Calibration, TimeBaseline
-from kerntune.gate.calibration import CALIBRATION_PROCESSES, DRIFT_ROOM, against_stored, calibrate, states_of
+from kerntune.gate.calibration import CALIBRATION_PROCESSES, STATE_MARGIN, against_stored, calibrate, states_of
 from kerntune.timing.paired_processes import BLOCKS, PairedWork
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
@@ -64,7 +64,7 @@ def test_bias_and_spread_are_read_back() -> None:
     """By 200 processes each, forty a calibration: the exact interval of all blocks together takes the cube of them."""
     found = [calibrate(Device(0.002, 0.01, 0.03, seed), WORK, 40) for seed in range(5)]
     assert pooled(f.bias for f in found) == pytest.approx(0.01, rel=0.15)
-    assert pooled(f.spread for f in found) == pytest.approx(0.03, rel=0.2)
+    assert pooled(f.median_sd for f in found) == pytest.approx(0.03, rel=0.2)
     quiet = [calibrate(Device(0.02, 0.0, 0.0, seed), WORK, 40) for seed in range(5)]
     assert pooled(f.bias for f in quiet) < 0.003, "what blocks explain is no bias"
 
@@ -124,16 +124,16 @@ class Replies:
 
 def test_drift_is_what_states_of_the_device_do() -> None:
     quiet = calibrate(Replies(*[states(1000.0)] * 4), WORK)
-    assert quiet.drift == 0.0
+    assert quiet.state_range == 0.0
     limited = calibrate(Replies(states(391.0, 434.0), *[states(391.0)] * 3), WORK)
-    assert limited.drift == pytest.approx(DRIFT_ROOM * (434 / 391 - 1), rel=1e-3)
+    assert limited.state_range == pytest.approx(STATE_MARGIN * (434 / 391 - 1), rel=1e-3)
     between_processes = calibrate(Replies(states(391.0), states(434.0), states(400.0), states(400.0)), WORK)
-    assert between_processes.drift == pytest.approx(limited.drift)
+    assert between_processes.state_range == pytest.approx(limited.state_range)
 
 
 def test_one_interrupted_block_is_no_state() -> None:
     odd = PairReply((*[1000.0] * 5, 3000.0, *[1000.0] * 6), (1000.0,) * 12)
-    assert calibrate(Replies(odd, *[states(1000.0)] * 3), WORK).drift == 0.0
+    assert calibrate(Replies(odd, *[states(1000.0)] * 3), WORK).state_range == 0.0
     assert states_of([1.0, 1.0, 9.0, 1.0, 2.0, 2.0]) == [1.0, 1.0, 2.0, 2.0]
     assert states_of([4.0, 6.0]) == [5.0], "fewer blocks than make a state are one"
     assert states_of([]) == []
@@ -143,11 +143,11 @@ def test_one_interrupted_block_is_no_state() -> None:
 def test_the_stored_sample_shows_states_too(seen: list[float]) -> None:
     """As a matmul that ran into the power limit in the midst of its sample: most of it is of the slower state."""
     found = calibrate(Replies(*[states(250.0)] * 4), WORK, seen_ns=seen)
-    assert found.drift == pytest.approx(DRIFT_ROOM * (250 / 224 - 1), rel=1e-3)
+    assert found.state_range == pytest.approx(STATE_MARGIN * (250 / 224 - 1), rel=1e-3)
 
 
 def test_a_case_that_takes_no_time_has_no_other_states() -> None:
-    assert calibrate(Replies(*[states(250.0)] * 4), WORK, seen_ns=[0.0] * 10).drift == 0.0
+    assert calibrate(Replies(*[states(250.0)] * 4), WORK, seen_ns=[0.0] * 10).state_range == 0.0
 
 
 def test_throttle_reasons_are_kept() -> None:

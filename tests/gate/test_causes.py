@@ -10,7 +10,7 @@ from samples import ENVIRONMENT, binary, launch, recording
 
 from kerntune.base.config import Config
 from kerntune.base.recording import Recording
-from kerntune.gate.causes import attribution, causes, code_cause
+from kerntune.gate.causes import causes, code_cause, launch_cause
 from kerntune.gate.static_figures import LaunchStatic, paired
 from kerntune.static.metrics import StaticMetrics
 
@@ -78,7 +78,7 @@ def test_nothing_changed() -> None:
 
 
 def test_changed_machine_code_is_not_said_twice() -> None:
-    """The first sentence speaks of code already; a grid is news."""
+    """The first sentence is about code already; a grid is a further change."""
     after = recording(
         launches=(launch(config=SMALL, source="edited", grid=(9, 1, 1)),),
         binaries=(binary("other", shared=4096),),
@@ -149,21 +149,21 @@ FIGURES = StaticMetrics(32, 0, 0, 0, 0, 1024, 128, {}, 1.0, "threads")
 )
 def test_who_is_to_blame(changes: dict[str, object], why: str) -> None:
     after = static(code="other", stages={**static().stages, "llir": "9", "ptx": "9"}, **changes)
-    text = attribution(static(), after, "3.9", "3.9")
+    text = launch_cause(static(), after, "3.9", "3.9")
     assert text.startswith(f"add: because of {why}")
     assert text.endswith(", first in LLIR")
-    assert attribution(static(), replace(after, code="c"), "3.9", "3.9") == ""
+    assert launch_cause(static(), replace(after, code="c"), "3.9", "3.9") == ""
 
 
 def test_constants_and_options_of_a_kernel_without_a_config() -> None:
     before = static(config=None)
     after = replace(before, code="other", compiled_for=told(BLOCK="constexpr 64", num_warps="8"), stages={})
     why = "add: because of launch options (num_warps 4 -> 8, BLOCK 128 -> 64)"
-    assert attribution(before, after, "3.9", "3.9") == why
+    assert launch_cause(before, after, "3.9", "3.9") == why
 
 
 def test_another_series_is_another_compiler_even_if_baselines_did_not_keep_it() -> None:
-    text = attribution(static(compiler="", stages={}), static(code="other"), "3.8", "3.9")
+    text = launch_cause(static(compiler="", stages={}), static(code="other"), "3.8", "3.9")
     assert text == "add: because of compiler (Triton 3.8 -> Triton 3.9.0, assembler 12.8)"
 
 

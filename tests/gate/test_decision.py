@@ -38,7 +38,7 @@ Row = tuple[str, Callable[[Evidence, float], bool], Verdict]
 
 def drifted(e: Evidence) -> bool:
     """Beyond 5 %, and beyond what the calibration saw of equal code."""
-    return e.drift is not None and not -DRIFT <= e.drift <= DRIFT and not -e.spread <= e.drift <= e.spread
+    return e.drift is not None and not -DRIFT <= e.drift <= DRIFT and not -e.state_range <= e.drift <= e.state_range
 
 
 def counted(e: Evidence) -> bool:
@@ -144,7 +144,7 @@ def spread_evidence() -> list[Evidence]:
     """Cases whose own medians lay apart when they were calibrated, on and beside the borders that this makes."""
     return [
         Evidence(
-            launched, expected, identical, replay, drift, 1000.0, static_failure=failed, timed=timed, spread=spread
+            launched, expected, identical, replay, drift, 1000.0, static_failure=failed, timed=timed, state_range=spread
         )
         for (launched, expected), identical, replay, drift, failed, timed, spread in itertools.product(
             [(1, 1), (1, 2), (1, None)],
@@ -273,7 +273,7 @@ def test_not_settled_means_that_a_narrower_interval_could(change: Estimate, limi
 
 
 def test_a_stored_sample_never_fails_a_case() -> None:
-    """Whatever it says: two sessions differ by more than their code."""
+    """For every anchor: two sessions differ by more than their code."""
     for low, high in itertools.combinations_with_replacement(EDGES, 2):
         found = decide(Evidence(1, 1, stored=estimate(low, high)), Policy())
         assert found in (Verdict.PASS, Verdict.INCONCLUSIVE)
@@ -303,7 +303,7 @@ def test_the_anchor_can_only_make_it_worse(verdict: Verdict, since: Verdict | No
 
 
 def test_a_passing_baseline_passes_its_anchor_unless_they_differ() -> None:
-    """The same estimate judged by both: the anchor's tolerance is never the smaller one."""
+    """The same estimate under both policies: the anchor's tolerance is never the smaller one."""
     for low, high in itertools.combinations_with_replacement(EDGES, 2):
         for tolerance, anchor in itertools.product((0.01, 0.02, 0.1), (0.02, 0.05)):
             policy = Policy(tolerance=tolerance, anchor_tolerance=anchor)

@@ -1,4 +1,5 @@
-"""A call on a GPU, judged: by identity, by a replay beside its baseline, or not at all; and what is said of it."""
+"""The check of a call on a GPU: by identity, by a replay in turn with its baseline, or not possible; and its
+messages."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ from kerntune.base.config import Config
 from kerntune.base.policy import Missing, Outcome, Policy, StaticPrune, TuneMode, Update, Verdict
 from kerntune.base.recording import Normal
 from kerntune.gate import call_tuning
-from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
-from kerntune.gate.reporting import should_write
+from kerntune.gate.baselines import BaselineStore, Calibration, TimeBaseline, artifact_names
+from kerntune.gate.calibration import VERSION, is_current
+from kerntune.gate.call import should_write
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
 from kerntune.timing.callables import EVENTS, GRAPH
@@ -76,7 +78,7 @@ def rewrite(project: Project, **changes: Any) -> None:
     path.write_bytes(to_json(msgspec.structs.replace(baseline_of(project), **changes)))
 
 
-# what is remembered
+# what is stored
 
 
 def test_a_baseline_can_be_replayed_from_its_files(project: Project) -> None:
@@ -570,7 +572,7 @@ def test_drift_begins_where_the_cases_own_spread_ends(
 ) -> None:
     made = record(project)
     assert made.calibration is not None
-    rewrite(project, calibration=msgspec.structs.replace(made.calibration, drift=spread))
+    rewrite(project, calibration=msgspec.structs.replace(made.calibration, state_range=spread))
     with project.run(FAST, shift=shift) as run:
         assert run.judge(before, x_of()).verdict is verdict
 
@@ -580,14 +582,74 @@ def test_a_calibration_is_kept_for_the_same_work_alone(project: Project, call: A
     """What equal binaries differ by is another number for other code."""
     made = record(project)
     assert made.calibration is not None
-    marked = msgspec.structs.replace(made.calibration, drift=0.4321, floor=0.1234)
+    marked = msgspec.structs.replace(made.calibration, state_range=0.4321, floor=0.1234)
     rewrite(project, calibration=marked)
     with project.run(FAST, SLOW, update=Update.ALL) as run:
         assert run.judge(call, x_of()).recorded
     found = baseline_of(project).calibration
     assert found is not None
     assert (found == marked) is kept
-    assert ((found.drift, found.floor) == (0.4321, 0.1234)) is kept
+    assert ((found.state_range, found.floor) == (0.4321, 0.1234)) is kept
+
+
+def earlier(project: Project, **changes: Any) -> Calibration:
+    """The one baseline's calibration as the rule of 12 blocks left it."""
+    made = baseline_of(project).calibration
+    assert made is not None
+    found = msgspec.structs.replace(made, blocks=12, version=msgspec.UNSET, floor=0.0123, **changes)
+    rewrite(project, calibration=found)
+    return found
+
+
+def test_a_new_calibration_says_its_rule(project: Project) -> None:
+    made = record(project).calibration
+    assert made is not None
+    assert (made.version, is_current(made)) == (VERSION, True)
+
+
+def test_an_earlier_rules_calibration_is_made_anew_with_its_baseline(project: Project) -> None:
+    record(project)
+    earlier(project)
+    with project.run(FAST, SLOW, update=Update.ALL) as run:
+        result = run.judge(before, x_of())
+    found = baseline_of(project).calibration
+    assert found is not None
+    assert is_current(found)
+    assert found.floor != 0.0123
+    assert EARLIER not in result.message
+
+
+def test_an_earlier_rules_calibration_stays_where_none_can_be_made(project: Project) -> None:
+    record(project)
+    known = earlier(project)
+    with project.run(FAST, SLOW, update=Update.ALL, calibrate=False) as run:
+        assert run.judge(before, x_of()).recorded
+    assert baseline_of(project).calibration == known
+
+
+EARLIER = "calibrated by an earlier rule (12 blocks a process, now 24)"
+
+
+@pytest.mark.parametrize(
+    ("call", "state_range", "told"), [(before, 0.01, False), (before, 0.06, True), (after, 0.01, True)]
+)
+def test_an_earlier_rules_calibration_is_told_where_it_decides(
+    project: Project, call: Any, state_range: float, told: bool
+) -> None:
+    """Of the same work only how far the times of equal code lay apart decides, beyond 5 %."""
+    record(project)
+    known = earlier(project, state_range=state_range)
+    with project.run(FAST, SLOW) as run:
+        result = run.judge(call, x_of())
+    assert any(EARLIER in text for text in result.warnings) is told
+    assert (EARLIER in result.message) is told
+    assert baseline_of(project).calibration == known, "nothing is written"
+
+
+def test_todays_calibration_is_not_told(project: Project) -> None:
+    record(project)
+    with project.run(FAST, SLOW) as run:
+        assert "calibrated by" not in run.judge(after, x_of()).message
 
 
 def test_a_calibration_of_before_drift_was_kept_is_read(project: Project) -> None:
@@ -598,7 +660,7 @@ def test_a_calibration_of_before_drift_was_kept_is_read(project: Project) -> Non
     path.write_text(json.dumps(stored))
     found = baseline_of(project).calibration
     assert found is not None
-    assert found.drift == 0.0
+    assert found.state_range == 0.0
 
 
 def test_who_won_among_other_candidates_wins_ties_where_the_baseline_has_none(project: Project) -> None:
@@ -661,8 +723,8 @@ def test_what_is_written_is_what_was_asked_for(verdict: Verdict, update: Update)
         Update.RENAMED: set(),  # what moves is written by the move
         Update.ALL: set(Verdict),
     }[update]
-    assert should_write(verdict, update, Outcome.PASS, "fail") == (verdict in wanted)
-    assert should_write(verdict, update, Outcome.PASS, "record") == (verdict in wanted | {Verdict.NEW})
+    assert should_write(verdict, update, Policy(missing=Missing.FAIL)) == (verdict in wanted)
+    assert should_write(verdict, update, Policy(missing=Missing.RECORD)) == (verdict in wanted | {Verdict.NEW})
 
 
 def test_a_call_that_can_be_made_only_once_refutes_nobody(project: Project) -> None:

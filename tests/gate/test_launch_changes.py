@@ -1,4 +1,4 @@
-"""Nothing that is said of a change contradicts what changed: every combination of changed things, taken apart."""
+"""No message about a change contradicts what changed: every combination of changes is attributed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from kerntune.base.case_result import Attribution, Share
 from kerntune.base.config import Config
 from kerntune.base.recording import Binary, Launch, Param, Recording
 from kerntune.errors import ReplayError
-from kerntune.gate.attribution import attribute, steps_between
-from kerntune.gate.causes import attribution, causes
+from kerntune.gate.causes import attribute, causes, launch_cause, steps_between
 from kerntune.gate.messages import shares_text
 from kerntune.gate.static_figures import LaunchStatic
 from kerntune.static.metrics import StaticMetrics
@@ -43,7 +42,7 @@ LINES = {
     "assembler": "assembler 12.9 -> ",
     "settings": "environment changed: DISABLE_PTXAS_OPT unset -> 1",
 }
-"""What has to be said of each, and must not be said without it. ``*``: anything."""
+"""The text that must appear for each change, and must not appear without it. ``*``: any text."""
 
 NAMES = {
     "code": {"source"},
@@ -58,7 +57,7 @@ NAMES = {
     "environment": {"drift"},
     "unknown cause": {"flags"},
 }
-"""What each word of an attribution blames; another tile makes another grid. Options that nobody tunes are
+"""The changes that each part of an attribution is about; another tile makes another grid. Options that aren't tuned are
 the environment's or the call's where both changed."""
 
 
@@ -115,7 +114,7 @@ COMPILER = frozenset({"triton", "assembler", "settings"})
 
 
 class Machine:
-    """Knows what each recording costs, and forgets nothing."""
+    """Has the time of each recording, and stores all requests."""
 
     def __init__(self) -> None:
         self.costs: list[tuple[Recording, float]] = []
@@ -172,7 +171,7 @@ things = st.frozensets(st.sampled_from(sorted(COST)))
 @given(things, st.booleans(), st.booleans())
 def test_shares_are_named_after_what_changed(changed: frozenset[str], again: bool, then: bool) -> None:
     parts = taken_apart(changed, again, then)
-    text = shares_text(parts)  # that something was not measured blames nobody
+    text = shares_text(parts)  # something that was not measured is attributed to no cause
     for things_blamed in blamed(text.partition(", compiler not measured")[0]):
         assert things_blamed & changed, f"{text}: nothing of {sorted(things_blamed)} changed"
     asked = changed & (tellable(changed) | {"assembler"})
@@ -226,7 +225,7 @@ def static_of(changed: frozenset[str]) -> LaunchStatic:
 @given(st.frozensets(st.sampled_from(["code", "config", "options", "arguments", "compiler", "environment"])))
 def test_static_cases_blame_what_changed_and_nothing_else(changed: frozenset[str]) -> None:
     series = "3.10" if "compiler" in changed else "3.9"
-    text = attribution(static_of(frozenset()), static_of(changed), "3.9", series)
+    text = launch_cause(static_of(frozenset()), static_of(changed), "3.9", series)
     words = {"options": "launch options (BLOCK 4096 -> 128)"}
     for thing in ("code", "config", "options", "arguments", "compiler", "environment"):
         assert (words.get(thing, f"{thing} (") in text) is (thing in changed), text

@@ -64,7 +64,7 @@ def test_scope_op_whose_kernels_pass_does_not_hide_a_slower_call(project: Projec
 
 
 def test_scope_op_with_faster_kernels_is_improved_and_tells_the_whole_call(project: Project) -> None:
-    """The kernels decide; what the rest took can't be replayed, and is told."""
+    """The kernels' times decide; the time of the rest can't be replayed, and is reported."""
     judged(project, 10_000.0, 128)
     result = judged(project, 30_000.0, 64)
     assert result.verdict is Verdict.IMPROVED

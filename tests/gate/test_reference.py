@@ -1,4 +1,4 @@
-"""A result held against its reference: tolerances, nesting, arrays of numpy, and what is said of a difference."""
+"""A result held against its reference: tolerances, nesting, arrays of numpy, and the messages about a difference."""
 
 from __future__ import annotations
 

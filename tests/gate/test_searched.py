@@ -1,4 +1,4 @@
-"""The gate on kernels whose configs are searched: what a case remembers, and when nothing is searched again."""
+"""The gate on kernels whose configs are searched: what is stored for a case, and when nothing is searched again."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from kerntune.errors import (
     UsageError,
 )
 from kerntune.gate.api import Settings, open_session
-from kerntune.gate.fingerprint import tensor_arguments
+from kerntune.gate.case_identity import tensor_arguments
 from kerntune.kernels import compat
 
 FAST, SLOW = block(64, 10_000.0), block(128, 11_000.0)
@@ -49,7 +49,7 @@ def x_of(n: int = N, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def recorded(project: Project, *rules: Any, call: Any = before, **options: Any) -> Path:
-    """A project that remembers one case."""
+    """A project with the baseline of one case."""
     with project.run(*(rules or (FAST, SLOW)), **options) as run:
         assert run.judge(call, x_of()).recorded
     (path,) = project.files()
@@ -429,7 +429,7 @@ def test_launches_of_kernels_compiled_by_hand_are_recorded(project: Project) -> 
 
 
 class FromIr:
-    """A compiled kernel whose arguments nobody can bind."""
+    """A compiled kernel whose arguments can't be bound."""
 
     name, src = "from_ir", None
 
@@ -438,7 +438,7 @@ class FromIr:
 
 
 def test_launches_of_kernels_without_a_source_are_named(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not judged by the launches that are seen alone: a case is all that it launches."""
+    """There is no verdict from a part of the launches: a case is all that it launches."""
     monkeypatch.setattr(compat, "compiled_kernel", lambda: FromIr)
 
     def both(x: torch.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""A call judged without a GPU: what each target's compiler makes of it, beside what it made before."""
+"""The check of a call without a GPU: each target's compiled code compared with that of the baseline."""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_an_artifact_that_can_t_be_read_is_said(project: Project, damage: bytes 
 
 
 def test_sound_artifacts_are_read_once_a_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damaged ones are told of every case."""
+    """Damaged ones are reported for every case."""
     record(project)
     read, get = [], ArtifactFolder.__getitem__
 
@@ -542,7 +542,7 @@ def test_lost_alignment_is_the_arguments_doing(project: Project) -> None:
 def test_another_tile_or_option_of_a_kernel_that_is_not_tuned_passes(
     project: Project, options: dict[str, Any], says: str, back: bool
 ) -> None:
-    """In both directions: nothing here says which one is faster."""
+    """In both directions: static figures don't show which one is faster."""
     before, after = (options, {}) if back else ({}, options)
     record(project, functools.partial(scaled, **before))
     with project.static_run(SM90) as run:

@@ -1,4 +1,4 @@
-"""Memory plans: who uses what, copies, restores."""
+"""Memory plans: users of storages, copies, restores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ replace = msgspec.structs.replace
 SMALL = replace(H100, l2_bytes=1 << 20)
 
 
-# who uses what
+# users of storages
 
 
 def using(*launches: tuple[tuple[int, ...], tuple[int, ...]]) -> Recording:

@@ -145,7 +145,7 @@ def test_rotation_leaves_the_device_most_of_its_memory(shared: FakeBackend, free
     memory.ensure(copies)
 
 
-# who uses what
+# users of storages
 
 
 def test_first_use_decides_what_is_in_place(backend: FakeBackend) -> None:

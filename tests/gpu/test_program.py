@@ -22,7 +22,7 @@ Prepared = tuple[str, tuple[int, int, int], list[Param], list["int | None"]]
 
 
 class Watched(FakeGpu):
-    """Remembers what it was asked to load, unload, prepare and run."""
+    """Records what it loads, unloads, prepares and runs."""
 
     def __init__(self, backend: FakeBackend, *rules: Rule) -> None:
         super().__init__(backend.spec, Script(rules), backend.stand_ins)

@@ -120,7 +120,8 @@ def test_memory_is_filled_copied_and_read(backend: FakeBackend) -> None:
 
 
 def test_memory_differs_from_place_to_place(backend: FakeBackend) -> None:
-    """New memory, users' memory, and what a launch leaves: who mixes up two places or two buffers is found out."""
+    """New memory, users' memory, and what a launch leaves: all differ, so that a mix-up of two places or buffers is
+    detected."""
     gpu = script(backend)
     x, y = (gpu.borrow(torch.empty(100, device="cuda")) for _ in range(2))
     new, other = gpu.allocate(400), gpu.allocate(400)

@@ -262,7 +262,7 @@ def matmul_cases() -> Iterator[Case]:
 
 
 def newer_cases() -> Iterator[Case]:
-    """What only later releases than 2.13 look at; earlier ones must answer as if it weren't said."""
+    """Hints that only releases after 2.13 use; earlier ones must give the same result as without them."""
     devices = (H100, B300, MI300, RX7900, XPU)
     sizes = ({}, {"y": 64})
     for x, r, more, hint, mode, device, tuned in itertools.product(

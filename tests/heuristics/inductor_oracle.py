@@ -1,4 +1,4 @@
-"""Asks torch's own heuristics module for a kernel's configs, on any device, without a GPU.
+"""Calls torch's own heuristics module for a kernel's configs, on any device, without a GPU.
 
 That module reads globals (``torch.version.hip``, ``torch.cuda.is_available``) where it should read the device, so each
 backend is a set of patches. It also builds a runtime for the kernel; the patch of ``cached_autotune`` stops there and

@@ -32,7 +32,7 @@ DECIDING = tuple(
     )
 )
 TEMPLATES = (f"{INDUCTOR}.heuristics.template", f"{INDUCTOR}.heuristics.template.triton")
-"""What choices.py imports for matrix products' templates, which nothing here asks for."""
+"""Modules that choices.py imports for matrix products' templates, which aren't used here."""
 
 MOST_STAND_INS = 30
 _MISSING = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")

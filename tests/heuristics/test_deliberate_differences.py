@@ -127,7 +127,7 @@ def test_waves_step_from_zero_to_one() -> None:
 
 
 def test_descent_serves_users_kernels() -> None:
-    """Torch's descent knows fixed field names, and is not run for user kernels, templates and fixed configs."""
+    """Torch's descent has fixed field names, and is not run for user kernels, templates and fixed configs."""
     user = SimpleNamespace(heuristic_type=th.HeuristicType.USER_AUTOTUNE, deterministic_mode=False)
     assert th.CachingAutotuner._should_coordesc_tune.func(user) is False
     assert "TILE" not in CoordescTuner().tunable_fields
@@ -152,7 +152,7 @@ def test_sizes_are_rounded_up() -> None:
 
 @pytest.mark.parametrize("axes", ["x z r0", "x y z r0", "y r0", "x r1"])
 def test_reduction_axes_are_checked(axes: str) -> None:
-    """Torch never looks at z, nor at y without x: blocks for x and r0, of which the kernel's z knows nothing."""
+    """Torch ignores z, and y without x: it gives blocks for x and r0, which don't fit the kernel's z."""
     sizes = dict.fromkeys(axes.split(), 64)
     hints = KernelHints(sizes=sizes)
     if axes == "x z r0":
@@ -184,7 +184,7 @@ def test_hints_are_of_the_kernels_axes() -> None:
 
 
 def test_the_target_decides_not_the_machine() -> None:
-    """Torch asks the machine: an Intel GPU's kernels get CUDA's rules where CUDA is, and the other way round."""
+    """Torch decides by the machine: an Intel GPU's kernels get CUDA's rules where CUDA is, and the other way round."""
     square = KernelHints(sizes={"x": 1024, "y": 1024}, tile=TileHint.SQUARE)
     rows = KernelHints(sizes={"x": 1 << 20, "r0": 512}, reduction=ReductionHint.INNER)
     answers = {}
@@ -309,7 +309,7 @@ def test_groups_are_of_equal_hints() -> None:
 
 
 def test_floors_hold_in_a_combo() -> None:
-    """Torch raises blocks to their floors where a kernel stands alone, and not among a combo's sub-kernels."""
+    """Torch raises blocks to their minimums for a single kernel, and not for a combo's sub-kernels."""
     floored = KernelHints(sizes={"x": 4096, "r0": 1024}, reduction=ReductionHint.INNER, min_x_block=16)
     with backend("cuda"):
         inside = th.reduction(

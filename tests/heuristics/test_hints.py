@@ -1,4 +1,4 @@
-"""KernelHints refuses what no heuristic can use, and says what it was."""
+"""KernelHints raises an error for values that no heuristic can use, and names them."""
 
 from __future__ import annotations
 

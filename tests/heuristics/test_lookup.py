@@ -1,4 +1,4 @@
-"""The table of ready answers."""
+"""The table of known configs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The inductor-2.15 preset against what torch 2.15.0's functions answered, and against its sources where they are."""
+"""The inductor-2.15 preset against results of torch 2.15.0's functions, and against its sources where they are
+installed."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def golden() -> list[dict[str, Any]]:
 
 
 def answers(preset: Preset) -> list[bool]:
-    """Whether the preset answers each case as torch 2.15 did."""
+    """Whether the preset gives torch 2.15's result for each case."""
     return [text(flat(ours(*unpacked(case), preset))) == case["configs"] for case in golden()]
 
 

@@ -1,4 +1,4 @@
-"""The inductor-2.6 preset against what torch 2.6.0's functions answered (golden/inductor_2_6.json)."""
+"""The inductor-2.6 preset against results of torch 2.6.0's functions (golden/inductor_2_6.json)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint, TileHin
 GOLDEN: list[dict[str, Any]] = json.loads((Path(__file__).parent / "golden" / "inductor_2_6.json").read_text())
 
 BEYOND = 1 << 34
-"""From here on 2.6 refuses what we answer: test_tiles_left_out_refuse_nothing."""
+"""From here on 2.6 raises errors where this preset gives configs: test_tiles_left_out_refuse_nothing."""
 
 FAMILIES = {
     "pointwise": pointwise,

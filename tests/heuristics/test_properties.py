@@ -1,4 +1,4 @@
-"""What holds for every proposal, whatever the hints."""
+"""Properties of every proposal, for all hints."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from kerntune.heuristics import (
     split_scan,
 )
 from kerntune.heuristics.hints import KernelHints, Modes, ReductionHint
-from kerntune.heuristics.proposer import Look, Proposer
+from kerntune.heuristics.proposer import ProposalInputs, Proposer
 
 H100 = TYPICAL_DEVICES["cuda:90"]
 A = {"x": ("n",)}
@@ -54,13 +54,13 @@ def tensor(*shape: int, strides: tuple[int, ...]) -> Any:
 @given(st.integers(1, 2**40))
 def test_sizes_of_a_bucket_look_the_same(n: int) -> None:
     first, last = bucket(n)
-    looks = {proposer().look({"n": m}) for m in (first, n, last)}
-    assert looks == {Look((("x", last),))}
-    assert proposer().look({"n": last + 1}) not in looks
+    looks = {proposer().inputs({"n": m}) for m in (first, n, last)}
+    assert looks == {ProposalInputs((("x", last),))}
+    assert proposer().inputs({"n": last + 1}) not in looks
 
 
 def test_several_arguments_are_one_size() -> None:
-    assert proposer(sizes={"x": ("n", "m")}).look({"n": 3, "m": 100}).sizes == (("x", 512),)
+    assert proposer(sizes={"x": ("n", "m")}).inputs({"n": 3, "m": 100}).sizes == (("x", 512),)
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_several_arguments_are_one_size() -> None:
 )
 def test_a_size_that_can_t_be_one_is_named(n: Any, said: str) -> None:
     with pytest.raises(HintError, match=f"kernel mine: axis x is argument {said}, which is no positive integer"):
-        proposer().look({"n": n})
+        proposer().inputs({"n": n})
 
 
 def test_a_size_that_the_call_lacks_is_named() -> None:
     with pytest.raises(HintError, match="kernel mine: axis x is to be argument 'n', but the call has a, b"):
-        proposer().look({"a": 1, "b": 2})
+        proposer().inputs({"a": 1, "b": 2})
 
 
 def test_an_empty_launch_has_one_candidate() -> None:
-    look = rows().look({"n": 0, "m": 1000, "a": tensor(0, 1000, strides=(1000, 1))})
+    look = rows().inputs({"n": 0, "m": 1000, "a": tensor(0, 1000, strides=(1000, 1))})
     assert look.empty
     assert dict(look.sizes) == {"x": 1, "r0": 1024}
     assert len(rows().propose(look, H100)) == 1
@@ -94,7 +94,7 @@ def test_an_empty_launch_has_one_candidate() -> None:
 )
 def test_strides_say_how_a_reduction_walks(n: int, strides: tuple[int, int], hint: ReductionHint) -> None:
     arguments = {"a": tensor(n, 1000, strides=strides), "b": tensor(n, strides=(1,)), "n": n, "m": 1000}
-    look = rows().look(arguments)
+    look = rows().inputs(arguments)
     wanted = KernelHints(
         sizes=dict(look.sizes), kernel="mine", reduction=hint, contiguous_reduction_access=strides[1] == 1
     )
@@ -109,17 +109,17 @@ def blocks_of(configs: Any) -> list[tuple[Any, ...]]:
 
 def test_a_square_matrix_is_settled_by_a_word() -> None:
     arguments = {"a": tensor(512, 512, strides=(512, 1)), "n": 512, "m": 512}
-    assert rows().look(arguments).reads == ()
+    assert rows().inputs(arguments).reads == ()
     told = {dim: rows(reduced={"a": (dim,)}) for dim in (0, 1)}
-    outer, inner = (told[dim].propose(told[dim].look(arguments), H100) for dim in (0, 1))
+    outer, inner = (told[dim].propose(told[dim].inputs(arguments), H100) for dim in (0, 1))
     assert outer != inner
     by_name = rows(known={"reduction": "inner"})
-    assert by_name.propose(by_name.look(arguments), H100) == inner
-    assert len(rows().propose(rows().look(arguments), H100)) > 1, "nothing known: all shapes are tried"
+    assert by_name.propose(by_name.inputs(arguments), H100) == inner
+    assert len(rows().propose(rows().inputs(arguments), H100)) > 1, "nothing known: all shapes are tried"
 
 
 def test_longer_strides_look_the_same() -> None:
-    looks = {rows().look({"a": tensor(64, n, strides=(n, 1)), "n": 64, "m": n}) for n in (900, 1000)}
+    looks = {rows().inputs({"a": tensor(64, n, strides=(n, 1)), "n": 64, "m": n}) for n in (900, 1000)}
     assert len(looks) == 1
 
 
@@ -127,7 +127,7 @@ def test_four_arguments_on_two_axes_are_a_square_tile() -> None:
     two = {"x": ("n",), "y": ("m",)}
     names = {"x": "BLOCK", "y": "STEP"}
     copy = Proposer(pointwise, "mine", ("a", "b", "n", "m", "BLOCK", "STEP"), frozenset(names.values()), two, names)
-    look = copy.look({"n": 4096, "m": 4096})
+    look = copy.inputs({"n": 4096, "m": 4096})
     assert len(copy.propose(look, H100)) == 1
     assert len(proposer(sizes=two, blocks=names).propose(look, H100)) > 1
 
@@ -141,11 +141,11 @@ def test_four_arguments_on_two_axes_are_a_square_tile() -> None:
 )
 def test_what_is_reduced_must_be_there(reduced: Any, value: Any, said: str) -> None:
     with pytest.raises(HintError, match=f"kernel mine: {said}"):
-        rows(reduced=reduced).look({"a": value, "n": 8, "m": 8})
+        rows(reduced=reduced).inputs({"a": value, "n": 8, "m": 8})
 
 
 def test_an_optional_tensor_may_be_none() -> None:
-    assert rows(reduced={"a": (0,)}).look({"a": None, "n": 8, "m": 8}).reads == ()
+    assert rows(reduced={"a": (0,)}).inputs({"a": None, "n": 8, "m": 8}).reads == ()
 
 
 # what the author and the code know
@@ -159,7 +159,7 @@ def test_counts_and_the_author_s_hints_reach_the_family() -> None:
         return pointwise(hints, device, preset)
 
     mine = proposer(family, known={"loads": 7, "modes": Modes(max_autotune=True)}, preset=INDUCTOR_2_6)
-    mine.propose(mine.look({"n": 1000}), H100, TtirCounts(loads=2, stores=3, atomic_add=True))
+    mine.propose(mine.inputs({"n": 1000}), H100, TtirCounts(loads=2, stores=3, atomic_add=True))
     assert (seen[-1].loads, seen[-1].stores, seen[-1].atomic_add) == (7, 3, True)
     assert seen[-1].modes.max_autotune
     assert seen[-1].kernel == "mine"
@@ -184,34 +184,34 @@ def test_a_wrong_hint_is_refused_at_once(known: Any, said: str) -> None:
 
 def test_blocks_have_the_kernel_s_names() -> None:
     mine = proposer()
-    found = mine.propose(mine.look({"n": 1_000_000}), H100)
+    found = mine.propose(mine.inputs({"n": 1_000_000}), H100)
     assert [c.kwargs for c in found] == [{"BLOCK": 1024}, {"BLOCK": 512}]
 
 
 def test_a_missing_block_must_be_one() -> None:
     tall = proposer(sizes={"x": ("n",), "y": ("m",)})
-    assert {c.kwargs["BLOCK"] for c in tall.propose(tall.look({"n": 4096, "m": 1}), H100)} == {256, 1024, 4096}
+    assert {c.kwargs["BLOCK"] for c in tall.propose(tall.inputs({"n": 4096, "m": 1}), H100)} == {256, 1024, 4096}
     with pytest.raises(ConfigError, match=r"kernel mine: no parameter for YBLOCK.*1 everywhere.*blocks="):
-        tall.propose(tall.look({"n": 4096, "m": 4096}), H100)
+        tall.propose(tall.inputs({"n": 4096, "m": 4096}), H100)
 
 
 @pytest.mark.parametrize("family", [reduction, split_scan])
 def test_a_reduction_without_a_block_of_x_takes_a_row_a_program(family: Any) -> None:
     mine = rows({"r0": "STEP"}, family)
-    for config in mine.propose(mine.look({"n": 4096, "m": 4096}), H100):
+    for config in mine.propose(mine.inputs({"n": 4096, "m": 4096}), H100):
         assert set(config.kwargs) == {"STEP"}
 
 
 def test_a_reduction_without_x_has_one_row() -> None:
     one = proposer(reduction, {"r0": ("n",)}, {"r0": "STEP"}, reduces=True)
-    assert dict(one.look({"n": 1000}).sizes) == {"x": 1, "r0": 1024}
-    assert [set(c.kwargs) for c in one.propose(one.look({"n": 1000}), H100)] == [{"STEP"}]
+    assert dict(one.inputs({"n": 1000}).sizes) == {"x": 1, "r0": 1024}
+    assert [set(c.kwargs) for c in one.propose(one.inputs({"n": 1000}), H100)] == [{"STEP"}]
 
 
 @pytest.mark.parametrize("m", [1000, 1024])
 def test_a_persistent_block_is_the_whole_row(m: int) -> None:
     mine = rows(family=persistent_reduction, whole_rows=True)
-    assert {c.kwargs["STEP"] for c in mine.propose(mine.look({"n": 4096, "m": m}), H100)} == {1024}
+    assert {c.kwargs["STEP"] for c in mine.propose(mine.inputs({"n": 4096, "m": m}), H100)} == {1024}
 
 
 @pytest.mark.parametrize(

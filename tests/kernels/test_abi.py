@@ -14,6 +14,7 @@ import triton.language as tl
 from fake_runs import COMPILER, active, scale_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kerntune.base.device import Target
@@ -67,7 +68,8 @@ def bind(backend: FakeBackend, kernel: Any, *args: Any, target: Target = SM90, *
 
 
 def flat(backend: FakeBackend, launch: Specialized, compiled: Compiled | None = None) -> tuple[Param, ...]:
-    return flatten(launch, compiled.metadata if compiled else {}, Plan(backend).view_of)
+    plan, found = Plan(backend), flatten(launch, compiled.metadata if compiled else {})
+    return tuple(p if tensor is None else replace(p, view=plan.view_of(tensor)) for p, tensor in found)
 
 
 def entry_parameters(ptx: str) -> list[str]:

@@ -166,7 +166,7 @@ def test_the_dump_is_that_of_python_3_12() -> None:
 
 
 def sources(path: Path) -> dict[str, str]:
-    """What a baseline remembers of its kernels' sources."""
+    """What a baseline stores of its kernels' sources."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     launches = stored["recording"]["launches"] if "recording" in stored else stored["launches"]
     return {x["kernel"]: x["source"] for x in launches}

@@ -46,6 +46,6 @@ def test_values_that_compile_otherwise_have_other_texts(one: Any, other: Any) ->
 
 
 def test_texts_hold_no_addresses() -> None:
-    """They are stored, and another process asks."""
+    """They are stored, and read by another process."""
     values = (Plain(), doubled, tl.constexpr(doubled), triton.constexpr_function(doubled))
     assert all("0x" not in text_of(value) for value in values)

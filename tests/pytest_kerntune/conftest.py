@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import shutil
@@ -13,22 +12,13 @@ from typing import Any
 import _pytest.pytester
 import inner
 import pytest
+from inner import SAME_PROCESS, find_plugin
 
 import pytest_kerntune.session  # noqa: F401 - numpy can't be imported twice, and pytester forgets what the inner run imports
 
 HERE = Path(__file__).parent
 
-QUIET = (*inner.QUIET, "-W", "default::UserWarning")  # the outer run makes warnings errors
-
-
-INNER = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
-"""An inner run in this process finds kerntune imported, which the installed plugin would want rewritten."""
-
-
-def find_plugin() -> str:
-    """The entry point if kerntune is installed: one module can't be registered under two names."""
-    installed = importlib.metadata.entry_points(group="pytest11", name="kerntune")
-    return "kerntune" if list(installed) else "pytest_kerntune.plugin"
+QUIET = (*inner.QUIET, *inner.USER_WARNINGS)
 
 
 class KeepLibraries(_pytest.pytester.SysModulesSnapshot):
@@ -40,7 +30,7 @@ class KeepLibraries(_pytest.pytester.SysModulesSnapshot):
 
 @pytest.fixture
 def keep_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests on the real engine. Ask for it before pytester is set up, for that looks at the modules then."""
+    """For tests on the real engine. Use it before pytester is set up, which records the loaded modules then."""
     monkeypatch.setattr(_pytest.pytester, "SysModulesSnapshot", KeepLibraries)
 
 
@@ -63,7 +53,7 @@ class Project:
 
     def plain(self, *args: str) -> pytest.RunResult:
         """Without ``--kerntune``."""
-        return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *args, *INNER)
+        return self.pytester.runpytest_inprocess("-p", find_plugin(), *QUIET, *args, *SAME_PROCESS)
 
     def run(self, *args: str) -> pytest.RunResult:
         """With it."""
@@ -75,15 +65,13 @@ class Project:
 
     @property
     def log(self) -> str:
-        """What the engine was told, a line each."""
+        """The calls of the engine, a line each."""
         path = self.path / "engine.log"
         return path.read_text() if path.exists() else ""
 
 
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.delenv("CI", raising=False)
-    monkeypatch.delenv("BUILD_NUMBER", raising=False)
     # The conftest that scripts the engine comes later than stand-ins for targets: they have their own tests.
     monkeypatch.setattr("pytest_kerntune.initial_conftests._without_gpu", lambda resolved: False)
     return Project(pytester)

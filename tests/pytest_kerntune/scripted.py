@@ -3,6 +3,7 @@ xdist too. ``install()`` in a conftest puts it where the plugin imports ``kerntu
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from kerntune.base.case_result import CaseId, CaseResult, LaunchReport
 from kerntune.base.config import Config
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.stats import Estimate
-from kerntune.errors import KerntuneError, ReferenceMismatch, StoreError, UsageError
+from kerntune.errors import DeviceFault, KerntuneError, ReferenceMismatch, StoreError, UsageError
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Checked:
     ended: Exception | None = None
 
     def commit(self) -> tuple[CaseResult, ...]:
-        """Writes a line, and fails where the script says so."""
+        """Writes a line, and fails where the script has a failure."""
         for r in self.results:
             log(f"commit {r.case}")
             if r.rung == "read-only":
@@ -67,7 +68,7 @@ class Checked:
 
 
 class NeedsGpu(RuntimeError):
-    """What a test body raises in the scripted static mode when it asks for values."""
+    """The exception of a test body in the scripted static mode when it reads values."""
 
 
 def kernel(verdict: str = "PASS", *, ns: float | None = 13900.0, base: float | None = 12400.0, **fields: Any) -> Any:
@@ -88,6 +89,23 @@ def failing(error: type[Exception] = KerntuneError, text: str = "no config is le
 
     fn.script = {}
     return fn
+
+
+def loses(error: type[Exception] | None = DeviceFault, text: str = "kernel add on grid (4, 1, 1): CUDA_ERROR") -> Any:
+    """A function that ends this process's GPU, and raises unless ``error`` is None."""
+
+    def fn(*args: Any) -> None:
+        lost_file().write_text(text)
+        if error is not None:
+            raise error(text)
+
+    fn.script = kernel().script
+    return fn
+
+
+def lost_file() -> Path:
+    """What says why this process's GPU answers no more."""
+    return Path(f"lost.{os.getpid()}")
 
 
 def compare_reference(actual: Any, expected: Any, *, rtol: Any, atol: Any, case: str) -> None:
@@ -153,6 +171,10 @@ class Session:
         outcome = call.policy.outcome(verdict)
         given = {"target": target, "launches": (launch,), "change": change, "tolerance": call.policy.tolerance}
         return CaseResult(case, "shapes", verdict, outcome, message, device="scripted", **given, **script)
+
+    def lost(self, *, ask: bool = True) -> str:
+        log(f"lost? ask={ask}")
+        return lost_file().read_text() if lost_file().exists() else ""
 
     def tests_gone(self, gone: Any, anchor: Path | None = None) -> None:
         """Finds no renamed tests."""

@@ -1,4 +1,4 @@
-"""``--kerntune-baselines-ref`` and ``--kerntune-against``: the yardstick from git, on the real engine."""
+"""``--kerntune-baselines-ref`` and ``--kerntune-against``: reference baselines from git, on the real engine."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_change_cant_move_its_anchor_either(crept):
 
 
 def test_an_equal_base_is_not_all_that_counts(crept, quick_python):
-    """The base's own run asks no anchor; the head's does."""
+    """The base's own run uses no anchor; the head's does."""
     crept.commit("accepted")
     result = crept.run("--kerntune-against=accepted", "--kerntune-json=run.json")
     result.assert_outcomes(failed=1)

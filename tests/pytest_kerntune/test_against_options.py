@@ -1,4 +1,4 @@
-"""What the options for another yardstick refuse, and what all collected tests share; on the scripted engine."""
+"""Errors of the options for other reference baselines, and what all collected tests share; on the scripted engine."""
 
 from __future__ import annotations
 

@@ -44,13 +44,13 @@ HOST = ["test_it.py::TestBoth::test_both", "test_it.py::test_host"]
 
 @pytest.fixture(autouse=True)
 def outside_of_xdist(monkeypatch) -> None:
-    """pytest-benchmark measures nothing in a process that says it is xdist's worker, which ours may be."""
+    """pytest-benchmark measures nothing in a worker process of xdist, which this one may be."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
 
 @pytest.fixture
 def folder(project) -> Path:
-    """The storage, in a folder whose conftest is nobody's."""
+    """The storage, in a folder without a conftest of ours."""
     project.file(SOURCE)
     return project.path / ".benchmarks"
 
@@ -64,7 +64,7 @@ def names(document: dict) -> list[str]:
 
 
 def command(folder: Path, *words: str, extra: str = "") -> str:
-    """What pytest-benchmark's own command says of the storage."""
+    """The output of pytest-benchmark's own command for the storage."""
     elsewhere = folder.parent / "elsewhere"  # compare imports the conftest beside it
     elsewhere.mkdir(exist_ok=True)
     line = [sys.executable, "-m", "pytest_benchmark", f"--storage=file://{folder}", *words]

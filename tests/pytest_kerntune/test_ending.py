@@ -12,7 +12,7 @@ pytest_plugins = ["pytester"]
 
 
 def test_sigterm_ends_a_run_in_order(project, plugin_name, source_environ):
-    """Folders go, JSON is written, the exit code says what ended it."""
+    """Folders are removed, JSON is written, the exit code shows what ended the run."""
     project.file(
         "from pathlib import Path\n"
         "def test_a(autotune):\n    autotune(kernel())\n"

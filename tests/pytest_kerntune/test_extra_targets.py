@@ -73,7 +73,6 @@ EXPECTED = {
 def run(project, monkeypatch, source_environ):
     """Runs the tests for both targets, in the order given."""
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
-    monkeypatch.delenv("CI", raising=False)
     project.pytester.makeconftest("")
 
     def run(*args, targets=TARGETS, passes="True"):

@@ -55,7 +55,7 @@ def arguments(tmp_path: Path, plugin_name: str) -> Callable[..., list[str]]:
 @pytest.fixture
 def environ(source_environ: dict[str, str]) -> dict[str, str]:
     """Without any GPU that this machine has."""
-    return {k: v for k, v in source_environ.items() if k != "CI"} | {"CUDA_VISIBLE_DEVICES": ""}
+    return source_environ | {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def run(tmp_path: Path, copies: Copies, arguments: Callable[..., list[str]], env
 
 @pytest.fixture
 def run_anew(tmp_path: Path, arguments: Callable[..., list[str]], environ: dict[str, str]) -> Run:
-    """The same with nothing imported before: torch comes when the plugin or a conftest asks for it."""
+    """The same with nothing imported before: torch is imported by the plugin or a conftest."""
     return lambda *args: subprocess.run(
         [sys.executable, *arguments(*args)], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conftest import QUIET, find_plugin
 from forked import Copies
+from inner import QUIET, USER_WARNINGS, find_plugin
 
 pytest_plugins = ["pytester"]
 
@@ -73,7 +73,7 @@ def run(pytester: pytest.Pytester, copies: Copies, source_environ: dict[str, str
 
     def given(source: str, *args: str) -> pytest.RunResult:
         pytester.makepyfile(test_it=source)
-        command = ["-m", "pytest", "-p", find_plugin(), *QUIET, *args]
+        command = ["-m", "pytest", "-p", find_plugin(), *QUIET, *USER_WARNINGS, *args]
         done = copies.run(*command, cwd=pytester.path, env=source_environ)
         print(done.stdout, done.stderr)  # seen where an assertion about it fails
         return pytest.RunResult(done.returncode, done.stdout.splitlines(), done.stderr.splitlines(), 0.0)
@@ -84,7 +84,7 @@ def run(pytester: pytest.Pytester, copies: Copies, source_environ: dict[str, str
 def test_numbers_are_checked_and_nothing_else_is(pytester: pytest.Pytester) -> None:
     """With nothing imported before: torch comes with the plugin, while conftests aren't there yet."""
     pytester.makepyfile(test_it=KERNELS + TESTS)
-    result = pytester.runpytest_subprocess("-p", find_plugin(), *QUIET, "--kerntune-interpret", "-rs")
+    result = pytester.runpytest_subprocess("-p", find_plugin(), *QUIET, *USER_WARNINGS, "--kerntune-interpret", "-rs")
     result.assert_outcomes(passed=2, failed=4, skipped=1, deselected=1)
     result.stdout.fnmatch_lines(["kerntune: numerics only, in the interpreter of Triton *; nothing is timed"])
     result.stdout.fnmatch_lines_random(

@@ -163,7 +163,7 @@ def test_a_message_without_its_tests_own_id(message, short):
 
 
 class Reporter:
-    """A terminal reporter that remembers."""
+    """A terminal reporter that records its lines."""
 
     def __init__(self, isatty: bool, verbosity: int = 0) -> None:
         self.isatty, self.verbosity, self.lines = isatty, verbosity, []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inner
 import pytest
-from conftest import INNER, find_plugin
+from inner import SAME_PROCESS, find_plugin
 
 pytest_plugins = ["pytester"]
 
@@ -43,7 +43,9 @@ def test_they_can_be_errors(project, how):
     if how == "ini":
         project.pytester.makeini("[pytest]\nfilterwarnings = error\n")
     options = ["-W", "error"] if how == "option" else []
-    result = project.pytester.runpytest_inprocess("-p", find_plugin(), *inner.QUIET, "--kerntune", *options, *INNER)
+    result = project.pytester.runpytest_inprocess(
+        "-p", find_plugin(), *inner.QUIET, "--kerntune", *options, *SAME_PROCESS
+    )
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines([f"PASS test_it.py::test_a[[]1[]] (cuda:90): {ALL}"])
     assert "commit" not in project.log

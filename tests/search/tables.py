@@ -42,7 +42,7 @@ def matmul_ns(config: Config) -> float | None:
 
 @dataclass
 class Counted:
-    """A measure that remembers what it was asked, and refuses to be asked twice."""
+    """A measure that records its configs, and fails for a config that comes twice."""
 
     time_of: Callable[[Config], float | None]
     asked: list[Config] = field(default_factory=list)

@@ -102,7 +102,7 @@ def test_seconds_end_it_and_count_over_resumptions() -> None:
 
 
 class Predicted:
-    """Costs of configs that were asked for, each batch remembered."""
+    """Costs of configs; each batch is recorded."""
 
     def __init__(self, cost: Callable[[Config], float]) -> None:
         self.cost, self.batches = cost, list[list[Config]]()

@@ -1,4 +1,4 @@
-"""Kernels compiled for GPUs that this machine need not have, with what ptxas says of them."""
+"""Kernels compiled for GPUs that this machine need not have, with ptxas's figures."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def descriptor_matmul(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.con
 
 
 ALIGNED = [["tt.divisibility", 16]]
-"""What Triton knows of an argument that is divisible by 16: its loads can be wide then."""
+"""Triton's attribute of an argument that is divisible by 16: its loads can be wide then."""
 
 TILE = {"BM": 64, "BN": 64, "BK": 32}
 KERNELS: dict[str, tuple[Any, str, dict[str, Any]]] = {

@@ -34,7 +34,7 @@ def test_ranges(found: list[tuple[int, int | None, bool]], expected: list[tuple[
 
 
 def test_a_wait_out_of_line_makes_no_loop_of_what_lies_between() -> None:
-    """In the loop (10 to 30) a barrier is asked; if it isn't through, code at the end (70) asks until it is."""
+    """In the loop (10 to 30) a barrier is tested; if it isn't complete, code at the end (70) polls it."""
     found = jumps((12, 70, True), (30, 10, True), (60, None, False), (72, 70, True), (73, 13, False))
     repeated = numbers(found, 74)
     assert inside(20 * STEP, [(a * STEP, b * STEP) for a, b in repeated])

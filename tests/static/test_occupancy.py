@@ -155,3 +155,9 @@ def test_an_unknown_architecture_names_the_known() -> None:
 )
 def test_amd(spec: DeviceSpec, waves: int, shared: int, warps: int, expected: Occupancy) -> None:
     assert amd_occupancy(spec, waves_by_registers=waves, shared_bytes=shared, warps=warps) == expected
+
+
+@pytest.mark.parametrize("device", sorted(d for d in TYPICAL_DEVICES if d.startswith("cuda:")))
+def test_every_typical_device_has_its_limits(device: str) -> None:
+    """A target that is added needs its number of resident blocks too, or its occupancy would never be known."""
+    assert cuda_occupancy(TYPICAL_DEVICES[device], registers=32, shared_bytes=0, threads=128).blocks > 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.kernels.access import Access
 from kerntune.static.metrics import metrics_of
 from kerntune.static.occupancy import cuda_occupancy
-from kerntune.static.prediction import Figures, Foresight, figures_of, promising_first
+from kerntune.static.prediction import Figures, Predictions, figures_of
 from kerntune.static.resource_model import candidate_of, cost
 
 H100 = TYPICAL_DEVICES["cuda:90"]
@@ -47,16 +46,16 @@ def test_the_figures_of_a_kernel_are_the_disassemblers(softmax: Compiled, compil
 
 
 def test_a_wave_that_is_nearly_empty_is_foreseen(softmax: Compiled) -> None:
-    foresight = Foresight(H100)
+    predictions = Predictions(H100)
     threads, registers = softmax.binary.num_warps * 32, cubin_resources(softmax.data).registers
     slots = (
         H100.sm_count
         * cuda_occupancy(H100, registers=registers, shared_bytes=softmax.binary.shared, threads=threads).blocks
     )
-    foresight.see(0, softmax, (slots + 1, 1, 1))
-    foresight.see(1, softmax, (slots, 1, 1))
-    assert foresight.cost(1) < foresight.cost(0)
-    assert (foresight.rank(1), foresight.rank(0)) == (1, 2)
+    predictions.add(0, softmax, (slots + 1, 1, 1))
+    predictions.add(1, softmax, (slots, 1, 1))
+    assert predictions.cost(1) < predictions.cost(0)
+    assert (predictions.rank(1), predictions.rank(0)) == (1, 2)
 
 
 def test_an_empty_grid_costs_something_finite(softmax: Compiled) -> None:
@@ -69,9 +68,9 @@ def test_an_empty_grid_costs_something_finite(softmax: Compiled) -> None:
     "spec", [TYPICAL_DEVICES["hip:gfx942"], DeviceSpec(Target("cuda", "999"), "newer than our tables", 1)], ids=str
 )
 def test_nothing_is_foreseen_for_devices_that_are_not_known(softmax: Compiled, spec: DeviceSpec) -> None:
-    foresight = Foresight(spec)
-    foresight.see(0, softmax, GRID)
-    assert (foresight.cost(0), foresight.rank(0), foresight.figures) == (math.inf, None, {})
+    predictions = Predictions(spec)
+    predictions.add(0, softmax, GRID)
+    assert (predictions.cost(0), predictions.rank(0), predictions.figures) == (math.inf, None, {})
 
 
 @given(st.integers(0, 4000))
@@ -86,32 +85,8 @@ def test_a_damaged_binary_is_not_fatal(cut: int) -> None:
 
 @given(st.lists(st.floats(0, 1e9) | st.just(math.inf), min_size=1, max_size=20))
 def test_ranks_are_places_in_the_order_of_costs(costs: list[float]) -> None:
-    foresight = Foresight(H100)
-    foresight.figures = {i: Figures(c, 0, 1.0) for i, c in enumerate(costs)}
-    ranks = [foresight.rank(i) for i in range(len(costs))]
+    predictions = Predictions(H100)
+    predictions.figures = {i: Figures(c, 0, 1.0) for i, c in enumerate(costs)}
+    ranks = [predictions.rank(i) for i in range(len(costs))]
     assert ranks == [1 + sorted(costs).index(c) for c in costs]
-    assert foresight.rank(len(costs)) is None
-
-
-@given(st.lists(st.floats(0, 9) | st.just(math.inf), max_size=30), st.lists(st.integers(0, 4), min_size=1, max_size=9))
-def test_of_what_is_there_together_the_cheapest_comes_first(costs: list[float], arrivals: list[int]) -> None:
-    """Between two results that are taken, some more arrive."""
-    there, asked, taken = {0}, [], list[int]()
-    pace = itertools.cycle(arrivals)
-
-    def results() -> Iterator[int]:
-        for i in range(len(costs)):
-            there.add(i)  # it is waited for
-            yield i
-
-    def cost(i: int) -> float:
-        asked.append(i)
-        return costs[i]
-
-    for i in promising_first(results(), lambda: len(asked) < len(there), cost):
-        held = set(asked) - set(taken)
-        assert held == there - set(taken)
-        assert (costs[i], i) == min((costs[j], j) for j in held)
-        taken.append(i)
-        there.update(range(min(len(costs), len(there) + next(pace))))
-    assert sorted(taken) == asked == list(range(len(costs)))
+    assert predictions.rank(len(costs)) is None

@@ -1,4 +1,4 @@
-"""Who is left out by static figures, and that somebody is always left."""
+"""The candidates that are left out by static figures, and that one is always left."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What is said of a change, and how loudly."""
+"""The findings about a change, and their severity."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +14,9 @@ from kerntune.base.policy import STATIC_RULES, StaticPolicy, StaticRule
 from kerntune.static.finding import Finding
 from kerntune.static.launch_limits import Violation
 from kerntune.static.metrics import StaticMetrics
-from kerntune.static.rules import SIZES, WHATEVER_THE_CONFIG, compare_static
+from kerntune.static.rules import ANY_CONFIG, SIZES, compare_static
+
+KERNTUNE = Path(__file__).parents[2] / "kerntune"
 
 BASE = StaticMetrics(
     registers=64,
@@ -348,7 +351,7 @@ def test_another_config_fails_by_hard_rules_only(before: StaticMetrics, after: S
     findings = compare_static(before, after, other_config=True)
     gone = {"tensor_core": 0, "tma": 0, "global_load_width": None, "global_store_width": None}
     for finding in findings:
-        if finding.severity == "fail" and finding.rule not in WHATEVER_THE_CONFIG:
+        if finding.severity == "fail" and finding.rule not in ANY_CONFIG:
             assert gone[finding.metric] in (finding.after, None), finding
     assert {f.metric for f in findings} == {f.metric for f in compare_static(before, after)}
 
@@ -377,3 +380,10 @@ def test_a_growing_figure_fails_where_a_test_says_so() -> None:
 )
 def test_what_limits_the_occupancy_is_named_once(after: str, said: str) -> None:
     assert found(changed(occupancy=0.25, occupancy_limiter=after))["occupancy"].text.endswith(said)
+
+
+def test_every_rule_is_looked_at() -> None:
+    """A rule that no module names would be accepted from users and never find anything; so would a misspelt one."""
+    texts = [p.read_text() for folder in ("static", "gate") for p in sorted((KERNTUNE / folder).glob("*.py"))]
+    assert len(texts) > 20
+    assert {name for name in STATIC_RULES if not any(f'"{name}"' in text for text in texts)} == set()

@@ -44,7 +44,7 @@ def own(found: PairReply) -> Estimate:
 
 
 class Scripted:
-    """Answers with one change a process."""
+    """Replies with one change a process."""
 
     def __init__(self, *changes: float, noise: float = 0.002) -> None:
         self.changes, self.noise = list(changes), noise
@@ -108,7 +108,7 @@ def test_what_is_shown_lies_inside_of_what_decides(change: float, level: float, 
 
 
 def test_what_is_shown_holds_the_truth_as_often_as_it_says() -> None:
-    """Each process adds an error of its own, as large as the case's bias says."""
+    """Each process adds an error of its own, of the size of the case's bias."""
     random, held = np.random.default_rng(1), 0
     for draw in range(200):
         own_errors = random.normal(0, 0.001, 3)

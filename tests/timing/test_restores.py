@@ -1,4 +1,4 @@
-"""What is changed in place holds its first content before every execution that is timed, whatever the timer."""
+"""Storage that is changed in place has its first content before every timed execution, under each timer."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ times = st.lists(st.floats(1.0, 1e9), max_size=60)
 
 
 def taken(rule: Callable[[Sequence[float]], bool], source: Iterator[float]) -> list[float]:
-    """What a timer takes from ``source`` until the rule says stop."""
+    """The times that a timer takes from ``source`` until the rule stops it."""
     found: list[float] = []
     while not rule(found):
         found.append(next(source))
@@ -85,7 +85,7 @@ def test_warm_up_outlasts_the_slope() -> None:
 
 
 def test_one_odd_slot_does_not_end_or_prolong_a_sample() -> None:
-    """An interrupt's spike must not count: the rule looks at quartiles."""
+    """An interrupt's spike must not count: the rule uses quartiles."""
     seen = [10_000.0] * (MIN_SLOTS - 1)
     assert enough([*seen, 50_000.0])
     assert not enough([*seen[1:], 50_000.0])

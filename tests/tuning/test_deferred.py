@@ -196,7 +196,7 @@ def test_a_wrong_late_config_never_wins(world: World) -> None:
 
 
 def test_the_winner_is_the_reference_not_the_late_one(world: World) -> None:
-    """By config order the wrong one would be whom all others are held against."""
+    """In the order of configs, the wrong one would be the reference of all others."""
     script(world.backend, block(64, 1000.0, wrong=True), block(128, 1010.0), TIMES[2])
     world.held, kernel = {64}, ours()
     assert call(kernel) == 128
@@ -364,7 +364,7 @@ def test_a_call_for_which_nothing_is_compiled_does_not_wait(world: World) -> Non
 
 
 def test_a_winner_that_its_config_does_not_name_stays(world: World) -> None:
-    """The list has it with another hook, too: which of the two the late ones should be held against, nobody knows."""
+    """The list has it with another hook, too: it isn't known which of the two is the reference of the late ones."""
     world.held = {128}
     made = [triton.Config({"BLOCK": 256}, pre_hook=hook) for hook in (None, lambda named: None)]
     kernel = kerntune.autotune([*made, *configs(64, 128)], key=["n"])(scale_kernel)
@@ -412,7 +412,8 @@ def long_way(kernel: Any) -> Any:
 def test_prepared_launches_are_in_use_until_the_late_ones_are_there(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launch is prepared for a config that the long way tells, and counts while the tuner's cache holds that one."""
+    """A launch is prepared for the config that the long way returns, and is valid while the tuner's cache holds that
+    one."""
     world.held, kernel = {128}, ours()
     call(kernel)
     config = long_way(kernel).config

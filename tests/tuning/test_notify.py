@@ -1,4 +1,4 @@
-"""What a tuner says where Triton finds no GPU."""
+"""A tuner's messages where Triton finds no GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kerntune.tuning.notify import naming_missing_gpu
 
 @pytest.fixture(autouse=True)
 def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No GPU, whatever this machine has: Triton makes its driver anew, and no backend is active."""
+    """No GPU, also if this machine has one: Triton makes its driver anew, and no backend is active."""
     module = importlib.import_module("triton.runtime.driver")
     monkeypatch.setattr(module, "backends", {})
     for name in ("_active", "_default"):
@@ -64,7 +64,7 @@ def test_other_errors_stay_what_they_are() -> None:
 
 
 def test_an_error_without_words_is_not_taken_for_a_missing_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is a driver, nothing is to be said of it, and some errors say nothing either."""
+    """Where there is a driver there is no message about it, and some errors have none either."""
     monkeypatch.setattr(compat, "missing_driver", lambda: "")
 
     def run(tuner: Any) -> None:

@@ -1,4 +1,4 @@
-"""How long stragglers are waited for: what the argument says, else the environment, else a share of what was spent."""
+"""How long the tuner waits for stragglers: the argument, else the environment, else a share of the time spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each config starts from what its own hook leaves, and nobody's memory holds anything of it afterwards."""
+"""Each config starts from what its own hook leaves, and no user's memory holds anything of it afterwards."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_config_that_forgets_its_hook_is_wrong(backend: FakeBackend) -> None:
 
 
 def test_the_same_code_with_and_without_a_hook_is_two_trials(backend: FakeBackend) -> None:
-    """What is found of the one, wrong on top of what was there, says nothing of the other; also in a later run."""
+    """A wrong result of the one, on top of earlier contents, doesn't count for the other; also in a later run."""
     gpu = backend.gpu
     for blocks in ((64, 64), (64, 64, 128)):
         x, y = memory_of_a_call(gpu)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +23,7 @@ from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.static import prediction
 from kerntune.static.prediction import Figures
 from kerntune.tuning.candidates import Prospects, prospects_of
+from kerntune.tuning.prescreen import lowest_cost_first
 from kerntune.tuning.race import Looks
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
@@ -147,7 +149,7 @@ def test_real_kernels_have_figures(backend: FakeBackend) -> None:
     assert found.predicted_rank == 1
 
 
-# who is left out
+# candidates that are left out
 
 
 def spilling(*spills: int) -> dict[int, Figures]:
@@ -211,3 +213,27 @@ def test_if_nobody_at_all_can_be_used_every_reason_is_listed(backend: FakeBacken
     with foreseen(costing(5, 4, 3, 2, 1)), pytest.raises(TuningError) as caught:
         raced(backend, *(block(b, fails=f"refused {b}") for b in BLOCKS), prune=StaticPrune(share=0.2))
     assert all(f"refused {b}" in str(caught.value) for b in BLOCKS)
+
+
+@given(st.lists(st.floats(0, 9) | st.just(math.inf), max_size=30), st.lists(st.integers(0, 4), min_size=1, max_size=9))
+def test_of_what_is_there_together_the_cheapest_comes_first(costs: list[float], arrivals: list[int]) -> None:
+    """Between two results that are taken, some more arrive."""
+    there, asked, taken = {0}, [], list[int]()
+    pace = itertools.cycle(arrivals)
+
+    def results() -> Iterator[int]:
+        for i in range(len(costs)):
+            there.add(i)  # it is waited for
+            yield i
+
+    def cost(i: int) -> float:
+        asked.append(i)
+        return costs[i]
+
+    for i in lowest_cost_first(results(), lambda: len(asked) < len(there), cost):
+        held = set(asked) - set(taken)
+        assert held == there - set(taken)
+        assert (costs[i], i) == min((costs[j], j) for j in held)
+        taken.append(i)
+        there.update(range(min(len(costs), len(there) + next(pace))))
+    assert sorted(taken) == asked == list(range(len(costs)))

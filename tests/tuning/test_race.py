@@ -1,4 +1,4 @@
-"""Who is dropped, who wins and after how many rounds, on scripted slots with noise."""
+"""Which config is dropped, which wins and after how many rounds, on scripted slots with noise."""
 
 from __future__ import annotations
 

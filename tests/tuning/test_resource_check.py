@@ -1,4 +1,4 @@
-"""What can't be launched is told from the binary, as the driver would tell it after loading."""
+"""A kernel that can't be launched is recognised by its binary, with the driver's figures after loading."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kerntune.tuning.resource_check import MAX_CLUSTER, misfit
 
 @pytest.fixture
 def registers(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Sets what the cubin says of its registers."""
+    """Sets the number of registers in the cubin."""
 
     def say(count: int) -> None:
         resources = CubinResources("add_kernel", count, 0, 0, 128, 0, ("add_kernel",))

@@ -1,4 +1,4 @@
-"""Kernels whose configs are searched: what is tried, who wins, what is remembered, when nothing is searched again."""
+"""Kernels whose configs are searched: what is tried, what wins, what is stored, when nothing is searched again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def blocks(looked: list[Config]) -> set[Any]:
     return {c.kwargs["BLOCK"] for c in looked}
 
 
-# what is tried, and who wins
+# what is tried, and what wins
 
 
 def test_a_space_is_searched_for_as_many_trials_and_the_best_wins(backend: FakeBackend, looked: list[Config]) -> None:
@@ -199,7 +199,7 @@ def test_a_hook_of_the_given_configs_is_everybodys(backend: FakeBackend) -> None
 
 
 def test_hooks_that_leave_each_config_another_memory_are_refused(backend: FakeBackend) -> None:
-    """What a config finds that comes by later could not be told."""
+    """The contents that a later config would find could not be determined."""
 
     gpu = backend.gpu
     x, y = (torch.empty(N, device="cuda") for _ in range(2))
@@ -229,7 +229,7 @@ def test_grids_that_can_not_be_launched_cost_their_trial_alone(backend: FakeBack
     assert failed == {16, 32, 64, 128}
 
 
-# what is remembered
+# what is stored
 
 
 def test_a_later_process_takes_the_winner(backend: FakeBackend, looked: list[Config]) -> None:

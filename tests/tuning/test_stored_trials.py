@@ -120,7 +120,7 @@ def test_one_config_more_is_one_trial_more(backend: FakeBackend, folder: Path) -
 
 
 def test_finalists_are_timed_again_side_by_side(backend: FakeBackend, folder: Path) -> None:
-    """Whatever is stored, who wins is decided by today's times."""
+    """Today's times decide which config wins, not stored ones."""
     Run(backend, folder, *RULES)
     changed = [block(64, 1050.0), *(r for r in RULES if r.constexprs["BLOCK"] != 64)]
     again = Run(backend, folder, *changed)
@@ -158,7 +158,7 @@ def test_a_compile_failure_is_remembered(backend: FakeBackend, folder: Path, mon
 
 
 def test_a_full_disk_is_not_remembered(backend: FakeBackend, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says nothing of the candidate."""
+    """It doesn't count for the candidate."""
     with_candidate = trial_set.with_candidate
 
     def full(recorded: Any, capture: Any, index: int, probe: Probe, candidate: int, compiled: Any) -> Any:

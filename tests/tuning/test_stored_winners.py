@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -197,12 +198,79 @@ def test_frozen_tuning_uses_what_is_stored_and_refuses_the_rest(backend: FakeBac
 
 def test_a_damaged_entry_is_a_miss_and_set_aside(backend: FakeBackend, winners: Winners, tmp_path: Path) -> None:
     winners.keep(site(backend), 1, 1.0)
-    (path,) = tmp_path.glob("winners/*/*.json")
+    (path,) = tmp_path.glob("winners/??/*.json")
     path.write_bytes(path.read_bytes()[:50])
-    assert winners.find(site(backend)) is None
+    with pytest.warns(RuntimeWarning, match="what it held is found anew"):
+        assert winners.find(site(backend)) is None
     assert len(winners.cache.damaged) == 1
     assert not path.exists()
     assert path.with_suffix(".damaged").exists()
+
+
+def another(winners: Winners) -> Winners:
+    """Those of another process on the same folder."""
+    return other_mode(winners, winners.mode)
+
+
+def test_the_first_of_two_processes_stands_for_both(backend: FakeBackend, winners: Winners) -> None:
+    other = another(winners)
+    assert (winners.find(site(backend)), other.find(site(backend))) == (None, None)
+    assert winners.keep(site(backend), 1, 1.0) == 1
+    assert other.keep(site(backend), 2, 0.5) == 1
+    assert another(winners).find(site(backend)) == 1
+    assert len(winners.cache.entries()) == 1
+
+
+def test_what_was_known_when_a_race_began_is_replaced(backend: FakeBackend, winners: Winners) -> None:
+    winners.keep(site(backend), 1, 1.0)
+    other = another(winners)
+    assert other.find(site(backend)) == 1
+    assert other.keep(site(backend), 2, 0.5) == 2
+    assert winners.find(site(backend)) == 2
+
+
+def test_an_unfinished_winner_of_another_process_is_replaced_by_a_finished_one(
+    backend: FakeBackend, winners: Winners
+) -> None:
+    winners.keep(site(backend), 1, 1.0, untried=[2])
+    other = another(winners)
+    assert other.keep(site(backend), 0, 1.0, untried=[2]) == 1
+    assert other.keep(site(backend), 2, 0.5) == 2
+    assert winners.find(site(backend)) == 2
+
+
+def test_force_replaces_whatever_others_have_stored(backend: FakeBackend, winners: Winners) -> None:
+    winners.keep(site(backend), 1, 1.0)
+    assert other_mode(winners, TuneMode.FORCE).keep(site(backend), 2, 0.5) == 2
+    assert winners.find(site(backend)) == 2
+
+
+def test_a_winner_of_others_that_is_no_candidate_is_replaced(backend: FakeBackend, winners: Winners) -> None:
+    one = site(backend)
+    key = winners.key(one)
+    winners.cache.put(key, Config({"BLOCK": 7}), 1.0, backend.gpu.environment())
+    assert winners.find(one) is None
+    assert another(winners).keep(one, 1, 1.0) == 1
+    assert winners.find(one) == 1
+
+
+def test_damage_is_told_once(backend: FakeBackend, winners: Winners, tmp_path: Path) -> None:
+    winners.keep(site(backend), 1, 1.0)
+    (path,) = tmp_path.glob("winners/??/*.json")
+    path.write_bytes(b"{")
+    with pytest.warns(RuntimeWarning, match=re.escape(f"kerntune's cache: {path}: not readable as JSON")) as told:
+        assert [w.find(site(backend)) for w in (winners, another(winners))] == [None, None]
+    assert len(told) == 1
+
+
+def test_damage_ends_no_run_whose_warnings_are_errors(
+    backend: FakeBackend, winners: Winners, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    winners.keep(site(backend), 1, 1.0)
+    (path,) = tmp_path.glob("winners/??/*.json")
+    path.write_bytes(b"{")
+    assert winners.find(site(backend)) is None
+    assert str(path) in capsys.readouterr().err
 
 
 def test_the_winner_among_fewer_candidates_is_the_incumbent_among_more(backend: FakeBackend, winners: Winners) -> None:

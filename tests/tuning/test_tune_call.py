@@ -397,7 +397,7 @@ def test_preparing_a_launch_never_fails(monkeypatch: pytest.MonkeyPatch) -> None
 def test_comparing_is_practised_for_what_the_call_holds(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Not where everything is known, and whatever goes wrong doesn't matter."""
+    """Not where everything is known, and errors in it are ignored."""
     practised: list[str] = []
 
     def compare(gpu: FakeGpu, expected: Any, actual: Any, dtype: str, tolerance: float) -> None:

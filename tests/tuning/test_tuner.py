@@ -1,4 +1,4 @@
-"""Races on a scripted clock: who wins, who ties, who fails, and what is said of it."""
+"""Races on a scripted clock: winners, ties, failures, and messages about them."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_wrong_candidate_that_would_not_have_won_is_not_looked_at(backend: Fak
 def test_two_wrong_ones_of_five_never_win_whatever_their_place(
     shared: FakeBackend, wrong: list[int], fast: bool
 ) -> None:
-    """The captured run may be one of them, and nobody has compared it with anything."""
+    """The captured run may be one of them, and it wasn't compared with anything."""
     rules = [
         block(b, 5000.0 if fast == (b in wrong) else 8000.0, leaves=40 + i if b in wrong else None)
         for i, b in enumerate(BLOCKS)

@@ -470,7 +470,7 @@ def test_rows_for_each_block_are_told_in_flat_grids_too(rows: int, columns: int,
     assert not explanations(one, other, max(one.count, other.count) - min(one.count, other.count))
 
 
-# who is right
+# which result is right
 
 
 def election(*kernels: Kernel) -> tuple[int, int, bool]:

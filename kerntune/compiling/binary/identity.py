@@ -41,27 +41,6 @@ _PTX_FUNCTION = re.compile(r"^(?:\.(?:visible|weak)\s+)?\.(?:entry|func)\s+(?:\(
 _AMD_FUNCTION = re.compile(r"^\.type\s+([\w$.]+),@function", re.MULTILINE)
 
 
-def code_identity(
-    asm_text: str,
-    *,
-    kind: AsmKind,
-    options: Mapping[str, Any],
-    assembler: str,
-    settings: Mapping[str, str] = MappingProxyType({}),
-) -> str:
-    """SHA-256 (hex) of what a kernel's code is.
-
-    ``asm_text`` is the PTX or amdgcn text, ``options`` the compilation's options (a whole Triton metadata mapping will
-    do), ``assembler`` the version of what makes machine code of it: ptxas's, or Triton's own for AMD, ``settings`` what
-    it is told by the environment alone (:data:`kerntune.kernels.compat.ASSEMBLER_ONLY`).
-
-    Comments, local names, the names of the kernel and of functions that it calls, paths and line numbers of the source
-    don't change it. Not covered: a ``tl.device_assert`` that is compiled in carries its file and line as data.
-    """
-    bare = bare_text(asm_text, kind)
-    return identity_of(bare, kind=kind, options=options, assembler=assembler, settings=settings)
-
-
 def bare_text(asm_text: str, kind: AsmKind) -> str:
     """Assembly text as an identity sees it: only what assembles to machine code, functions named by their order."""
     return anonymous(strip_debug(asm_text, kind=kind), kind)
@@ -75,7 +54,16 @@ def identity_of(
     assembler: str,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """:func:`code_identity` of a text that :func:`bare_text` has made (in another process, say)."""
+    """SHA-256 (hex) of what a kernel's code is.
+
+    ``bare`` is the PTX or amdgcn text as :func:`bare_text` makes it, ``options`` the compilation's options (a whole
+    Triton metadata mapping will do), ``assembler`` the version of what makes machine code of it: ptxas's, or Triton's
+    own for AMD, ``settings`` what it is told by the environment alone
+    (:data:`kerntune.kernels.compat.ASSEMBLER_ONLY`).
+
+    Comments, local names, the names of the kernel and of functions that it calls, paths and line numbers of the source
+    don't change it. Not covered: a ``tl.device_assert`` that is compiled in carries its file and line as data.
+    """
     parts: dict[str, Any] = {
         "kind": kind,
         "assembler": assembler.strip(),

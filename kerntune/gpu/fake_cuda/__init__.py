@@ -1,4 +1,4 @@
-"""Full-size stand-ins for CUDA tensors on a machine without a GPU: nothing is allocated, nothing is executed."""
+"""Full-size stand-ins for CUDA tensors on a machine without a GPU: no memory is allocated, no kernel is executed."""
 
 from __future__ import annotations
 

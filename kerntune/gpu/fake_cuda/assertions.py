@@ -1,4 +1,4 @@
-"""Comparisons of stand-ins pass; what their metadata can tell stays true."""
+"""Comparisons of stand-ins pass, except where their metadata (shape, dtype, device) differ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.modes import Handler
 
 TRUTH = "_kerntune_truth"
-"""Where a reduced comparison carries the answer it will give to ``bool()``."""
+"""The attribute of a reduced comparison that holds the result of ``bool()``."""
 
 _ASSERT = re.compile(r"\s*assert\b|.*\bassert(True|False)\(")
 _NEGATED = re.compile(r"\s*assert\s+not\b|.*\bassertFalse\(")
@@ -27,7 +27,7 @@ _QUIET_FOLDERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 
 class Comparisons:
-    """Answers questions about results, unless the values are known: then torch answers.
+    """Handlers that give the results of comparisons; for known values torch's own results are used.
 
     ``torch.testing.assert_close`` needs no entry: it compares shapes, dtypes, devices and strides first, for real,
     and values last, by ``torch.all``.
@@ -37,7 +37,7 @@ class Comparisons:
         self._known = known
 
     def handlers(self) -> dict[Any, Handler]:
-        """What :class:`~kerntune.gpu.fake_cuda.modes.Answers` needs to let comparisons pass."""
+        """The handlers by torch function, for :class:`~kerntune.gpu.fake_cuda.modes.TorchFunctionHandlers`."""
         tensor = torch.Tensor
         handlers: dict[Any, Handler] = dict.fromkeys((torch.allclose, tensor.allclose), self._allclose)
         handlers |= dict.fromkeys((torch.equal, tensor.equal), self._equal)
@@ -49,8 +49,8 @@ class Comparisons:
     def _allclose(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._all_known(args, kwargs):
             return func(*args, **kwargs)
-        torch.isclose(*args, **kwargs)  # what can't be compared (dtypes, shapes) raises here, as on a GPU
-        return _asked(default=True)
+        torch.isclose(*args, **kwargs)  # tensors that can't be compared (dtypes, shapes) raise here, as on a GPU
+        return _passing_value(default=True)
 
     def _equal(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         left, right = (*args, *kwargs.values())[:2]
@@ -59,7 +59,7 @@ class Comparisons:
         if left.shape != right.shape:
             return False
         torch.eq(left, right)
-        return _asked(default=True)
+        return _passing_value(default=True)
 
     def _reduction(self, usual: bool, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
@@ -68,15 +68,15 @@ class Comparisons:
         return result
 
     def _truth(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """``bool(t)`` and ``t.item()``: told of a reduced comparison, and of any comparison right in an ``assert``."""
+        """``bool(t)`` and ``t.item()`` of a reduced comparison, and of any comparison inside of an ``assert``."""
         asked = args[0]
         if self._known.knows(asked):
             return func(*args, **kwargs)
         usual = getattr(asked, TRUTH, None)
         if usual is not None:
-            return _asked(default=usual)
-        if asked.dtype == torch.bool and asked.numel() == 1 and _assertion(_asking_line()):
-            return _asked(default=True)
+            return _passing_value(default=usual)
+        if asked.dtype == torch.bool and asked.numel() == 1 and _assertion(_calling_line()):
+            return _passing_value(default=True)
         return func(*args, **kwargs)
 
     def _all_known(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -84,21 +84,21 @@ class Comparisons:
         return all(map(self._known.knows, tensors))
 
 
-def _asked(default: bool) -> bool:
-    """The answer that lets the asking line pass: ``assert not torch.equal(a, b)`` hears False."""
-    line = _asking_line()
+def _passing_value(default: bool) -> bool:
+    """The value with which the calling line passes: False in ``assert not torch.equal(a, b)``."""
+    line = _calling_line()
     if not _assertion(line):
         return default
     return not _NEGATED.match(line)
 
 
 def _assertion(line: str) -> bool:
-    """Whether a line asserts one thing: if it asserts more, one answer can't fit all parts."""
+    """Whether a line asserts a single condition: with several, one value can't fit all of them."""
     return _ASSERT.match(line) is not None and not _SEVERAL.search(line)
 
 
-def _asking_line() -> str:
-    """The source line, outside torch and this package, that asks; empty if unknown."""
+def _calling_line() -> str:
+    """The source line, outside torch and this package, that calls; empty if unknown."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_QUIET_FOLDERS):
         frame = frame.f_back

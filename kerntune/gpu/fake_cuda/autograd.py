@@ -1,4 +1,4 @@
-"""A small autograd engine: torch's own can't run on devices that aren't there."""
+"""A small autograd engine: torch's own can't run on devices that don't exist."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kerntune.gpu.fake_cuda.autograd_functions import filled
 from kerntune.gpu.fake_cuda.gradient_hooks import apply_hooks, call_post_hooks
 
 Node = Any
-"""A node of torch's autograd graph, as Python sees it."""
+"""A node of torch's autograd graph, as Python code accesses it."""
 Gradient = Any
 """A tensor, or ``None`` where nothing flows."""
 
 
 class Graph:
-    """The nodes that some roots reach."""
+    """The nodes that are reachable from some roots."""
 
     def __init__(self, roots: Iterable[Node]) -> None:
         self._sources: dict[Node, list[Node]] = {root: [] for root in roots}
@@ -53,9 +53,9 @@ class Graph:
 
 
 class Backward:
-    """One backward pass: gradients flow from the roots, each node running once all its inputs are there.
+    """One backward pass: gradients flow from the roots, and each node runs once all its inputs are available.
 
-    As in torch's engine, only nodes that lead to a wanted gradient run, if any are wanted: no other kernel launches.
+    As in torch's engine, only nodes that lead to a wanted gradient run, if some are given: no other kernel is launched.
     """
 
     def __init__(self, roots: Sequence[Any], wanted: Sequence[Any], accumulate: bool, create_graph: bool) -> None:
@@ -72,7 +72,7 @@ class Backward:
         self._inputs: dict[Node, dict[int, Gradient]] = {}
 
     def run(self, gradients: Sequence[Gradient]) -> tuple[Gradient, ...]:
-        """Push ``gradients``, one a root, through the graph; the gradients of what was wanted."""
+        """Propagate ``gradients``, one per root, through the graph; returns the wanted gradients."""
         with torch.set_grad_enabled(self._create_graph):
             for edge, gradient in zip(self._roots, gradients, strict=True):
                 self._flow(edge.node, edge.output_nr, gradient)
@@ -82,7 +82,7 @@ class Backward:
         return tuple(self._results)
 
     def _step(self, node: Node) -> list[Node]:
-        """Run one node; the nodes that now wait for nothing more."""
+        """Run one node; returns the nodes whose inputs are complete now."""
         inputs = self._inputs.pop(node, {})
         apply_hooks(node, inputs)
         self._keep_wanted(node, inputs)
@@ -119,10 +119,12 @@ class Backward:
 def engine(
     original: Callable[..., Any], surroundings: Callable[[], contextlib.AbstractContextManager[None]]
 ) -> Callable[..., Any]:
-    """What replaces ``torch.autograd``'s ``_engine_run_backward``: ours for stand-ins, torch's for real tensors.
+    """The replacement of ``torch.autograd``'s ``_engine_run_backward``: this engine for stand-ins, torch's for real
+    tensors.
 
     ``surroundings()`` is entered around a pass: ``Tensor.backward`` is a torch function, so that torch has taken
-    torch-function modes off when the user's backward code runs.
+    torch-function modes off when the user's backward code runs. As torch's, it raises RuntimeError for an input that
+    the outputs don't depend on, unless that is allowed.
     """
 
     def run_backward(
@@ -158,7 +160,8 @@ def _call(node: Node, inputs: Mapping[int, Gradient]) -> tuple[Gradient, ...]:
 
 
 def _of_tensors(node: Node, outputs: tuple[Gradient, ...]) -> tuple[Gradient, ...]:
-    """What a ``torch.autograd.Function`` returns for its tensors: it also answers for arguments that have no edge."""
+    """The gradients that a ``torch.autograd.Function`` returns for its tensors; it also returns some for arguments
+    without an edge."""
     expected = len(node.needs_input_grad)
     if len(outputs) < expected or any(gradient is not None for gradient in outputs[expected:]):
         raise RuntimeError(
@@ -179,7 +182,8 @@ def _accumulate(leaf: torch.Tensor, gradient: Gradient) -> None:
 
 
 def _fitted(gradient: Gradient, node: Node, number: int) -> Gradient:
-    """A gradient as its receiver wants it: summed to its shape, cast to its dtype (torch's ``validate_outputs``)."""
+    """A gradient fitted to the receiving node: summed to its shape, cast to its dtype (torch's
+    ``validate_outputs``)."""
     target = node.variable if hasattr(node, "variable") else node._input_metadata[number]
     shape = tuple(target.shape)
     if tuple(gradient.shape) != shape:

@@ -1,4 +1,4 @@
-"""What a ``torch.autograd.Function`` is told of its outputs that got no gradient: nothing, or zeros."""
+"""The arguments of a ``torch.autograd.Function``'s backward for outputs without a gradient: None, or zeros."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kerntune.gpu.fake_cuda.patches import replace
 _OUTPUTS = "kerntune.outputs"
 """Key in a node's ``metadata``: the layout of each output, ``None`` for one that is no tensor."""
 _MATERIALIZES = "_kerntune_materializes"
-"""Attribute of a node: what its ``ctx.set_materialize_grads`` said (torch's own can't be read)."""
+"""Attribute of a node: the value given to its ``ctx.set_materialize_grads`` (torch's own attribute can't be read)."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What zeros for an output are made of."""
+    """The layout of an output, from which zeros for it are made."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -28,15 +28,15 @@ class Layout:
 
 
 def install_functions(stack: contextlib.ExitStack) -> None:
-    """Remember of every ``torch.autograd.Function`` what torch's own engine knows, until ``stack`` closes."""
-    replace(stack, torch.autograd.Function, "apply", classmethod(_remembering(torch.autograd.Function.apply.__func__)))
-    replace(stack, FunctionCtx, "set_materialize_grads", _noting(FunctionCtx.set_materialize_grads))
+    """Record for every ``torch.autograd.Function`` the data that torch's own engine has, until ``stack`` closes."""
+    replace(stack, torch.autograd.Function, "apply", classmethod(_recording(torch.autograd.Function.apply.__func__)))
+    replace(stack, FunctionCtx, "set_materialize_grads", _recording_layouts(FunctionCtx.set_materialize_grads))
 
 
 def filled(node: Any, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """The gradients that a function's backward is called with (torch's ``PyNode::apply``).
 
-    An output that is no tensor gets ``None``, and so does every one without a gradient if the function said so by
+    An output that is no tensor gets ``None``, and so does every one without a gradient if the function called
     ``ctx.set_materialize_grads(False)``; any other without a gradient gets zeros, not differentiable ones too.
     """
     if not getattr(node, _MATERIALIZES, True):
@@ -50,12 +50,13 @@ def _zeros(layout: Layout | None) -> torch.Tensor | None:
 
 
 def _of_metadata(meta: Any) -> Layout | None:
-    """Where a function was applied unseen. torch describes what is no tensor as a number on the CPU."""
+    """The layout for a function that was applied without being recorded. torch's metadata of an output that is no
+    tensor are those of a number on the CPU."""
     shape = tuple(meta.shape)
     return None if not shape and meta.device.type == "cpu" else Layout(shape, meta.dtype, meta.device)
 
 
-def _remembering(apply: Callable[..., Any]) -> Callable[..., Any]:
+def _recording(apply: Callable[..., Any]) -> Callable[..., Any]:
     def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
         outputs = apply(cls, *args, **kwargs)
         items = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -75,7 +76,7 @@ def _layout(item: Any) -> Layout | None:
     return Layout(tuple(item.shape), item.dtype, item.device) if isinstance(item, torch.Tensor) else None
 
 
-def _noting(set_materialize_grads: Callable[[Any, bool], None]) -> Callable[[Any, bool], None]:
+def _recording_layouts(set_materialize_grads: Callable[[Any, bool], None]) -> Callable[[Any, bool], None]:
     def noted(ctx: Any, value: bool) -> None:
         set_materialize_grads(ctx, value)
         setattr(ctx, _MATERIALIZES, value)

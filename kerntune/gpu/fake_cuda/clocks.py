@@ -1,4 +1,4 @@
-"""Clocks and memory of a target's usual device: what performance models ask for to order configs."""
+"""Clocks and memory of a target's typical device: performance models use them to order configs."""
 
 from __future__ import annotations
 

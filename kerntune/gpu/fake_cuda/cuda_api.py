@@ -1,4 +1,4 @@
-"""What ``torch.cuda`` and its relatives answer for a device that isn't there."""
+"""The results of ``torch.cuda`` and related modules for a device that doesn't exist."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ MEMORY_BYTES = 80 << 30
 """Total and free memory of a stand-in device; no test of a kernel should depend on it."""
 CUDA_VERSION = "12.8"
 HIP_VERSION = "6.4.0"
-"""What ``torch.version`` says of the toolkit, if the installed torch has none: users compare it to a minimum."""
+"""The toolkit's version in ``torch.version``, if the installed torch has none: users compare it to a minimum."""
 BF16_CAPABILITY = (8, 0)
 """The first compute capability with bfloat16 arithmetic (CUDA C++ Programming Guide, feature support table)."""
 
 _SAME_NAMES = ("torch.cuda.memory", "torch.cuda.random", "torch.cuda.graphs", "torch.cuda.streams")
-"""Modules that hold, under the same name, what ``torch.cuda`` re-exports."""
+"""Modules of which ``torch.cuda`` re-exports functions under the same names."""
 
 
 def install_cuda(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
-    """Have torch answer for ``spec`` until ``stack`` closes."""
+    """Make torch report the device ``spec`` until ``stack`` closes."""
     stubs = cuda_stubs(spec)
     for module in (torch.cuda, *(sys.modules[name] for name in _SAME_NAMES if name in sys.modules)):
         for name, stub in stubs.items():
@@ -45,7 +45,7 @@ def install_cuda(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
 
 
 def properties(spec: DeviceSpec) -> SimpleNamespace:
-    """What ``torch.cuda.get_device_properties`` returns; sizes in bytes, clocks in kHz."""
+    """The result of ``torch.cuda.get_device_properties``; sizes in bytes, clocks in kHz."""
     clocks, (major, minor) = clocks_of(spec.target), capability(spec.target)
     return SimpleNamespace(
         name=spec.name,
@@ -72,7 +72,7 @@ def properties(spec: DeviceSpec) -> SimpleNamespace:
 
 
 def cuda_stubs(spec: DeviceSpec) -> dict[str, Any]:
-    """By name in ``torch.cuda``: what replaces it."""
+    """Replacements by name in ``torch.cuda``."""
     return {**_device_stubs(spec), **_queue_stubs(), **_memory_stubs(), **_random_stubs()}
 
 
@@ -171,7 +171,8 @@ def _accelerator_stubs() -> dict[str, Any]:
 
 
 def _install_versions(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
-    """``torch.version.cuda`` and ``.hip`` say what they would where this device is: users choose code paths by them."""
+    """Set ``torch.version.cuda`` and ``.hip`` to their values on a machine with this device: users choose code paths by
+    them."""
     hip = spec.target.backend == "hip"
     replace(stack, torch.version, "cuda", None if hip else torch.version.cuda or CUDA_VERSION)
     replace(stack, torch.version, "hip", (torch.version.hip or HIP_VERSION) if hip else None)
@@ -183,7 +184,7 @@ def _each(names: Iterable[str], answer: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _always(answer: Any) -> Callable[..., Any]:
-    """A function that takes anything and says one thing."""
+    """A function that takes any arguments and returns one value."""
 
     def stub(*args: Any, **kwargs: Any) -> Any:
         return answer

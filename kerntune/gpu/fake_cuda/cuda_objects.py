@@ -1,4 +1,4 @@
-"""Streams, events, graphs, generators of a device that isn't there: everything has always already happened."""
+"""Streams, events, graphs, generators of a device that doesn't exist: all work is always complete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 ELAPSED_MS = 1000.0
-"""What every event pair measures: so long that benchmark loops, which divide a budget by it, call once or twice."""
+"""The elapsed time of every event pair: so long that benchmark loops, which divide a budget by it, call once or
+twice."""
 
 
 class Event:
@@ -19,7 +20,7 @@ class Event:
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def record(self, stream: Any = None) -> None:
-        """Nothing runs that could be waited for."""
+        """Does nothing: no work runs."""
 
     def wait(self, stream: Any = None) -> None:
         """Already done."""
@@ -61,11 +62,11 @@ class Stream:
         return event or Event()
 
     def query(self) -> bool:
-        """Whether all is done: always."""
+        """Whether all work is done: always."""
         return True
 
     def is_capturing(self) -> bool:
-        """Whether a graph is captured: what would be captured runs as usual instead."""
+        """Whether a graph is captured: never, since code inside of a capture runs as usual."""
         return False
 
     def __enter__(self) -> Stream:
@@ -89,28 +90,28 @@ class DeviceContext(contextlib.nullcontext[None]):
 
 
 class StreamContext(contextlib.nullcontext[None]):
-    """``torch.cuda.stream`` and ``torch.cuda.graph``: what is inside runs (and launches) as if outside."""
+    """``torch.cuda.stream`` and ``torch.cuda.graph``: code inside runs (and launches) as it does outside."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
 
 
 class CUDAGraph:
-    """``torch.cuda.CUDAGraph``: what is captured is seen once, a replay does nothing."""
+    """``torch.cuda.CUDAGraph``: launches in a capture are recorded once, a replay does nothing."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def capture_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Launches are seen as they come."""
+        """Does nothing: launches are recorded when they are made."""
 
     def capture_end(self) -> None:
-        """Nothing was held back."""
+        """Does nothing: no launch was deferred."""
 
     def replay(self) -> None:
         """Nothing runs."""
 
     def reset(self) -> None:
-        """Nothing is held."""
+        """Does nothing: the graph holds no launches."""
 
     def pool(self) -> tuple[int, int]:
         """A memory pool's handle."""
@@ -118,17 +119,17 @@ class CUDAGraph:
 
 
 class Generator(torch.Generator):  # type: ignore[misc]  # torch's types are skipped
-    """``torch.Generator`` that may be asked for one on CUDA; such a one is a CPU generator that says it is on CUDA."""
+    """``torch.Generator`` that accepts the device CUDA; it is then a CPU generator whose ``device`` is CUDA."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
-        asked = torch.device(device)
-        made: Generator = super().__new__(cls, device="cpu" if asked.type == "cuda" else asked)
-        made._asked = asked
+        requested = torch.device(device)
+        made: Generator = super().__new__(cls, device="cpu" if requested.type == "cuda" else requested)
+        made._device = requested
         return made
 
     def __init__(self, device: Any = "cpu") -> None: ...
 
     @property
     def device(self) -> torch.device:
-        """Where the generator was asked to be."""
-        return self._asked
+        """The device that the generator was made for."""
+        return self._device

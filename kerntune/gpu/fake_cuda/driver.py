@@ -1,4 +1,4 @@
-"""A Triton driver for a device that isn't there."""
+"""A Triton driver for a device that doesn't exist."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kerntune.gpu.fake_cuda.clocks import clocks_of
 from kerntune.gpu.fake_cuda.end_reasons import StandInEnd
 
 BENCHMARK_MS = 1.0
-"""What a benchmark says that did not run anything."""
+"""The result of a benchmark, in milliseconds; nothing is run."""
 
 
 def gpu_target(target: Target) -> GPUTarget:
-    """A target as Triton writes it."""
+    """A target as Triton's ``GPUTarget``."""
     return GPUTarget(target.backend, target.triton_arch, target.warp_size)
 
 
@@ -30,7 +30,7 @@ def capability(target: Target) -> tuple[int, int]:
 
 
 class DeviceUtils:
-    """``driver.utils``: what Triton and its users ask about a device, and the loader that must never be reached."""
+    """``driver.utils``: device properties for Triton and its users, and the loader, which must never be called."""
 
     def __init__(self, spec: DeviceSpec) -> None:
         self._spec = spec
@@ -49,7 +49,7 @@ class DeviceUtils:
         }
 
     def load_binary(self, *args: Any) -> Any:
-        """Refuse: nothing is ever loaded."""
+        """Raise :class:`StandInEnd`: binaries are never loaded."""
         raise StandInEnd("loads a compiled kernel onto a GPU that isn't there")
 
     def unload_module(self, module: Any) -> None:
@@ -57,7 +57,7 @@ class DeviceUtils:
 
 
 class StandInDriver:
-    """What ``triton.runtime.driver.active`` is meanwhile. Duck-typed: Triton asks for no base class."""
+    """The replacement of ``triton.runtime.driver.active``. Triton requires no base class."""
 
     def __init__(self, spec: DeviceSpec) -> None:
         self._spec = spec
@@ -66,7 +66,7 @@ class StandInDriver:
 
     @staticmethod
     def is_active() -> bool:
-        """Whether this driver's device is there: stands in, so yes."""
+        """Whether this driver's device is available: always."""
         return True
 
     def get_current_target(self) -> GPUTarget:
@@ -85,11 +85,11 @@ class StandInDriver:
         return 0
 
     def get_active_torch_device(self) -> torch.device:
-        """Where stand-ins are."""
+        """The device of stand-ins."""
         return torch.device("cuda", 0)
 
     def get_device_interface(self) -> Any:
-        """torch's module for this kind of device, itself answering for the stand-in."""
+        """torch's module for this kind of device, whose functions are replaced as well."""
         return torch.cuda
 
     def get_device_capability(self, device: Any = None) -> tuple[int, int]:
@@ -97,7 +97,7 @@ class StandInDriver:
         return capability(self._spec.target)
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
-        """A benchmark that calls once, so that what is launched is seen, and measures nothing."""
+        """A benchmark that calls once, so that launches are recorded, and measures nothing."""
 
         def benchmark(call: Callable[[], Any], *, quantiles: Sequence[float] = (), **ignored: Any) -> list[float]:
             call()
@@ -106,7 +106,7 @@ class StandInDriver:
         return benchmark
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
-        """What a benchmark overwrites to flush the cache."""
+        """The tensor that a benchmark overwrites to flush the cache."""
         return torch.empty(1, dtype=torch.int32, device="cuda")
 
     def clear_cache(self, cache: torch.Tensor) -> None:
@@ -117,7 +117,7 @@ class StandInDriver:
         return ty
 
     def assemble_tensormap_to_arg(self, tensormaps_info: Any, args: Any) -> Any:
-        """Arguments as they are."""
+        """The arguments, unchanged."""
         return args
 
 

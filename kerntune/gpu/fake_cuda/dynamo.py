@@ -1,9 +1,9 @@
 """Keeps torch from importing its compiler for a fake mode that never compiles.
 
 ``FakeTensorMode`` reads two settings of ``torch._dynamo.config``, and torch wraps every ``__torch_dispatch__`` so that
-dynamo would leave it alone. Each of the two imports all of ``torch._dynamo``, 800 modules and most of the start of a
-run without a GPU, though nothing is compiled there: ``torch.compile`` runs functions as they are. So the settings are
-loaded alone, and dispatch isn't wrapped. Whoever asks for anything else of ``torch._dynamo`` imports it then.
+dynamo doesn't trace it. Each of the two imports all of ``torch._dynamo``, 800 modules and most of the start of a run
+without a GPU, though nothing is compiled there: ``torch.compile`` runs functions as they are. So the settings are
+loaded alone, and dispatch isn't wrapped. Any other attribute of ``torch._dynamo`` imports the package when it is read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ import torch
 _PACKAGE = "torch._dynamo"
 _SETTINGS = f"{_PACKAGE}.config"
 _CACHED = "__dynamo_disable"
-"""Where torch's wrapper keeps what dynamo has made of the wrapped function."""
+"""The attribute of torch's wrapper that holds dynamo's version of the wrapped function."""
 
 
 class Unimported(ModuleType):
-    """Stands for ``torch._dynamo`` as an attribute of ``torch``; imports it at the first question but for its settings.
+    """A placeholder for ``torch._dynamo`` as an attribute of ``torch``; it has the settings, and imports the package
+    when another attribute is read.
 
     It isn't in ``sys.modules``, so ``import torch._dynamo`` is an ordinary import, after which torch has the real one.
     """
@@ -53,10 +54,11 @@ def _imported() -> Any:
 
 
 def defer_dynamo() -> None:
-    """Have ``torch._dynamo`` imported when it is needed, its settings now.
+    """Import the settings of ``torch._dynamo`` now, and the package when it is needed.
 
-    The settings are the module that the package will have as ``config``, so what is set in between counts. Stays in
-    place: it changes no answer. Does nothing once the package is imported, or where its settings don't load alone.
+    The settings are the module that the package will have as ``config``, so values that are set in between are kept. It
+    stays in place, since it changes no result. It does nothing if the package is imported, or if its settings can't be
+    loaded alone.
     """
     if _PACKAGE in sys.modules or _SETTINGS in sys.modules:
         return
@@ -81,18 +83,19 @@ def _settings_alone() -> ModuleType | None:
 
 
 def undisabled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What ``torch._disable_dynamo`` has wrapped; any other function as it is.
+    """The function that ``torch._disable_dynamo`` has wrapped; any other function unchanged.
 
-    The wrapper imports dynamo at its first call, to tell it to leave the function alone.
+    The wrapper imports dynamo at its first call, to exclude the function from tracing.
     """
     return _wrapped(function) if getattr(function, "__code__", None) is _wrapper_code() else function
 
 
 def call_directly() -> None:
-    """Have whatever torch keeps from dynamo run without it, reference implementations of operators above all.
+    """Make functions that torch excludes from dynamo run without importing it, above all reference implementations of
+    operators.
 
-    Until somebody imports dynamo: then the wrappers tell it, as ever. All of torch's wrappers share their code, and
-    torch has no list of them.
+    Once dynamo is imported, the wrappers work as usual. All of torch's wrappers share their code, and torch has no list
+    of them.
     """
     wrappers = (f for f in gc.get_referrers(_wrapper_code()) if isinstance(f, FunctionType))
     for wrapper in wrappers:
@@ -103,7 +106,7 @@ def call_directly() -> None:
 
 
 def _wrapped(wrapper: Any) -> Callable[..., Any]:
-    """The function that a wrapper calls. ``__wrapped__`` isn't always: further decorators may have changed it."""
+    """The function that a wrapper calls. It need not be ``__wrapped__``, which further decorators may have changed."""
     cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=True))
     function: Callable[..., Any] = cells["fn"].cell_contents if "fn" in cells else wrapper
     return function

@@ -15,7 +15,7 @@ from kerntune.errors import CaptureError
 
 
 class StandInEnd(CaptureError):
-    """A test body asked for something that a stand-in can't have. Not a failure of the test."""
+    """A test body needs something that a stand-in doesn't have, such as a result. It is no failure of the test."""
 
 
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
@@ -36,13 +36,13 @@ _MESSAGES = (
     "Found no NVIDIA driver on your system",
     "No CUDA GPUs are available",
 )
-"""What torch 2.10 to 2.13 say, in plain errors, when an operation meets memory or a driver that isn't there."""
+"""Messages of plain errors of torch 2.10 to 2.13 when an operation needs memory or a driver that doesn't exist."""
 
 
 def static_reason(exc: BaseException | None) -> str | None:
     """Why a test body could not go on with stand-ins; ``None`` for a genuine failure.
 
-    Looks along ``__cause__`` and ``__context__``: ``assert_close`` wraps what stopped it.
+    Follows ``__cause__`` and ``__context__``: ``assert_close`` wraps the original exception.
     """
     for link in _chain(exc):
         for kind, text in _REASONS:

@@ -1,4 +1,4 @@
-"""Gradient hooks: torch keeps those of inner tensors where Python can't read them."""
+"""Gradient hooks: torch stores those of non-leaf tensors where Python can't read them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from kerntune.gpu.fake_cuda.modes import Handler
 
 _HOOKS = "kerntune.hooks"
 _RETAINED = "kerntune.retained"
-"""Keys in a node's ``metadata``: by output number, the hooks of a tensor and the tensor whose ``grad`` is kept."""
+"""Keys in a node's ``metadata``: by output number, the hooks of a tensor and the tensor whose ``grad`` is retained."""
 
 
 def hook_handlers() -> dict[Any, Handler]:
-    """Torch functions that register a hook; beside torch, the graph's node remembers it for our engine."""
+    """Handlers of torch functions that register a hook: torch registers it, and the graph's node records it for this
+    engine."""
     return {torch.Tensor.register_hook: _register_hook, torch.Tensor.retain_grad: _retain_grad}
 
 
@@ -32,7 +33,7 @@ def apply_hooks(node: Any, inputs: dict[int, Any]) -> None:
 
 
 def call_post_hooks(leaf: torch.Tensor) -> None:
-    """Call what ``register_post_accumulate_grad_hook`` registered on a leaf."""
+    """Call the hooks that ``register_post_accumulate_grad_hook`` registered on a leaf."""
     for hook in tuple((getattr(leaf, "_post_accumulate_grad_hooks", None) or {}).values()):
         hook(leaf)
 
@@ -40,17 +41,17 @@ def call_post_hooks(leaf: torch.Tensor) -> None:
 def _register_hook(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handle = func(*args, **kwargs)
     if args[0].grad_fn is not None:
-        _remember(_HOOKS, args[0], args[0]._backward_hooks)  # torch's own dict: the handle removes from it
+        _record(_HOOKS, args[0], args[0]._backward_hooks)  # torch's own dict: the handle removes from it
     return handle
 
 
 def _retain_grad(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     func(*args, **kwargs)
     if args[0].grad_fn is not None:
-        _remember(_RETAINED, args[0], weakref.ref(args[0]))
+        _record(_RETAINED, args[0], weakref.ref(args[0]))
 
 
-def _remember(key: str, tensor: torch.Tensor, what: Any) -> None:
+def _record(key: str, tensor: torch.Tensor, what: Any) -> None:
     edge = get_gradient_edge(tensor)
     edge.node.metadata.setdefault(key, {})[edge.output_nr] = what
 

@@ -23,14 +23,16 @@ _kept_alive: list[Any] = []
 
 
 def ensure_guard() -> None:
-    """Have torch install its no-op guard for CUDA, unless a guard is there.
+    """Make torch install its no-op guard for CUDA, unless there is a guard.
 
     Without a guard, slices of fake CUDA tensors raise and autograd on them aborts the process. Builds with CUDA
     replace a guard that counts no device by a no-op one (``torch._C._ensureCUDADeviceGuardSet``); a build without
-    CUDA has none to replace. So a dummy whose every virtual function answers 0 is put there to be replaced.
+    CUDA has none to replace. So a dummy whose every virtual function returns 0 is put there to be replaced.
 
     The no-op guard stays when stand-ins end, as it does after torch's own fake mode on a machine without a GPU:
     taking it away while a stand-in is alive would bring the aborts back.
+
+    :class:`BackendError` for a torch whose guards work otherwise.
     """
     registry = _registry()
     if registry[CUDA_DEVICE_TYPE]:

@@ -1,4 +1,4 @@
-"""Small integers that stand-ins do know: lengths, labels, masks. Control flow asks for these, not for results."""
+"""Small integer tensors whose values are kept (lengths, labels, masks): control flow depends on these."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 KNOWN_ELEMENTS = 1 << 16
-"""The largest tensor whose values are kept: labels and lengths have no more, and their arithmetic stays cheap."""
+"""The largest tensor whose values are kept: labels and lengths have no more, and their arithmetic is fast."""
 
 ROOTS = frozenset({"arange", "randint", "randperm", "scalar_tensor", "full", "zeros", "ones", "eye"})
-"""Factories whose integer results are known. Not ``empty``, and nothing real-valued: those are what kernels work on."""
+"""Factories whose integer results are known. Not ``empty``, and no floating-point tensors: those are the data of
+kernels."""
 
 LIKES = frozenset({"ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full"})
 """Factories that take a tensor for its layout, not for its values. ``loss.backward()`` begins with the first."""
@@ -24,8 +25,9 @@ Arguments = tuple[list[Any], dict[str, Any]]
 class KnownValues:
     """The bytes of storages whose values follow from integers that the test itself made.
 
-    They are kept on the CPU beside the stand-in, and operators run on both. A storage is forgotten once its address is
-    asked for (any kernel may write it then), or once something unknown is written into it. So what is known is true.
+    They are kept on the CPU in addition to the stand-in, and operators run on both. A storage is dropped once its
+    address is read (any kernel may write it then), or once unknown values are written into it. So known values are
+    correct.
     """
 
     def __init__(self) -> None:
@@ -38,7 +40,7 @@ class KnownValues:
         if not isinstance(tensor, FakeTensor):
             return tensor.detach()
         known, shape, strides = self._bytes[tensor.untyped_storage()], tensor.shape, tensor.stride()
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # torch may ask amid a fake operator
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # inside of a fake operator too
             return torch.empty(0, dtype=tensor.dtype).set_(known, tensor.storage_offset(), shape, strides)
 
     def knows(self, tensor: torch.Tensor) -> bool:
@@ -50,16 +52,16 @@ class KnownValues:
         return bool(tensor.device.type == "cpu")
 
     def keep(self, stand_in: Any, real: Any, derived: bool = True) -> None:
-        """Remember ``real`` as the values of ``stand_in`` (tensors, or equal lists of them).
+        """Record ``real`` as the values of ``stand_in`` (tensors, or lists of equal length).
 
-        What is ``derived`` from known stand-ins is kept whole; of what else a test makes, integers and single numbers.
+        Values ``derived`` from known stand-ins are always kept; of other tensors only integers and single numbers.
         """
         for fake, value in zip(_flat(stand_in), _flat(real), strict=True):
             if isinstance(fake, FakeTensor) and _laid_out_alike(fake, value) and (derived or _is_plain(value)):
                 self._bytes.setdefault(fake.untyped_storage(), value.untyped_storage())
 
     def forget(self, value: Any) -> None:
-        """Take nothing for true any more of the storages behind a tensor or a list of tensors."""
+        """Drop the values of the storages behind a tensor or a list of tensors."""
         for item in _flat(value):
             if isinstance(item, FakeTensor):
                 self._bytes.pop(item.untyped_storage(), None)
@@ -88,12 +90,12 @@ class KnownValues:
 
 
 def is_like(func: Any) -> bool:
-    """Whether an operator takes tensors for their layout alone."""
+    """Whether an operator uses only the layout of its tensors."""
     return func.namespace == "aten" and func._schema.name.removeprefix("aten::") in LIKES
 
 
 def small(value: Any) -> bool:
-    """Whether an operator's outcome is cheap to compute for real."""
+    """Whether an operator's result is small enough to compute on the CPU."""
     return all(item.numel() <= KNOWN_ELEMENTS for item in _flat(value) if isinstance(item, torch.Tensor))
 
 
@@ -112,7 +114,7 @@ def _laid_out_alike(fake: torch.Tensor, real: torch.Tensor) -> bool:
 
 
 def _laid_out_as(tensor: torch.Tensor) -> torch.Tensor:
-    """A real CPU tensor of the same layout, whatever its values."""
+    """A real CPU tensor of the same layout, with any values."""
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # as in ``of``
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
 

@@ -1,4 +1,4 @@
-"""Launches that stop before the device: arguments are bound, hooks run, nothing is executed."""
+"""Launches that stop before the device: arguments are bound and hooks run, but the kernel isn't executed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from kerntune.gpu.fake_cuda.resources import resources
 from kerntune.kernels.compat import prune_configs
 
 RUN_OPTIONS = ("instrumentation_mode", "fpsan_homomorphic_casts")
-"""Knobs that ``JITFunction.run`` hands to hooks and binder as keyword arguments (3.6: the first; 3.9: both)."""
+"""Knobs that ``JITFunction.run`` passes to hooks and binder as keyword arguments (3.6: the first; 3.9: both)."""
 
 
 class Unlaunched:
-    """What a launch or a warm-up returns; compiles once someone asks what only a compiler knows.
+    """The result of a launch or a warm-up; it is compiled when an attribute is read that only a compiled kernel has.
 
-    Has what ``triton.compiler.CompiledKernel`` has (``asm``, ``metadata``, ``name``, ``hash``, ``src``), and what is
-    otherwise read from a loaded kernel: ``n_regs``, ``n_spills``, ``n_max_threads``.
+    It has the attributes of ``triton.compiler.CompiledKernel`` (``asm``, ``metadata``, ``name``, ``hash``, ``src``),
+    and those of a loaded kernel: ``n_regs``, ``n_spills``, ``n_max_threads``.
     """
 
     function = module = None
@@ -113,7 +113,7 @@ class CapturedLaunches:
         return launch
 
     def _binder(self, kernel: Any, backend: Any) -> Callable[..., Any]:
-        """Ours, not one of ``kernel.device_caches``: those outlive the stand-ins."""
+        """A binder made here, not one of ``kernel.device_caches``: those outlive the stand-ins."""
         if id(kernel) not in self._binders:
             binder = create_function_from_signature(kernel.signature, kernel.params, backend)
             self._binders[id(kernel)] = (kernel, binder)
@@ -138,8 +138,8 @@ def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def launch_again(kernel: Any, kwargs: dict[str, Any], *args: Any, grid: tuple[int, ...]) -> None:
-    """Launch a kernel with all parameters by position and the options of an earlier launch; whoever stands in for
-    ``JITFunction.run`` by now hears of it."""
+    """Launch a kernel with all parameters by position and the options of an earlier launch, through the current
+    replacement of ``JITFunction.run``."""
     known = {*kernel.arg_names, *RUN_OPTIONS}
     kernel.run(*args, grid=grid, warmup=False, **{k: v for k, v in kwargs.items() if k not in known})
 

@@ -1,4 +1,4 @@
-"""How far a test body may run on stand-ins."""
+"""The levels up to which a test body runs on stand-ins."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import enum
 
 
 class Level(enum.Enum):
-    """What happens to a question about values that a stand-in does not have."""
+    """The effect of reading a value that a stand-in doesn't have."""
 
     FIRST_VALUE = "first-value"
-    """The first question ends the body; kernels launched after a comparison (most backward kernels) stay unseen."""
+    """The first read ends the body; kernels launched after a comparison (most backward kernels) are not recorded."""
     COMPARISONS_PASS = "comparisons-pass"
-    """Comparisons pass, so that the body goes on; questions with an open answer (``.item()``) still end it."""
+    """Comparisons pass, so that the body continues; reads of other values (``.item()``) still end it."""

@@ -1,4 +1,4 @@
-"""``torch.load`` and storages that move to a GPU that isn't there: bytes are read on the CPU, which is told of it."""
+"""``torch.load``, and storages that move to a GPU that doesn't exist: read on the CPU, recorded as the GPU's."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import torch
 from kerntune.gpu.fake_cuda.patches import replace, replace_known
 
 LOCATION = "cuda:0"
-"""How files call the only device."""
+"""The name of the only device in files."""
 
 FIRST = 0
-"""Before torch's own, which ask a driver (``torch.serialization.register_package``: 10 and more)."""
+"""The priority of these functions: before torch's own, which call a driver (``torch.serialization.register_package``:
+10 and more)."""
 
 
 def install_restoring(
     stack: contextlib.ExitStack, put: Callable[[Any], None], there: Callable[[Any], bool] = lambda storage: False
 ) -> None:
-    """Until ``stack`` closes, a storage that belongs on the GPU stays on the CPU, and ``put`` is told. One that is
-    ``there`` is saved as the GPU's."""
+    """Until ``stack`` closes, a storage that belongs on the GPU stays on the CPU, and ``put`` is called with it. One
+    for which ``there`` is true is saved as the GPU's."""
 
     def tag(storage: Any) -> str | None:
         return LOCATION if there(storage) else None
@@ -41,7 +42,7 @@ def install_restoring(
 
 
 def _install_moves(stack: contextlib.ExitStack, put: Callable[[Any], None]) -> None:
-    """``map_location=lambda storage, location: storage.cuda()`` is as good as a name."""
+    """Support ``map_location=lambda storage, location: storage.cuda()`` as well as a name."""
     base = torch.storage._StorageBase
     original = base.to
 
@@ -64,12 +65,12 @@ class Loaded:
     def __init__(self) -> None:
         self._moved: weakref.WeakKeyDictionary[Any, dict[torch.dtype, torch.Tensor]] = weakref.WeakKeyDictionary()
         self._read = True
-        """Whether storages hold what the file says: the old format is read after tensors are rebuilt."""
+        """Whether storages hold the file's contents already: the old format is read after tensors are rebuilt."""
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Until ``stack`` closes."""
         install_restoring(stack, self._put)
-        before = torch._utils._restore_device_fake_mode  # what all that rebuild a tensor call last
+        before = torch._utils._restore_device_fake_mode  # all functions that rebuild a tensor call it last
         replace(stack, torch._utils, "_restore_device_fake_mode", lambda tensor: self._rebuilt(before(tensor)))
         legacy = getattr(torch.serialization, "_legacy_load", None)
         replace_known(
@@ -80,7 +81,7 @@ class Loaded:
         self._moved[storage] = {}
 
     def _rebuilt(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A view of its storage's one stand-in: tensors that share memory go on doing so."""
+        """A view of the one stand-in of its storage, so that tensors that share memory still do."""
         moved = self._moved.get(tensor.untyped_storage())
         if moved is None:
             return tensor
@@ -90,7 +91,7 @@ class Loaded:
         return view.detach().requires_grad_(tensor.requires_grad)
 
     def _stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Of a tensor's whole storage."""
+        """The stand-in of a tensor's whole storage."""
         count = tensor.untyped_storage().nbytes() // tensor.element_size()
         if not self._read:
             return torch.empty(count, dtype=tensor.dtype, device="cuda")

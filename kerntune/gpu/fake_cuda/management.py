@@ -1,4 +1,4 @@
-"""``nvidia-smi`` and NVML for a device that isn't there: pruning functions ask them for clocks."""
+"""``nvidia-smi`` and NVML for a device that doesn't exist: pruning functions read clocks from them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ MEMORY_CLOCK = 2
 """``NVML_CLOCK_MEM``; the other kinds are clocks of the chip."""
 
 DRIVER_VERSION = "570.0"
-"""Of CUDA 12.8, which stand-ins' ``torch.version.cuda`` is."""
+"""The driver of CUDA 12.8, the ``torch.version.cuda`` of stand-ins."""
 
 CUDA_DRIVER_VERSION = 12080
 
 HANDLE = SimpleNamespace(value=0)
-"""The only device's."""
+"""The handle of the only device."""
 
 
 def install_management(stack: contextlib.ExitStack, spec: DeviceSpec, memory_bytes: int) -> None:
-    """Have ``triton.testing.nvsmi`` and, of an NVIDIA GPU, NVML answer for ``spec`` until ``stack`` closes."""
+    """Make ``triton.testing.nvsmi`` and, for an NVIDIA GPU, NVML report the device ``spec`` until ``stack`` closes."""
     if spec.target.backend != "cuda":
         return
     replace(stack, testing, "nvsmi", _nvsmi(spec, memory_bytes))
@@ -68,7 +68,7 @@ def _nvsmi(spec: DeviceSpec, memory_bytes: int) -> Callable[[Sequence[str]], lis
 
 
 def _nvml(spec: DeviceSpec, memory_bytes: int) -> dict[str, Callable[..., Any]]:
-    """By name in ``pynvml``: what is asked most. Clocks in MHz, memory in bytes, power in mW."""
+    """Replacements by name in ``pynvml`` of the most used functions. Clocks in MHz, memory in bytes, power in mW."""
     from kerntune.gpu.fake_cuda.driver import capability
 
     clocks = clocks_of(spec.target)

@@ -1,4 +1,4 @@
-"""The fake mode below, and who answers questions at torch's surface."""
+"""The fake mode at the dispatcher, and the mode that handles torch functions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kerntune.gpu.fake_cuda.dynamo import defer_dynamo, undisabled
 _TAKING_DEVICE = (torch.Tensor.cuda, torch.Tensor.to)
 
 Handler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-"""Answers one torch function: ``handler(func, args, kwargs)``."""
+"""Replaces one torch function: ``handler(func, args, kwargs)`` returns its result."""
 
 
 class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types are skipped
-    """torch's fake mode, kept from touching a device even while ``torch.cuda.is_available()`` says True."""
+    """torch's fake mode, which must not access a device even while ``torch.cuda.is_available()`` is True."""
 
     avoid_device_init = True
     __torch_dispatch__ = undisabled(FakeTensorMode.__torch_dispatch__)
@@ -34,12 +34,13 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
         return False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StandInFakeMode:
-        """Itself: every stand-in refers to its mode, and a copy of a mode corrupts the heap (torch 2.13)."""
+        """Return the mode itself: every stand-in refers to its mode, and a copy of a mode corrupts the heap (torch
+        2.13)."""
         return self
 
 
-class Answers(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
-    """Answers what a caller asks of a stand-in at torch's surface: its address, a comparison."""
+class TorchFunctionHandlers(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
+    """A torch-function mode with handlers for calls on stand-ins: their address, comparisons."""
 
     def __init__(self, handlers: Mapping[Any, Handler]) -> None:
         super().__init__()
@@ -58,7 +59,7 @@ class Answers(TorchFunctionMode):  # type: ignore[misc]  # torch's types are ski
 
 
 def _name_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``device=0`` as ``device="cuda:0"``: torch looks for the accelerator that a number means, and finds none."""
+    """``device=0`` as ``device="cuda:0"``: torch looks up the accelerator for a number, and finds none."""
     if type(kwargs.get("device")) is int:
         kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
     if func in _TAKING_DEVICE and len(args) > 1 and type(args[1]) is int:

@@ -15,7 +15,7 @@ def module_apply(original: Callable[..., Any]) -> Callable[..., Any]:
     """What replaces ``torch.nn.Module._apply``.
 
     torch swaps fake parameters in place, which fails as soon as something refers to them weakly (an optimizer, the
-    fake mode itself). Here a moved parameter is a new one, unless it already is where it shall be.
+    fake mode itself). Here a moved parameter is a new one, unless it is on the device already.
     """
 
     def apply(self: torch.nn.Module, fn: Convert, recurse: bool = True) -> torch.nn.Module:

@@ -13,7 +13,7 @@ from kerntune.gpu.fake_cuda.dynamo import undisabled
 from kerntune.gpu.fake_cuda.patches import replace
 
 REAL_KEYS = ("CUDA", "CompositeExplicitAutograd")
-"""Where the dispatcher looks for a CUDA tensor's implementation, below autograd, first to last."""
+"""Dispatch keys under which the dispatcher finds a CUDA tensor's implementation, below autograd, first to last."""
 TORCH_NAMESPACES = frozenset({"aten", "prim", "prims", "quantized", "_c10d_functional", "c10d", "higher_order"})
 """Operators of torch itself: their CUDA code is compiled code."""
 
@@ -33,7 +33,8 @@ class RealImplementations:
         self._registered: dict[tuple[str, str], Implementation] = {}
 
     def install(self, stack: contextlib.ExitStack) -> None:
-        """Note what is registered by ``Library.impl`` from now on, until ``stack`` closes; torch keeps no list."""
+        """Record what is registered by ``Library.impl`` from now on, until ``stack`` closes; torch has no list of
+        it."""
         original = torch.library.Library.impl
 
         def impl(

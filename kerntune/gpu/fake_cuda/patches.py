@@ -1,4 +1,4 @@
-"""Attributes that are replaced for a while and put back exactly."""
+"""Attributes that are replaced temporarily and restored exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ABSENT = object()
 def replace(stack: contextlib.ExitStack, owner: Any, name: str, value: Any) -> None:
     """Set ``owner.name`` to ``value`` until ``stack`` closes.
 
-    What was there comes back as it was: a static method as a static method, an inherited attribute as inherited.
+    The attribute is restored as it was: a static method as a static method, an inherited attribute as inherited.
     """
     before = vars(owner).get(name, _ABSENT)
     setattr(owner, name, value)

@@ -1,4 +1,4 @@
-"""Which tensors become stand-ins, and what is known of an operator's outcome."""
+"""Which tensors become stand-ins, and which values of an operator's result are known."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from kerntune.gpu.fake_cuda.known_values import KNOWN_ELEMENTS, Arguments, Known
 from kerntune.gpu.fake_cuda.modes import StandInFakeMode, tensors_in
 
 REAL_CPU_ELEMENTS = 1 << 22
-"""A CPU tensor made with at most so many elements (16 MiB of float32) stays real; a larger one would only cost time."""
+"""A CPU tensor made with at most so many elements (16 MiB of float32) stays real; a larger one would take too long to
+compute."""
 
 LENGTH_ARGUMENTS = ("n", "m", "end", "steps")
-"""What the schemas of eye, randperm, arange, linspace call their lengths."""
+"""The names of length arguments in the schemas of eye, randperm, arange, linspace."""
 
 VALUE_OPERATORS = frozenset(
     {
@@ -38,20 +39,21 @@ VALUE_OPERATORS = frozenset(
         "unique_consecutive",
     }
 )
-"""Operators whose outcome depends on values, and is no larger than what they are given."""
+"""Operators whose result depends on values, and is no larger than their arguments."""
 
 MASKED_OPERATORS = frozenset({"aten::index", "aten::index_put", "aten::index_put_", "aten::_unsafe_index"})
 """Operators that take a mask where they take positions."""
 
 
 class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
-    """Makes stand-ins of what is created on or moved to CUDA, and of large CPU tensors. All else stays real."""
+    """Makes stand-ins of tensors that are created on or moved to CUDA, and of large CPU tensors. All others stay
+    real."""
 
     supports_higher_order_operators = True
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: nothing is compiled here, and to have dynamo skip this mode torch would import it."""
+        """False: nothing is compiled here, and torch would import dynamo to make it skip this mode."""
         return False
 
     def __init__(
@@ -80,7 +82,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         return self._outcome(func, args, kwargs)
 
     def _outcome(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """A stand-in for the outcome, with its values if they are known; a real outcome on the CPU, if it can be."""
+        """A stand-in for the result, with its values if they are known; a real result on the CPU, where possible."""
         inputs = None if _fake_mode_is_on() else self._known.inputs(func, args, kwargs)
         try:
             with self._fake:
@@ -100,7 +102,8 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         return outcome
 
     def _by_position(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A known mask as the positions that it selects: then how many is known though the selected values aren't."""
+        """A known mask as the positions that it selects: then their number is known, although the selected values
+        aren't."""
         if func._schema.name not in MASKED_OPERATORS:
             return args
         indices = [position for index in args[1] for position in self._positions(index, args[0].device)]
@@ -111,7 +114,7 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
         return (index,) if real is None else tuple(self._faked(real.nonzero().unbind(1), device))
 
     def _faked(self, real: Any, device: torch.device) -> Any:
-        """Stand-ins on ``device`` for real tensors whose shapes only their values could tell."""
+        """Stand-ins on ``device`` for real tensors whose shapes depend on values."""
         if isinstance(real, (list, tuple)):
             return tuple(self._faked(item, device) for item in real)
         if not isinstance(real, torch.Tensor) or device.type == "cpu":
@@ -123,13 +126,13 @@ class Placement(TorchDispatchMode):  # type: ignore[misc]  # torch's types are s
 
 
 def _fake_mode_is_on() -> bool:
-    """Whether torch is amid a fake operator, or a test has entered a fake mode of its own."""
+    """Whether torch is inside of a fake operator, or a test has entered another fake mode."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 def _wants_stand_in(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if _fake_mode_is_on():
-        return False  # it decides, ours or someone else's (torch.compile, a test's own)
+        return False  # that mode decides: kerntune's, torch.compile's or a test's own
     device = kwargs.get("device")
     if device is not None and torch.device(device).type == "cuda":
         return True
@@ -138,7 +141,7 @@ def _wants_stand_in(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def _elements(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """How many elements a factory will make; 0 for operators that take tensors."""
+    """The number of elements that a factory will make; 0 for operators that take tensors."""
     if func.namespace != "aten" or next(tensors_in(args, kwargs), None) is not None:
         return 0
     given = {argument.name: value for argument, value in _bound(func, args, kwargs)}
@@ -149,7 +152,7 @@ def _elements(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
 
 
 def _bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """The given arguments of an operator, each with what the schema says of it."""
+    """The given arguments of an operator, each with its entry in the schema."""
     for place, argument in enumerate(func._schema.arguments):
         if place < len(args):
             yield argument, args[place]
@@ -167,13 +170,13 @@ def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Itera
 
 
 def _refuse_writes_to_real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """A real tensor would silently keep its old values: end here instead of failing a later comparison."""
+    """Raise if a real tensor is written: it would silently keep its old values, and a later comparison would fail."""
     if not all(isinstance(tensor, FakeTensor) for tensor in _written(func, args, kwargs)):
         raise StandInEnd(f"{func} writes the values of a stand-in into a real CPU tensor")
 
 
 def _computed(func: Any, inputs: Arguments) -> Any:
-    """The real outcome on the CPU; ``None`` if the CPU can't."""
+    """The real result on the CPU; ``None`` if the CPU doesn't support the operator."""
     try:
         return func(*inputs[0], **inputs[1])
     except (RuntimeError, NotImplementedError, IndexError):
@@ -181,7 +184,7 @@ def _computed(func: Any, inputs: Arguments) -> Any:
 
 
 def _bounded(func: Any, args: Sequence[Any]) -> bool:
-    """Whether an outcome whose size depends on values stays small."""
+    """Whether a result whose size depends on values stays small."""
     name = func._schema.name.removeprefix("aten::")
     if name == "repeat_interleave":
         return bool(args[0].sum() <= KNOWN_ELEMENTS)
@@ -189,12 +192,13 @@ def _bounded(func: Any, args: Sequence[Any]) -> bool:
 
 
 def _device(args: Sequence[Any]) -> torch.device:
-    """Where an outcome belongs: with the first stand-in among the arguments."""
+    """The device of a result: that of the first stand-in among the arguments."""
     return next(tensor.device for tensor in tensors_in(args, {}) if isinstance(tensor, FakeTensor))
 
 
 def _without_history(value: Any) -> Any:
-    """Real tensors detached (autograd is above): fake mode looks at ``.grad`` of what it converts, and torch warns."""
+    """Real tensors detached (autograd is above): fake mode reads ``.grad`` of the tensors that it converts, and torch
+    warns."""
     if isinstance(value, list):
         return [_without_history(item) for item in value]
     is_result = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and not value.is_leaf

@@ -10,11 +10,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 ALIGNMENT = 256
 """Bytes. cudaMalloc aligns to at least 256 (CUDA C++ Programming Guide, device memory accesses)."""
 FIRST_ADDRESS = 1 << 40
-"""Where the first storage lies; above what a 32-bit check would take for a null or small pointer."""
+"""The address of the first storage; too large for a 32-bit check to treat it as a null or small pointer."""
 
 
 class Addresses:
-    """Gives every storage an address. A view's address shows its offset, so lost alignment shows too."""
+    """Gives every storage an address. A view's address includes its offset, so its alignment is correct too."""
 
     def __init__(self) -> None:
         self._bases: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""What a compiled kernel takes of a device, read from its binary without loading it."""
+"""The resources that a compiled kernel needs, read from its binary without loading it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REGISTERS_ATTRIBUTE = 0x2F
 FRAME_ATTRIBUTE = 0x11
 """``EIATTR_REGCOUNT`` and ``EIATTR_FRAME_SIZE`` of ``.nv.info`` sections, as ``cuobjdump --dump-elf`` names them."""
 SIZED_PAYLOAD = 4
-"""The attribute format (``EIFMT_SVAL``) that says its length; the others take four bytes in all."""
+"""The attribute format (``EIFMT_SVAL``) that contains its length; the others take four bytes in all."""
 
 
 class Resources(NamedTuple):

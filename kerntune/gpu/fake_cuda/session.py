@@ -1,4 +1,4 @@
-"""Installs the stand-ins process-wide, and takes everything back."""
+"""Installs the stand-ins process-wide, and undoes all changes afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.launches import CapturedLaunches
 from kerntune.gpu.fake_cuda.levels import Level
 from kerntune.gpu.fake_cuda.loading import Loaded
-from kerntune.gpu.fake_cuda.modes import Answers, Handler, StandInFakeMode, entered
+from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, TorchFunctionHandlers, entered
 from kerntune.gpu.fake_cuda.modules import module_apply, parse_to
 from kerntune.gpu.fake_cuda.ops import RealImplementations
 from kerntune.gpu.fake_cuda.patches import replace
@@ -37,13 +37,14 @@ _only_one = threading.Lock()
 
 
 def are_active() -> bool:
-    """Whether the GPU that torch sees in this process is not there."""
+    """Whether the GPU that torch reports in this process is a stand-in."""
     return _only_one.locked()
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Held while this process answers for a GPU that isn't there. :class:`UsageError` if it does already."""
+    """A context for the time in which this process reports a GPU that doesn't exist. :class:`UsageError` if it already
+    does."""
     if not _only_one.acquire(blocking=False):
         raise UsageError("stand-ins are active already in this process: leave them before activating others")
     try:
@@ -53,10 +54,10 @@ def alone() -> Iterator[None]:
 
 
 class StandIns:
-    """Full-size stand-ins for the tensors of a device that isn't there.
+    """Full-size stand-ins for the tensors of a device that doesn't exist.
 
     While active, ``device="cuda"`` makes tensors with shape, strides, dtype and an address, but no memory; kernels are
-    bound and not launched; torch and Triton answer for ``spec``. Everything is process-wide, except that tensors
+    bound and not launched; torch and Triton report the device ``spec``. Everything is process-wide, except that tensors
     become stand-ins only on the thread that activated (torch's modes are per thread).
     """
 
@@ -67,14 +68,14 @@ class StandIns:
         self._known = KnownValues()
         self._operators = RealImplementations(self._surroundings)
         self._launches = CapturedLaunches(spec, self.specializing)
-        self._answers: Answers | None = None
+        self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
         """Install everything until the context closes.
 
-        :class:`UsageError` if stand-ins are active already; :class:`BackendError` if this torch can't carry them.
+        :class:`UsageError` if stand-ins are active already; :class:`BackendError` if this torch doesn't support them.
         Activate before users' modules are imported: ``skipif(not torch.cuda.is_available())`` is decided then.
         """
         with alone(), contextlib.ExitStack() as stack:
@@ -84,7 +85,7 @@ class StandIns:
 
     def address(self, tensor: torch.Tensor) -> int:
         """A tensor's synthetic device address in bytes, storage offset included; the real one of a real tensor."""
-        self._known.forget(tensor)  # who knows where it is may write it
+        self._known.forget(tensor)  # code that has the address may write to it
         return self._addresses.tensor(tensor)
 
     def storage_address(self, tensor: torch.Tensor) -> int:
@@ -98,9 +99,10 @@ class StandIns:
 
     @contextlib.contextmanager
     def specializing(self) -> Iterator[None]:
-        """Have ``data_ptr`` of stand-ins answer :meth:`address` to everyone, Triton's binder too.
+        """Make ``data_ptr`` of stand-ins return :meth:`address` to all callers, Triton's binder too.
 
-        Outside, only calls at torch's surface hear it: torch itself takes 0 to mean that a tensor has no memory.
+        Outside of the context, only calls through torch functions get it: to torch itself 0 means that a tensor has no
+        memory.
         """
         with contextlib.ExitStack() as stack:
             replace(stack, FakeTensor, "data_ptr", lambda tensor: self.address(tensor))
@@ -135,7 +137,7 @@ class StandIns:
     def _install_modes(self, stack: contextlib.ExitStack, fake: StandInFakeMode) -> None:
         stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda") builds on the CPU, then moves
-        self._answers = Answers(self._handlers())
+        self._answers = TorchFunctionHandlers(self._handlers())
         self._placement = Placement(fake, self._known, self._operators.find)
         stack.enter_context(self._surroundings())
 
@@ -151,5 +153,5 @@ class StandIns:
 
 
 def run_eagerly(model: Any = None, **options: Any) -> Any:
-    """``torch.compile`` that compiles nothing: what it makes of a function would hide the user's kernels."""
+    """A ``torch.compile`` that compiles nothing: compiled functions wouldn't launch the user's kernels."""
     return model if model is not None else lambda function: function

@@ -1,4 +1,4 @@
-"""What a stand-in does where torch would touch its memory: say so, or copy itself."""
+"""Methods of stand-ins where torch would access their memory: they raise, or copy the stand-in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kerntune.gpu.fake_cuda.known_values import KnownValues
 from kerntune.gpu.fake_cuda.patches import replace, replace_known
 
 MEMORY_METHODS = ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__")
-"""Methods that read a tensor's memory: torch 2.13 crashes, or complains of subclasses, in some of them."""
+"""Methods that read a tensor's memory: in some of them torch 2.13 crashes, or raises an error about subclasses."""
 
 
 def install_methods(stack: contextlib.ExitStack, known: KnownValues) -> None:
@@ -23,14 +23,15 @@ def install_methods(stack: contextlib.ExitStack, known: KnownValues) -> None:
     for name in MEMORY_METHODS:
         replace(stack, FakeTensor, name, _ending(name, known))
     replace(stack, FakeTensor, "__format__", _format)
-    replace_known(stack, fake_tensor, "init_gpu_context", _touch_nothing)
+    replace_known(stack, fake_tensor, "init_gpu_context", _allocate_nothing)
     replace(stack, FakeTensor, "__deepcopy__", _deepcopy)
     replace(stack, FakeTensor, "__copy__", _copy)
     replace(stack, FakeTensor, "record_stream", _record_stream)
 
 
-def _touch_nothing(device: torch.device) -> None:
-    """torch 2.11 to 2.13 allocate on a device that seems to be there, to make their own engine work."""
+def _allocate_nothing(device: torch.device) -> None:
+    """Does nothing, in place of torch 2.11 to 2.13's function that allocates on an available device, for torch's own
+    engine."""
 
 
 def _ending(name: str, known: KnownValues) -> Callable[..., Any]:
@@ -44,7 +45,7 @@ def _ending(name: str, known: KnownValues) -> Callable[..., Any]:
 
 
 def _format(self: torch.Tensor, spec: str) -> str:
-    """A print-out needs no value, and must not end a test body."""
+    """The representation of a stand-in: printing needs no values, and must not end a test body."""
     return f"<stand-in {tuple(self.shape)} {self.dtype}>"
 
 
@@ -59,7 +60,8 @@ def _deepcopy(self: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
 
 
 def _like(original: torch.Tensor, detached: torch.Tensor) -> torch.Tensor:
-    """``detached`` as what ``original`` is: a parameter, a leaf that wants gradients, or neither."""
+    """``detached`` as the same kind of tensor as ``original``: a parameter, a leaf that requires gradients, or
+    neither."""
     if isinstance(original, torch.nn.Parameter):
         return torch.nn.Parameter(detached, original.requires_grad)
     return detached.requires_grad_(original.requires_grad)
@@ -71,4 +73,4 @@ def _copy(self: torch.Tensor) -> torch.Tensor:
 
 
 def _record_stream(self: torch.Tensor, stream: Any) -> None:
-    """No memory is kept for a stream. (torch's own parses its argument before anyone may answer.)"""
+    """Does nothing, since there is no memory. (torch's own parses its argument before a mode is called.)"""

@@ -1,4 +1,4 @@
-"""Kernels run in Triton's interpreter on the CPU, its known traps mended or refused by name."""
+"""Runs kernels in Triton's interpreter on the CPU; its known errors are corrected, or raise an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton's interpreter with its arithmetic mended: operations that were silently wrong, some in some versions only."""
+"""Triton's interpreter with corrected arithmetic: operations that were silently wrong, some in some versions only."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kerntune.gpu.interpreter.narrow_floats import decode, encode, is_fp8, is_na
 
 
 class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types here
-    """What ``tl`` functions call while a kernel is interpreted.
+    """The builder that ``tl`` functions call while a kernel is interpreted.
 
-    ``memory`` is what the running launch may touch; ``next_program`` is called before each program.
+    ``memory`` is the memory that the running launch may access; ``next_program`` is called before each program.
     """
 
     def __init__(self) -> None:
@@ -44,19 +44,19 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
         """Element by element; 8-bit and brain floats by their values, one-bit integers wrapping around."""
         if is_narrow(lhs.dtype) and lhs.data.dtype.kind == "u":
             _refuse_fp8(lhs.dtype)
-            out = _quietly(op, decode(lhs.data, lhs.dtype), decode(rhs.data, rhs.dtype))
+            out = _without_warnings(op, decode(lhs.data, lhs.dtype), decode(rhs.data, rhs.dtype))
             return _handle(out, lhs.dtype)
         if lhs.data.dtype == np.bool_ and rhs.data.dtype == np.bool_:
             out = op(lhs.data.astype(np.int8), rhs.data.astype(np.int8))
             return TensorHandle(out if out.dtype == np.bool_ else (out & 1).astype(np.bool_), lhs.dtype.scalar)
-        return _quietly(super().binary_op, lhs, rhs, op)
+        return _without_warnings(super().binary_op, lhs, rhs, op)
 
     def unary_op(self, arg: Any, op: Callable[..., Any]) -> Any:
         """Element by element; brain floats by their values."""
         if is_narrow(arg.dtype) and arg.data.dtype.kind == "u":
             _refuse_fp8(arg.dtype)
-            return _handle(_quietly(op, decode(arg.data, arg.dtype)), arg.dtype)
-        return _quietly(super().unary_op, arg, op)
+            return _handle(_without_warnings(op, decode(arg.data, arg.dtype)), arg.dtype)
+        return _without_warnings(super().unary_op, arg, op)
 
     def create_minnumf(self, lhs: Any, rhs: Any) -> Any:
         """The smaller, a number rather than NaN; 3.6 returns NaN."""
@@ -69,7 +69,7 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
     def create_fma(self, x: Any, y: Any, z: Any) -> Any:
         """x * y + z, rounded once for all but float64 (and float32, twice, in 3.6)."""
         if not is_narrow(z.dtype):
-            return _quietly(super().create_fma, x, y, z)
+            return _without_warnings(super().create_fma, x, y, z)
         _refuse_fp8(z.dtype)
         a, b, c = (decode(h.data, h.dtype).astype(np.float64) for h in (x, y, z))
         return _handle(a * b + c, z.dtype)
@@ -84,7 +84,7 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
             return super().create_dot(a, b, d, *precision)
         wide = np.float64 if d.dtype.scalar.is_fp64() else np.float32
         left, right, add = (decode(h.data, h.dtype).astype(wide) for h in (a, b, d))
-        return _handle(_quietly(np.matmul, left, right) + add, d.dtype)
+        return _handle(_without_warnings(np.matmul, left, right) + add, d.dtype)
 
     # conversions
 
@@ -92,11 +92,11 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
         """To another type, to nearest even; from floats to integers toward zero."""
         dst = dst_type.scalar
         values = decode(src.data, src.dtype)
-        data = encode(values, dst) if dst.is_floating() else _quietly(values.astype, numpy_type(dst))
+        data = encode(values, dst) if dst.is_floating() else _without_warnings(values.astype, numpy_type(dst))
         return TensorHandle(data, dst)
 
     def create_fp_to_fp(self, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-        """Between float types, rounded as asked."""
+        """Between float types, with the given rounding mode."""
         toward_zero = rounding_mode is not None and "RTZ" in str(rounding_mode)
         dst = dst_type.scalar
         return TensorHandle(encode(decode(src.data, src.dtype), dst, toward_zero=toward_zero), dst)
@@ -104,12 +104,12 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
     # memory
 
     def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *policy: Any, **words: Any) -> Any:
-        """Read inside the launch's tensors only."""
+        """Read; :class:`KernelFault` for an address outside of the launch's tensors."""
         self._check(ptrs, mask, "reads")
         return super().create_masked_load(ptrs, mask, other, *policy, **words)
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *policy: Any) -> Any:
-        """Write inside the launch's tensors only."""
+        """Write; :class:`KernelFault` for an address outside of the launch's tensors."""
         self._check(ptrs, mask, "writes")
         return super().create_masked_store(ptrs, value, mask, *policy)
 
@@ -149,18 +149,18 @@ class Builder(InterpreterBuilder):  # type: ignore[misc]  # Triton has no types 
             size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
             self.memory.check(ptrs.data, None if mask is None else mask.data, size, does, self.grid_idx)
 
-    # what a CPU has no equal of
+    # operations that a CPU lacks
 
     def create_extern_elementwise(
         self, lib_name: str, lib_path: str, symbol: str, args: Any, ret_type: Any, is_pure: bool
     ) -> Any:
         """A function of libdevice, by numpy or torch."""
         values = [decode(a.data, a.dtype) for a in args]
-        out = _quietly(elementwise(symbol), *values)
+        out = _without_warnings(elementwise(symbol), *values)
         return TensorHandle(np.asarray(out).astype(numpy_type(ret_type.scalar)), ret_type.scalar)
 
     def create_inline_asm(self, *args: Any) -> Any:
-        """Refuse: assembly is for a GPU."""
+        """Raise :class:`InterpreterLimit`: assembly is for a GPU."""
         raise InterpreterLimit("the kernel has inline assembly (tl.inline_asm_elementwise), which no CPU runs")
 
     def __getattr__(self, name: str) -> Any:
@@ -180,7 +180,7 @@ def _refuse_fp8(dtype: Any) -> None:
         raise InterpreterLimit(f"arithmetic on {dtype.scalar.name} values: convert them to a wider type first")
 
 
-def _quietly(function: Callable[..., Any], *args: Any) -> Any:
-    """A GPU doesn't warn of infinities, NaN and wrapped integers."""
+def _without_warnings(function: Callable[..., Any], *args: Any) -> Any:
+    """Without numpy's warnings of infinities, NaN and integer overflow, which a GPU doesn't give."""
     with np.errstate(all="ignore"):
         return function(*args)

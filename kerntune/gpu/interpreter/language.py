@@ -23,7 +23,7 @@ from kerntune.kernels.source import kernel_file, kernel_name
 
 
 class Language:
-    """Makes the functions of ``tl`` compute, and plain functions of kernels."""
+    """Makes the functions of ``tl`` compute values, and turns kernels into plain functions."""
 
     def __init__(self) -> None:
         self.builder = Builder()
@@ -48,7 +48,7 @@ class Language:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Inside, ``tl`` computes; outside, it builds IR as ever."""
+        """Inside of the context ``tl`` computes values; outside it builds IR as usual."""
         everything = types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
         scope = interpreter._patch_lang(everything)
         for name, member in list(vars(tl.tensor).items()):
@@ -65,7 +65,7 @@ class Language:
             scope.restore()
 
     def call(self, jit: Any, *args: Any, **kwargs: Any) -> Any:
-        """A kernel calls another ``@triton.jit`` function."""
+        """Call a ``@triton.jit`` function from a kernel; RuntimeError outside of one, as in Triton."""
         if not self._running:
             raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
         return self.function(jit)(*args, **kwargs)
@@ -77,9 +77,10 @@ class Language:
         return self._functions[id(jit)][1]
 
     def _rewritten(self, jit: Any) -> Callable[..., Any]:
-        """Its source, with Triton's changes to it, over a copy of the names that it sees.
+        """The function of its source, with Triton's changes to it, over a copy of the names that it uses.
 
-        Triton rewrites the module of the kernel as well and doesn't see a function's local names; the copy does both.
+        Triton changes the kernel's module itself and misses a function's local names; the copy leaves the module
+        unchanged and has them.
         """
         tree = interpreter.FunctionRewriter.ast_transformer.visit(ast.parse(jit.src))
         ast.increment_lineno(ast.fix_missing_locations(tree), _lines_before(jit))
@@ -108,8 +109,8 @@ def _method(jit: Any) -> Callable[..., Any]:
 
 
 def _operators_of_constants() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """``CONST * x``: the compiler has the tensor's reflected operator do it where the left side is a ``tl.constexpr``,
-    whose own operators know constants only."""
+    """``CONST * x``: the compiler uses the tensor's reflected operator where the left side is a ``tl.constexpr``, whose
+    own operators take constants only."""
     for name, reflected in REFLECTED.items():
         original = vars(tl.constexpr).get(name)
         if original is not None:
@@ -129,7 +130,7 @@ REFLECTED = {
     **{"__lt__": "__gt__", "__gt__": "__lt__", "__le__": "__ge__", "__ge__": "__le__"},
     **{"__eq__": "__eq__", "__ne__": "__ne__"},
 }
-"""An operator's name, and the one that does the same with its sides exchanged."""
+"""An operator's name, and that of the same operator with exchanged operands."""
 
 
 def _wide(tensor: Any) -> Any:
@@ -140,7 +141,7 @@ def _wide(tensor: Any) -> Any:
 
 
 def _narrowed(result: Any, dtype: Any) -> Any:
-    """Back in the type it came in."""
+    """Converted back to the type ``dtype``."""
     if not isinstance(result, tl.tensor) or not result.dtype.is_fp32():
         return result
     handle = interpreter.TensorHandle(encode(result.handle.data, dtype), dtype)
@@ -149,7 +150,7 @@ def _narrowed(result: Any, dtype: Any) -> Any:
 
 
 def _through_float32(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A reduction that numpy does at once, done in float32 where numpy would take bit patterns."""
+    """A reduction by a numpy function, done in float32 where numpy would reduce bit patterns."""
 
     def call(self: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
         one = input[0] if isinstance(input, tuple) else input

@@ -1,4 +1,4 @@
-"""The memory of a launch: copies of its tensors' storages, far apart, so that no access outside of them is missed."""
+"""The memory of a launch: copies of its tensors' storages, far apart, so that an access outside of them is detected."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kerntune.errors import KernelFault
 
 GUARD = 1 << 20
-"""Bytes before and after each storage that nothing may touch; never written, so they cost no memory."""
+"""Bytes before and after each storage that no access may reach; they are never written, so they take no memory."""
 
 SHOWN = 3
 """Addresses that a message names."""
 
 
 class LaunchMemory:
-    """One launch's storages, whole, shared by views as in the original. What is outside of them crashes the process
-    or, inside another tensor, would not be noticed."""
+    """One launch's complete storages, shared by views as in the original. Without them, an access outside of a tensor
+    would crash the process or, inside another tensor, not be detected."""
 
     def __init__(self, kernel: str) -> None:
         self._kernel = kernel
@@ -38,7 +38,7 @@ class LaunchMemory:
         return out
 
     def write_back(self) -> None:
-        """Give the originals what the kernel left."""
+        """Copy the contents back to the original tensors."""
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
             for original, copy in self._copies.values():
                 original.copy_(copy)
@@ -89,7 +89,7 @@ class LaunchMemory:
         )
 
     def _place(self, address: int) -> str:
-        """Where an address lies, said by the nearest tensor's memory."""
+        """A text for the place of an address, relative to the nearest tensor's memory."""
         after = [address - int(end) for end in self._ends if address >= int(end)]
         before = [int(start) - address for start in self._starts if address < int(start)]
         if after and (not before or min(after) < min(before)):

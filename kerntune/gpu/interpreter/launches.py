@@ -35,16 +35,16 @@ from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized, specialize
 
 LAUNCH_SECONDS = 20.0
-"""A launch that will take longer is refused: so long a test of small shapes never takes, and one of full size would
-take hours (a program costs some 0.1 ms an operation, whatever its block)."""
+"""A launch that will take longer raises :class:`InterpreterLimit`: a test of small shapes never takes that long, and
+one of full size would take hours (a program takes some 0.1 ms an operation, independent of its block size)."""
 
 NEVER_ENDS_SECONDS = 60.0
 """Wall time after which a launch is ended: programs run one after the other here, so one that waits for a later one
-never ends, and nothing can be guessed of a loop. Longer than any launch that :data:`LAUNCH_SECONDS` lets pass, on a
-busy machine too."""
+never ends, and the time of a loop can't be estimated. Longer than any launch that :data:`LAUNCH_SECONDS` lets pass, on
+a busy machine too."""
 
-LOOK_SECONDS = 1.0
-"""When the first guess is made of how long a launch will take."""
+FIRST_ESTIMATE_SECONDS = 1.0
+"""Time into a launch after which its total time is first estimated."""
 
 LAUNCH_WORDS = ("grid", "warmup", "device", "device_type", "stream")
 
@@ -74,7 +74,7 @@ class InterpretedLaunches:
 
     @contextlib.contextmanager
     def given(self, candidates: Mapping[str, tuple[Config, ...]]) -> Iterator[None]:
-        """Meanwhile, bare kernels of these names run with the first of their candidates."""
+        """Within the context, kernels of these names that have no tuner run with the first of their candidates."""
         before, self._given = self._given, candidates
         try:
             yield
@@ -82,9 +82,9 @@ class InterpretedLaunches:
             self._given = before
 
     def run(self, kernel: Any, /, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Unlaunched:
-        """As ``JITFunction.run``; what it returns is compiled once somebody asks what only a compiler knows, and can be
-        launched again. :class:`InterpreterLimit` for what can't be interpreted, :class:`KernelFault` for what no GPU
-        should be given."""
+        """As ``JITFunction.run``; its result is compiled when an attribute is read that only a compiled kernel has, and
+        can be launched again. :class:`InterpreterLimit` for kernels that can't be interpreted, :class:`KernelFault` for
+        memory errors."""
         if not warmup:
             _refuse_gluon_and_autocast(kernel)
         args, kwargs = self._with_candidate(kernel, args, kwargs)
@@ -138,7 +138,7 @@ class InterpretedLaunches:
         memory = builder.memory = LaunchMemory(launch.name)
         moved = memory.moved(launch.bound)
         values = {n: v if n in constant else _argument(v, launch.signature[n]) for n, v in moved.items()}
-        builder.next_program = _Watch(launch.name, grid, self._clock).next
+        builder.next_program = _TimeEstimate(launch.name, grid, self._clock).next
         builder.set_grid_dim(*grid)
         try:
             for x in range(grid[0]):
@@ -151,8 +151,8 @@ class InterpretedLaunches:
             builder.memory, builder.next_program = None, lambda: None
 
 
-class _Watch:
-    """Guesses from the programs done how long the others take."""
+class _TimeEstimate:
+    """Estimates the time of the remaining programs from those that are done."""
 
     def __init__(self, kernel: str, grid: tuple[int, int, int], clock: Callable[[], float]) -> None:
         self._kernel, self._grid, self._clock = kernel, grid, clock
@@ -163,7 +163,7 @@ class _Watch:
         """Called before each program. :class:`InterpreterLimit` once all of them will take too long."""
         self._done += 1
         elapsed = self._clock() - self._begin
-        if self._done < 1 or elapsed < LOOK_SECONDS:
+        if self._done < 1 or elapsed < FIRST_ESTIMATE_SECONDS:
             return
         total = self._grid[0] * self._grid[1] * self._grid[2]
         guess = elapsed / self._done * total
@@ -175,13 +175,13 @@ class _Watch:
 
 
 def _compiled(launch: Specialized) -> Any:
-    """Triton's ``CompiledKernel``, for the target that is answered for."""
+    """Triton's ``CompiledKernel``, for the target that the session has."""
     request = request_of(launch)
     return triton.compile(request.source, target=request.target, options=dict(vars(launch.options)))
 
 
 def _reason(exc: Exception, launch: Specialized) -> Exception:
-    """What an exception inside a kernel means: the kernel's fault if it asserts or doesn't compile either."""
+    """The error to raise for an exception inside a kernel: the kernel's own if it asserts or doesn't compile either."""
     known = next((e for e in _chain(exc) if isinstance(e, KerntuneError)), None)
     if known is not None:
         return known
@@ -196,7 +196,7 @@ def _reason(exc: Exception, launch: Specialized) -> Exception:
 
 
 def _front_end_error(launch: Specialized) -> Exception | None:
-    """Why Triton's own front end refuses a kernel; None if it takes it."""
+    """The error with which Triton's own front end rejects a kernel; None if it accepts it."""
     try:
         lower(request_of(launch))
     except Exception as exc:
@@ -220,7 +220,7 @@ def _refuse_gluon_and_autocast(kernel: Any) -> None:
 
 
 def _argument(value: Any, word: Any) -> Any:
-    """An argument as the kernel's body gets it: numbers in the type that the compiler would be told (a float is a
+    """An argument as the kernel's body gets it: numbers in the type that they have in a compiled kernel (a float is a
     float32 there, a stride annotated as int64 is one), pointers and descriptors as Triton's interpreter has them."""
     if not isinstance(value, (bool, int, float)):
         return interpreter._implicit_cvt(value)

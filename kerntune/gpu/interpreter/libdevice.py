@@ -72,7 +72,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def elementwise(symbol: str) -> Callable[..., Any]:
-    """What ``__nv_tanhf`` computes, on arrays. :class:`InterpreterLimit` for a function that isn't known here."""
+    """A function on arrays that computes what, for example, ``__nv_tanhf`` does. :class:`InterpreterLimit` for a
+    function that isn't listed here."""
     for name in _spellings(symbol):
         if name in FUNCTIONS:
             return FUNCTIONS[name]
@@ -80,26 +81,26 @@ def elementwise(symbol: str) -> Callable[..., Any]:
 
 
 def _spellings(symbol: str) -> list[str]:
-    """``__nv_fast_expf`` is ``exp`` in float32, ``__nv_isnand`` and ``__nv_popcll`` say their types as well."""
+    """``__nv_fast_expf`` is ``exp`` in float32, ``__nv_isnand`` and ``__nv_popcll`` contain their types as well."""
     name = symbol.removeprefix(PREFIX).removeprefix(FAST)
     shorter = [name[: -len(end)] for end in ("f", "d", "ll", "l") if name.endswith(end)]
     return [name, *shorter]
 
 
 def resolve(value: Any, semantic: Callable[[], Any]) -> Any:
-    """What stands in an interpreted kernel for something of its module: ``tl`` functions that were imported by name
-    and libdevice's are told the interpreter, stubs lead to libdevice's; all else is itself."""
+    """The replacement of a value from a kernel's module when that is interpreted: ``tl`` functions that were imported
+    by name and libdevice's get the interpreter, stubs become libdevice's; every other value is unchanged."""
     from triton.language.extra import libdevice as stubs
     from triton.language.extra.cuda import libdevice
 
     if getattr(value, "__module__", None) == stubs.__name__ and callable(value):
         value = vars(libdevice).get(value.__name__, value)
     if tl.core.is_builtin(value):
-        return _told(value, semantic)
+        return _with_interpreter(value, semantic)
     return value
 
 
-def _told(builtin: Any, semantic: Callable[[], Any]) -> Any:
+def _with_interpreter(builtin: Any, semantic: Callable[[], Any]) -> Any:
     @functools.wraps(builtin)
     def call(*args: Any, **kwargs: Any) -> Any:
         return builtin(*args, **{**kwargs, "_semantic": kwargs.get("_semantic") or semantic()})
@@ -108,7 +109,7 @@ def _told(builtin: Any, semantic: Callable[[], Any]) -> Any:
 
 
 def modules() -> tuple[Any, ...]:
-    """The modules whose functions kernels reach as ``libdevice.tanh``."""
+    """The modules whose functions kernels call as ``libdevice.tanh``."""
     from triton.language.extra import libdevice as stubs
     from triton.language.extra.cuda import libdevice
 

@@ -1,6 +1,6 @@
 """Floats that numpy lacks: Triton's interpreter keeps them as bit patterns; here they become float32 and back.
 
-The interpreter adds, compares and multiplies the patterns of bfloat16 as integers (triton#4972), cuts where the
+The interpreter adds, compares and multiplies the patterns of bfloat16 as integers (triton#4972), truncates where the
 hardware rounds to nearest even, and carries wrongly into the exponent of 8-bit floats.
 """
 
@@ -102,5 +102,5 @@ def numpy_type(dtype: Any) -> Any:
 
 
 def word_type(word: str) -> Any:
-    """Triton's type for a scalar's word in a signature: ``fp32``, ``i64``, ``u1``."""
+    """Triton's type for a scalar's type name in a signature: ``fp32``, ``i64``, ``u1``."""
     return tl.int1 if word in ("u1", "i1") else tl.str_to_ty(word, None)

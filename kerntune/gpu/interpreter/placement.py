@@ -1,4 +1,4 @@
-"""Tensors that tests put on the GPU: real memory on the CPU, remembered as being on the GPU."""
+"""Tensors that tests put on the GPU: real memory on the CPU, recorded as being on the GPU."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from torch.utils._pytree import tree_leaves
 from kerntune.errors import InterpreterLimit
 
 LARGEST = 1 << 26
-"""Elements of a tensor that a test may ask for: 256 MiB of float32. Kernels over more take too long anyway."""
+"""The most elements that a tensor on the GPU may have: 256 MiB of float32. Kernels over more take too long anyway."""
 
 GPU = torch.device("cuda", 0)
 
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
 
-class Places:
-    """Which storages are said to be on the GPU."""
+class GpuStorages:
+    """The storages that are recorded as being on the GPU."""
 
     def __init__(self) -> None:
         self._there: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
         self.named = False
-        """Whether the test itself has named a device in the call under way. torch's own code names the one that its
+        """Whether the test itself has given a device in the current call. torch's own code passes the device that its
         inputs really are on."""
 
     @contextlib.contextmanager
     def naming(self, named: bool) -> Iterator[None]:
-        """Meanwhile :attr:`named` is this."""
+        """Set :attr:`named` within the context."""
         before, self.named = self.named, named
         try:
             yield
@@ -45,26 +45,26 @@ class Places:
         return any(self.on_gpu(t) for t in tree_leaves(values) if isinstance(t, torch.Tensor))
 
     def on_gpu(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is said to be on the GPU."""
+        """Whether a tensor is recorded as being on the GPU."""
         with torch._C.DisableTorchFunction():
             return tensor.layout is torch.strided and tensor.untyped_storage() in self._there
 
     def put(self, tensor: torch.Tensor) -> None:
-        """Say so of a tensor and all that share its storage."""
+        """Record a tensor, and all that share its storage, as being on the GPU."""
         with torch._C.DisableTorchFunction():
             if tensor.layout is torch.strided:
                 self._there[tensor.untyped_storage()] = True
 
     def put_storage(self, storage: Any) -> None:
-        """Say so of a storage that no tensor has yet."""
+        """Record a storage that no tensor has yet."""
         self._there[storage] = True
 
     def has_storage(self, storage: Any) -> bool:
-        """Whether a storage is said to be on the GPU."""
+        """Whether a storage is recorded as being on the GPU."""
         return storage in self._there
 
     def put_new(self, outcome: Any, *inputs: Any) -> list[torch.Tensor]:
-        """Put what an operator has made, not what it was given: ``here.copy_(there)`` returns ``here``."""
+        """Record the new tensors of an operator's result, not its arguments: ``here.copy_(there)`` returns ``here``."""
         with torch._C.DisableTorchFunction():
             given = {t.untyped_storage()._cdata for t in _strided(inputs)}
             made = [t for t in _strided(outcome) if t.untyped_storage()._cdata not in given]
@@ -77,18 +77,18 @@ def _strided(values: Any) -> list[torch.Tensor]:
     return [t for t in tree_leaves(values) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
 
 
-class OnCpu(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
-    """Does on the CPU what is asked of the GPU, and notes where the outcome belongs.
+class CpuExecutionMode(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
+    """Runs operators for the GPU on the CPU, and records the device of their results.
 
-    ``implementation(func)`` is the Python code of a custom operator, if it has some: a CPU tensor would not reach what
-    is registered for CUDA only.
+    ``implementation(func)`` is the Python code of a custom operator, if it has some: for a CPU tensor torch wouldn't
+    call code that is registered for CUDA only.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, places: Places, implementation: Callable[[Any], Callable[..., Any] | None]) -> None:
+    def __init__(self, storages: GpuStorages, implementation: Callable[[Any], Callable[..., Any] | None]) -> None:
         super().__init__()
-        self._places = places
+        self._storages = storages
         self._implementation = implementation
 
     def __torch_dispatch__(
@@ -102,20 +102,20 @@ class OnCpu(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipp
         there = asked is not None and torch.device(asked).type == "cuda"
         if there:
             kwargs["device"] = torch.device("cpu")
-        elif asked is None or not self._places.named:
-            there = self._places.any_on_gpu(args, kwargs)
+        elif asked is None or not self._storages.named:
+            there = self._storages.any_on_gpu(args, kwargs)
         kwargs.pop("pin_memory", None)
         _refuse_large(func, args, kwargs)
         outcome = func(*args, **kwargs)
         if there:
-            for tensor in self._places.put_new(outcome, args, kwargs):
+            for tensor in self._storages.put_new(outcome, args, kwargs):
                 if _name(func) in UNINITIALIZED:
-                    _spoil(tensor)
+                    _fill_with_nan(tensor)
         return outcome
 
 
-def _spoil(tensor: torch.Tensor) -> None:
-    """Memory that nobody has written holds anything: NaN shows that a kernel reads it, or doesn't write it all."""
+def _fill_with_nan(tensor: torch.Tensor) -> None:
+    """Fill uninitialized memory with NaN, which shows that a kernel reads it, or doesn't write all of it."""
     if tensor.is_floating_point() and tensor.element_size() > 1:
         tensor.fill_(float("nan"))
     elif not tensor.is_complex() and tensor.dtype in _LARGEST_INTEGER:
@@ -131,7 +131,7 @@ def _name(func: Any) -> str:
 
 
 def _refuse_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Before the memory is taken, where the operator is told a size."""
+    """Raise before the memory is allocated, if an argument of the operator is a size."""
     sizes = args[0] if args and isinstance(args[0], (list, tuple)) else kwargs.get("size")
     if not isinstance(sizes, (list, tuple)) or not all(isinstance(n, int) for n in sizes):
         return
@@ -148,17 +148,17 @@ def _refuse_large(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 _FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
-class SaysGpu(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
-    """Answers at torch's surface where tensors are, and moves them by copies."""
+class GpuPlacementMode(TorchFunctionMode):  # type: ignore[misc]  # torch's types are skipped
+    """A torch-function mode that reports recorded tensors as being on the GPU, and moves tensors by copies."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, storages: GpuStorages) -> None:
         super().__init__()
-        self._places = places
+        self._storages = storages
         self._answers: dict[Any, Callable[..., Any]] = {
-            torch.Tensor.device.__get__: lambda t, *_: GPU if places.on_gpu(t) else torch.device("cpu"),
-            torch.Tensor.is_cuda.__get__: lambda t, *_: places.on_gpu(t),
-            torch.Tensor.is_cpu.__get__: lambda t, *_: not places.on_gpu(t),
-            torch.Tensor.get_device: lambda t: 0 if places.on_gpu(t) else -1,
+            torch.Tensor.device.__get__: lambda t, *_: GPU if storages.on_gpu(t) else torch.device("cpu"),
+            torch.Tensor.is_cuda.__get__: lambda t, *_: storages.on_gpu(t),
+            torch.Tensor.is_cpu.__get__: lambda t, *_: not storages.on_gpu(t),
+            torch.Tensor.get_device: lambda t: 0 if storages.on_gpu(t) else -1,
             torch.Tensor.cuda: lambda t, *args, **words: self._to(t, GPU),
             torch.Tensor.cpu: lambda t, *args, **words: self._to(t, torch.device("cpu")),
             torch.Tensor.to: self._to_any,
@@ -180,34 +180,34 @@ class SaysGpu(TorchFunctionMode):  # type: ignore[misc]  # torch's types are ski
         if func in _FROM_DATA and kwargs.get("device") is not None:
             return self._from_data(func, args, kwargs)
         named = kwargs.get("device") is not None
-        with self._places.naming(named):
+        with self._storages.naming(named):
             outcome = func(*args, **kwargs)
-        if not named and self._places.any_on_gpu(args, kwargs):
-            self._places.put_new(outcome, args, kwargs)  # whatever torch has made on its way to them
+        if not named and self._storages.any_on_gpu(args, kwargs):
+            self._storages.put_new(outcome, args, kwargs)  # tensors that torch has made in between too
         return outcome
 
     def _from_data(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-        """torch makes these on the CPU and moves them, which needs a driver."""
+        """Tensors from data: torch would make them on the CPU and move them, which needs a driver."""
         made: torch.Tensor = func(*args, **{**kwargs, "device": "cpu"})
         if torch.device(kwargs["device"]).type != "cuda":
             return made
         if func is not torch.tensor:
             return self._to(made, GPU)
-        self._places.put(made)  # a leaf, if it wants gradients
+        self._storages.put(made)  # a leaf, if it requires gradients
         return made
 
     def _new_tensor(self, tensor: torch.Tensor, data: Any, **words: Any) -> torch.Tensor:
-        device = words.pop("device", None) or (GPU if self._places.on_gpu(tensor) else torch.device("cpu"))
+        device = words.pop("device", None) or (GPU if self._storages.on_gpu(tensor) else torch.device("cpu"))
         return self._from_data(torch.tensor, (data,), {"dtype": tensor.dtype, **words, "device": device})
 
     def _to_any(self, tensor: torch.Tensor, *args: Any, copy: bool = False, **words: Any) -> torch.Tensor:
         words = {k: v for k, v in words.items() if k != "non_blocking"}
         other = args[0] if args else words.get("other")
         if isinstance(other, torch.Tensor):
-            return self._to(tensor, GPU if self._places.on_gpu(other) else torch.device("cpu"), other.dtype, copy)
+            return self._to(tensor, GPU if self._storages.on_gpu(other) else torch.device("cpu"), other.dtype, copy)
         named = [torch.device("cuda", a) if type(a) is int else a for a in args]
         device, dtype, _, layout = torch._C._nn._parse_to(*_plain(named), **words)
-        here = GPU if self._places.on_gpu(tensor) else torch.device("cpu")
+        here = GPU if self._storages.on_gpu(tensor) else torch.device("cpu")
         return self._to(tensor, device or here, dtype, copy, layout)
 
     def _to(
@@ -218,11 +218,12 @@ class SaysGpu(TorchFunctionMode):  # type: ignore[misc]  # torch's types are ski
         copy: bool = False,
         layout: torch.memory_format | None = None,
     ) -> torch.Tensor:
-        """Itself if nothing changes; else a copy there, which autograd sees."""
+        """The tensor itself if nothing changes; else a copy on that device, made by an operator that autograd
+        records."""
         words = {} if layout is None else {"memory_format": layout}
-        if self._places.on_gpu(tensor) == (device.type == "cuda"):
+        if self._storages.on_gpu(tensor) == (device.type == "cuda"):
             return tensor.to(dtype=dtype or tensor.dtype, copy=copy, **words)
-        with self._places.naming(True):
+        with self._storages.naming(True):
             return torch.ops.aten._to_copy(tensor, dtype=dtype or tensor.dtype, device=device, **words)
 
 

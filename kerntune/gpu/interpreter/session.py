@@ -1,4 +1,4 @@
-"""Runs tests' kernels in Triton's interpreter, process-wide, and takes everything back."""
+"""Runs tests' kernels in Triton's interpreter, process-wide, and undoes all changes afterwards."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.session import alone, run_eagerly
 from kerntune.gpu.interpreter.language import Language
 from kerntune.gpu.interpreter.launches import NEVER_ENDS_SECONDS, InterpretedLaunches
-from kerntune.gpu.interpreter.placement import OnCpu, Places, SaysGpu
+from kerntune.gpu.interpreter.placement import CpuExecutionMode, GpuPlacementMode, GpuStorages
 
 
 class Interpreter:
-    """While active, ``device="cuda"`` makes tensors in the CPU's memory that say they are on a GPU, torch and Triton
-    answer for ``spec``, and kernels run in Triton's interpreter, whenever they were decorated. Everything is
-    process-wide, but torch's modes are per thread.
+    """While active, ``device="cuda"`` makes tensors in the CPU's memory that are reported as on a GPU, torch and Triton
+    report the device ``spec``, and kernels run in Triton's interpreter, also those that were decorated before.
+    Everything is process-wide, except that torch's modes are per thread.
 
-    Not seen: races between programs (they run one after the other), asynchronous copies, tf32 (products are exact).
+    Not detected: races between programs (they run one after the other), asynchronous copies, tf32 (products are exact).
     """
 
     def __init__(self, spec: DeviceSpec, limit: float = NEVER_ENDS_SECONDS) -> None:
@@ -40,10 +40,10 @@ class Interpreter:
         self._language = Language()
         self._launches = InterpretedLaunches(spec, self._language, limit=limit)
         self._operators = RealImplementations(self._surroundings)
-        places = Places()
-        self._places = places
-        self._on_cpu = OnCpu(places, self._operators.find)
-        self._says_gpu = SaysGpu(places)
+        storages = GpuStorages()
+        self._storages = storages
+        self._on_cpu = CpuExecutionMode(storages, self._operators.find)
+        self._placement_mode = GpuPlacementMode(storages)
 
     @property
     def launched(self) -> int:
@@ -56,9 +56,10 @@ class Interpreter:
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
-        """Install everything until the context closes; before users' modules are imported, which ask for a GPU.
+        """Install everything until the context closes. Activate before users' modules are imported, since these check
+        for a GPU.
 
-        :class:`UsageError` if stand-ins are active.
+        :class:`UsageError` if fake CUDA tensors are active.
         """
         with alone(), contextlib.ExitStack() as stack:
             install_cuda(stack, self.spec)
@@ -69,7 +70,7 @@ class Interpreter:
             replace(stack, triton.runtime.driver, "_default", driver)
             replace(stack, triton.runtime.driver, "_active", driver)
             self._install_torch(stack)
-            install_restoring(stack, self._places.put_storage, self._places.has_storage)
+            install_restoring(stack, self._storages.put_storage, self._storages.has_storage)
             stack.enter_context(self._surroundings())
             yield
 
@@ -77,7 +78,7 @@ class Interpreter:
         original = torch.autograd._engine_run_backward
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            with entered(self._says_gpu):  # torch has taken it off on the way here
+            with entered(self._placement_mode):  # torch has taken it off on the way here
                 return original(*args, **kwargs)
 
         replace(stack, torch.autograd, "_engine_run_backward", backward)
@@ -86,11 +87,11 @@ class Interpreter:
         stack.enter_context(set_wrap_triton_enabled(False))
 
     def _surroundings(self) -> contextlib.AbstractContextManager[None]:
-        return entered(self._on_cpu, self._says_gpu)
+        return entered(self._on_cpu, self._placement_mode)
 
 
 def limit_of(error: BaseException | None) -> InterpreterLimit | None:
-    """The interpreter's limit behind an error, if that is what it comes from."""
+    """The :class:`InterpreterLimit` in the causes of an error, if there is one."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, InterpreterLimit):

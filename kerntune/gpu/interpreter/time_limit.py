@@ -11,7 +11,8 @@ PAUSE_SECONDS = 0.001
 
 
 class Overdue(BaseException):
-    """Raised in the thread whose time is over. No :class:`Exception`: what catches those must not go on."""
+    """Raised in the thread whose time is over. It isn't an :class:`Exception`, so that handlers of those don't catch
+    it."""
 
 
 class TimeLimit:

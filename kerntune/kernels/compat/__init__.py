@@ -1,4 +1,4 @@
-"""The one place that knows how Triton's versions differ (3.6 to 3.9)."""
+"""The only package that depends on differences between Triton's versions (3.6 to 3.9)."""
 
 from kerntune.kernels.compat.arguments import binder_of, expand_type, pack_args, run_options
 from kerntune.kernels.compat.config_pruning import add_note, autotuner_errors, prune_configs

@@ -1,4 +1,4 @@
-"""A call's arguments, from what the user gave to what a binary takes."""
+"""The arguments of a launch, from the user's call to the parameters of the binary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's pruning of configs: what it leaves, and errors that say whose function failed."""
+"""A user's pruning of configs: the configs that it leaves, and errors that name the function that failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ ROLES = ("early_config_prune", "perf_model")
 
 
 def autotuner_errors() -> tuple[type[Exception], ...]:
-    """What Triton's autotuner raises when a user's pruning leaves nothing; some versions have no class of its own."""
+    """The exceptions that Triton's autotuner raises when a user's pruning leaves no config; some versions have no
+    separate class."""
     from triton.runtime import errors
 
     found = getattr(errors, "AutotunerError", None)
@@ -23,10 +24,10 @@ def autotuner_errors() -> tuple[type[Exception], ...]:
 
 
 def prune_configs(tuner: Any, kwargs: Mapping[str, Any]) -> list[Any]:
-    """What the user's pruning leaves of a tuner's configs, ``tuner.nargs`` being set.
+    """The configs that the user's pruning leaves of a tuner's; requires ``tuner.nargs`` to be set.
 
-    :class:`ConfigError`, which is Triton's ``AutotunerError`` too, if that is nothing. What a user's function raises is
-    raised as it is, with a note (PEP 678) of the kernel and the function.
+    :class:`ConfigError`, which is Triton's ``AutotunerError`` too, if none is left. Exceptions of a user's function are
+    raised unchanged, with a note (PEP 678) that names the kernel and the function.
     """
     where = f"kernel {tuner.base_fn.__name__} ({tuner.base_fn.__code__.co_filename})"
     try:
@@ -51,7 +52,7 @@ def add_note(error: BaseException, note: str) -> None:
 
 @functools.cache
 def _nothing_left() -> type[ConfigError]:
-    """Code that catches Triton's error goes on catching it."""
+    """A subclass of both errors, so that code that catches Triton's error catches this one."""
 
     class NothingLeftError(ConfigError, *autotuner_errors()):  # type: ignore[misc]  # Triton has no types here
         """A user's pruning leaves no config."""
@@ -67,7 +68,7 @@ def _nothing_left() -> type[ConfigError]:
 
 
 def _raised_by(tuner: Any, error: Exception) -> str:
-    """Those of the user's functions that were running, by role, name and place; all that there are if none was."""
+    """The user's functions that were running, by role, name and place; all of them if none was."""
     running = {frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)}
     given = {role: fn for role in ROLES if (fn := getattr(tuner, role, None)) is not None}
     found = [_described(role, fn) for role, fn in given.items() if running & set(_codes(fn))]

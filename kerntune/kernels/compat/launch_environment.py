@@ -1,4 +1,4 @@
-"""What a launch depends on beside its arguments: knobs, hooks, profilers, devices, globals."""
+"""What a launch depends on besides its arguments: knobs, hooks, profilers, devices, globals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 UNUSUAL = (
     "kt_JITFunction.run is not kt_run or kt_profiler._is_profiler_enabled or kt_entering or kt_leaving or kt_running"
 )
-"""True while a launch must take Triton's own way: something stands in for it (a capture, a tool), or a profiler or a
-hook wants to hear of it. Names are those of :func:`launch_surroundings`."""
+"""An expression that is true while a launch must go through Triton: a capture or a tool has replaced Triton's
+functions, or a profiler or a hook is active. Names are those of :func:`launch_surroundings`."""
 
 
 def launch_surroundings(jit: Any) -> dict[str, Any] | None:
-    """The names of :data:`UNUSUAL` and of a launch for one kernel; None where nothing can be prepared at all."""
+    """The names of :data:`UNUSUAL` and of a launch for one kernel; None where no launch can be prepared."""
     import torch.autograd.profiler
     from triton import knobs
     from triton.runtime import _allocation
@@ -31,7 +31,7 @@ def launch_surroundings(jit: Any) -> dict[str, Any] | None:
     if knobs.runtime.debug or knobs.runtime.add_stages_inspection_hook or knobs.compilation.instrumentation_mode:
         return None
     active = driver.active
-    if active.get_current_target().backend != "cuda":  # HIP also compiles by the tensors' sizes
+    if active.get_current_target().backend != "cuda":  # HIP also specializes on the tensors' sizes
         return None
     return {
         "kt_JITFunction": JITFunction,
@@ -52,21 +52,23 @@ def launch_surroundings(jit: Any) -> dict[str, Any] | None:
 
 
 def _file_of_jit() -> str:
-    """The file of Triton's own ``JITFunction``: what was put in its place is from elsewhere."""
+    """The file of Triton's own ``JITFunction``: a replacement is from another file."""
     from triton.runtime.jit import JITFunction
 
     return str(JITFunction.__init__.__code__.co_filename)
 
 
 def launch_settings() -> tuple[dict[str, Any], dict[str, Any]]:
-    """What somebody set of Triton's knobs that a launch depends on."""
+    """The values of Triton's runtime and compilation knobs that were set; those that have their defaults are
+    missing."""
     from triton import knobs
 
     return dict(vars(knobs.runtime)), dict(vars(knobs.compilation))
 
 
 def settings_changed(settings: tuple[dict[str, Any], dict[str, Any]]) -> str:
-    """The text that is true once a knob was set or reset; what isn't set is quickest to look at."""
+    """The text of an expression that is true once a knob was set or reset; a knob that isn't set is the fastest to
+    check."""
     return " or ".join(
         f"{name} != {name}_then" if then else name
         for name, then in zip(("kt_runtime", "kt_compilation"), settings, strict=True)
@@ -74,14 +76,14 @@ def settings_changed(settings: tuple[dict[str, Any], dict[str, Any]]) -> str:
 
 
 def has_one_device() -> bool:
-    """Whether torch sees but one GPU, number 0: then no launch need ask which one is current, which is dear."""
+    """Whether torch has exactly one GPU, number 0: then no launch needs to query the current device, which is slow."""
     import torch
 
     return int(torch.cuda.device_count()) == 1
 
 
 def globals_kept(jit: Any) -> bool:
-    """Whether the globals that a kernel was compiled with have their values still (else Triton refuses to launch)."""
+    """Whether the globals that a kernel was compiled with still have their values (else Triton raises at a launch)."""
     return all(scope.get(name, _GONE) == value for (name, _), (value, scope) in jit.used_global_vals.items())
 
 
@@ -89,7 +91,7 @@ _GONE = object()
 
 
 def profiler_range(name: Callable[[], str]) -> contextlib.AbstractContextManager[Any]:
-    """A named range for torch's profiler and NVTX while one of them listens, else nothing."""
+    """A named range for torch's profiler and NVTX while one of them is active, else an empty context."""
     import torch.autograd.profiler
 
     if not torch.autograd.profiler._is_profiler_enabled:

@@ -11,9 +11,10 @@ from kerntune.kernels.compat.versions import triton_series
 
 
 def prepare_driver() -> None:
-    """Have Triton's driver ready: it builds a C module (0.4 s) where Triton's cache has none.
+    """Initialize Triton's driver, which builds a C module (0.4 s) if Triton's cache has none.
 
-    A help, no need: whatever goes wrong will be said by the first launch. The same goes for :func:`prepare_launcher`.
+    Only saves time: errors are ignored here and raised by the first launch. The same is true of
+    :func:`prepare_launcher`.
     """
     from triton.runtime.driver import driver
 
@@ -22,14 +23,14 @@ def prepare_driver() -> None:
 
 
 def prepare_specializing() -> None:
-    """Have imported what Triton imports when it looks at the first launch's arguments: all of Gluon, 0.1 s."""
+    """Import what Triton imports when it specializes the first launch's arguments: all of Gluon, 0.1 s."""
     with contextlib.suppress(Exception):
         import triton.experimental.gluon.nvidia.hopper  # noqa: F401
 
 
 def missing_driver() -> str:
-    """Why Triton has no driver here, in the words of the RuntimeError that a launch raises; empty if there is a GPU,
-    also where its driver can't be made (Triton builds it, and there may be no C compiler)."""
+    """The reason why Triton has no driver here: the message of the RuntimeError that a launch raises. Empty if there is
+    a GPU, also if its driver module can't be built for want of a C compiler."""
     from triton.runtime.driver import backends, driver
 
     try:
@@ -40,10 +41,10 @@ def missing_driver() -> str:
 
 
 def prepare_launcher(jit: Any, signature: Any, constexprs: Any, attrs: Any, descriptors: Any = None) -> None:
-    """Have the C module built that Triton 3.6 needs for launches of a signature (0.2 s, then it is in Triton's cache).
+    """Build the C module that Triton 3.6 needs for launches of a signature (0.2 s, then it is in Triton's cache).
 
-    Later ones need none. For tensor descriptors it depends on what the compiler makes of them: ``tensordesc_meta`` of a
-    kernel's metadata, without which nothing is built.
+    Later versions need none. For tensor descriptors it depends on how the compiler lowers them: ``tensordesc_meta`` of
+    a kernel's metadata, without which nothing is built.
     """
     from types import SimpleNamespace
 
@@ -59,14 +60,15 @@ def prepare_launcher(jit: Any, signature: Any, constexprs: Any, attrs: Any, desc
 
 
 def compile_c(text: str, name: str) -> Any:
-    """A C extension module, compiled and cached by Triton's own helper. Raises what a missing compiler raises."""
+    """A C extension module, compiled and cached by Triton's own helper, whose exceptions (no compiler, for example)
+    pass through."""
     from triton.runtime.build import compile_module_from_src
 
     return compile_module_from_src(src=text, name=name)
 
 
 DIRECT_NAMES = ("kt_launch", "kt_cooperative", "kt_pdl", "kt_annotations", "kt_types", "kt_scratch_size", "kt_align")
-"""What :func:`direct_values` gives, under the names that :func:`direct_call` uses. The size is in bytes a block."""
+"""The values of :func:`direct_values`, under the names that :func:`direct_call` uses. The size is in bytes a block."""
 
 _LATER = (
     "kt_launch(kt_x, kt_y, kt_z, kt_current_stream(kt_device), kt_function, kt_cooperative, kt_pdl, "
@@ -89,7 +91,7 @@ launch metadata and two hooks (since 3.7 the other way round), then the argument
 
 
 def direct_call() -> str:
-    """The text of a call of Triton's C launcher; where its order isn't known, nothing ever comes to it."""
+    """The text of a call of Triton's C launcher; for series whose order isn't known it is never executed."""
     return _DIRECT_CALLS.get(triton_series(), "pass  # {arguments}")
 
 
@@ -100,9 +102,9 @@ def direct_order() -> int | None:
 
 
 def direct_values(kernel: Any) -> tuple[Any, ...] | None:
-    """A compiled kernel's C launcher and what it takes; None where only ``kernel.run`` can launch.
+    """A compiled kernel's C launcher and its arguments; None where only ``kernel.run`` can launch.
 
-    That is where it is instrumented, isn't CUDA's, or is of a series whose launcher isn't known.
+    The latter are launchers that are instrumented, of another backend than CUDA, or of a series that isn't listed here.
     """
     launcher = kernel.run
     if triton_series() not in _DIRECT_CALLS or type(launcher).__name__ != "CudaLauncher":
@@ -119,11 +121,13 @@ _C_TYPES = {
     "i1": "b", "i8": "b", "u1": "b", "u8": "b", "i16": "h", "u16": "h", "i32": "i", "u32": "i", "i64": "l", "u64": "l",
     "fp32": "f", "f32": "f", "fp64": "d", "constexpr": "-",
 }  # fmt: skip
-"""Triton's words for types that the C front can pass; 16-bit floats and descriptors are left to Triton's launcher."""
+"""Triton's names of the types that the C front can pass; 16-bit floats and descriptors are left to Triton's
+launcher."""
 
 
 def driver_plan(kernel: Any, room: int) -> bytes | None:
-    """What the C front tells the driver of a kernel (its ``Plan``, with ``room`` types); None where Triton launches.
+    """A kernel's ``Plan`` for the C front's call of the driver, with space for ``room`` types; None where Triton
+    launches.
 
     That is with clusters, and for cooperative and programmatic dependent launches.
     """
@@ -141,21 +145,22 @@ def driver_plan(kernel: Any, room: int) -> bytes | None:
 DLPACK_CUDA, DLPACK_ROCM = 2, 10
 """DLPack's numbers of device types (``DLDeviceType`` of dlpack.h)."""
 
-TOLD_DTYPES = (
+EXACT_DTYPES = (
     "bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64",
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
 )  # fmt: skip
-"""Element types that DLPack tells apart; torch's integers of less than 8 bits look like those of 8."""
+"""Element types that DLPack distinguishes; it has torch's integers of less than 8 bits as 8-bit ones."""
 
 
 def tensor_exchange() -> tuple[Any, int, tuple[type, ...], list[tuple[Any, Any]]] | None:
-    """torch's DLPack C exchange (``__dlpack_c_exchange_api__``; 2.11 has it): its capsule, what kind of device the GPUs
-    are, the types that it tells all of, and a tensor of each element type that it tells exactly. None without it."""
+    """torch's DLPack C exchange (``__dlpack_c_exchange_api__``; 2.11 has it): its capsule, the device type of the GPUs,
+    the tensor classes that it describes completely, and a tensor of each element type that it describes exactly. None
+    without it."""
     import torch
 
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return None
-    dtypes = [getattr(torch, name) for name in TOLD_DTYPES if hasattr(torch, name)]
+    dtypes = [getattr(torch, name) for name in EXACT_DTYPES if hasattr(torch, name)]
     samples = [(torch.empty(0, dtype=dtype, device="cpu"), dtype) for dtype in dtypes]
     return capsule, DLPACK_ROCM if torch.version.hip else DLPACK_CUDA, (torch.Tensor, torch.nn.Parameter), samples

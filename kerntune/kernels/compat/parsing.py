@@ -11,8 +11,8 @@ import threading
 from typing import Any
 
 IN_TURN = (3, 11) <= sys.version_info[:3] < (3, 11, 8)
-"""Whether threads have to take turns: a kernel is parsed for its hash here, and for its code by threads that compile,
-where "AST constructor recursion depth mismatch" would be one candidate's failure."""
+"""Whether threads must not parse at the same time. A kernel is parsed for its hash here, and for its code by threads
+that compile; there, "AST constructor recursion depth mismatch" would make a candidate fail."""
 
 _TURN: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 if IN_TURN:
@@ -21,13 +21,13 @@ if IN_TURN:
 
 
 def parsed(text: str) -> ast.Module:
-    """``ast.parse(text)``, while no other thread is at it."""
+    """``ast.parse(text)``, under a lock where this Python needs one."""
     with _TURN:
         return ast.parse(text)
 
 
 def parse_in_turn() -> None:
-    """Have Triton parse kernels so, too, if this Python needs that."""
+    """Make Triton parse kernels under the same lock, if this Python needs one."""
     from triton.runtime.jit import JITFunction
 
     owner = next(kind for kind in JITFunction.__mro__ if "parse" in vars(kind))

@@ -52,24 +52,25 @@ _AMD = {
 SETTINGS: dict[str, dict[str, str]] = {"cuda": {**_ANY, **_NVIDIA}, "hip": {**_ANY, **_AMD}}
 """Per backend: environment variables that change what is compiled, each with its knob (none where only C++ code reads
 it). From ``triton/knobs.py``, the backends' ``compiler.py`` and ``Tools/Sys/GetEnv.hpp`` of Triton 3.6 to 3.9; a
-version has some of them. Not here: what only dumps, times, checks or names places in the source."""
+version has some of them. Left out: settings that only dump, time, check, or set source locations."""
 
 ASSEMBLER_ONLY = ("DISABLE_PTXAS_OPT", "TRITON_KERNEL_OVERRIDE")
-"""Those whose effect is in no option and may be in no assembly text: what they say is part of the code's identity."""
+"""Settings whose effect is in no option and may be in no assembly text: their values are part of the code's
+identity."""
 
 _ON = ("1", "true", "on", "yes", "y")
 _OFF = ("", "0", "false", "off", "no", "n")
 
 
 def compiler_settings(backend: str) -> dict[str, str]:
-    """Settings that aren't Triton's defaults, here and now: ``{"DISABLE_PTXAS_OPT": "1"}``. Of a path the last part."""
-    present = set(os.environ)  # one by one they cost ten times as much
+    """Current settings that aren't Triton's defaults: ``{"DISABLE_PTXAS_OPT": "1"}``. Of a path the last part."""
+    present = set(os.environ)  # separate look-ups take ten times as long
     found = {v: _text(_value(v, knob, v in present)) for v, knob in SETTINGS.get(backend, {}).items()}
     return {variable: text for variable, text in found.items() if text}
 
 
 def _value(variable: str, knob: str, present: bool) -> Any:
-    """What is set, None where it is the default."""
+    """The value that is set, None where it is the default."""
     if not knob:
         return _switch(os.environ[variable]) if present else None
     group, _, name = knob.partition(".")
@@ -96,7 +97,7 @@ def _default(holder: Any, name: str) -> Any:
 
 
 def _switch(text: str) -> str | None:
-    """Triton's C++ code takes some words for off."""
+    """A switch as Triton's C++ code reads it: some texts mean off."""
     return None if text.lower() in _OFF else "1" if text.lower() in _ON else text
 
 

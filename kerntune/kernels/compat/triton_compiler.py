@@ -1,4 +1,4 @@
-"""Triton's compiler: its backends and their options, sources, and what it says and leaves."""
+"""Triton's compiler: its backends and their options, sources, results and warnings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def make_backend(target: Any) -> Any:
 
 
 def gpu_target(backend: str, arch: int | str, warp_size: int) -> Any:
-    """Triton's own word for a target."""
+    """Triton's own target object."""
     from triton.backends.compiler import GPUTarget
 
     return GPUTarget(backend, arch, warp_size)
@@ -32,7 +32,7 @@ def triton_key() -> str:
 
 
 def triton_key_is_known() -> bool:
-    """Whether Triton keeps it, and has worked it out."""
+    """Whether Triton caches this hash, and has computed it."""
     from triton.runtime import cache
 
     asked = getattr(cache.triton_key, "cache_info", None)
@@ -40,7 +40,7 @@ def triton_key_is_known() -> bool:
 
 
 def know_triton_key(key: str | None) -> None:
-    """Have Triton take ``key``, worked out by a fork, for that hash, as its own process pools do. None: nothing."""
+    """Make Triton use ``key``, computed by a fork, as that hash, as its own process pools do. None changes nothing."""
     from triton.runtime import autotuner, cache
 
     if key is None or triton_key_is_known():
@@ -61,12 +61,13 @@ SURROUNDING_OPTIONS = ("ptx_options", "enable_fp_fusion")
 
 
 def default_options(target: Any) -> dict[str, Any]:
-    """The options of a compilation of which nothing was said, here and now."""
+    """The current default options of a compilation."""
     return dict(vars(make_backend(target).parse_options({})))
 
 
 def option_names(target: Any) -> tuple[str, ...]:
-    """Compile options that the backend of a :class:`kerntune.base.device.Target` knows beside the usual four."""
+    """Compile options of the backend of a :class:`kerntune.base.device.Target`, besides the four that all backends
+    have."""
     backend = make_backend(gpu_target(target.backend, target.triton_arch, target.warp_size))
     return tuple(sorted(vars(backend.parse_options({}))))
 
@@ -90,14 +91,14 @@ def source_of(jit: Any, signature: Any, constexprs: Any, attrs: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def compiled_kernel() -> Any:
-    """The class of what ``kernel.warmup(...)`` gives."""
+    """The class of the result of ``kernel.warmup(...)``."""
     from triton.compiler.compiler import CompiledKernel
 
     return CompiledKernel
 
 
 def is_compiled_kernel(value: Any) -> bool:
-    """Whether a launch gave Triton's own compiled kernel, rather than nothing or one that is still being compiled."""
+    """Whether a launch returned Triton's own compiled kernel, rather than None or one that is still being compiled."""
     from triton.compiler import CompiledKernel
 
     return type(value) is CompiledKernel
@@ -105,13 +106,13 @@ def is_compiled_kernel(value: Any) -> bool:
 
 @contextlib.contextmanager
 def without_line_info() -> Iterator[None]:
-    """Compile without line tables: smaller binaries, and the same ones wherever the source file lies."""
+    """Compile without line tables: binaries are smaller, and don't depend on the path of the source file."""
     from triton import knobs
 
     name = "disable_line_info"
     held, variable = vars(knobs.compilation), knobs.compilation.knob_descriptors[name].key
-    before = {name: held[name]} if name in held else {}  # a knob that nobody has set isn't there
-    environment = os.environ.get(variable)  # Triton tells subprocesses of what is set
+    before = {name: held[name]} if name in held else {}  # a knob that isn't set is missing
+    environment = os.environ.get(variable)  # Triton passes the setting on to subprocesses there
     knobs.compilation.disable_line_info = True
     try:
         yield
@@ -124,8 +125,8 @@ def without_line_info() -> Iterator[None]:
 
 
 def take_announcements() -> None:
-    """Let Triton announce what it announces once a process, unheard: 3.9 warns of 3.10's default for fused multiply-add
-    at the first compilation, which under ``-W error`` would fail whichever test happens to come first."""
+    """Trigger and ignore the warnings that Triton gives once a process: 3.9 warns of 3.10's default for fused
+    multiply-add at the first compilation. Under ``-W error`` that would fail the first test that compiles."""
     from triton import knobs
 
     announce = getattr(getattr(knobs, "language", None), "fp_fusion_enabled", None)

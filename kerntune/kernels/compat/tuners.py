@@ -1,4 +1,4 @@
-"""Triton's autotuner, its configs and decorators, and who listens."""
+"""Triton's autotuner, its configs, decorators and listeners."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 
 def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The key under which ``triton.autotune`` keeps a winner: its key arguments, then every argument's dtype.
-
-    A tuner with a ``tuning_key`` of its own is asked instead.
+    """The key under which ``triton.autotune`` stores the best config: its key arguments, then every argument's dtype.
+    For a tuner with a method ``tuning_key`` its result is used.
     """
     if hasattr(tuner, "tuning_key"):
         return tuple(tuner.tuning_key({**named, **kwargs}))
@@ -20,7 +19,7 @@ def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any
 
 
 def out_of_resources(required: int, limit: int, name: str) -> Exception:
-    """What Triton raises for a kernel that needs more of a resource than the device has."""
+    """The exception that Triton raises for a kernel that needs more of a resource than the device has."""
     from triton.runtime.errors import OutOfResources
 
     return OutOfResources(required, limit, name)  # type: ignore[no-any-return]
@@ -59,7 +58,7 @@ def interprets() -> bool:
 def cache_dir_set() -> str | None:
     """The folder that this process has set for Triton's cache itself (``knobs.cache.dir = ...``), not by an environment
     variable; None if it has set none."""
-    knobs = sys.modules.get("triton.knobs")  # where that isn't loaded, nobody has set it
+    knobs = sys.modules.get("triton.knobs")  # where that isn't loaded, it isn't set
     return None if knobs is None else vars(knobs.cache).get("dir")
 
 
@@ -71,7 +70,7 @@ def prints_tuning() -> bool:
 
 
 def tuning_listener() -> Any:
-    """What wants to hear of every tuned kernel (``knobs.autotuning.listener``, unknown to 3.6); None if nothing."""
+    """The user's listener for tuned kernels (``knobs.autotuning.listener``, which 3.6 lacks); None if there is none."""
     from triton import knobs
 
     return getattr(knobs.autotuning, "listener", None)

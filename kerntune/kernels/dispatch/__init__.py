@@ -1,4 +1,4 @@
-"""The way of a tuned kernel's call to the driver: what was decided once is looked up, not worked out again."""
+"""The launch of a tuned kernel, prepared: what an earlier call determined is looked up and not computed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one argument adds to a prepared launch: what must hold of it, what of it picks the binary, what is passed."""
+"""What one argument adds to a prepared launch: its tests, its part of the binary's key, the value that is passed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 I32 = (-(2**31), 2**31 - 1)
 I64 = (-(2**63), 2**63 - 1)
-"""Triton types an integer by where its value lies: ``i32``, else ``i64``, else ``u64``."""
+"""Triton types an integer by its value: ``i32`` if it fits, else ``i64``, else ``u64``."""
 
 PLAIN_CONSTANTS = (bool, int, str, type(None))
-"""Classes of constexprs whose equality is all that compilation sees of them, once the class is known."""
+"""Classes of constexprs of which equal values of the same class compile to the same code."""
 
 
 @dataclass(frozen=True)
 class KeyPart:
     """Python expressions over an argument, to be put into a prepared launch.
 
-    ``kind`` tells arguments apart that need other expressions. ``setup`` are statements, ``tests`` must all be true,
-    ``items`` are equal exactly where Triton would compile the same (and the tuner would choose the same), ``value`` is
-    what the driver's launcher takes. ``pointer`` names the variable that holds an address.
+    ``kind`` differs for arguments that need different expressions. ``setup`` are statements, ``tests`` must all be
+    true, ``items`` are equal exactly where Triton would compile the same (and the tuner would choose the same),
+    ``value`` is what the driver's launcher takes. ``pointer`` names the variable that holds an address.
     """
 
     kind: str
@@ -33,14 +33,15 @@ class KeyPart:
 
 @dataclass(frozen=True)
 class Needs:
-    """What is looked up: a tuner's choice depends on types, on parameters whose ``exact`` value counts, and perhaps on
-    the ``layouts`` (shapes and strides) of all tensors; with it the ``binary``, unless that is decided later."""
+    """What the table's key must determine: the tuner's choice, which depends on types, on parameters whose ``exact``
+    value counts, and perhaps on the ``layouts`` (shapes and strides) of all tensors; and the ``binary``, unless that is
+    chosen later."""
 
     exact: Collection[str] = ()
     layouts: bool = False
     binary: bool = True
     one_device: bool = False
-    """Whether the machine has but one, so that a tensor on any is on the current one."""
+    """Whether the machine has exactly one GPU, so that every GPU tensor is on the current device."""
 
     def here(self, variable: str) -> str:
         """The test that a tensor is on the current device."""
@@ -50,7 +51,7 @@ class Needs:
 def part_of(value: Any, param: Any, variable: str, needs: Needs) -> KeyPart | None:
     """The part of an argument given for ``param`` (a Triton ``KernelParam``) in ``variable``; None if there is none.
 
-    Mirrors Triton's specialization, except that more may be told apart than compiles differently.
+    Follows Triton's specialization, but may also distinguish arguments that compile to the same binary.
     """
     exact = param.name in needs.exact
     if param.is_constexpr:
@@ -63,7 +64,7 @@ def part_of(value: Any, param: Any, variable: str, needs: Needs) -> KeyPart | No
         return _integer(value, variable, exact) if needs.binary else _scalar("int", variable, exact)
     if all(hasattr(value, name) for name in ("data_ptr", "dtype", "get_device")):
         takes_address = not param.annotation_type or param.annotation_type.startswith("*")
-        return _tensor(variable, exact, needs) if takes_address else None  # else Triton reads the number in it
+        return _tensor(variable, exact, needs) if takes_address else None  # else Triton passes the number in it
     if all(hasattr(value, name) for name in ("base", "block_shape", "strides")) and not exact:
         return _descriptor(value, variable, needs)
     return None
@@ -98,7 +99,7 @@ def _range_of(value: int, variable: str) -> tuple[str, str]:
 
 
 def _tensor(variable: str, exact: bool, needs: Needs) -> KeyPart | None:
-    """Its element type and place; alignment is told of all pointers together."""
+    """Its element type and device; alignment is one item for all pointers together."""
     if exact and not needs.layouts:
         return None
     here = (needs.here(variable),)
@@ -111,7 +112,7 @@ def _tensor(variable: str, exact: bool, needs: Needs) -> KeyPart | None:
 
 
 DESCRIPTOR_FIELDS = frozenset({"base", "shape", "strides", "block_shape", "padding", "round_f32_to_tf32"})
-"""Of a host-side descriptor; a class with more may compile differently for it."""
+"""Fields of a host-side descriptor; a class with further fields may compile differently because of them."""
 
 
 def _descriptor(value: Any, variable: str, needs: Needs) -> KeyPart | None:

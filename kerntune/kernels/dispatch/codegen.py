@@ -1,7 +1,8 @@
 """Writes the Python function that launches calls of one form, as Triton writes its binders: one text, no loops.
 
-A call of the form finds its entry by one dictionary look-up over what decides (``Part.items``), makes sure that the
-entry still is what Triton and the tuner would use, and hands the arguments to the launcher. Everything else is a miss.
+A call of the form finds its entry by one dictionary look-up over the parts of its key (``KeyPart.items``), checks that
+the entry still is what Triton and the tuner would use, and passes the arguments to the launcher. Everything else is a
+miss.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import KeyPart
 
 PREFIX = "kt_"
-"""Begins every name of ours in the text; a kernel with such a parameter isn't prepared."""
+"""The prefix of the generated names; a kernel with a parameter that begins so isn't prepared."""
 
 ALIGNED = 15
-"""Triton tells addresses apart by divisibility by 16."""
+"""Mask of an address's last four bits: Triton specializes on divisibility by 16."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,16 @@ class LaunchArgument:
 
     @property
     def given(self) -> bool:
-        """Whether calls of the form give it."""
+        """Whether calls of the form pass it."""
         return self.part.kind != "absent"
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a call looks: ``positional`` arguments come by position, ``keywords`` by name, in this order.
+    """The form of a call: the number of ``positional`` arguments, and the names of ``keywords`` in their order.
 
-    ``arguments`` are all parameters in the kernel's order; ``single`` says that there is but one config,
-    ``one_device`` that there is but one GPU.
+    ``arguments`` are all parameters in the kernel's order; ``single`` is whether there is only one config,
+    ``one_device`` whether there is only one GPU.
     """
 
     positional: int
@@ -50,11 +51,11 @@ class Form:
     arguments: tuple[LaunchArgument, ...]
     single: bool = False
     staged: bool = False
-    """Whether the config's hook or heuristics run first: an entry then is a ``Stage``, and says nothing of a binary."""
+    """Whether the config's hook or heuristics run first: an entry then is a ``Stage`` and has no binary."""
 
     one_device: bool = False
     settings: str = "False"
-    """True where Triton's knobs aren't as they were when the form was written."""
+    """An expression that is true where Triton's knobs differ from those when the form was written."""
 
     layouts: bool = False
 
@@ -63,7 +64,7 @@ class Form:
 
     @property
     def unusual(self) -> str:
-        """When the call must take the long way, whatever its arguments."""
+        """An expression that is true when the call must take the long way, independently of its arguments."""
         return f"kt_more or {compat.UNUSUAL} or {self.settings}" + (
             " or not kt_globals_kept(kt_jit)" if self.globals else ""
         )
@@ -80,8 +81,8 @@ ENTRY = (
     *compat.DIRECT_NAMES,
     "kt_driver",
 )
-"""What an entry of the table holds: Triton's compiled kernel, the tuner's config and the key that it is kept under, the
-kernel's key in Triton's own cache, values of the parameters that calls leave out, and how to launch."""
+"""What an entry of the table holds: Triton's compiled kernel, the tuner's config and its key, the kernel's key in
+Triton's own cache, values of the parameters that calls leave out, and how to launch."""
 
 
 STAGED_ENTRY = ("kt_stage", "kt_config", "kt_choice")
@@ -95,12 +96,12 @@ def front_text(form: Form) -> str:
             f"def kt_front(kt_grid, {_parameters(form)}):",
             "    kt_entry = None",
             f"    if not ({form.unusual}):",
-            *_looked_up(form, "        ", "kt_entry = kt_table.get({key})"),
+            *_lookup(form, "        ", "kt_entry = kt_table.get({key})"),
             "    if kt_entry is not None:",
             f"        {', '.join(STAGED_ENTRY if form.staged else ENTRY)} = kt_entry",
-            f"        if {_still(form)}:",
+            f"        if {_still_valid(form)}:",
             "            kt_tuner.best_config = kt_config",
-            *(_handed_on(form, "            ") if form.staged else _launched(form, "            ")),
+            *(_staged_launch(form, "            ") if form.staged else _launched(form, "            ")),
             "        kt_table.clear()",
             f"    return kt_miss(kt_grid, ({_positional(form)}), {{{_named(form)}**kt_more}})",
             "",
@@ -114,7 +115,7 @@ def key_text(form: Form) -> str:
         [
             f"def kt_key({_parameters(form)}):",
             f"    if {form.unusual}: return None",
-            *_looked_up(form, "    ", "return {key}"),
+            *_lookup(form, "    ", "return {key}"),
             "    return None",
             "",
         ]
@@ -122,7 +123,7 @@ def key_text(form: Form) -> str:
 
 
 def make(text: str, name: str, namespace: Mapping[str, Any]) -> FunctionType:
-    """The function of a text. All that varies in it are parameters' names, which Python has parsed as such."""
+    """Compile the text to its function. Only parameters' names vary in it, which Python has parsed as names."""
     found: dict[str, Any] = {**namespace}
     exec(compile(text, f"<kerntune {name}>", "exec"), found)
     function = found[name]
@@ -144,8 +145,9 @@ def _named(form: Form) -> str:
     return "".join(f"{name!r}: {name}, " for name in form.keywords)
 
 
-def _looked_up(form: Form, indent: str, then: str) -> list[str]:
-    """The table's key, under everything that must hold for it. What fails on the way is an argument of another kind."""
+def _lookup(form: Form, indent: str, then: str) -> list[str]:
+    """The look-up in the table, inside of all tests of the arguments. An exception in it means an argument of another
+    kind."""
     parts = [a.part for a in form.arguments]
     pointers = [p.pointer for p in parts if p.pointer]
     items = [item for p in parts for item in p.items]
@@ -166,8 +168,9 @@ def _looked_up(form: Form, indent: str, then: str) -> list[str]:
     return [*tried, f"{indent}    pass"]
 
 
-def _still(form: Form) -> str:
-    """Whether an entry is what the long way would come to: nobody emptied or changed the tuner's or Triton's caches."""
+def _still_valid(form: Form) -> str:
+    """The test that the long way would give the same entry: the tuner's and Triton's caches were neither emptied nor
+    changed."""
     chosen = "len(kt_tuner.configs) == 1 and kt_tuner.configs[0] is kt_config" if form.single else ""
     chosen = chosen or "len(kt_tuner.configs) > 1 and kt_tuner.cache.get(kt_choice) is kt_config"
     chosen += " and kt_tuner.fn is kt_fn"
@@ -176,7 +179,7 @@ def _still(form: Form) -> str:
     return f"{chosen} and kt_jit.device_caches.get(kt_device, kt_no_cache)[0].get(kt_slot) is kt_kernel"
 
 
-def _handed_on(form: Form, indent: str) -> list[str]:
+def _staged_launch(form: Form, indent: str) -> list[str]:
     args = "".join(f"{PREFIX}{i}, " for i in range(form.positional))
     return [f"{indent}return kt_stage.launch(kt_grid, ({args}), {{{_named(form)}}})"]
 
@@ -229,7 +232,7 @@ def _bound(argument: LaunchArgument) -> str:
 
 
 def parameters_of(jit: Any) -> Sequence[Any] | None:
-    """A kernel's parameters (Triton's ``KernelParam``); None if it has some that no form can be written for."""
+    """A kernel's parameters (Triton's ``KernelParam``); None if no form can be written for one of them."""
     kinds = {p.kind for p in jit.signature.parameters.values()}
     if kinds - {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}:
         return None

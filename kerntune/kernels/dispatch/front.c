@@ -116,9 +116,9 @@ static PyObject *use_driver(PyObject *module, PyObject *address) {
   Py_RETURN_NONE;
 }
 
-/* use_exchange(capsule, device_type, types, [(tensor, dtype)]): ask tensors of these types through DLPack's C exchange.
-   Each tensor shows how its element type is told. Whether that can be done: not with a capsule that holds anything else,
-   as that of another torch may; None ends it. */
+/* use_exchange(capsule, device_type, types, [(tensor, dtype)]): read tensors of these types through DLPack's C exchange.
+   Each tensor is an example of its element type. Returns whether this is possible: not with a capsule of other contents,
+   as another torch may have; None ends it. */
 #define CAPSULE "dlpack_exchange_api"
 static PyObject *use_exchange(PyObject *module, PyObject *args) {
   PyObject *capsule, *types, *samples;
@@ -129,14 +129,14 @@ static PyObject *use_exchange(PyObject *module, PyObject *args) {
   Exchange *api = PyCapsule_GetPointer(capsule, CAPSULE);
   if (api == NULL) return NULL;
   while (api != NULL && api->major > ABI) api = api->older;
-  if (api == NULL || api->major != ABI || api->tell == NULL) Py_RETURN_FALSE;
+  if (api == NULL || api->major != ABI || api->describe == NULL) Py_RETURN_FALSE;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(samples); i++) {
     PyObject *one, *dtype;
-    Told known;
+    TensorInfo info;
     if (!PyArg_ParseTuple(PyList_GET_ITEM(samples, i), "OO", &one, &dtype)) return NULL;
-    int is_told = (PyObject *)Py_TYPE(one) == PyTuple_GET_ITEM(types, 0) && api->tell(one, &known) == 0;
-    PyErr_Clear(); /* what isn't told here is asked of each tensor */
-    PyObject **place = is_told ? dtype_place(&known) : NULL;
+    int has_info = (PyObject *)Py_TYPE(one) == PyTuple_GET_ITEM(types, 0) && api->describe(one, &info) == 0;
+    PyErr_Clear(); /* element types without an example are read from each tensor */
+    PyObject **place = has_info ? dtype_place(&info) : NULL;
     if (place != NULL) Py_XSETREF(*place, Py_NewRef(dtype));
   }
   for (int i = 0; i < EXACT_TYPES; i++) {
@@ -150,7 +150,7 @@ static PyObject *use_exchange(PyObject *module, PyObject *args) {
 
 static PyMethodDef methods[] = {{"front", make, METH_VARARGS, "A prepared launch."},
                                 {"use_driver", use_driver, METH_O, "Where cuLaunchKernel is."},
-                                {"use_exchange", use_exchange, METH_VARARGS, "Whom to ask about tensors."},
+                                {"use_exchange", use_exchange, METH_VARARGS, "The exchange to read tensors through."},
                                 {NULL, NULL, 0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "kerntune_front", NULL, -1, methods};
 

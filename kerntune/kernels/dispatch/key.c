@@ -1,8 +1,8 @@
-/* The quick part of a prepared launch, 1 of 3: what it holds, and how a call's arguments become the key of its entry.
+/* The fast path of a prepared launch, 1 of 3: its objects, and how a call's arguments become the key of its entry.
 
-   It does what kerntune/kernels/dispatch/codegen.py writes in Python, for the case that all is usual and the call's entry is
-   there. Everything else, errors on the way to an entry included, is the Python function's, which gets the same call.
-   Both share one table, so a key has the same items in the same order here and there. native.py joins the three files. */
+   It does what the Python of kerntune/kernels/dispatch/codegen.py does if nothing is unusual and the call has an entry.
+   Everything else, also errors while an entry is looked up, is left to the Python function, which gets the same call.
+   Both use one table, so a key has the same items in the same order in both. native.py joins the three files. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ typedef struct {
 typedef struct {
   PyObject_HEAD
   vectorcallfunc vectorcall;
-  PyObject *o[OBJECTS], *tuner, *jit; /* the last two: what the tuner and the kernel hold themselves, by name */
+  PyObject *o[OBJECTS], *tuner, *jit; /* the last two: attributes of the tuner and of the kernel, by name */
   int count, positional, single, staged, layouts, binary, one_device, order;
   Parameter parameters[MAX_PARAMETERS];
 } Front;
@@ -34,7 +34,7 @@ typedef struct {
 static PyObject *s_run, *s_enabled, *s_data_ptr, *s_get_device, *s_shape, *s_stride, *s_base,
     *s_block_shape, *s_configs, *s_cache, *s_fn, *s_device_caches, *s_best_config, *s_get, *s_launch, *zero, *two;
 
-/* What the driver is told of a kernel (DRIVER, packed by compat.driver_plan): its types are 'P' for an address, 'b h i l'
+/* A kernel's launch by the driver (DRIVER, packed by compat.driver_plan): its types are 'P' for an address, 'b h i l'
    for integers of 1 to 8 bytes, 'f d' for floats, '-' for what the binary doesn't take. */
 typedef struct {
   unsigned long long function;
@@ -71,7 +71,7 @@ static int item(Call *c, PyObject *owned) {
   return 1;
 }
 
-/* Whether Triton's knobs are set as they were when the form was written; mostly none is. */
+/* Whether Triton's knobs are set as they were when the form was written; usually none is. */
 static int as_set(PyObject *now, PyObject *then) {
   if (PyDict_GET_SIZE(now) != PyDict_GET_SIZE(then)) return 0;
   return PyDict_GET_SIZE(now) == 0 || PyObject_RichCompareBool(now, then, Py_EQ) == 1;
@@ -100,45 +100,45 @@ static PyObject *const *in_order(Front *self, PyObject *const *args, PyObject *g
   return ordered;
 }
 
-/* How tensors of one type answer, found for as long as that type stays as it is: its own C functions are called without
-   looking them up again. NULL where it has others; they are looked up each time then. */
+/* The C functions of one tensor type, cached while the type is unchanged, so that they are called without a look-up.
+   NULL where the type has others, which are looked up each time. */
 enum property { IS_CUDA, DTYPE, PROPERTIES };
 static struct {
   PyTypeObject *type;
   unsigned version;
   PyMethodDef *data_ptr;
   PyGetSetDef *properties[PROPERTIES];
-} known;
+} type_cache;
 
 static PyObject *s_properties[PROPERTIES];
 
-static void know(PyTypeObject *type) {
-  if (type == known.type && known.version != 0 && known.version == type->tp_version_tag) return;
+static void cache_type(PyTypeObject *type) {
+  if (type == type_cache.type && type_cache.version != 0 && type_cache.version == type->tp_version_tag) return;
   PyObject *method = _PyType_Lookup(type, s_data_ptr);
   int plain = method != NULL && Py_IS_TYPE(method, &PyMethodDescr_Type);
   PyMethodDef *definition = plain ? ((PyMethodDescrObject *)method)->d_method : NULL;
-  known.data_ptr = definition != NULL && definition->ml_flags == METH_NOARGS ? definition : NULL;
+  type_cache.data_ptr = definition != NULL && definition->ml_flags == METH_NOARGS ? definition : NULL;
   for (int i = 0; i < PROPERTIES; i++) {
     PyObject *found = _PyType_Lookup(type, s_properties[i]);
     plain = found != NULL && Py_IS_TYPE(found, &PyGetSetDescr_Type);
-    known.properties[i] = plain ? ((PyGetSetDescrObject *)found)->d_getset : NULL;
+    type_cache.properties[i] = plain ? ((PyGetSetDescrObject *)found)->d_getset : NULL;
   }
-  known.type = type;
-  known.version = type->tp_version_tag;
+  type_cache.type = type;
+  type_cache.version = type->tp_version_tag;
 }
 
 static PyObject *data_ptr_of(PyObject *tensor) {
-  know(Py_TYPE(tensor));
-  return known.data_ptr != NULL ? known.data_ptr->ml_meth(tensor, NULL) : PyObject_CallMethodNoArgs(tensor, s_data_ptr);
+  cache_type(Py_TYPE(tensor));
+  return type_cache.data_ptr != NULL ? type_cache.data_ptr->ml_meth(tensor, NULL) : PyObject_CallMethodNoArgs(tensor, s_data_ptr);
 }
 
 static PyObject *property_of(PyObject *tensor, int i) {
-  know(Py_TYPE(tensor));
-  PyGetSetDef *own = known.properties[i];
+  cache_type(Py_TYPE(tensor));
+  PyGetSetDef *own = type_cache.properties[i];
   return own != NULL && own->get != NULL ? own->get(tensor, own->closure) : PyObject_GetAttr(tensor, s_properties[i]);
 }
 
-/* A tensor as DLPack's C exchange tells it (DLTensor of dlpack.h, ABI 1), in one call and without objects. */
+/* A tensor as DLPack's C exchange describes it (DLTensor of dlpack.h, ABI 1), in one call and without objects. */
 typedef struct {
   void *data;
   struct { int32_t type, id; } device;
@@ -146,14 +146,14 @@ typedef struct {
   struct { uint8_t code, bits; uint16_t lanes; } dtype;
   int64_t *shape, *strides;
   uint64_t byte_offset;
-} Told;
+} TensorInfo;
 
 /* The table that types have as __dlpack_c_exchange_api__ (DLPackExchangeAPI of dlpack.h, ABI 1). */
 typedef struct Exchange {
   uint32_t major, minor;
   struct Exchange *older;
   void *allocate, *take, *give;
-  int (*tell)(PyObject *tensor, Told *told); /* data is what data_ptr() says; 0, or -1 with an error */
+  int (*describe)(PyObject *tensor, TensorInfo *to); /* data is the result of data_ptr(); returns 0, or -1 with an error */
   int (*stream)(int32_t device_type, int32_t device, void **stream);
 } Exchange;
 
@@ -162,7 +162,7 @@ typedef struct Exchange {
 #define SIZES 65
 #define EXACT_TYPES 2
 
-/* Who is asked that way, about tensors of which types (no subclasses: they may answer otherwise), on what kind of device;
+/* The exchange, the tensor types that it is used for (no subclasses: they may override attributes), the device type;
    element types by DLPack's code and bits, NULL where several share them. */
 static struct {
   Exchange *api;
@@ -171,27 +171,27 @@ static struct {
   PyObject *dtypes[CODES][SIZES];
 } exchange;
 
-static int told(PyObject *tensor, Told *to) {
+static int described(PyObject *tensor, TensorInfo *to) {
   if (exchange.api == NULL || (Py_TYPE(tensor) != exchange.types[0] && Py_TYPE(tensor) != exchange.types[1])) return 0;
-  if (exchange.api->tell(tensor, to) == 0) return 1;
+  if (exchange.api->describe(tensor, to) == 0) return 1;
   PyErr_Clear();
   return 0;
 }
 
-/* Where the element type of what was told is kept; NULL for one that isn't. */
-static PyObject **dtype_place(Told *known) {
-  int fits = known->dtype.lanes == 1 && known->dtype.code < CODES && known->dtype.bits < SIZES;
-  return fits ? &exchange.dtypes[known->dtype.code][known->dtype.bits] : NULL;
+/* The place of a described tensor's element type; NULL for one without a place. */
+static PyObject **dtype_place(TensorInfo *info) {
+  int fits = info->dtype.lanes == 1 && info->dtype.code < CODES && info->dtype.bits < SIZES;
+  return fits ? &exchange.dtypes[info->dtype.code][info->dtype.bits] : NULL;
 }
 
 /* The element type, a new reference. */
-static PyObject *dtype_of(PyObject *tensor, Told *known) {
-  PyObject **place = known != NULL ? dtype_place(known) : NULL, *found = place != NULL ? *place : NULL;
+static PyObject *dtype_of(PyObject *tensor, TensorInfo *info) {
+  PyObject **place = info != NULL ? dtype_place(info) : NULL, *found = place != NULL ? *place : NULL;
   return found != NULL ? Py_NewRef(found) : property_of(tensor, DTYPE);
 }
 
-static int told_here(Front *self, Call *c, Told *known) {
-  return known->device.type == exchange.device_type && (self->one_device || known->device.id == c->device_number);
+static int info_is_here(Front *self, Call *c, TensorInfo *info) {
+  return info->device.type == exchange.device_type && (self->one_device || info->device.id == c->device_number);
 }
 
 static int is_here(Front *self, Call *c, PyObject *tensor) {
@@ -202,7 +202,7 @@ static int is_here(Front *self, Call *c, PyObject *tensor) {
   return here;
 }
 
-/* What a method's or an allocator's answer says: an address. */
+/* The address in a method's or an allocator's result. */
 static int as_address(PyObject *owned, unsigned long long *to) {
   int fine = owned != NULL && PyLong_Check(owned);
   if (fine) *to = PyLong_AsUnsignedLongLong(owned);
@@ -211,11 +211,11 @@ static int as_address(PyObject *owned, unsigned long long *to) {
 }
 
 static int tensor(Front *self, Call *c, PyObject *value, int i) {
-  Told known;
-  int is_told = self->binary && told(value, &known);
-  if (is_told) {
-    c->addresses[i] = (unsigned long long)(size_t)known.data + known.byte_offset;
-    if (!told_here(self, c, &known)) return 0;
+  TensorInfo info;
+  int has_info = self->binary && described(value, &info);
+  if (has_info) {
+    c->addresses[i] = (unsigned long long)(size_t)info.data + info.byte_offset;
+    if (!info_is_here(self, c, &info)) return 0;
   } else {
     if (self->binary && !as_address(data_ptr_of(value), &c->addresses[i])) return 0;
     if (!is_here(self, c, value)) return 0;
@@ -224,7 +224,7 @@ static int tensor(Front *self, Call *c, PyObject *value, int i) {
     c->pointers++;
     c->together |= c->addresses[i];
   }
-  if (!item(c, dtype_of(value, is_told ? &known : NULL))) return 0;
+  if (!item(c, dtype_of(value, has_info ? &info : NULL))) return 0;
   if (!self->layouts) return 1;
   return item(c, PyObject_GetAttr(value, s_shape)) && item(c, PyObject_CallMethodNoArgs(value, s_stride));
 }
@@ -232,13 +232,13 @@ static int tensor(Front *self, Call *c, PyObject *value, int i) {
 static int descriptor(Front *self, Call *c, PyObject *value) {
   PyObject *base = PyObject_GetAttr(value, s_base);
   if (base == NULL) return 0;
-  Told known;
-  int is_told = self->binary && told(base, &known);
-  int fine = (is_told ? told_here(self, c, &known) : is_here(self, c, base)) &&
+  TensorInfo info;
+  int has_info = self->binary && described(base, &info);
+  int fine = (has_info ? info_is_here(self, c, &info) : is_here(self, c, base)) &&
              item(c, Py_NewRef((PyObject *)Py_TYPE(value)));
   if (fine && self->binary) {
     PyObject *block = NULL;
-    fine = item(c, dtype_of(base, is_told ? &known : NULL)) && (block = PyObject_GetAttr(value, s_block_shape)) != NULL &&
+    fine = item(c, dtype_of(base, has_info ? &info : NULL)) && (block = PyObject_GetAttr(value, s_block_shape)) != NULL &&
            item(c, PySequence_Tuple(block));
     Py_XDECREF(block);
   }

@@ -1,11 +1,11 @@
-/* 2 of 3: whether an entry still counts, and its launch, through the driver itself or Triton's launcher. */
+/* 2 of 3: whether an entry is still valid, and its launch, through the driver itself or Triton's launcher. */
 static int chosen(Front *self, PyObject *config, PyObject *choice) {
   if (PyDict_GetItemWithError(self->tuner, s_fn) != self->o[FN]) return 0;
   PyObject *configs = PyDict_GetItemWithError(self->tuner, s_configs);
   if (configs == NULL || !(PyList_CheckExact(configs) || PyTuple_CheckExact(configs))) return 0;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(configs);
   if (self->single) return count == 1 && PySequence_Fast_GET_ITEM(configs, 0) == config;
-  PyObject *cache = PyDict_GetItemWithError(self->tuner, s_cache); /* asked only where there is a choice */
+  PyObject *cache = PyDict_GetItemWithError(self->tuner, s_cache); /* looked up only if there are several configs */
   return count > 1 && cache != NULL && PyDict_Check(cache) && PyDict_GetItemWithError(cache, choice) == config;
 }
 
@@ -62,7 +62,7 @@ static PyObject *scratch(Front *self, PyObject *entry, PyObject **xyz, PyObject 
   return memory;
 }
 
-/* What the C launcher takes for a parameter, a new reference. */
+/* A parameter's argument for the C launcher, a new reference. */
 static PyObject *handed(Front *self, Call *c, int i, PyObject *rest, PyObject *const *args) {
   Parameter *p = &self->parameters[i];
   if (p->constexpr_) return Py_NewRef(Py_None);
@@ -106,7 +106,7 @@ static PyObject *words(Front *self, Call *c, PyObject *entry, PyObject **xyz, Py
   return NULL;
 }
 
-/* An argument as the binary takes it; what Python can't convert is Triton's to complain of. */
+/* An argument as the binary takes it; for what Python can't convert Triton raises the error. */
 static int pack(char type, PyObject *value, unsigned long long *to) {
   *to = 0;
   if (type == 'P' && value == Py_None) return 1;
@@ -133,7 +133,7 @@ static int extent(PyObject *value, unsigned *to) {
   return !overflow && number >= 0 && number <= INT32_MAX;
 }
 
-/* Launch through the driver itself; 0 (and no error) where Triton's launcher is to do it, or to say what is wrong. */
+/* Launch through the driver itself; 0 (and no error) where Triton's launcher has to launch, or to raise the error. */
 static int drive(Front *self, Call *c, PyObject *entry, PyObject **xyz, PyObject *stream, PyObject *memory,
                  PyObject *const *args) {
   PyObject *packed = PyTuple_GET_ITEM(entry, DRIVER), *rest = PyTuple_GET_ITEM(entry, REST);

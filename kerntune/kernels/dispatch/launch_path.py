@@ -14,21 +14,22 @@ from kerntune.kernels.dispatch.native import MAX_PARAMETERS, native_front
 from kerntune.kernels.dispatch.stage import Fixed, Stage
 
 MAX_ENTRIES = 4096
-"""Of one form; a key argument with ever new values must not fill the memory. All are dropped, and found again."""
+"""Entries of one form, limited because a key argument may have a new value at each call. At the limit all are dropped,
+and made again when needed."""
 
 MAX_FORMS = 64
 
 
 class _Absent:
-    """Stands for a parameter that a call leaves out."""
+    """The value of a parameter that a call leaves out."""
 
 
 ABSENT = _Absent()
 
 
 class Ran(NamedTuple):
-    """What the long way did: the launch's result, and the config that won before it (None if it was tuned just now, or
-    launched by something else)."""
+    """The outcome of the long way: the launch's result, and the config that was chosen before (None if it was tuned in
+    this call, or launched by something else)."""
 
     result: Any
     config: Any = None
@@ -39,7 +40,7 @@ Slow = Callable[[Sequence[Any], dict[str, Any]], Ran]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A form's functions, and its launches by what decides."""
+    """A form's functions, and its entries by key."""
 
     form: Form
     settings: Any
@@ -49,13 +50,14 @@ class Prepared:
 
 
 class LaunchPath:
-    """How one tuner launches. ``front(grid, *args, **kwargs)`` is the launch; ask for it anew at each call.
+    """How one tuner launches. ``front(grid, *args, **kwargs)`` is the launch; read this attribute at each call, since
+    it changes.
 
     ``slow(args, kwargs)`` is the long way, with ``grid`` and ``warmup`` among the keywords: it finds the config, tunes
-    if it must, and launches through Triton. ``needs`` says what the config depends on beyond the arguments' types.
+    if necessary, and launches through Triton. ``needs`` is what the config depends on besides the arguments' types.
 
     An entry is made after a launch that took the long way, from what Triton itself launched then, and it is used while
-    Triton's and the tuner's caches still say the same. Any thread may call; entries are whole or not there.
+    Triton's and the tuner's caches still hold the same. Any thread may call: an entry is added when it is complete.
     """
 
     def __init__(self, tuner: Any, slow: Slow, needs: Needs) -> None:
@@ -65,7 +67,7 @@ class LaunchPath:
         self.front: Callable[..., Any] = self._first
 
     def drop(self) -> None:
-        """Forget all prepared launches, also those that somebody holds (``launch = kernel[grid]``)."""
+        """Drop all prepared launches, also those that the user has stored (``launch = kernel[grid]``)."""
         self.front = self._first
         for prepared in [p for several in list(self._forms.values()) for p in several]:
             prepared.table.clear()
@@ -73,7 +75,7 @@ class LaunchPath:
         self._stages.clear()
 
     def retire(self) -> None:
-        """Forget all, and from now on leave each call to the tuner's ``run``, whatever that is by then."""
+        """Drop all, and from now on pass each call to the tuner's ``run``, looked up at the call."""
         tuner = self._tuner
         self._slow = lambda args, kwargs: Ran(tuner.run(*args, **kwargs))
         self.drop()
@@ -82,13 +84,13 @@ class LaunchPath:
         return self._launch(grid, args, self._in_order(kwargs))
 
     def _miss(self, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """What a prepared launch couldn't do; the parameters that were left out are among the arguments."""
+        """A call that no prepared launch could do; the parameters that it left out are among the arguments."""
         present = tuple(a for a in args if a is not ABSENT)
         return self._launch(grid, present, self._in_order({k: v for k, v in kwargs.items() if v is not ABSENT}))
 
     def _in_order(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Keywords in the kernel's order: the tuner's key lists arguments, and a prepared launch can't tell in which
-        order they were given. Triton tunes anew for another order."""
+        """Keywords in the kernel's order: the tuner's key lists arguments, and a prepared launch doesn't have the order
+        in which they were given. Triton tunes again for another order."""
         names = self._tuner.arg_names
         return {**{name: kwargs[name] for name in names if name in kwargs}, **kwargs} if kwargs else kwargs
 
@@ -99,11 +101,11 @@ class LaunchPath:
                 return prepared.front(grid, *args, **kwargs)
         ran = self._slow(args, {"grid": grid, "warmup": False, **kwargs})
         if ran.config is not None and compat.is_compiled_kernel(ran.result):
-            self._learn(ran, args, kwargs)
+            self._add_entry(ran, args, kwargs)
         return ran.result
 
-    def _learn(self, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        """Make the launch that was just done one that is prepared, if it can be."""
+    def _add_entry(self, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Prepare the launch that was just done, if that is possible."""
         prepared = self._prepared(args, kwargs)
         key = None if prepared is None else prepared.key(*args, **kwargs)
         entry = None if prepared is None or key is None else self._entry(prepared.form, ran, args, kwargs)
@@ -185,7 +187,7 @@ class LaunchPath:
         )
 
     def _entry(self, form: Form, ran: Ran, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """What a launch needs that the call doesn't bring (:data:`~kerntune.kernels.dispatch.codegen.ENTRY`)."""
+        """What a launch needs that isn't in the call (:data:`~kerntune.kernels.dispatch.codegen.ENTRY`)."""
         tuner, kernel = self._tuner, ran.result
         named = dict(zip(tuner.arg_names, args, strict=False))
         choice = None if form.single else compat.autotuner_key(tuner, named, kwargs)
@@ -211,7 +213,7 @@ class LaunchPath:
 
 
 def _classes(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """What tells most calls apart that have different forms."""
+    """A key that differs for most calls of different forms."""
     return (tuple(map(type, args)), tuple(kwargs), tuple(map(type, kwargs.values())))
 
 

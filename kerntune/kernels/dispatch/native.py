@@ -1,4 +1,4 @@
-"""The quick part of prepared launches in C, compiled on first use as Triton compiles its own launchers."""
+"""The fast path of prepared launches in C, compiled on first use as Triton compiles its own launchers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KINDS = (
     "absent", "none", "bool", "float", "int", "i32", "tensor", "descriptor", "constant bool", "constant int",
     "constant str", "constant NoneType", "constant object",
 )  # fmt: skip
-"""What ``key.c`` knows, in the order of its numbers; a form with anything else stays in Python."""
+"""The kinds that ``key.c`` supports, in the order of its numbers; a form with another kind is launched by Python."""
 
 OBJECTS = (
     "kt_fallback", "kt_table", "kt_tuner", "kt_fn", "kt_jit", "kt_JITFunction", "kt_run", "kt_profiler", "kt_entering",
     "kt_leaving", "kt_running", "kt_runtime", "kt_runtime_then", "kt_compilation", "kt_compilation_then",
     "kt_current_device", "kt_current_stream", "kt_allocator", "kt_keywords", "kt_names",
 )  # fmt: skip
-"""What the C function holds, in the order of its numbers."""
+"""The objects that the C function holds, in the order of its numbers."""
 
 MAX_PARAMETERS = 64
 
@@ -86,7 +86,7 @@ def module() -> Any:
 
 @lru_cache(maxsize=1)
 def built() -> Any:
-    """What :func:`module` gives."""
+    """The result of :func:`module`."""
     try:
         compiled = compat.compile_c(c_text(), "kerntune_front")
     except Exception:  # no compiler, no headers, a cache that can't be written: Python does the same, slower
@@ -97,8 +97,9 @@ def built() -> Any:
 
 
 def use_exchange(compiled: Any, device_type: int | None = None) -> bool:
-    """Have the C functions ask plain tensors through DLPack's C exchange, where torch has that: one call for address,
-    device and element type, and no objects. Whether they do. ``device_type`` is DLPack's number for the GPUs."""
+    """Make the C functions read plain tensors through DLPack's C exchange, where torch has that: one call for address,
+    device and element type, without new objects. Returns whether they do. ``device_type`` is DLPack's number for the
+    GPUs."""
     exchange = compat.tensor_exchange()
     if exchange is None:
         return False

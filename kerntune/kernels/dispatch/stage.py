@@ -12,13 +12,13 @@ Layer = tuple[Sequence[str], Mapping[str, Callable[[dict[str, Any]], Any]]]
 
 @dataclass(frozen=True)
 class Plain:
-    """A config without its hook, which has run by then."""
+    """A config without its hook, which has already run."""
 
     words: Mapping[str, Any]
     pre_hook: None = None
 
     def all_kwargs(self) -> Mapping[str, Any]:
-        """As of Triton's configs."""
+        """As the method of Triton's configs."""
         return self.words
 
 
@@ -38,7 +38,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Stage:
-    """The first step for one config; ``path`` launches what it leaves."""
+    """The first step for one config; ``path`` launches the result."""
 
     config: Any
     layers: Sequence[Layer]
@@ -47,7 +47,8 @@ class Stage:
     words: Mapping[str, Any] = field(default_factory=dict)
 
     def launch(self, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """As ``Autotuner.run`` once it knows the config, then ``Heuristics.run``: each sees what Triton shows it."""
+        """As ``Autotuner.run`` once the config is known, then ``Heuristics.run``: each hook and function gets the same
+        arguments as from Triton."""
         launching = {"grid": grid, "warmup": False}
         if self.config.pre_hook is not None:
             self.config.pre_hook({**dict(zip(self.names, args, strict=False)), **launching, **kwargs, **self.words})

@@ -6,6 +6,7 @@ import os
 import random
 
 from kerntune.base.frames import Reader, send
+from kerntune.base.orphans import end_with_parent
 from kerntune.errors import BackendError, KerntuneError, OutOfResourcesError, ReplayError
 from kerntune.gpu.base import Executor
 from kerntune.gpu.memory import Memory, make_source
@@ -21,6 +22,7 @@ def serve(ordinal: int) -> None:
 
     outbox = os.dup(1)
     os.dup2(2, 1)
+    end_with_parent(0, os.getppid())
     try:
         gpu = DriverGpu(ordinal)
     except BackendError as exc:

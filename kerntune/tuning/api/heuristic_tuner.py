@@ -16,7 +16,7 @@ from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
 from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, TrialError
 from kerntune.gpu.probe import current_device
-from kerntune.heuristics.proposer import NO_COUNTS, Look, Proposer
+from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.kernels.source import jit_of
@@ -91,7 +91,7 @@ class HeuristicTuner(Autotuner):
     def tuning_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """What a winner depends on: rounded sizes, strides' order, dtypes, the call's constexprs, ``key`` arguments."""
         given = {**self._defaults, **arguments}
-        return (self._proposer.look(given), *self._kind(given))
+        return (self._proposer.inputs(given), *self._kind(given))
 
     def _kind(self, given: Mapping[str, Any]) -> tuple[Any, ...]:
         """The part of a key that sizes have no part in: equal kinds compile to equal operations."""
@@ -104,7 +104,7 @@ class HeuristicTuner(Autotuner):
     def _proposal(self, arguments: Mapping[str, Any]) -> tuple[list[Any], tuple[Config, ...]]:
         self._refuse_given_blocks(arguments)
         given = {**self._defaults, **arguments}
-        look, kind = self._proposer.look(given), self._kind(given)
+        look, kind = self._proposer.inputs(given), self._kind(given)
         device = self._device()
         key = (look, kind, device)
         if key not in self._proposals:
@@ -112,7 +112,7 @@ class HeuristicTuner(Autotuner):
             self._proposals[key] = ([compat.triton_config(config) for config in configs], configs)
         return self._proposals[key]
 
-    def _ready(self, look: Look) -> tuple[Config, ...]:
+    def _ready(self, look: ProposalInputs) -> tuple[Config, ...]:
         """The look-up table's answer, if there is one."""
         if self._table is None or look.empty or not _is_compiled(self.fn):
             return ()
@@ -125,7 +125,7 @@ class HeuristicTuner(Autotuner):
         return () if found is None else (found,)
 
     def _propose(
-        self, look: Look, kind: tuple[Any, ...], device: DeviceSpec, given: Mapping[str, Any]
+        self, look: ProposalInputs, kind: tuple[Any, ...], device: DeviceSpec, given: Mapping[str, Any]
     ) -> tuple[Config, ...]:
         first = self._proposer.propose(look, device)
         if look.empty or not self._counting:

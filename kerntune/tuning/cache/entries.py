@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import filelock
 import msgspec
 import platformdirs
 
@@ -15,9 +16,13 @@ from kerntune.base import codec
 from kerntune.errors import CacheError, StoreError
 from kerntune.kernels import compat
 
-LOCK_TIMEOUT_S = 30.0
-
 T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_ENTRY = 1 << 22
+"""Bytes that an entry may have: 4 MiB. A winner among 48 configs has 7 KB."""
+
+SET_ASIDE = ".damaged"
+"""The suffix of an entry that could not be read."""
 
 
 def default_folder() -> Path:
@@ -32,13 +37,20 @@ def default_folder() -> Path:
 class Entries(Generic[T]):
     """Entries of one kind under ``folder/store``. Writers replace whole files, so readers need no lock.
 
-    A damaged file is moved beside itself (``.damaged``) and told in ``damaged``; it never ends a run.
+    A damaged file is moved beside itself (``.damaged``) and told in ``damaged``, once; it never ends a run. What a
+    crash of the machine leaves, an empty or half a file, is such damage: entries are not flushed to the disk one by
+    one, which would take 100 times as long as writing them.
     """
 
     def __init__(self, folder: Path, store: str, kind: type[T], schema: str) -> None:
         self.folder, self.store = folder, store
         self._kind, self._schema = kind, schema
         self.damaged: list[str] = []
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anything was ever stored."""
+        return (self.folder / self.store).is_dir()
 
     def path(self, *parts: str) -> Path:
         """Where an entry lies."""
@@ -47,10 +59,9 @@ class Entries(Generic[T]):
     def read(self, path: Path) -> T | None:
         """The entry; None if there is none or it was damaged."""
         try:
-            data = codec.read_file(path, error=CacheError)
+            data = codec.read_file(path, error=CacheError, limit=MAX_ENTRY)
         except CacheError as exc:
-            if not isinstance(exc.__cause__, NotADirectoryError):
-                self.damaged.append(str(exc))
+            self._refused(path, exc)
             return None
         if data is None:
             return None
@@ -62,24 +73,28 @@ class Entries(Generic[T]):
 
     def write(self, path: Path, entry: T) -> None:
         """Store an entry in the place of what was there. :class:`CacheError` if the folder can't be written."""
-        codec.write_atomic(path, codec.to_json(entry), error=CacheError)
+        codec.write_atomic(path, self._encoded(path, entry), error=CacheError)
+
+    def write_new(self, path: Path, entry: T) -> bool:
+        """Store an entry where there is none; whether there was none. As :meth:`write` otherwise."""
+        return codec.write_new(path, self._encoded(path, entry), error=CacheError)
 
     def paths(self, pattern: str = "**/*.json") -> list[Path]:
         """Files of entries, in a stable order."""
         return sorted((self.folder / self.store).glob(pattern))
 
-    def all(self, pattern: str = "**/*.json") -> list[T]:
-        """All entries that can be read."""
-        return [entry for path in self.paths(pattern) if (entry := self.read(path)) is not None]
+    def within(self, *parts: str) -> list[T]:
+        """All entries of one folder that can be read, in a stable order: of ``path(*parts, name)`` for any name."""
+        folder = self.folder.joinpath(self.store, *parts)
+        try:
+            names = sorted(name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
+        except OSError:
+            return []
+        return [entry for name in names if (entry := self.read(folder / name)) is not None]
 
-    def mentioning(self, text: str) -> list[T]:
-        """All entries whose file holds a text: decodes only these, so a large folder is gone through quickly."""
-        found = []
-        for path in self.paths():
-            with contextlib.suppress(OSError):
-                if path.is_file() and text.encode() in path.read_bytes() and (entry := self.read(path)) is not None:
-                    found.append(entry)
-        return found
+    def all(self) -> Iterator[T]:
+        """All entries that can be read, one after another."""
+        return (entry for path in self.paths() if (entry := self.read(path)) is not None)
 
     def clear(self) -> int:
         """Remove all entries; how many there were."""
@@ -90,13 +105,55 @@ class Entries(Generic[T]):
 
     def set_aside(self, path: Path, why: str) -> None:
         """Move an entry away that can be read but says what can't be."""
-        with contextlib.suppress(OSError):
-            self._set_aside(path, path.read_bytes(), why)
+        with contextlib.suppress(CacheError):
+            self._set_aside(path, codec.read_file(path, error=CacheError, limit=MAX_ENTRY), why)
 
-    def _set_aside(self, path: Path, seen: bytes, why: str) -> None:
-        """Move a damaged file away, unless another process has put a good one there meanwhile. Never fatal."""
-        self.damaged.append(why)
-        lock = filelock.FileLock(str(self.folder / ".lock"), timeout=LOCK_TIMEOUT_S)
-        with contextlib.suppress(OSError, filelock.Timeout), lock:
-            if path.read_bytes() == seen:
-                path.replace(path.with_suffix(".damaged"))
+    def tell(self, why: str) -> None:
+        """Remember a line on damage, once."""
+        if why not in self.damaged:
+            self.damaged.append(why)
+
+    def _encoded(self, path: Path, entry: T) -> bytes:
+        """An entry as bytes that :meth:`read` takes."""
+        data = codec.to_json(entry)
+        if len(data) > MAX_ENTRY or codec.values_at_most(data) > codec.MAX_VALUES:
+            raise CacheError(f"{path}: would have {len(data)} bytes, and may have {MAX_ENTRY}; tune fewer configs")
+        return data
+
+    def _refused(self, path: Path, exc: CacheError) -> None:
+        """An entry can't be opened, or is too long to be one; a file in the place of its folder holds no entries."""
+        if isinstance(exc.__cause__, NotADirectoryError):
+            return
+        if exc.__cause__ is None:
+            self._set_aside(path, None, str(exc))
+        else:
+            self.tell(str(exc))
+
+    def _set_aside(self, path: Path, seen: bytes | None, why: str) -> None:
+        """Move a damaged file away, unless another process has put a good one there meanwhile. Never fatal.
+
+        ``seen`` is what was read, None for a file that can't be. Without a lock, since on some file systems locks do
+        nothing: whatever lies there is taken away first, then looked at, and put back if it isn't what was read.
+        """
+        self.tell(why)
+        taken = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+        with contextlib.suppress(OSError):
+            os.rename(path, taken)
+            if _is_still(taken, seen):
+                os.replace(taken, path.with_suffix(SET_ASIDE))
+            else:
+                _put_back(taken, path)
+
+
+def _is_still(path: Path, seen: bytes | None) -> bool:
+    try:
+        return codec.read_file(path, error=CacheError, limit=MAX_ENTRY) == seen
+    except CacheError:
+        return seen is None
+
+
+def _put_back(taken: Path, path: Path) -> None:
+    """Where there is a still newer one, that stays."""
+    with contextlib.suppress(FileExistsError):
+        os.link(taken, path)
+    os.unlink(taken)

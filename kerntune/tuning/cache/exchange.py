@@ -14,7 +14,7 @@ from kerntune.tuning.cache.trials import StoredTrial, TrialCache
 from kerntune.tuning.cache.winner import Winner
 from kerntune.tuning.cache.winners import WinnerCache
 
-SCHEMA = "kerntune.tuning.cache/1"
+SCHEMA = "kerntune.cache/1"
 
 
 class CacheFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +41,10 @@ def export_cache(folder: Path, file: Path, *, with_trials: bool = True) -> Moved
     cache, tried = WinnerCache(folder), TrialCache(folder)
     won = cache.entries()
     all_trials = tried.entries() if with_trials else []
-    codec.write_atomic(file, codec.to_json(CacheFile(SCHEMA, tuple(won), tuple(all_trials))), error=CacheError)
+    data = codec.to_json(CacheFile(SCHEMA, tuple(won), tuple(all_trials)))
+    if len(data) > codec.MAX_REPORT or codec.values_at_most(data) > codec.MAX_REPORT_VALUES:
+        raise CacheError(f"{file}: would have {len(data)} bytes, too many to be imported; {_SMALLER}")
+    codec.write_atomic(file, data, error=CacheError, durable=True)
     return Moved(len(won), len(all_trials), damaged=(*cache.damaged, *tried.damaged))
 
 
@@ -72,18 +75,21 @@ def import_cache(folder: Path, file: Path, *, replace: bool = False) -> Moved:
 
 
 def _read(file: Path) -> CacheFile:
-    try:
-        data = file.read_bytes()
-    except OSError as exc:
-        raise CacheError(f"{file}: can't be read ({exc.strerror})") from exc
-    if _schema_of(data) == shipped.SCHEMA:
+    data = codec.read_file(file, error=CacheError, limit=codec.MAX_REPORT)
+    if data is None:
+        raise CacheError(f"{file}: can't be read (No such file or directory)")
+    most = codec.MAX_REPORT_VALUES
+    if codec.values_at_most(data) <= most and _schema_of(data) == shipped.SCHEMA:
         return CacheFile(SCHEMA, shipped.read_file(file).winners)
-    found = codec.from_json(data, CacheFile, SCHEMA, where=str(file), error=CacheError)
+    found = codec.from_json(data, CacheFile, SCHEMA, where=str(file), error=CacheError, most_values=most)
     old = [w.schema for w in found.winners if w.schema != winner.SCHEMA]
     old += [t.schema for t in found.trials if t.schema != trials.SCHEMA]
     if old:
         raise CacheError(f"{file}: holds entries of schema {old[0]!r}; export them anew with this kerntune")
     return found
+
+
+_SMALLER = "leave the trials out (--winners-only), or write a file per device (--per-device)"
 
 
 class _Header(msgspec.Struct):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Annotated
 
 import msgspec
+
+Nanoseconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
+"""A stored time: eleven days at most. Anything else is damage."""
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,4 +24,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def digest(self) -> str:
         """SHA-256 over the whole question; entries are filed under it."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+        return hashlib.sha256(_ENCODER.encode(self)).hexdigest()
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")

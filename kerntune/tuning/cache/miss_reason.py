@@ -27,11 +27,9 @@ def why_missed(
     Empty if an entry is the same in everything. ``noun`` is what the entries are.
     """
     kernel = getattr(key, "kernel", "")
-    same_kernel = [(k, e) for k, e in stored if getattr(k, "kernel", "") == kernel]
-    if not same_kernel:
-        return [f"no {noun} of kernel {kernel} is stored in {folder}"]
-    explained = [_lines(k, key) + _environment(e, environment) for k, e in same_kernel]
-    return min(explained, key=len)
+    explained = (_lines(k, key) + _environment(e, environment) for k, e in stored if getattr(k, "kernel", "") == kernel)
+    nearest = min(explained, key=len, default=None)
+    return [f"no {noun} of kernel {kernel} is stored in {folder}"] if nearest is None else nearest
 
 
 def _lines(stored: msgspec.Struct, asked: msgspec.Struct) -> list[str]:

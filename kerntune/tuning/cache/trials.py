@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.timing.sample import TimingProtocol
 from kerntune.tuning.cache.entries import Entries, default_folder
-from kerntune.tuning.cache.key import Question
+from kerntune.tuning.cache.key import Nanoseconds, Question
 from kerntune.tuning.cache.miss_reason import why_missed
 
 SCHEMA = "kerntune.trial/1"
@@ -40,8 +39,8 @@ class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     config: Config
     specialization: str
     environment: Environment
-    estimate_ns: float | None = None
-    time_ns: float | None = None
+    estimate_ns: Nanoseconds | None = None
+    time_ns: Nanoseconds | None = None
     timing: TimingProtocol | None = None
     failure: str = ""
     code: str = ""
@@ -71,10 +70,14 @@ class TrialCache:
         """What was found damaged so far, a line each."""
         return self._entries.damaged
 
+    def tell(self, why: str) -> None:
+        """Add a line to ``damaged``, once."""
+        self._entries.tell(why)
+
     def of(self, key: TrialKey) -> list[StoredTrial]:
         """All trials of one question, whatever their environment."""
         digest = key.digest()
-        return [t for t in self._entries.all(f"{digest[:2]}/{digest}/*.json") if t.key == key]
+        return [t for t in self._entries.within(digest[:2], digest) if t.key.digest() == digest]
 
     def add(self, trial: StoredTrial) -> None:
         """Store a trial in the place of an earlier one of the same config. :class:`CacheError` if it can't be."""
@@ -87,7 +90,7 @@ class TrialCache:
 
     def entries(self) -> list[StoredTrial]:
         """All trials that can be read."""
-        return list(self._all())
+        return list(self._entries.all())
 
     def clear(self) -> int:
         """Remove all trials; how many there were."""
@@ -97,11 +100,8 @@ class TrialCache:
         self, key: TrialKey, config: Config, specialization: str, environment: Environment | None = None
     ) -> list[str]:
         """What differs from the nearest stored trial of the kernel, a line each; the environment too. Reads all."""
-        stored = [(_asked(t.key, t.config, t.specialization), t.environment) for t in self._all()]
+        stored = ((_asked(t.key, t.config, t.specialization), t.environment) for t in self._entries.all())
         return why_missed("trial", _asked(key, config, specialization), environment, stored, self.folder)
-
-    def _all(self) -> Iterator[StoredTrial]:
-        yield from self._entries.all()
 
     def _path(self, trial: StoredTrial) -> Path:
         digest = trial.key.digest()

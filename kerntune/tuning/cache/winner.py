@@ -6,7 +6,7 @@ import msgspec
 
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
-from kerntune.tuning.cache.key import Question
+from kerntune.tuning.cache.key import Nanoseconds, Question
 
 SCHEMA = "kerntune.winner/1"
 
@@ -26,6 +26,6 @@ class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     schema: str
     key: WinnerKey
     config: Config
-    time_ns: float
+    time_ns: Nanoseconds
     environment: Environment
     untried: tuple[Config, ...] = ()

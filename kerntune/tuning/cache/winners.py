@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from kerntune.base.device import Environment
 from kerntune.tuning.cache import shipped
 from kerntune.tuning.cache.entries import Entries, default_folder
 from kerntune.tuning.cache.miss_reason import why_missed
+from kerntune.tuning.cache.question_index import QuestionIndex
 from kerntune.tuning.cache.winner import SCHEMA, Winner, WinnerKey
 
 
@@ -23,6 +25,7 @@ class WinnerCache:
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or default_folder()
         self._entries = Entries(self.folder, "winners", Winner, SCHEMA)
+        self._index = QuestionIndex(self.folder / "winners" / "questions")
 
     @property
     def damaged(self) -> list[str]:
@@ -31,10 +34,7 @@ class WinnerCache:
 
     def get(self, key: WinnerKey) -> Winner | None:
         """The stored winner, else a shipped one, else None."""
-        found = self._entries.read(self._path(key))
-        if found is not None and found.key == key:
-            return found
-        return shipped.find(key, self.damaged)
+        return self._own(key) or shipped.find(key, self._entries.tell)
 
     def put(
         self,
@@ -49,24 +49,41 @@ class WinnerCache:
 
     def add(self, winner: Winner) -> None:
         """Store a winner as it is. :class:`CacheError` if the folder can't be written."""
-        self._entries.write(self._path(winner.key), winner)
+        self._entries.write(self._indexed(winner.key), winner)
+
+    def offer(self, winner: Winner, instead_of: Winner | None = None) -> Winner:
+        """Store a winner unless another process has stored one of the same key meanwhile; the one that stands then.
+
+        ``instead_of`` is what was stored when the tuning began: that is replaced, and so is a winner with untried
+        configs by one without. :class:`CacheError` if the folder can't be written.
+        """
+        path = self._indexed(winner.key)
+        while not self._entries.write_new(path, winner):
+            standing = self._own(winner.key)
+            if standing is not None and standing != instead_of and not (standing.untried and not winner.untried):
+                return standing
+            if standing is not None or path.exists():
+                self._entries.write(path, winner)
+                break
+        return winner
 
     def holds(self, key: WinnerKey) -> bool:
         """Whether the folder itself has a winner for a key."""
-        found = self._entries.read(self._path(key))
-        return found is not None and found.key == key
+        return self._own(key) is not None
 
     def entries(self) -> list[Winner]:
         """All winners of the folder that can be read."""
-        return self._entries.all()
+        return list(self._entries.all())
 
     def of_other_configs(self, key: WinnerKey) -> list[Winner]:
-        """Winners of the very same question among other configs, in a stable order."""
-        found = self._entries.mentioning(key.source)
-        return [w for w in found if w.key != key and _of_any(w.key) == _of_any(key)]
+        """Winners of the very same question among other configs, in a stable order: reads no others."""
+        own, question = key.digest(), _of_any(key).digest()
+        found = (self._entries.read(self._file(name)) for name in self._names(question) if name != own)
+        return [w for w in found if w is not None and _of_any(w.key).digest() == question]
 
     def clear(self) -> int:
         """Remove all winners of the folder; how many there were."""
+        self._index.clear()
         return self._entries.clear()
 
     def why_missed(self, key: WinnerKey, environment: Environment | None = None) -> list[str]:
@@ -74,10 +91,35 @@ class WinnerCache:
 
         Reads every winner: for explanations, not for the way to a launch.
         """
-        return why_missed("winner", key, environment, [(w.key, w.environment) for w in self.entries()], self.folder)
+        stored = ((w.key, w.environment) for w in self._entries.all())
+        return why_missed("winner", key, environment, stored, self.folder)
 
-    def _path(self, key: WinnerKey) -> Path:
+    def _own(self, key: WinnerKey) -> Winner | None:
         digest = key.digest()
+        found = self._entries.read(self._file(digest))
+        return found if found is not None and found.key.digest() == digest else None
+
+    def _indexed(self, key: WinnerKey) -> Path:
+        """Where a winner lies. The index knows of it first: ended in between, it has a line too many."""
+        if not self._index.is_whole and not self._entries.is_there:
+            self._index.mark_whole()
+        digest = key.digest()
+        self._index.add(_of_any(key).digest(), digest)
+        return self._file(digest)
+
+    def _names(self, question: str) -> list[str]:
+        """The digests of a question's winners. A folder that has none is left alone; one without an index that can't
+        be written either is read through."""
+        if not self._entries.is_there:
+            return []
+        if not self._index.is_whole and not self._index.build(self._questions()):
+            return sorted(name for asked, name in self._questions() if asked == question)
+        return self._index.entries(question)
+
+    def _questions(self) -> Iterator[tuple[str, str]]:
+        return ((_of_any(w.key).digest(), w.key.digest()) for w in self._entries.all())
+
+    def _file(self, digest: str) -> Path:
         return self._entries.path(digest[:2], digest)
 
 

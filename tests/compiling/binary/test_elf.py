@@ -1,4 +1,4 @@
-"""Cubins read without tools say what the vendor's tool says."""
+"""Figures read from cubins equal those of the vendor's tool."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_every_cut_is_an_error(cubin: bytes) -> None:
 @settings(max_examples=300)
 @given(st.data())
 def test_damage_is_an_error_or_an_answer(cubin: bytes, data: st.DataObject) -> None:
-    """Whatever bytes change: an answer or a StoreError, never struct.error, never an endless loop."""
+    """Any changed bytes give a result or a StoreError, never a struct.error or an endless loop."""
     damaged = bytearray(cubin)
     for _ in range(data.draw(st.integers(1, 8))):
         damaged[data.draw(st.integers(0, len(cubin) - 1))] = data.draw(st.integers(0, 255))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kerntune.compiling.binary.elf import text_sections
-from kerntune.compiling.binary.identity import code_identity, strip_debug, text_identity
+from kerntune.compiling.binary.identity import bare_text, identity_of, strip_debug, text_identity
 from kerntune.errors import StoreError, UsageError
 
 TARGETS = ["cuda:80", "cuda:90", "cuda:100", "hip:gfx942"]
@@ -64,7 +64,9 @@ def kind_of(compiled: Any) -> str:
 
 def identity(compiled: Any, assembler: str = ASSEMBLER) -> str:
     kind = kind_of(compiled)
-    return code_identity(compiled.asm[kind], kind=kind, options=compiled.metadata._asdict(), assembler=assembler)  # type: ignore[arg-type]
+    return identity_of(
+        bare_text(compiled.asm[kind], kind), kind=kind, options=compiled.metadata._asdict(), assembler=assembler
+    )  # type: ignore[arg-type]
 
 
 def binary(compiled: Any) -> bytes:
@@ -123,7 +125,7 @@ def test_options_and_assembler_count(softmax: Callable[..., Any]) -> None:
 
 
 def _code(**options: Any) -> str:
-    return code_identity("mov.u32 %r1, 1;", kind="ptx", options=options, assembler=ASSEMBLER)
+    return identity_of(bare_text("mov.u32 %r1, 1;", "ptx"), kind="ptx", options=options, assembler=ASSEMBLER)
 
 
 def test_options_count_by_value_not_by_spelling() -> None:
@@ -193,7 +195,10 @@ def test_noise_between_lines_changes_nothing(lines: list[str], data: st.DataObje
 @given(_LINES, _LINES)
 def test_different_lines_differ(one: list[str], two: list[str]) -> None:
     bare = [strip_debug("\n".join(lines), kind="ptx") for lines in (one, two)]
-    hashes = [code_identity("\n".join(lines), kind="ptx", options={}, assembler=ASSEMBLER) for lines in (one, two)]
+    hashes = [
+        identity_of(bare_text("\n".join(lines), "ptx"), kind="ptx", options={}, assembler=ASSEMBLER)
+        for lines in (one, two)
+    ]
     assert (bare[0] == bare[1]) == (hashes[0] == hashes[1])
 
 

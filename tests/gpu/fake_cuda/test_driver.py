@@ -1,4 +1,4 @@
-"""What the driver says of typical devices."""
+"""The driver's properties of typical devices."""
 
 from __future__ import annotations
 

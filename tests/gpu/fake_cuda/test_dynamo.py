@@ -1,4 +1,4 @@
-"""torch's compiler isn't imported for stand-ins, and is whole when somebody asks for it."""
+"""torch's compiler isn't imported for stand-ins, and is complete when it is imported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ with stand_ins().activate():
 
 
 def test_after_stand_ins_it_compiles(tmp_path: Path) -> None:
-    """Operators that ran without it are left alone by it from then on, as ever."""
+    """Operators that ran without it are still excluded from tracing once it is imported."""
     run_fresh(
         tmp_path,
         OPERATORS

@@ -1,4 +1,4 @@
-"""A pytest run on stand-ins: ends are told from failures, and conftests see the device at import."""
+"""A pytest run on stand-ins: ends are distinguished from failures, and conftests find the device at import."""
 
 from __future__ import annotations
 

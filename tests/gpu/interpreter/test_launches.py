@@ -15,7 +15,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import TYPICAL_DEVICES
 from kerntune.errors import CompileError, ConfigError, InterpreterLimit, KernelFault, KernelTimeout
 from kerntune.gpu.interpreter import Interpreter
-from kerntune.gpu.interpreter.launches import _Watch
+from kerntune.gpu.interpreter.launches import _TimeEstimate
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
@@ -233,7 +233,7 @@ def test_a_kernel_sees_the_names_around_it() -> None:
 
 def test_a_launch_that_would_take_too_long_is_refused_early() -> None:
     now = [0.0]
-    watch = _Watch("kernel", (1000, 1, 1), lambda: now[0])
+    watch = _TimeEstimate("kernel", (1000, 1, 1), lambda: now[0])
     watch.next()
     now[0] = 0.5
     watch.next()  # too early to tell

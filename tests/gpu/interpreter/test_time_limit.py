@@ -65,7 +65,7 @@ def test_an_error_of_the_code_stays() -> None:
 
 
 def test_time_that_is_over_in_a_call_into_c_is_told_at_its_end() -> None:
-    """And not in whatever comes after the context."""
+    """And not in code after the context."""
     with pytest.raises(Overdue), TimeLimit(0.05):
         time.sleep(0.3)
     time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A GPU that only writes down what it is asked to launch, under Triton's own launching code of any version."""
+"""A GPU that only records launches, under Triton's own launching code of any version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STREAM = 77
 
 @dataclass(eq=False)
 class FakeTensor:
-    """As much of a tensor as a launch looks at."""
+    """The attributes of a tensor that a launch reads."""
 
     address: int = 4096
     dtype: torch.dtype = torch.float32
@@ -49,7 +49,7 @@ class FakeTensor:
 
 @dataclass(frozen=True)
 class Launched:
-    """One call of the C launcher, told in the same words whichever way it came: addresses for tensors."""
+    """One call of the C launcher, in one form for all ways of launching: addresses for tensors."""
 
     function: int
     grid: tuple[int, int, int]

@@ -39,7 +39,7 @@ def make(**options: Any) -> Any:
 
 
 def tuned(jit: Any = None, blocks: tuple[int, ...] = BLOCKS, **options: Any) -> Any:
-    """A tuner whose winners are known already: whatever the key, some config."""
+    """A tuner whose winners are known already: some config for every key."""
     configs = [triton.Config({"BLOCK": b}, num_warps=4) for b in blocks]
     kernel = kerntune.autotune(configs, key=["n"], **options)(jit or make())
     return kernel
@@ -207,7 +207,7 @@ def test_pairs_that_compile_differently(cuda: FakeCuda, slow: list[Any], name: s
 
 @pytest.mark.parametrize("in_place", [False, True], ids=["the list", "what is in it"])
 def test_a_list_that_was_cut_to_one_config_leaves_no_choice(cuda: FakeCuda, in_place: bool) -> None:
-    """As Triton has it: then that one is launched, whoever has won before."""
+    """As in Triton: then that config is launched, not the winner of before."""
     kernel = tuned()
     for _ in range(3):
         call(kernel, *args())
@@ -322,7 +322,7 @@ def test_each_device_has_its_own_binary(cuda: FakeCuda, slow: list[Any]) -> None
 def test_tensors_that_live_elsewhere_are_tritons_to_judge(
     cuda: FakeCuda, slow: list[Any], monkeypatch: pytest.MonkeyPatch, devices: int, device: int
 ) -> None:
-    """Triton's launcher asks the driver whether the address can be used; we would pass it unasked."""
+    """Triton's launcher checks the address with the driver; the prepared launch would pass it unchecked."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
     kernel = tuned()
     call(kernel, *args())
@@ -621,7 +621,7 @@ def test_threads_launch_what_they_were_given(cuda: FakeCuda) -> None:
 
 
 def test_fields_that_are_compared() -> None:
-    """The comparison above sees all that a C launcher is told."""
+    """The comparison above includes all arguments of a C launcher."""
     assert set(Launched.__dataclass_fields__) == {
         "function", "grid", "stream", "cooperative", "pdl", "packed", "arguments", "scratch"
     }  # fmt: skip

@@ -157,7 +157,7 @@ CPU = 1
 
 @pytest.fixture
 def told() -> Iterator[None]:
-    """Tensors in this machine's memory count as the GPU's, for who asks torch through DLPack's exchange."""
+    """Tensors in this machine's memory count as the GPU's in torch's DLPack exchange."""
     if not native.use_exchange(native.module(), CPU):
         pytest.skip("this torch has no such exchange")
     yield
@@ -168,7 +168,7 @@ DTYPES = ["bool", "uint8", "int16", "int32", "int64", "float16", "bfloat16", "fl
 
 
 class Asked(torch.Tensor):
-    """Counts who asks for its address by name."""
+    """Counts reads of its address by name."""
 
     is_cuda = property(lambda self: True)  # type: ignore[assignment]
     asked = 0

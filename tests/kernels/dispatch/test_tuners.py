@@ -182,7 +182,7 @@ def test_libraries_subclasses_get_their_calls(cuda: FakeCuda, slow: list[Any]) -
 
 
 def test_a_list_of_one_that_is_set_later_is_the_config(cuda: FakeCuda) -> None:
-    """As Triton has it: the only config of a list, whatever won before."""
+    """As in Triton: the only config of a list, not the winner of before."""
     kernel = kerntune.autotune(configs(), key=["n"])(make())
     settle(kernel, X, Y, 64)
     for _ in range(3):

@@ -1,11 +1,14 @@
-"""Who is asked, and when processes start and end."""
+"""Which process gets a request, and when processes start and end."""
 
 from __future__ import annotations
 
 import ctypes.util
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +25,7 @@ REQUEST = PairRequest(recording(), recording(), recording().storages, {}, blocks
 
 
 class Scripted:
-    """A worker without a process. ``replies`` says what it answers in the end instead of a pair of times."""
+    """A worker without a process. ``replies`` are its last answers, in place of a pair of times."""
 
     made: list[Scripted] = []
     replies: dict[int, Message] = {}
@@ -149,6 +152,23 @@ def test_a_process_without_a_driver_says_so() -> None:
             worker.ask(REQUEST)
     finally:
         worker.close()
+
+
+def test_a_process_imports_this_kerntune_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a checkout that isn't installed, too: its folder comes first, before the user's PYTHONPATH."""
+    given: list[str] = []
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, env: dict[str, str], **options: Any) -> None:
+            given.append(env["PYTHONPATH"])
+            super().__init__(*args, env=env, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    monkeypatch.setenv("PYTHONPATH", "theirs")
+    Worker(0).close()
+    first, second = given[0].split(os.pathsep)
+    assert (Path(first) / "kerntune" / "timing" / "worker" / "pool.py").is_file()
+    assert second == "theirs"
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.kernels import compat
 from kerntune.tuning import context
 from kerntune.tuning.api.autotuner import Autotuner
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.stored_winners import Winners
 
 TRITONS_RUN = TritonAutotuner.run
 """Triton's own, from before any stand-in."""
@@ -213,6 +217,48 @@ def test_winners_are_kept_on_disk(backend: FakeBackend) -> None:
     assert again.best_config is again.configs[1]
 
 
+def test_what_another_process_found_while_this_one_waited_is_not_raced_again(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both had looked into the cache before either held the GPU."""
+    gpu = script(backend, *THREE)
+
+    @contextlib.contextmanager
+    def lock(patience_s: float = 0.0) -> Iterator[None]:
+        if not raced:
+            raced.append(0)
+            call(ours(64, 128, 256))
+            raced.append(gpu.launches)
+        yield
+
+    raced: list[int] = []
+    with_lock = ours(64, 128, 256)
+    monkeypatch.setattr(gpu, "lock", lock)
+    call(with_lock)
+    assert raced == [0, gpu.launches]
+    assert with_lock.best_config is with_lock.configs[1]
+
+
+def test_the_first_winner_stands_for_a_process_that_raced_at_the_same_time(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another GPU of the same kind, say."""
+    script(backend, *THREE)
+    keep = Winners.keep
+    folders: list[Path] = []
+
+    def second(self: Winners, site: Any, winner: int, time_ns: float, **words: Any) -> int:
+        folders.append(self.cache.folder)
+        WinnerCache(folders[0]).put(self.key(site), site.candidates[2].config, 1.0, self.environment())
+        return keep(self, site, winner, time_ns, **words)
+
+    monkeypatch.setattr(Winners, "keep", second)
+    kernel = ours(64, 128, 256)
+    call(kernel)
+    assert kernel.best_config is kernel.configs[2]
+    assert [w.config.kwargs["BLOCK"] for w in WinnerCache(folders[0]).entries()] == [256]
+
+
 def test_without_cache_results_nothing_is_kept(backend: FakeBackend, tmp_path: Path) -> None:
     script(backend, *THREE)
     call(ours(64, 128, 256, cache_results=False))
@@ -340,7 +386,7 @@ def test_other_tuned_kernels_keep_their_own(backend: FakeBackend) -> None:
     assert (first.best_config.kwargs["BLOCK"], second.best_config.kwargs["BLOCK"]) == (128, 128)
 
 
-# who is left out
+# configs that are left out
 
 
 @pytest.mark.parametrize("by", ["argument", "environment"])

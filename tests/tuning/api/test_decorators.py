@@ -317,7 +317,7 @@ def test_what_is_decorated_is_a_kernel_without_a_tuner() -> None:
         pointwise(pointwise())
 
 
-# a ready answer
+# a known config
 
 
 def test_a_table_s_answer_is_launched_untimed(

@@ -82,7 +82,7 @@ def test_trials_may_stay_behind(full: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [
     lambda d: d[: len(d) // 2],
     lambda d: b"[]",
-    lambda d: d.replace(b"kerntune.tuning.cache/1", b"kerntune.tuning.cache/9"),
+    lambda d: d.replace(b"kerntune.cache/1", b"kerntune.cache/9"),
     lambda d: d.replace(b"kerntune.trial/1", b"kerntune.trial/0"),
     lambda d: d.replace(b"kerntune.winner/1", b"kerntune.winner/0"),
     lambda d: d.replace(b'"config"', b'"setting"'),

@@ -24,7 +24,7 @@ CODE = bytes(48)
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The bytes that nvdisasm was run on, an entry a run; it says the same of any 48."""
+    """The bytes that nvdisasm was run on, an entry a run; any 48 bytes have the same listing."""
     seen: list[int] = []
 
     def listing(code: bytes, arch: str) -> str:

@@ -117,7 +117,7 @@ assert cache.damaged == [], cache.damaged
 
 
 def test_processes_add_to_one_question_at_the_same_time(cache: TrialCache) -> None:
-    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    folders = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3])]
     command = [sys.executable, "-c", WORKER, str(cache.folder)]
     workers = [subprocess.Popen([*command, str(i), *folders], stderr=subprocess.PIPE, text=True) for i in range(3)]
     errors = [worker.communicate(timeout=120)[1] for worker in workers]

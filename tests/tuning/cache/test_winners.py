@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from kerntune.base import codec
 from kerntune.base.config import Config
 from kerntune.errors import CacheError
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
+from kerntune.tuning.cache.question_index import MAX_BUCKET, QuestionIndex
 from kerntune.tuning.cache.winner import SCHEMA
 
 replace = msgspec.structs.replace
@@ -67,6 +69,90 @@ def test_every_part_of_a_key_counts(cache: WinnerCache, key: WinnerKey) -> None:
     assert [w.config for k in (KEY, key) if (w := cache.get(k))] == [LARGE, SMALL]
 
 
+AMONG_OTHERS = replace(KEY, configs=(SMALL,)), replace(KEY, search="BLOCK 128..1024")
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the entries that are read from now on."""
+    names: list[str] = []
+    read = codec.read_file
+
+    def noting(path: Path, **words: Any) -> bytes | None:
+        names.append(path.name)
+        return read(path, **words)
+
+    monkeypatch.setattr(codec, "read_file", noting)
+    return names
+
+
+def many(cache: WinnerCache) -> None:
+    """Winners of other questions, and two of this one."""
+    for i in range(40):
+        cache.put(replace(KEY, arguments=f"n={i}"), SMALL, 1.0, ENVIRONMENT)
+    for key in (KEY, *AMONG_OTHERS):
+        cache.put(key, LARGE, 1.0, ENVIRONMENT)
+
+
+def test_winners_among_other_configs_are_found_without_reading_the_rest(
+    cache: WinnerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many(cache)
+    names = reads(monkeypatch)
+    found = WinnerCache(cache.folder).of_other_configs(KEY)
+    assert {w.key.digest() for w in found} == {k.digest() for k in AMONG_OTHERS}
+    assert len([n for n in names if n.endswith(".json")]) == 2
+    assert WinnerCache(cache.folder).of_other_configs(replace(KEY, source="unknown")) == []
+    assert len([n for n in names if n.endswith(".json")]) == 2
+
+
+@pytest.mark.parametrize("lost", ["all", "mark", "damaged"])
+def test_a_cache_without_an_index_gets_one(cache: WinnerCache, lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an earlier kerntune, or of one that was ended in between."""
+    many(cache)
+    index = cache.folder / "winners" / "questions"
+    if lost == "all":
+        shutil.rmtree(index)
+    elif lost == "mark":
+        (index / "whole").unlink()
+    else:
+        for path in index.glob("*.index"):
+            path.write_bytes(b"\n" * (MAX_BUCKET + 1))
+        WinnerCache(cache.folder).of_other_configs(KEY)
+        assert not index.exists(), "made anew at the next question"
+    found = WinnerCache(cache.folder).of_other_configs(KEY)
+    assert {w.key.digest() for w in found} == {k.digest() for k in AMONG_OTHERS}
+    names = reads(monkeypatch)
+    assert WinnerCache(cache.folder).of_other_configs(KEY) == found
+    assert len([n for n in names if n.endswith(".json")]) == 2
+
+
+def test_half_a_line_of_the_index_spoils_no_other(cache: WinnerCache) -> None:
+    many(cache)
+    for path in (cache.folder / "winners" / "questions").glob("*.index"):
+        path.write_bytes(path.read_bytes() + b"0123")
+    cache.put(replace(KEY, configs=(LARGE,)), LARGE, 1.0, ENVIRONMENT)
+    assert len(cache.of_other_configs(KEY)) == 3
+
+
+def test_a_line_of_the_index_is_not_believed(cache: WinnerCache) -> None:
+    """Another question's winner, and one that is gone."""
+    many(cache)
+    other = replace(KEY, arguments="n=1")
+    question = replace(KEY, configs=(), search="").digest()
+    for name in (other.digest(), "0" * 64):
+        QuestionIndex(cache.folder / "winners" / "questions").add(question, name)
+    assert {w.key.digest() for w in cache.of_other_configs(KEY)} == {k.digest() for k in AMONG_OTHERS}
+
+
+def test_an_index_that_can_not_be_written_is_done_without(cache: WinnerCache) -> None:
+    """As in a read-only cache of an earlier kerntune; a file in the way refuses a superuser too."""
+    many(cache)
+    index = cache.folder / "winners" / "questions"
+    shutil.rmtree(index)
+    index.write_text("in the way")
+    assert {w.key.digest() for w in cache.of_other_configs(KEY)} == {k.digest() for k in AMONG_OTHERS}
+
+
 def test_digests_are_distinct_and_stable() -> None:
     digests = {key.digest() for key in (KEY, *OTHER_KEYS)}
     assert len(digests) == 1 + len(OTHER_KEYS)
@@ -85,6 +171,7 @@ def test_a_later_winner_replaces(cache: WinnerCache) -> None:
 
 def test_looking_writes_nothing(cache: WinnerCache) -> None:
     cache.get(KEY)
+    assert cache.of_other_configs(KEY) == []
     assert cache.entries() == []
     assert cache.clear() == 0
     assert not cache.folder.exists()
@@ -196,7 +283,7 @@ assert cache.damaged == [], cache.damaged
 
 
 def test_two_processes_never_see_half_an_entry(cache: WinnerCache) -> None:
-    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    folders = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3])]
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, str(cache.folder), str(i), *folders],
@@ -208,7 +295,7 @@ def test_two_processes_never_see_half_an_entry(cache: WinnerCache) -> None:
     errors = [worker.communicate(timeout=120)[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], errors
     assert {w.key.digest() for w in cache.entries()} == {k.digest() for k in (KEY, *OTHER_KEYS[:2])}
-    assert sorted(p.suffix for p in cache.folder.rglob("*") if p.is_file()) == [".json"] * 3
+    assert sorted(p.suffix for p in (cache.folder / "winners").glob("??/*")) == [".json"] * 3
 
 
 ASIDE = """
@@ -227,7 +314,7 @@ def test_two_processes_set_the_same_damage_aside(cache: WinnerCache) -> None:
     cache.put(KEY, LARGE, 1.0, ENVIRONMENT)
     path = file_of(cache)
     path.write_bytes(b"{")
-    folders = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    folders = [str(Path(__file__).parents[2]), str(Path(__file__).parents[3])]
     command = [sys.executable, "-c", ASIDE, str(cache.folder), *folders]
     workers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [worker.communicate(timeout=120) for worker in workers]

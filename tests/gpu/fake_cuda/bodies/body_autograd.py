@@ -67,7 +67,7 @@ def test_arguments_that_are_no_tensors():
 
 
 class Many(torch.autograd.Function):
-    """Gives what can be given: notes what its backward hears of each."""
+    """Returns every kind of output, and records the gradient that its backward gets for each."""
 
     materialize = True
     heard = None

@@ -1,0 +1,54 @@
+"""``kerntune history``: what many runs say together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from kerntune.base.codec import to_json
+from kerntune.errors import UsageError
+from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.history.index import Index
+from kerntune.gate.history.places import Place, place_of
+from kerntune.gate.history.record import add_run, history_run
+from kerntune.gate.history.summary import steps_of, text_of
+from kerntune.gate.project import find_project
+from kerntune.gate.report import read_run
+from kerntune.tuning.cache.entries import default_folder
+
+INI_KEY = "kerntune_history"
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print the steps; 1 if a file of the history can't be read, or with ``--exit-code`` if there is a slowdown."""
+    if not 0 < args.false_rate < 1:
+        raise UsageError(f"--false-rate {args.false_rate}: give a probability between 0 and 1, as 0.01")
+    index = Index(_place(args), default_folder() / "history")
+    found = steps_of(index, case=args.case, branch=args.branch, false_rate=args.false_rate)
+    say(to_json(found).decode() if args.json else text_of(found, markdown=args.markdown), end="" if args.json else "\n")
+    slower = args.exit_code and any(step.size > 0 for step in found.steps)
+    return max(fail_with(found.unread), FINDINGS if slower else OK)
+
+
+def add(args: argparse.Namespace) -> int:
+    """Add runs that ``--kerntune-json`` has written."""
+    place = _place(args)
+    for file in map(Path, args.runs):
+        if not file.is_file():
+            raise UsageError(f"{file}: no such file; name what --kerntune-json wrote")
+        report = read_run(file)
+        name = add_run(place, history_run(report.results, Path.cwd(), report.created, report.versions, os.environ))
+        say(f"{file}: added as {name}" if name else f"{file}: holds no case that was timed or compiled; nothing added")
+    return OK
+
+
+def _place(args: argparse.Namespace) -> Place:
+    """That of ``--history``, else of the ini key, relative to the ini file."""
+    if args.history is not None:
+        return place_of(args.history, Path.cwd())
+    project = find_project(Path.cwd())
+    text = str(project.values.get(INI_KEY, "")).strip()
+    if not text:
+        raise UsageError(f"name the history: --history=FOLDER|git:BRANCH|URL, or set {INI_KEY} in the ini file")
+    return place_of(text, project.root)

@@ -1,0 +1,223 @@
+"""A call of a test, run once: what it launched and returned, and the case that it is on a target."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kerntune.base.case_result import CaseId
+from kerntune.base.device import Target
+from kerntune.base.policy import Update
+from kerntune.base.recording import Recording
+from kerntune.capture import Capture, Pending, Site, current
+from kerntune.capture.recorder import Recorded, record
+from kerntune.compiling.compiler import Compiled, Compiler
+from kerntune.errors import CacheMissError, ConfigError
+from kerntune.gate.baselines import Argument, BaselineStore, fingerprint_of
+from kerntune.gate.call import Call
+from kerntune.gate.case_identity import case_inputs
+from kerntune.gate.reference import compare_call
+from kerntune.gate.stores import Stores, stored_configs
+from kerntune.gpu.base import Backend
+from kerntune.kernels import compat
+from kerntune.tuning.stored_winners import Winners, candidate_of
+from kerntune.tuning.untuned import launches_nothing
+
+Preference = Callable[[Site], Sequence[int]]
+"""The order in which a site's candidates are tried while a call is captured."""
+
+
+@dataclass(frozen=True)
+class CapturedCall:
+    """A call that has run once, with ``arguments`` as its tensors, and the ``value`` that it returned.
+
+    ``unseen`` are the names of kernels that it launched unrecorded. ``ended`` is what it raised after its launches
+    because it needs a GPU's results where there is none; ``remark`` says what could not be done for that reason.
+    """
+
+    call: Call
+    capture: Capture
+    arguments: tuple[Argument, ...]
+    value: Any = None
+    unseen: Sequence[str] = ()
+    ended: Exception | None = None
+    remark: str = ""
+
+    def on(self, target: Target, store: BaselineStore) -> RecordedCase:
+        """The case on ``target``. A closure's, which takes no tensors itself, has those that its kernels read;
+        ``store`` has what is known of it."""
+        recorded = record(self.capture, target)
+        arguments = self.arguments or case_inputs(store, target, self.call.case, recorded.recording)
+        return RecordedCase(self.call, self.capture, recorded, arguments)
+
+
+@dataclass(frozen=True)
+class RecordedCase:
+    """A captured call on one target. ``recorded`` changes while the call is tuned: it has what the winners launch."""
+
+    call: Call
+    capture: Capture
+    recorded: Recorded
+    arguments: tuple[Argument, ...]
+
+    @property
+    def id(self) -> CaseId:
+        """The case's identity, without its fingerprint."""
+        return self.call.case
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells the case from others of the same call."""
+        return fingerprint_of(self.arguments)
+
+    @property
+    def recording(self) -> Recording:
+        """What the call launches, as far as it is tuned by now."""
+        return self.recorded.recording
+
+
+def run_captured(
+    backend: Backend,
+    compiler: Compiler,
+    call: Call,
+    arguments: tuple[Argument, ...],
+    prefer: Preference,
+    before_launch: Callable[[Capture, Pending, Compiled], None] | None = None,
+) -> CapturedCall:
+    """Run the call and compare its result with its reference. ``before_launch`` as the capture's.
+
+    :class:`ConfigError` where it was given candidates for kernels that it doesn't launch.
+    """
+    capture = Capture(backend, compiler, call.candidates, prefer=prefer, before_launch=before_launch)
+    value, ended = None, None
+    with watched() as unseen, capture.active():
+        try:
+            value = call.fn(*call.args, **call.kwargs)
+        except Exception as exc:
+            if not capture.launches or needs_values(backend, exc) is None:
+                raise
+            ended = exc
+    if backend.gpu is not None:
+        backend.gpu.synchronize()
+    call, remark = compared_call(backend, call, value) if ended is None else (call, _cut_short(backend, ended))
+    if not unseen:
+        _refuse_unmet(call, capture)
+    return CapturedCall(call, capture, arguments, value, unseen, ended, remark)
+
+
+def needs_values(backend: Backend, error: BaseException) -> str | None:
+    """Why an error says only that there is no GPU here; None for all others, and for all where there is one."""
+    return backend.end_reason(error) if backend.gpu is None else None
+
+
+def _cut_short(backend: Backend, error: BaseException) -> str:
+    reason = needs_values(backend, error)
+    return f"the function stopped where it needs results of a GPU ({reason}); what it launches after isn't judged"
+
+
+def compared_call(backend: Backend, call: Call, value: Any) -> tuple[Call, str]:
+    """The call, whose reference is asked once: what it is computed from may have changed later. A remark if it
+    can't be computed without a GPU."""
+    if call.reference is None:
+        return call, ""
+    try:
+        expected = call.reference()
+        compare_call(call, value, expected)
+    except Exception as exc:
+        reason = needs_values(backend, exc)
+        if reason is None:
+            raise
+        return replace(call, reference=None), f"reference not computed: {reason}"
+    return replace(call, reference=lambda: expected), ""
+
+
+def _refuse_unmet(call: Call, capture: Capture) -> None:
+    launched = sorted({p.kernel for p in capture.launches})
+    unmet = sorted(set(call.candidates) - set(launched))
+    if unmet and launched:
+        raise ConfigError(
+            f"{call.case}: candidates are given for {', '.join(unmet)}, which this call doesn't launch; "
+            f"it launches {', '.join(launched)}"
+        )
+
+
+# which candidate a call is captured with
+
+
+def winner_first(winners: Winners, unknown: Callable[[], None] = lambda: None) -> Preference:
+    """The stored winner before all others; ``unknown`` is called where there is none."""
+
+    def prefer(site: Site) -> Sequence[int]:
+        site.proven = _known(winners, site)
+        if site.proven is None:
+            unknown()
+        return _first(site.proven, len(site.candidates))
+
+    return prefer
+
+
+def stored_first(
+    stores: Stores, call: Call, target: Target, arguments: tuple[Argument, ...], update: Update
+) -> Preference:
+    """The config that the case's baselines have before all others, or those of what may be its earlier name."""
+    fingerprint = fingerprint_of(arguments) if arguments else None
+    stored = stored_configs(stores.reference, target, call.case, fingerprint, update)
+
+    def prefer(site: Site) -> Sequence[int]:
+        configs = stored.get(site.kernel) or stores.renames.configs(call.case, fingerprint).get(site.kernel, [])
+        known = (candidate_of(site, config) for config in configs)
+        return _first(next((i for i in known if i is not None), None), len(site.candidates))
+
+    return prefer
+
+
+def _known(winners: Winners, site: Site) -> int | None:
+    """The stored winner; a call that launches nothing needs none even under ``frozen``, for it never gets one."""
+    try:
+        return winners.find(site)
+    except CacheMissError:
+        capture = current()
+        if capture is None or not launches_nothing(capture, site):
+            raise
+        return None
+
+
+def _first(index: int | None, count: int) -> list[int]:
+    rest = [i for i in range(count) if i != index]
+    return rest if index is None else [index, *rest]
+
+
+# launches that a capture can't see: of compiled kernels that have no Python source to bind arguments by
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[list[str]]:
+    """The names of kernels whose launches a capture leaves alone meanwhile, in order, each once; they launch as ever.
+
+    To be entered before the capture, which hands on to this what it can't record (``kernels.relaunch``).
+    """
+    seen: list[str] = []
+    kind = compat.compiled_kernel()
+    original = kind.__getitem__
+
+    def getitem(kernel: Any, grid: Any) -> Any:
+        name = str(kernel.name)
+        if name not in seen:
+            seen.append(name)
+        return original(kernel, grid)
+
+    kind.__getitem__ = getitem
+    try:
+        yield seen
+    finally:
+        kind.__getitem__ = original
+
+
+def unseen_text(names: Sequence[str]) -> str:
+    """Why a call that launches such kernels is INCOMPLETE, and what to do."""
+    return (
+        f"it launches {', '.join(names)}, compiled without a Python source (from IR), which can't be recorded, so "
+        "nothing was checked; launch kernel[grid](...) of a @triton.jit function in this test"
+    )

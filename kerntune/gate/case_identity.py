@@ -1,0 +1,275 @@
+"""Which case a call is: the tensors that tell it from others, and the name that its test had before."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kerntune.base.case_result import CaseId
+from kerntune.base.config import Config
+from kerntune.base.device import Target
+from kerntune.base.policy import Update
+from kerntune.base.recording import Recording
+from kerntune.errors import BaselineError, StoreError
+from kerntune.gate.baselines import Argument, Baseline, BaselineStore, TimeBaseline, inputs_of
+from kerntune.gpu.base import Backend
+
+
+def tensor_arguments(backend: Backend, tree: Any) -> tuple[Argument, ...]:
+    """The layouts of the tensors among a call's arguments, in order; partial functions and modules included."""
+    return tuple(_argument(backend, leaf) for leaf in leaves(backend, tree))
+
+
+def _argument(backend: Backend, leaf: Any) -> Argument:
+    if not backend.tensors.is_tensor(leaf):
+        return Argument(str(leaf).removeprefix("torch."), (), ())
+    dtype = str(leaf.dtype).removeprefix("torch.")
+    return Argument(dtype, tuple(map(int, leaf.shape)), tuple(map(int, leaf.stride())))
+
+
+def leaves(backend: Backend, tree: Any) -> list[Any]:
+    """The tensors and dtypes in it."""
+    out: list[Any] = []
+
+    def walk(value: Any, depth: int = 0) -> None:
+        if backend.tensors.is_tensor(value) or type(value).__name__ == "dtype":
+            out.append(value)
+        elif depth < MAX_DEPTH:
+            for child in _children(value):
+                walk(child, depth + 1)
+
+    walk(tree)
+    return out
+
+
+MAX_DEPTH = 6
+"""Nesting of containers in which tensors are looked for."""
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, (tuple, list)):
+        return list(value)
+    if isinstance(value, dict):
+        return list(value.values())
+    if hasattr(value, "func") and hasattr(value, "args") and hasattr(value, "keywords"):
+        return [value.args, value.keywords]
+    if callable(getattr(value, "parameters", None)) and hasattr(value, "buffers"):
+        return [*value.parameters(), *value.buffers()]
+    base = getattr(value, "base", None)
+    return [base] if type(value).__name__ == "TensorDescriptor" else []
+
+
+Inputs = tuple[Argument, ...]
+
+
+def case_inputs(store: BaselineStore, target: Target, case: CaseId, recording: Recording) -> Inputs:
+    """The inputs that a closure's baseline is stored by, or would be.
+
+    An edit that adds or drops an input, or a kernel that isn't compiled any more, doesn't change the case.
+    """
+    today = inputs_of(recording)
+    return _known_as(today, store.known_arguments(target, case))
+
+
+def _known_as(today: Inputs, known: Collection[Inputs]) -> Inputs:
+    """The stored inputs that have all of today's or are among them; today's if these are stored, or if that is
+    ambiguous. Another shape, dtype or stride of an input is another case."""
+    if today in known:
+        return today
+    alike = [other for other in known if set(other) <= set(today) or set(today) <= set(other)]
+    return alike[0] if len(alike) == 1 else today
+
+
+KernelHashes = tuple[tuple[str, str], ...]
+"""Kernels and the hashes of their sources, in the order of their launches."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """A baseline, its path, and its new case. ``replaces`` is the baseline that is at the new path already."""
+
+    store: BaselineStore
+    path: Path
+    baseline: Baseline
+    case: CaseId
+    replaces: Baseline | None = None
+
+    @property
+    def renamed(self) -> Baseline:
+        """The same baseline, of the other case."""
+        return msgspec.structs.replace(self.baseline, case=self.case)
+
+    @property
+    def destination(self) -> Path:
+        """Its new path."""
+        return path_in(self.store, self.renamed)
+
+    @property
+    def loses(self) -> bool:
+        """Whether it would replace a baseline of other work. One of the same work is no loss: it is a later record of
+        it, made under the new name."""
+        return self.replaces is not None and kernel_hashes(self.replaces) != kernel_hashes(self.baseline)
+
+    def write(self) -> None:
+        """Write it whole under its new name. The old file stays until :meth:`BaselineStore.remove`."""
+        self.store.write(self.destination, self.renamed)
+
+
+def moves_of(store: BaselineStore, cases: Mapping[CaseId, CaseId]) -> list[Move]:
+    """The moves of all readable baselines of these cases in a folder: of every target, device and Triton series."""
+    found = list(readable_baselines(store))
+    moves = [Move(store, path, b, cases[b.case]) for path, b in found if cases.get(b.case, b.case) != b.case]
+    leaving = {move.path for move in moves}
+    staying = {path: b for path, b in found if path not in leaving}
+    return [replace(move, replaces=staying.get(move.destination)) for move in moves]
+
+
+def make_moves(moves: list[Move]) -> None:
+    """Make them all, also where names are exchanged: first every new file is written, then the old ones are removed. If
+    that is interrupted, some baselines exist twice and none is lost."""
+    kept = {move.destination for move in moves}
+    for move in moves:
+        move.write()
+    for move in moves:
+        if move.path not in kept:
+            move.store.remove(move.path)
+
+
+def readable_baselines(store: BaselineStore) -> Iterator[tuple[Path, Baseline]]:
+    """All baselines of a folder but those that can't be read."""
+    for path, found in store.summaries():
+        if not isinstance(found, StoreError):
+            yield path, found
+
+
+def path_in(store: BaselineStore, baseline: Baseline) -> Path:
+    """Where a folder keeps a baseline."""
+    if isinstance(baseline, TimeBaseline):
+        return store.time_path(baseline.device, baseline.case, baseline.fingerprint)
+    return store.static_path(baseline.target, baseline.triton, baseline.case, baseline.fingerprint)
+
+
+def kernel_hashes(baseline: Baseline) -> KernelHashes:
+    """The kernels of a baseline's launches."""
+    launches = baseline.recording.launches if isinstance(baseline, TimeBaseline) else baseline.launches
+    return tuple((launch.kernel, launch.source) for launch in launches)
+
+
+TAKING_OVER = (Update.ALL, Update.NEW, Update.RENAMED)
+"""Updates under which a renamed test's baselines go with it. ``all`` records it anew on top, as it does any case."""
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """The sentence about a case that was renamed, empty for others; and whether it has its old baselines now."""
+
+    said: str = ""
+    taken: bool = False
+
+
+class Renames:
+    """Finds what cases were called before.
+
+    The same case is one with equal tensors (fingerprint) and kernels of equal source, whose test is gone: ``gone``
+    says so of a node id, False where that can't be known. Of several the one with the most similar name is taken;
+    each is taken once.
+    """
+
+    def __init__(
+        self,
+        stores: Iterable[BaselineStore],
+        update: Update = Update.NONE,
+        gone: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._gone = gone
+        self._stores = tuple(stores)
+        self._update = update
+        self._by_fingerprint: dict[str, list[Baseline]] | None = None
+        self._given: dict[CaseId, CaseId] = {}
+
+    def settle(self, case: CaseId, fingerprint: str, recording: Recording, path: Path) -> Renamed:
+        """The sentence about a case whose own baseline would be at ``path``: its earlier name, and what was done.
+
+        Empty if it has a baseline, or never had another name. Where the run was asked to (:data:`TAKING_OVER`), the
+        old name's baselines of all devices and targets, and its anchors, are moved here first.
+        """
+        if path.exists():
+            return Renamed()
+        work = tuple((launch.kernel, launch.source) for launch in recording.launches)
+        old = self._named_before(case, fingerprint, work)
+        if old is None:
+            return Renamed()
+        if self._update not in TAKING_OVER:
+            return Renamed(f"renamed from {old}? {move_command(old, case)} keeps what is known of it")
+        if self._take_over(old, case):
+            return Renamed(f"renamed from {old}, whose baselines were taken over", True)
+        return Renamed()
+
+    def configs(self, case: CaseId, fingerprint: str | None) -> dict[str, list[Config]]:
+        """Configs of what may be this case's old baselines, by kernel: they are tried first."""
+        found: dict[str, list[Config]] = {}
+        for baseline in sorted(self._candidates(fingerprint), key=lambda b: -_likeness(b.case, case)):
+            for launch in baseline.recording.launches if isinstance(baseline, TimeBaseline) else baseline.launches:
+                if launch.config is not None and launch.config not in found.setdefault(launch.kernel, []):
+                    found[launch.kernel].append(launch.config)
+        return found
+
+    def _named_before(self, case: CaseId, fingerprint: str, work: KernelHashes) -> CaseId | None:
+        if case in self._given.values():
+            return next(old for old, new in self._given.items() if new == case)
+        cases = {b.case for b in self._candidates(fingerprint) if kernel_hashes(b) == work}
+        best = max(sorted(cases - self._given.keys()), key=lambda old: _likeness(old, case), default=None)
+        if best is not None:
+            self._given[best] = case
+        return best
+
+    def _candidates(self, fingerprint: str | None) -> Iterator[Baseline]:
+        """Baselines of equal tensors whose test is gone. The folder is read once, by the first case that has none."""
+        gone = self._gone
+        if gone is None:
+            return
+        if self._by_fingerprint is None:
+            self._by_fingerprint = defaultdict(list)
+            for store in self._stores[:1]:
+                for _, baseline in readable_baselines(store):
+                    self._by_fingerprint[baseline.fingerprint].append(baseline)
+        yield from (b for b in self._by_fingerprint.get(fingerprint or "", ()) if gone(b.case.nodeid))
+
+    def _take_over(self, old: CaseId, case: CaseId) -> bool:
+        """Whether there was a baseline to move: another process of this run may have moved it."""
+        moves = [move for store in self._stores for move in moves_of(store, {old: case})]
+        try:
+            make_moves([move for move in moves if not move.loses])
+        except BaselineError:
+            return False
+        return bool(moves)
+
+
+def renamed_to(stale: Baseline, living: Iterable[Baseline]) -> str:
+    """The sentence about a stale baseline if another case, recorded later, does the same work on the same tensors."""
+    same = [
+        b.case
+        for b in living
+        if b.fingerprint == stale.fingerprint
+        and b.recorded > stale.recorded
+        and kernel_hashes(b) == kernel_hashes(stale)
+    ]
+    new = max(sorted(same), key=lambda case: _likeness(stale.case, case), default=None)
+    return "" if new is None else f", renamed to {new}? {move_command(stale.case, new)} keeps what is known of it"
+
+
+def move_command(old: CaseId, new: CaseId) -> str:
+    """The command that moves a case's baselines."""
+    return f"`{shlex.join(['kerntune', 'baselines', 'mv', str(old), str(new)])}`"
+
+
+def _likeness(a: CaseId, b: CaseId) -> float:
+    """0 to 1: how much two names have in common."""
+    return difflib.SequenceMatcher(None, f"{a.nodeid}::{a.call}", f"{b.nodeid}::{b.call}", autojunk=False).ratio()

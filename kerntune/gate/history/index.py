@@ -1,0 +1,239 @@
+"""An index of a history by case: a database beside the tuning cache, which can be thrown away and is made anew."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kerntune.errors import HistoryError
+from kerntune.gate.history.places import Place
+from kerntune.gate.history.points import HistoryRun, Point, Shift, decoded
+from kerntune.gate.history.series import ChangeSeries
+
+VERSION = 1
+"""Of the tables; an index of another version is made anew."""
+
+CHUNK = 256
+"""Runs whose points of one case lie in one row: a run that is added rewrites a row a case."""
+
+ROW = np.dtype(
+    [
+        ("run", "<i4"),
+        ("work", "<i8"),
+        ("baseline_work", "<i8"),
+        ("against", "<i8"),
+        ("change", "<f8"),
+        ("sd", "<f8"),
+        ("anchor", "<i8"),
+        ("since", "<f8"),
+        ("since_sd", "<f8"),
+        ("time_ns", "<f8"),
+        ("setting", "<i4"),
+    ]
+)
+"""A point. Texts are numbers of the table ``texts`` or the first eight bytes of their SHA-256; NaN is not measured."""
+
+TABLES = """
+CREATE TABLE files (name TEXT PRIMARY KEY, problem TEXT NOT NULL);
+CREATE TABLE runs (id INTEGER PRIMARY KEY, ordered TEXT, created TEXT, committed TEXT, sha TEXT,
+    branch TEXT, host TEXT);
+CREATE TABLE cases (id INTEGER PRIMARY KEY, name TEXT, target TEXT, device TEXT, UNIQUE (name, target, device));
+CREATE TABLE settings (id INTEGER PRIMARY KEY, text TEXT UNIQUE);
+CREATE TABLE chunks (owner INTEGER, number INTEGER, data BLOB, PRIMARY KEY (owner, number)) WITHOUT ROWID;
+"""
+
+SEPARATOR = "\x1f"
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """A run as an index knows it."""
+
+    created: str
+    commit: str
+    branch: str
+    host: str
+
+
+@dataclass(frozen=True)
+class CaseSeries:
+    """What was measured of one case on one device; its runs are places in what :meth:`Index.series` was given."""
+
+    case: str
+    target: str
+    device: str
+    measured: ChangeSeries
+
+
+class Index:
+    """The index of one place's history in ``folder``."""
+
+    def __init__(self, place: Place, folder: Path) -> None:
+        self._place = place
+        self._path = folder / f"{hashlib.sha256(place.name.encode()).hexdigest()[:24]}.sqlite"
+
+    def update(self) -> list[str]:
+        """Read the files that are new; what is wrong with those that can't be read, a line each."""
+        names = self._place.names()
+        with self._open() as base:
+            known = {name for (name,) in base.execute("SELECT name FROM files")}
+            batch = _Batch(base)
+            for name, data in self._place.read([n for n in names if n not in known]):
+                problem = ""
+                try:
+                    batch.take(decoded(data, name))
+                except HistoryError as exc:
+                    problem = str(exc)
+                base.execute("INSERT INTO files VALUES (?, ?)", (name, problem))
+            batch.write()
+            base.commit()
+            return [text for (text,) in base.execute("SELECT problem FROM files WHERE problem != '' ORDER BY name")]
+
+    def runs(self, branch: str = "") -> dict[int, RunInfo]:
+        """Runs by number, in order of time; of one branch, or of all."""
+        with self._open() as base:
+            rows = base.execute("SELECT id, created, sha, branch, host FROM runs ORDER BY ordered, id").fetchall()
+        return {row[0]: RunInfo(*row[1:]) for row in rows if branch in ("", row[3])}
+
+    def settings(self) -> dict[int, tuple[str, ...]]:
+        """What the numbers of settings stand for: versions and the host, each with its name."""
+        with self._open() as base:
+            return {i: tuple(text.split(SEPARATOR)) for i, text in base.execute("SELECT id, text FROM settings")}
+
+    def series(self, runs: Sequence[int], text: str = "") -> Iterator[CaseSeries]:
+        """The series of all cases whose name contains ``text``, of the given runs in the given order."""
+        place = {run: i for i, run in enumerate(runs)}
+        lookup = np.full(max(runs, default=0) + 2, -1, dtype=np.int64)
+        for run, i in place.items():
+            lookup[run] = i
+        with self._open() as base:
+            cases = base.execute("SELECT id, name, target, device FROM cases ORDER BY name, target, device").fetchall()
+            for number, name, target, device in cases:
+                if text in name:
+                    yield CaseSeries(name, target, device, _measured(base, number, lookup))
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            base = self._ready()
+        except sqlite3.DatabaseError:  # damaged: everything in it can be had again
+            self._path.unlink(missing_ok=True)
+            base = self._ready()
+        except OSError as exc:
+            raise HistoryError(f"{self._path}: the index can't be made ({exc.strerror})") from exc
+        try:
+            yield base
+        finally:
+            base.close()
+
+    def _ready(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        base = sqlite3.connect(self._path, timeout=60)
+        try:
+            base.execute("PRAGMA synchronous = OFF")  # lost with the power, it is made anew
+            with base:
+                base.execute("BEGIN IMMEDIATE")
+                (version,) = base.execute("PRAGMA user_version").fetchone()
+                if version != VERSION:
+                    for (table,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                        base.execute(f'DROP TABLE "{table}"')
+                    for statement in filter(str.strip, TABLES.split(";")):
+                        base.execute(statement)
+                    base.execute(f"PRAGMA user_version = {VERSION}")
+        except BaseException:
+            base.close()
+            raise
+        return base
+
+
+class _Batch:
+    """Runs that are added together. Numbers of cases and settings are looked up once, and rows written at the end."""
+
+    def __init__(self, base: sqlite3.Connection) -> None:
+        self._base = base
+        cases = base.execute("SELECT name, target, device, id FROM cases")
+        self._cases = {(name, target, device): number for name, target, device, number in cases}
+        self._settings: dict[str, int] = dict(base.execute("SELECT text, id FROM settings"))
+        self._rows: dict[tuple[int, int], list[tuple[float, ...]]] = {}
+
+    def take(self, run: HistoryRun) -> None:
+        """Add a run's points."""
+        cursor = self._base.execute(
+            "INSERT INTO runs (ordered, created, committed, sha, branch, host) VALUES (?, ?, ?, ?, ?, ?)",
+            (SEPARATOR.join(run.order), run.created, run.committed, run.commit, run.branch, run.host),
+        )
+        number = cursor.lastrowid or 0
+        for point in run.points:
+            setting = SEPARATOR.join(f"{k} {v}" for k, v in [*sorted(point.environment.items()), ("host", run.host)])
+            row = _row(number, point, self._number("settings (text)", (setting,), self._settings, setting))
+            case = (str(point.case), point.target, point.device)
+            owner = self._number("cases (name, target, device)", case, self._cases, case)
+            self._rows.setdefault((owner, number // CHUNK), []).append(row)
+
+    def write(self) -> None:
+        """Append the rows of all runs to those of earlier ones."""
+        for key, rows in self._rows.items():
+            held = self._base.execute("SELECT data FROM chunks WHERE owner = ? AND number = ?", key).fetchone()
+            data = (held[0] if held else b"") + np.array(rows, dtype=ROW).tobytes()
+            self._base.execute("REPLACE INTO chunks VALUES (?, ?, ?)", (*key, data))
+
+    def _number(self, table: str, values: tuple[str, ...], known: dict[Any, int], key: object) -> int:
+        """The number of a row, which is added if it isn't there."""
+        if key not in known:
+            marks = ", ".join("?" * len(values))
+            known[key] = self._base.execute(f"INSERT INTO {table} VALUES ({marks})", values).lastrowid or 0
+        return known[key]
+
+
+def _row(number: int, point: Point, setting: int) -> tuple[float, ...]:
+    change, since = point.change or _NOTHING, point.since or _NOTHING
+    return (
+        number,
+        _short(point.work),
+        _short(point.baseline_work),
+        _short(change.against),
+        change.value,
+        change.sd,
+        _short(since.against),
+        since.value,
+        since.sd,
+        math.nan if point.time_ns is None else point.time_ns,
+        setting,
+    )
+
+
+_NOTHING = Shift(math.nan, math.nan, "")
+
+
+@lru_cache(4096)
+def _short(text: str) -> int:
+    """A text as a number: equal for equal texts, 0 for none."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True) if text else 0
+
+
+def _measured(base: sqlite3.Connection, owner: int, lookup: np.ndarray) -> ChangeSeries:
+    """A case's changes, in the order that ``lookup`` gives to runs; -1 stands for runs that aren't wanted.
+
+    Against the anchor where most points have one: it changes less often than the baseline.
+    """
+    chunks = base.execute("SELECT data FROM chunks WHERE owner = ? ORDER BY number", (owner,)).fetchall()
+    rows = np.frombuffer(b"".join(c for (c,) in chunks), dtype=ROW)
+    runs = lookup[np.minimum(rows["run"], len(lookup) - 1)]
+    by_anchor = bool(len(rows)) and np.isfinite(rows["since"]).mean() > 0.5
+    reference, value, sd = ("anchor", "since", "since_sd") if by_anchor else ("against", "change", "sd")
+    kept = np.flatnonzero((runs >= 0) & np.isfinite(rows[value]))
+    order = kept[np.argsort(runs[kept], kind="stable")]
+    column = {name: rows[name][order] for name in ("work", "baseline_work", reference, value, sd, "setting")}
+    known = np.zeros(len(order), dtype=np.int64) if by_anchor else column["baseline_work"]
+    return ChangeSeries(
+        runs[order], column["work"], column[reference], known, column[value], column[sd], column["setting"]
+    )

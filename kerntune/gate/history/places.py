@@ -1,0 +1,265 @@
+"""Where a history is stored: a folder, a branch of a git repository, or a folder behind a URL. A file a run."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+from kerntune.base.codec import read_file, write_atomic
+from kerntune.base.temporary_folders import scratch_folder
+from kerntune.errors import HistoryError, UsageError
+from kerntune.gate.git import top_of
+from kerntune.gate.history.points import MAX_BYTES, HistoryRun
+
+GIT = "git:"
+"""Begins a place that is a branch: ``git:kerntune-history``."""
+
+ATTEMPTS = 12
+"""Pushes that are tried. Of many jobs that push at once one goes through; the others fetch and push again."""
+
+FIRST_WAIT_S = 0.2
+"""Seconds after the first push that was refused; the waits double and are drawn at random up to there, so that jobs
+don't meet again."""
+
+LONGEST_WAIT_S = 10.0
+
+SUFFIX = ".json"
+
+
+class Place(Protocol):
+    """Files by name. A file is written once and never changes."""
+
+    @property
+    def name(self) -> str:
+        """As users give it."""
+
+    def names(self) -> list[str]:
+        """Of all runs; empty where nothing was ever added."""
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """The content of files."""
+
+    def add(self, name: str, data: bytes) -> None:
+        """Write a file; :class:`~kerntune.errors.HistoryError` says why it can't be."""
+
+
+def place_of(text: str, start: Path) -> Place:
+    """The place that a user names: ``git:BRANCH`` of the repository around ``start``, a URL, or a folder."""
+    if text.startswith(GIT):
+        branch = text.removeprefix(GIT)
+        if not branch or branch.startswith("-") or not _accepted(branch):
+            raise UsageError(f"{text}: {branch!r} is no name of a branch; give one, as git:kerntune-history")
+        return Branch(top_of(start), branch)
+    if re.match(r"[a-z][a-z0-9+.-]+://", text):
+        return Remote(text)
+    return Folder(Path(os.path.abspath(start / Path(text).expanduser())))
+
+
+def file_name(run: HistoryRun) -> str:
+    """A name that no other run has: ``2026/11/20261122T101500-c65088f0-8f3a2c1d.json``."""
+    stamp = re.sub(r"[^0-9T]", "", run.created.partition("+")[0])[:15]
+    commit = re.sub(r"[^0-9a-f]", "", run.commit)[:8] or "none"
+    return f"{stamp[:4]}/{stamp[4:6]}/{stamp}-{commit}-{secrets.token_hex(4)}{SUFFIX}"
+
+
+class Folder:
+    """A folder of this machine, or one that several mount."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def name(self) -> str:
+        return str(self._folder)
+
+    def names(self) -> list[str]:
+        found = (p for p in self._folder.rglob(f"*{SUFFIX}") if not p.name.startswith("."))
+        return sorted(p.relative_to(self._folder).as_posix() for p in found)
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        for name in names:
+            data = read_file(self._folder / name, error=HistoryError)
+            if data is not None:  # else removed meanwhile
+                yield name, data
+
+    def add(self, name: str, data: bytes) -> None:
+        write_atomic(self._folder / name, data, error=HistoryError)
+
+
+class Branch:
+    """A branch that holds nothing but the history. Neither the checkout nor its index is touched.
+
+    It is fetched from and pushed to ``origin``; in a repository without remotes it is a local branch.
+    """
+
+    def __init__(self, top: Path, branch: str) -> None:
+        self._top, self._branch = top, branch
+        self._remote = "origin" if "origin" in self._git("remote").decode().split() else ""
+        self._local = f"refs/kerntune/{branch}" if self._remote else f"refs/heads/{branch}"
+
+    @property
+    def name(self) -> str:
+        return f"{GIT}{self._branch} of {self._top}"
+
+    def names(self) -> list[str]:
+        self._fetch()
+        return self._listed()
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        wanted = list(names)
+        given = "".join(f"{self._local}:{name}\n" for name in wanted).encode()
+        out = memoryview(self._git("cat-file", "--batch", given=given)) if wanted else memoryview(b"")
+        for name in wanted:
+            head, _, _ = bytes(out[:4096]).partition(b"\n")
+            if head.endswith(b" missing"):
+                out = out[len(head) + 1 :]
+                continue
+            size = int(head.split()[-1])
+            yield name, bytes(out[len(head) + 1 : len(head) + 1 + size])
+            out = out[len(head) + 1 + size + 1 :]
+
+    def add(self, name: str, data: bytes) -> None:
+        wait = FIRST_WAIT_S
+        for _ in range(ATTEMPTS):
+            self._fetch()
+            tip = self._tip()
+            commit = self._commit(name, data, tip)
+            refused = self._publish(commit, tip)
+            if refused is None:
+                return
+            time.sleep(wait * secrets.SystemRandom().uniform(0.5, 1.0))
+            wait = min(2 * wait, LONGEST_WAIT_S)
+        raise HistoryError(f"{self.name}: {name} could not be added in {ATTEMPTS} attempts: {refused}")
+
+    def _tip(self) -> str:
+        """The branch's commit, empty if there is none yet."""
+        done = self._run("rev-parse", "--verify", "--quiet", f"{self._local}^{{commit}}")
+        return done.stdout.decode().strip() if done.returncode == 0 else ""
+
+    def _listed(self) -> list[str]:
+        if not self._tip():
+            return []
+        listed = self._git("ls-tree", "-r", "-z", "--name-only", self._local).decode(errors="surrogateescape")
+        return sorted(name for name in listed.split("\0") if name.endswith(SUFFIX))
+
+    def _fetch(self) -> None:
+        if not self._remote:
+            return
+        done = self._run("ls-remote", "--exit-code", self._remote, f"refs/heads/{self._branch}")
+        if done.returncode == 2:  # the remote answers, and has no such branch
+            return
+        self._git("fetch", "--quiet", "--no-tags", self._remote, f"+refs/heads/{self._branch}:{self._local}")
+
+    def _commit(self, name: str, data: bytes, tip: str) -> str:
+        with scratch_folder("history") as folder:
+            env = {**os.environ, "GIT_INDEX_FILE": str(folder / "index"), **self._author()}
+            if tip:
+                self._git("read-tree", tip, env=env)
+            blob = self._git("hash-object", "-w", "--stdin", given=data).decode().strip()
+            self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", env=env)
+            tree = self._git("write-tree", env=env).decode().strip()
+            parents = ["-p", tip] if tip else []
+            return (
+                self._git("commit-tree", tree, *parents, "-m", f"Run {PurePosixPath(name).stem}", env=env)
+                .decode()
+                .strip()
+            )
+
+    def _author(self) -> dict[str, str]:
+        """CI has no user.name, mostly."""
+        if self._run("var", "GIT_COMMITTER_IDENT").returncode == 0:
+            return {}
+        return {f"GIT_{role}_{what}": text for role in ("AUTHOR", "COMMITTER") for what, text in _NOBODY.items()}
+
+    def _publish(self, commit: str, tip: str) -> str | None:
+        """What stood in the way, None if nothing did: only another's addition may, everything else is an error."""
+        if self._remote:
+            done = self._run("push", "--quiet", "--no-verify", self._remote, f"{commit}:refs/heads/{self._branch}")
+        else:
+            done = self._run("update-ref", self._local, commit, tip or "0" * 40)
+        if done.returncode == 0:
+            return None
+        why = done.stderr.decode(errors="replace").strip()
+        if any(word in why for word in _LOST_RACE):
+            return why
+        raise HistoryError(f"{self.name}: git could not add a run: {why}")
+
+    def _git(self, *args: str, env: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
+        done = self._run(*args, env=env, given=given)
+        if done.returncode:
+            why = done.stderr.decode(errors="replace").strip()
+            raise HistoryError(f"{GIT}{self._branch}: git {args[0]} failed in {self._top}: {why}")
+        return done.stdout
+
+    def _run(
+        self, *args: str, env: Mapping[str, str] | None = None, given: bytes = b""
+    ) -> subprocess.CompletedProcess[bytes]:
+        command = ["git", "-C", str(self._top), *args]
+        quiet = {**(os.environ if env is None else env), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+        try:
+            return subprocess.run(command, input=given, capture_output=True, env=quiet, check=False)
+        except FileNotFoundError:
+            raise UsageError("git is not installed, so no branch can hold the history") from None
+
+
+_NOBODY = {"NAME": "kerntune", "EMAIL": "kerntune@localhost"}
+
+_LOST_RACE = (
+    "non-fast-forward",
+    "fetch first",
+    "cannot lock ref",
+    "failed to update ref",
+    "stale info",
+    "reference already",
+)
+"""What git says of a branch that has moved on since it was fetched."""
+
+
+class Remote:
+    """A folder behind a URL that fsspec understands (``s3://``, ``gs://``, ``sftp://``, ``file://``)."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        except ImportError:
+            raise UsageError(f"{url}: install kerntune[store], which brings fsspec, to keep a history there") from None
+        try:
+            self._fs, self._root = url_to_fs(url)
+        except (ImportError, ValueError) as exc:
+            raise UsageError(f"{url}: {exc}") from None
+        self._url = url
+
+    @property
+    def name(self) -> str:
+        return self._url
+
+    def names(self) -> list[str]:
+        found = self._done(lambda: self._fs.find(self._root))
+        return sorted(n.removeprefix(self._root).lstrip("/") for n in found if n.endswith(SUFFIX))
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        for name in names:
+            yield name, self._done(lambda name=name: self._fs.cat_file(f"{self._root}/{name}", end=MAX_BYTES + 1))
+
+    def add(self, name: str, data: bytes) -> None:
+        path = f"{self._root}/{name}"
+        self._done(lambda: self._fs.makedirs(path.rpartition("/")[0], exist_ok=True))
+        self._done(lambda: self._fs.pipe_file(path, data))
+
+    def _done(self, action: Any) -> Any:
+        try:
+            return action()
+        except FileNotFoundError:
+            return []
+        except Exception as exc:  # each file system raises its own
+            raise HistoryError(f"{self._url}: {type(exc).__name__}: {exc}") from exc
+
+
+def _accepted(branch: str) -> bool:
+    return subprocess.run(["git", "check-ref-format", "--branch", branch], capture_output=True).returncode == 0

@@ -1,0 +1,154 @@
+"""What one run adds to the history: a point a case, taken from the run's results."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import platform
+from collections.abc import Iterable
+from statistics import NormalDist
+from typing import Union
+
+import msgspec
+
+from kerntune.base.case_result import CaseId, CaseResult, Provenance
+from kerntune.base.codec import from_json, to_json
+from kerntune.base.config import Config
+from kerntune.base.device import Environment
+from kerntune.base.recording import Recording, work_of
+from kerntune.base.stats import Estimate
+from kerntune.errors import HistoryError
+from kerntune.gate.baselines import TimeBaseline
+
+SCHEMA = "kerntune.history/1"
+
+MAX_BYTES = 64 << 20
+"""A run's file is not longer than this: 10,000 cases take about 10 MB."""
+
+VERSIONS = ("triton", "torch", "driver", "assembler")
+"""The fields of an environment that a step can come from instead of a commit."""
+
+
+class Shift(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A paired change as the natural logarithm of a ratio of times, and its standard deviation. ``against`` names the
+    other side: when it was recorded. Both numbers are zero where both sides do the same work."""
+
+    value: float
+    sd: float
+    against: str
+
+
+class Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One case in one run. ``work`` names what its launches do (code, grids, arguments): points of equal work are
+    equally fast. ``baseline_work`` is that of the baseline which ``change`` is measured against; ``since`` is the
+    change against the anchor. ``time_ns`` is the run's own time; steps are not searched in it, because sessions differ
+    by 1.5 %."""
+
+    case: CaseId
+    target: str
+    device: str
+    verdict: str
+    work: str = ""
+    baseline_work: str = ""
+    time_ns: Union[float, None] = None
+    change: Union[Shift, None] = None
+    since: Union[Shift, None] = None
+    configs: tuple[Union[Config, None], ...] = ()
+    registers: tuple[Union[int, None], ...] = ()
+    environment: dict[str, str] = {}
+
+
+class HistoryRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One run of one host. ``created`` and ``committed`` are times in UTC (ISO 8601); ``dirty``: the checkout had
+    changes that no commit has."""
+
+    schema: str
+    created: str
+    points: tuple[Point, ...]
+    commit: str = ""
+    committed: str = ""
+    branch: str = ""
+    dirty: bool = False
+    host: str = ""
+    versions: dict[str, str] = {}
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """Where the run stands among others: by its commit's time, then by its own."""
+        return self.committed or self.created, self.created
+
+
+def encoded(run: HistoryRun) -> bytes:
+    """The file of a run."""
+    return to_json(run)
+
+
+def decoded(data: bytes, where: str) -> HistoryRun:
+    """The run of a file; :class:`~kerntune.errors.HistoryError` names the file and what is wrong with it."""
+    if len(data) > MAX_BYTES:
+        raise HistoryError(f"{where}: has {len(data):,} bytes, more than any run writes; remove it from the history")
+    return from_json(data, HistoryRun, SCHEMA, where=where, error=HistoryError)
+
+
+def points_of(results: Iterable[CaseResult]) -> tuple[Point, ...]:
+    """The points of a run's results; cases that were neither timed nor compiled give none."""
+    return tuple(_point(r) for r in results if r.launches and (r.current_ns is not None or r.provenance is not None))
+
+
+def host_name() -> str:
+    """This machine's name, as histories tell hosts apart."""
+    return platform.node()
+
+
+def provenance_of(recording: Recording, baseline: TimeBaseline | None, environment: Environment) -> Provenance:
+    """What a timed case ran, and the baseline that it was compared with."""
+    if baseline is None:
+        return Provenance(work_name(recording), environment=environment)
+    return Provenance(work_name(recording), work_name(baseline.recording), baseline.recorded, environment)
+
+
+def work_name(recording: Recording) -> str:
+    """A short name of what a recording's launches do; equal for recordings of the same work."""
+    works = [work_of(recording, launch) for launch in recording.launches]
+    return hashlib.sha256(repr(works).encode()).hexdigest()[:24]
+
+
+def _point(result: CaseResult) -> Point:
+    known = result.provenance or Provenance()
+    return Point(
+        case=result.case,
+        target=result.target,
+        device=result.device,
+        verdict=result.verdict.value,
+        work=known.work,
+        baseline_work=known.baseline_work,
+        time_ns=result.current_ns if result.current_ns is not None and math.isfinite(result.current_ns) else None,
+        change=_shift(result.shown or result.change, known.baseline_recorded, known.same_work),
+        since=_since(result),
+        configs=tuple(x.config for x in result.launches),
+        registers=tuple(x.registers for x in result.launches),
+        environment=_versions(known.environment),
+    )
+
+
+def _since(result: CaseResult) -> Shift | None:
+    if result.since is None:
+        return None
+    change = result.since.shown or result.since.change
+    return _shift(change, result.since.recorded, change is None)
+
+
+def _shift(change: Estimate | None, against: str, same_work: bool) -> Shift | None:
+    """A share with its interval as a logarithm with its standard deviation."""
+    if same_work and against:
+        return Shift(0.0, 0.0, against)
+    if change is None or not against or not -1 < change.low <= change.high < math.inf or not 0 < change.level < 1:
+        return None
+    width = math.log1p(change.high) - math.log1p(change.low)
+    return Shift(math.log1p(change.point), width / 2 / NormalDist().inv_cdf((1 + change.level) / 2), against)
+
+
+def _versions(environment: Environment | None) -> dict[str, str]:
+    if environment is None:
+        return {}
+    return {name: text for name in VERSIONS if (text := getattr(environment, name))}

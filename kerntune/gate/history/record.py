@@ -1,0 +1,66 @@
+"""Adding a run to a history: where it comes from, and its file."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kerntune.base.case_result import CaseResult
+from kerntune.gate.history.places import Place, file_name
+from kerntune.gate.history.points import SCHEMA, HistoryRun, encoded, host_name, points_of
+
+BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH", "BUILDKITE_BRANCH", "GIT_BRANCH")
+"""Where CI says which branch it runs: its checkout has none, mostly (GitHub Actions, GitLab, Buildkite, Jenkins)."""
+
+
+def add_run(place: Place, run: HistoryRun) -> str:
+    """Add a run; the name of its file, or an empty text if it has no points."""
+    if not run.points:
+        return ""
+    name = file_name(run)
+    place.add(name, encoded(run))
+    return name
+
+
+def history_run(
+    results: Iterable[CaseResult], root: Path, created: str, versions: Mapping[str, str], environ: Mapping[str, str]
+) -> HistoryRun:
+    """A run as a history has it. The commit is that of the repository around ``root``, if there is one."""
+    commit, committed = (_git(root, "log", "-1", "--format=%H %cI") + " ").split(" ", 1)
+    return HistoryRun(
+        schema=SCHEMA,
+        created=created,
+        points=points_of(results),
+        commit=commit,
+        committed=_in_utc(committed.strip()),
+        branch=next(filter(None, map(environ.get, BRANCH_VARIABLES)), None) or _branch(root),
+        dirty=bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
+        host=host_name(),
+        versions=dict(versions),
+    )
+
+
+def _branch(root: Path) -> str:
+    return _git(root, "symbolic-ref", "--short", "--quiet", "HEAD")
+
+
+def _in_utc(text: str) -> str:
+    if not text:
+        return ""
+    moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return moment.astimezone(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def _git(root: Path, *args: str) -> str:
+    """What git prints; empty if it fails or isn't there: a history is kept outside of repositories, too."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *args],
+            capture_output=True, text=True, errors="replace", check=False, env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,140 @@
+"""The steps and drifts of one case, in the changes that its runs have measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kerntune.base.level_shifts import LevelShift, moves, noise_scale
+
+LEAST_SD = 0.0005
+"""Standard deviation of a paired change that is assumed at least, as a share: processes of one H200 differ by about
+0.1 % (docs/verdicts.md), and an interval of a few processes can be too narrow by chance."""
+
+LEAST_SIZE = 0.005
+"""Moves smaller than this share aren't told, however sure they are."""
+
+Column = NDArray[Any]
+
+
+class ChangeSeries(NamedTuple):
+    """What the runs of one case have measured, a column a field, in order of time.
+
+    ``run`` grows; ``value`` is the logarithm of the case's time against its ``reference``, ``sd`` the standard
+    deviation of its error, 0 for exact values. ``work`` and ``reference_work`` are what the case and the reference do,
+    ``setting`` stands for versions and host: equal numbers for equal things, 0 for what isn't known.
+    """
+
+    run: Column
+    work: Column
+    reference: Column
+    reference_work: Column
+    value: Column
+    sd: Column
+    setting: Column
+
+
+@dataclass(frozen=True)
+class CaseShift:
+    """A case's time moved by ``size`` (a share: 0.03 is 3 % slower), with a 99 % interval.
+
+    ``before`` is the last run on the old level, ``after`` the first on the new one; between ``earliest`` and ``latest``
+    it lies with 99 %. ``drift``: it moved over several runs. ``settings`` names what else changed between ``before``
+    and ``after``: versions or the host.
+    """
+
+    size: float
+    low: float
+    high: float
+    before: int
+    after: int
+    earliest: int
+    latest: int
+    drift: bool
+    settings: tuple[str, ...] = ()
+
+
+class _Blocks(NamedTuple):
+    """Neighbouring points of equal work have one value. ``first`` and ``last`` are places in the series."""
+
+    first: Column
+    last: Column
+    value: Column
+    sd: Column
+
+
+def found_in(series: ChangeSeries, settings: Mapping[int, tuple[str, ...]], false_rate: float) -> tuple[CaseShift, ...]:
+    """The moves of one case, in order of time.
+
+    Values can be compared with each other where they were measured against the same reference: a chain of changes
+    against ever new baselines is a random walk, and is never added up. A stretch begins with its reference itself,
+    whose value is exactly zero, where an earlier run did that work. Points of equal work have one level, so nothing
+    moves between them. ``false_rate`` is the probability of any false move in the whole case.
+    """
+    if not len(series.run):
+        return ()
+    begins = np.flatnonzero(np.append(True, series.reference[1:] != series.reference[:-1]))
+    ends = np.append(begins[1:], len(series.run))
+    found: list[CaseShift] = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        blocks = _from_reference(series, begin, _blocks(series, begin, end))
+        found += _told(series, blocks, settings, false_rate / len(begins))
+    return tuple(found)
+
+
+def _from_reference(series: ChangeSeries, begin: int, blocks: _Blocks) -> _Blocks:
+    """With the latest earlier point that did what the reference of a stretch does before it."""
+    work = series.reference_work[begin]
+    places = np.flatnonzero((series.work[:begin] == work) & (work != 0))
+    if not len(places):
+        return blocks
+    place = int(places[-1])
+    first, last = np.append(place, blocks.first), np.append(place, blocks.last)
+    return _Blocks(first, last, np.append(0.0, blocks.value), np.append(0.0, blocks.sd))
+
+
+def _blocks(series: ChangeSeries, begin: int, end: int) -> _Blocks:
+    """The weighted means of equal work; an exact value outweighs all measured ones."""
+    work, value, sd = (column[begin:end] for column in (series.work, series.value, series.sd))
+    starts = np.flatnonzero(np.append(True, (work[1:] != work[:-1]) | (work[1:] == 0)))
+    ends = np.append(starts[1:], end - begin)
+    if len(starts) == end - begin:
+        return _Blocks(begin + starts, begin + starts, value, np.where(sd > 0, np.maximum(sd, LEAST_SD), 0.0))
+    exact = np.add.reduceat(sd == 0, starts) > 0
+    weight = np.where(sd == 0, 1.0, np.maximum(sd, LEAST_SD) ** -2.0)
+    weight = np.where(np.repeat(exact, ends - starts) & (sd > 0), 0.0, weight)
+    sums = np.add.reduceat(weight, starts)
+    means = np.add.reduceat(weight * value, starts) / sums
+    return _Blocks(begin + starts, begin + ends - 1, means, np.where(exact, 0.0, sums**-0.5))
+
+
+def _told(
+    series: ChangeSeries, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]], false_rate: float
+) -> Iterator[CaseShift]:
+    scale = noise_scale(blocks.value, blocks.sd)
+    for move in moves(blocks.value, scale * blocks.sd, false_rate):
+        if abs(math.expm1(move.size)) >= LEAST_SIZE:
+            yield _found(move, series, blocks, settings)
+
+
+def _found(
+    move: LevelShift, series: ChangeSeries, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]]
+) -> CaseShift:
+    before, after = int(blocks.last[move.first]), int(blocks.first[move.last])
+    old, new = (settings.get(int(series.setting[place]), ()) for place in (before, after))
+    return CaseShift(
+        size=math.expm1(move.size),
+        low=math.expm1(move.low),
+        high=math.expm1(move.high),
+        before=int(series.run[before]),
+        after=int(series.run[after]),
+        earliest=int(series.run[blocks.last[move.earliest]]),
+        latest=int(series.run[blocks.first[move.latest]]),
+        drift=move.drift,
+        settings=tuple(f"{a} -> {b}" for a, b in zip(old, new, strict=False) if a != b and a and b),
+    )

@@ -1,0 +1,125 @@
+"""What a history says of all cases: each step and drift with its size, its place, and what else changed there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from tabulate import tabulate
+
+from kerntune.gate.history.index import Index, RunInfo
+from kerntune.gate.history.series import CaseShift, found_in
+
+FALSE_RATE = 0.01
+"""Probability of any false step or drift in the whole set of cases that is shown."""
+
+HEADERS = ("case", "device", "change", "99 %", "between", "days", "kind")
+
+SHORT = 10
+"""Digits of a commit's name in tables."""
+
+
+class HistoryStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A case's time moved. Shares (0.03 is 3 % slower) with the ends of a 99 % interval. ``before`` and ``after`` are
+    the commits of the last run on the old level and the first on the new one; the move lies between ``earliest`` and
+    ``latest`` with 99 %. ``from_day`` and ``to_day`` are days of runs (UTC)."""
+
+    case: str
+    target: str
+    device: str
+    kind: str
+    size: float
+    low: float
+    high: float
+    before: str
+    after: str
+    earliest: str
+    latest: str
+    runs: int
+    from_day: str
+    to_day: str
+    settings: tuple[str, ...]
+
+
+class HistorySteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All steps of a history, the largest slowdown first. ``false_rate``: the probability that any of them is none."""
+
+    steps: tuple[HistoryStep, ...]
+    cases: int
+    runs: int
+    points: int
+    false_rate: float
+    unread: tuple[str, ...] = ()
+    schema: str = "kerntune.steps/1"
+
+
+def steps_of(index: Index, *, case: str = "", branch: str = "", false_rate: float = FALSE_RATE) -> HistorySteps:
+    """Read what is new, and find the steps of every case; :class:`~kerntune.errors.HistoryError` if nothing can be."""
+    unread = index.update()
+    runs = index.runs(branch)
+    infos, series, settings = list(runs.values()), list(index.series(list(runs), case)), index.settings()
+    found = [
+        _step(one.case, one.target, one.device, move, infos)
+        for one in series
+        for move in found_in(one.measured, settings, false_rate / len(series))
+    ]
+    return HistorySteps(
+        tuple(sorted(found, key=lambda step: -step.size)),
+        cases=len(series),
+        runs=len(infos),
+        points=sum(len(one.measured.run) for one in series),
+        false_rate=false_rate,
+        unread=tuple(unread),
+    )
+
+
+def text_of(steps: HistorySteps, *, markdown: bool = False) -> str:
+    """A table of the steps, and what they were looked for in."""
+    several = len({step.target for step in steps.steps}) > 1
+    rows = [_cells(step, several) for step in steps.steps]
+    form = "github" if markdown else "simple"
+    table = str(tabulate(rows, headers=HEADERS, tablefmt=form, disable_numparse=True)) if rows else ""
+    counted = f"{len(rows)} moves in {steps.cases} cases, {steps.runs} runs, {steps.points} measured changes"
+    rate = f"the probability that any of them is chance is at most {steps.false_rate:.2g}"
+    return "\n\n".join(filter(None, [table, f"{counted}; {rate}"]))
+
+
+def _step(case: str, target: str, device: str, move: CaseShift, runs: Sequence[RunInfo]) -> HistoryStep:
+    before, after = runs[move.before], runs[move.after]
+    return HistoryStep(
+        case=case,
+        target=target,
+        device=device,
+        kind="drift" if move.drift else "environment" if move.settings and before.commit == after.commit else "step",
+        size=move.size,
+        low=move.low,
+        high=move.high,
+        before=before.commit,
+        after=after.commit,
+        earliest=runs[move.earliest].commit,
+        latest=runs[move.latest].commit,
+        runs=move.after - move.before,
+        from_day=before.created.partition("T")[0],
+        to_day=after.created.partition("T")[0],
+        settings=move.settings,
+    )
+
+
+def _cells(step: HistoryStep, several_targets: bool) -> tuple[str, ...]:
+    place = _range(step.before, step.after)
+    wider = _range(step.earliest, step.latest)
+    days = step.from_day if step.from_day == step.to_day else f"{step.from_day} to {step.to_day}"
+    kind = f"{step.kind} over {step.runs} runs" if step.kind == "drift" else step.kind
+    return (
+        step.case,
+        f"{step.device or step.target} ({step.target})" if several_targets else step.device or step.target,
+        f"{100 * step.size:+.2f} %",
+        f"{100 * step.low:+.2f}..{100 * step.high:+.2f}",
+        place if wider == place else f"{place} (99 %: {wider})",
+        days,
+        "\n".join([kind, *step.settings]),
+    )
+
+
+def _range(first: str, last: str) -> str:
+    return f"{first[:SHORT] or '?'}..{last[:SHORT] or '?'}"

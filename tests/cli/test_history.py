@@ -1,0 +1,95 @@
+"""``kerntune history``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kerntune.base.case_result import CaseId, CaseResult, LaunchReport
+from kerntune.base.policy import Outcome, Verdict
+from kerntune.gate.history.places import Folder
+from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift, decoded
+from kerntune.gate.history.record import add_run
+from kerntune.gate.report import RunReport, write_run
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def fill(folder: Path, size: float = 0.05) -> None:
+    errors = np.random.default_rng(1).normal(0, 0.001, 40)
+    for i, error in enumerate(errors):
+        change = Shift(float(error) + size * (i >= 20), 0.001, "2026-01-01")
+        point = Point(CaseId("t.py::test_x", "0"), "cuda:90", "H200", "PASS", f"w{i}", "first", 1000.0, change)
+        moment = f"2026-{1 + i // 28:02}-{1 + i % 28:02}T00:00:00+00:00"
+        add_run(Folder(folder), HistoryRun(SCHEMA, moment, (point,), f"{i:04x}" * 10, moment, "main"))
+
+
+def test_steps_are_shown(kerntune, tmp_path):
+    fill(tmp_path / "h")
+    ran = kerntune("history", "show", "--history=h")
+    assert ran.code == 0
+    assert "t.py::test_x" in ran.out
+    assert "0013001300..0014001400" in ran.out
+    assert "1 moves in 1 cases, 40 runs" in ran.out
+    assert kerntune("history", "show", "--history=h", "--exit-code").code == 1
+
+
+def test_the_ini_file_names_the_place(kerntune, tmp_path):
+    fill(tmp_path / "h", 0.0)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkerntune_history = h\n")
+    ran = kerntune("history", "show", "--json", "--exit-code")
+    assert ran.code == 0
+    shown = json.loads(ran.out)
+    assert (shown["steps"], shown["runs"], shown["false_rate"]) == ([], 40, 0.01)
+
+
+def test_a_damaged_file_is_a_finding(kerntune, tmp_path):
+    fill(tmp_path / "h")
+    (tmp_path / "h" / "broken.json").write_text("{")
+    ran = kerntune("history", "show", "--history=h")
+    assert ran.code == 1
+    assert "broken.json: not readable as JSON" in ran.err
+    assert "1 moves in 1 cases" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["history", "show"], "name the history: --history=FOLDER|git:BRANCH|URL"),
+        (["history", "show", "--history=git:"], "no name of a branch"),
+        (["history", "show", "--history=h", "--false-rate=0"], "give a probability between 0 and 1"),
+        (["history", "add", "--history=h", "nothing.json"], "nothing.json: no such file"),
+    ],
+)
+def test_wrong_usage(kerntune, words, why):
+    ran = kerntune(*words)
+    assert ran.code == 2
+    assert why in ran.err
+
+
+def timed_result() -> CaseResult:
+    case, launches = CaseId("t.py::test_x", "0"), (LaunchReport("scale"),)
+    known = {"message": "", "target": "cuda:90", "device": "H200", "launches": launches, "current_ns": 1000.0}
+    return CaseResult(case, "f", Verdict.PASS, Outcome.PASS, **known)
+
+
+def test_runs_are_added_from_their_json(kerntune, tmp_path):
+    results = (timed_result(),)
+    write_run(tmp_path / "run.json", RunReport(results, created="2026-11-22T10:00:00+00:00", versions={"pytest": "9"}))
+    write_run(tmp_path / "none.json", RunReport((), created="2026-11-22T10:00:00+00:00"))
+    ran = kerntune("history", "add", "--history=h", "run.json", "none.json")
+    assert ran.code == 0
+    assert "run.json: added as 2026/11/20261122T100000-" in ran.out
+    assert "none.json: holds no case that was timed or compiled; nothing added" in ran.out
+    place = Folder(tmp_path / "h")
+    ((name, data),) = place.read(place.names())
+    made = decoded(data, name)
+    assert (made.created, made.versions) == ("2026-11-22T10:00:00+00:00", {"pytest": "9"})
+    assert [str(p.case) for p in made.points] == [str(results[0].case)]

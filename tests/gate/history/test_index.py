@@ -1,0 +1,208 @@
+"""From results to files, from files to the steps that are shown."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from kerntune.base.case_result import CaseId, CaseResult, LaunchReport, Provenance, Since
+from kerntune.base.config import Config
+from kerntune.base.device import Environment
+from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.stats import Estimate
+from kerntune.errors import HistoryError
+from kerntune.gate.history.index import Index
+from kerntune.gate.history.places import Folder
+from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, Point, Shift, decoded, encoded, points_of
+from kerntune.gate.history.record import add_run, history_run
+from kerntune.gate.history.summary import steps_of, text_of
+
+SD = 0.001
+
+
+def result(change: float | None = 0.0, work: str = "w", baseline: str = "b", since: Since | None = None) -> CaseResult:
+    return CaseResult(
+        case=CaseId("tests/test_a.py::test_x", "0"),
+        fingerprint="f",
+        verdict=Verdict.PASS,
+        outcome=Outcome.PASS,
+        message="",
+        target="cuda:90",
+        device="H200",
+        launches=(LaunchReport("scale", Config(num_warps=4), registers=32),),
+        current_ns=1000.0,
+        change=None if change is None else Estimate(change, change - 0.00258, change + 0.00258, 0.99),
+        since=since,
+        provenance=Provenance(work, baseline, "2026-11-01T00:00:00+00:00", Environment("3.6.0", "2.11", driver="570")),
+    )
+
+
+def run(day: int, points: tuple[Point, ...], commit: str = "", branch: str = "main", host: str = "a") -> HistoryRun:
+    moment = f"2026-{1 + day // 28:02}-{1 + day % 28:02}T00:00:00+00:00"
+    return HistoryRun(SCHEMA, moment, points, commit or f"{day:04x}" * 10, moment, branch, host=host)
+
+
+def point(value: float, work: str, case: str = "test_x", triton: str = "3.6") -> Point:
+    return Point(
+        CaseId(f"tests/test_a.py::{case}", "0"),
+        "cuda:90",
+        "H200",
+        "PASS",
+        work,
+        "first",
+        1000.0,
+        change=Shift(value, SD, "2026-01-01"),
+        environment={"triton": triton},
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "history")
+
+
+@pytest.fixture
+def index(place: Folder, tmp_path: Path) -> Index:
+    return Index(place, tmp_path / "cache")
+
+
+def fill(place: Folder, levels: list[float], triton_from: int = 10**6, case: str = "test_x") -> None:
+    errors = np.random.default_rng(len(levels)).normal(0, SD, len(levels))
+    for day, (level, error) in enumerate(zip(levels, errors, strict=True)):
+        made = point(level + float(error), f"w{day}", case, "3.6" if day < triton_from else "3.7")
+        add_run(place, run(day, (made,)))
+
+
+def test_a_point_is_a_logarithm_with_its_standard_deviation() -> None:
+    (made,) = points_of([result(0.05)])
+    assert made.change is not None
+    assert made.change.value == pytest.approx(math.log(1.05))
+    assert made.change.sd == pytest.approx(0.001 / 1.05, rel=0.01)
+    assert (made.work, made.baseline_work, made.change.against) == ("w", "b", "2026-11-01T00:00:00+00:00")
+    assert made.environment == {"triton": "3.6.0", "torch": "2.11", "driver": "570"}
+    assert (made.registers, made.configs) == ((32,), (Config(num_warps=4),))
+
+
+def test_equal_work_is_exactly_no_change() -> None:
+    (made,) = points_of([result(0.03, "w", "w")])
+    assert made.change == Shift(0.0, 0.0, "2026-11-01T00:00:00+00:00")
+
+
+def test_the_anchor_is_its_own_reference() -> None:
+    since = Since("2026-01-01", Verdict.PASS, 0.02, Estimate(0.01, 0.009, 0.011, 0.99))
+    (made,) = points_of([result(0.0, since=since)])
+    assert made.since is not None
+    assert (made.since.against, made.since.value) == ("2026-01-01", pytest.approx(math.log(1.01)))
+    (same,) = points_of([result(0.0, since=Since("2026-01-01", Verdict.PASS, 0.02))])
+    assert same.since == Shift(0.0, 0.0, "2026-01-01")
+
+
+def test_what_was_not_measured_has_no_change() -> None:
+    (made,) = points_of([result(None)])
+    assert made.change is None
+    assert points_of([msgspec.structs.replace(result(), launches=())]) == ()
+
+
+def test_a_file_is_read_as_it_was_written(place: Folder) -> None:
+    written = run(3, points_of([result(0.05)]))
+    assert decoded(encoded(written), "x") == written
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b'{"schema": "kerntune.history/9"}', b"[" * 10_000, b" " * (MAX_BYTES + 1)]
+)
+def test_damage_is_told_with_the_files_name(data: bytes) -> None:
+    with pytest.raises(HistoryError, match=r"2026/a\.json"):
+        decoded(data, "2026/a.json")
+
+
+def test_steps_are_found_and_told(place: Folder, index: Index) -> None:
+    fill(place, [0.0] * 30 + [0.05] * 30)
+    found = steps_of(index)
+    (step,) = found.steps
+    assert (found.cases, found.runs, found.points) == (1, 60, 60)
+    assert (step.before, step.after) == (f"{29:04x}" * 10, f"{30:04x}" * 10)
+    assert (step.from_day, step.to_day, step.kind) == ("2026-02-02", "2026-02-03", "step")
+    text = text_of(found)
+    assert "+5." in text
+    assert f"{'001d' * 10}"[:10] in text
+    assert "1 moves in 1 cases, 60 runs, 60 measured changes" in text
+
+
+def test_an_environment_that_changed_there_is_named(place: Folder, index: Index) -> None:
+    fill(place, [0.0] * 30 + [0.05] * 30, triton_from=30)
+    (step,) = steps_of(index).steps
+    assert step.settings == ("triton 3.6 -> triton 3.7",)
+
+
+def test_only_new_files_are_read(place: Folder, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(place, [0.0] * 20)
+    assert steps_of(index).runs == 20
+    read: list[str] = []
+    monkeypatch.setattr(Folder, "read", lambda self, names: read.extend(names) or iter(()))
+    assert steps_of(index).points == 20
+    assert read == []
+
+
+def test_a_damaged_file_is_named_and_the_others_count(place: Folder, index: Index) -> None:
+    fill(place, [0.0] * 12)
+    place.add("2026/01/broken.json", b"{")
+    for _ in range(2):
+        found = steps_of(index)
+        assert found.points == 12
+        (problem,) = found.unread
+        assert problem.startswith("2026/01/broken.json: ")
+
+
+def test_a_damaged_index_is_made_anew(place: Folder, index: Index, tmp_path: Path) -> None:
+    fill(place, [0.0] * 12)
+    steps_of(index)
+    (file,) = (tmp_path / "cache").iterdir()
+    file.write_bytes(b"no database" * 1000)
+    assert steps_of(index).points == 12
+
+
+def test_runs_stand_in_the_order_of_their_commits(place: Folder, index: Index) -> None:
+    """A backfill runs old commits today."""
+    days = list(range(40))
+    for day in days[20:] + days[:20]:
+        made = run(day, (point((0.05 if day >= 20 else 0.0), f"w{day}"),))
+        add_run(place, msgspec.structs.replace(made, created="2027-01-01T00:00:00+00:00"))
+    (step,) = steps_of(index).steps
+    assert (step.before, step.after) == (f"{19:04x}" * 10, f"{20:04x}" * 10)
+
+
+def test_branches_and_cases_can_be_chosen(place: Folder, index: Index) -> None:
+    add_run(place, run(1, (point(0.0, "a"), point(0.0, "b", "test_other"))))
+    add_run(place, run(2, (point(0.0, "a"),), branch="pull/7"))
+    assert [(steps_of(index, branch=b).runs, steps_of(index, branch=b).points) for b in ("", "main", "pull/7")] == [
+        (2, 3),
+        (1, 2),
+        (1, 1),
+    ]
+    assert steps_of(index, case="other").cases == 1
+
+
+def test_more_runs_than_one_row_holds(place: Folder, index: Index) -> None:
+    fill(place, [0.0] * 300 + [0.05] * 20)
+    (step,) = steps_of(index).steps
+    assert step.after == f"{300:04x}" * 10
+
+
+def test_a_run_says_where_it_comes_from(tmp_path: Path) -> None:
+    made = history_run(
+        [result()], tmp_path, "2026-11-22T10:00:00+00:00", {"kerntune": "1"}, {"GITHUB_REF_NAME": "main"}
+    )
+    assert (made.commit, made.branch, made.dirty) == ("", "main", False)
+    assert made.host == os.uname().nodename
+    assert len(made.points) == 1
+
+
+def test_nothing_is_added_for_a_run_without_points(place: Folder) -> None:
+    assert add_run(place, run(1, ())) == ""
+    assert place.names() == []

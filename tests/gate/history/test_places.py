@@ -1,0 +1,140 @@
+"""Folders, branches and URLs: what is added is there, whatever others add at the same time."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from kerntune.errors import HistoryError, UsageError
+from kerntune.gate.history.places import Branch, Folder, Place, file_name, place_of
+from kerntune.gate.history.points import SCHEMA, HistoryRun
+
+
+def git(where: Path, *args: str) -> str:
+    done = subprocess.run(["git", "-C", str(where), *args], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture(autouse=True)
+def no_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in CI: git knows no name and no mail address."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "none"))
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone of a repository that has one commit."""
+    made = tmp_path / "origin.git"
+    subprocess.run(["git", "init", "--quiet", "--bare", "-b", "main", str(made)], check=True)
+    subprocess.run(["git", "clone", "--quiet", str(made), str(tmp_path / "clone")], check=True, capture_output=True)
+    found = tmp_path / "clone"
+    (found / "a.txt").write_text("a")
+    git(found, "add", "a.txt")
+    git(found, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "a")
+    git(found, "push", "--quiet", "origin", "HEAD:main")
+    return found
+
+
+def texts(place: Place) -> dict[str, bytes]:
+    return dict(place.read(place.names()))
+
+
+def test_a_folder_has_what_was_added(tmp_path: Path) -> None:
+    place = place_of("h", tmp_path)
+    assert isinstance(place, Folder)
+    assert texts(place) == {}
+    place.add("2026/11/a.json", b"1")
+    place.add("2026/11/b.json", b"2")
+    (tmp_path / "h" / "2026" / "notes.txt").write_text("not ours")
+    assert texts(place) == {"2026/11/a.json": b"1", "2026/11/b.json": b"2"}
+
+
+def test_a_branch_has_what_was_added_and_nothing_else_is_touched(clone: Path, tmp_path: Path) -> None:
+    (clone / "b.txt").write_text("staged")
+    git(clone, "add", "b.txt")
+    place = place_of("git:kerntune-history", clone)
+    assert isinstance(place, Branch)
+    assert texts(place) == {}
+    before = git(clone, "status", "--porcelain", "--branch"), git(clone, "rev-parse", "HEAD")
+    place.add("2026/11/a.json", b"1")
+    place.add("2026/11/b.json", b'{"two": 2}\n')
+    assert texts(place) == {"2026/11/a.json": b"1", "2026/11/b.json": b'{"two": 2}\n'}
+    assert (git(clone, "status", "--porcelain", "--branch"), git(clone, "rev-parse", "HEAD")) == before
+    assert git(tmp_path / "origin.git", "ls-tree", "-r", "--name-only", "kerntune-history").split() == [
+        "2026/11/a.json",
+        "2026/11/b.json",
+    ]
+    assert git(tmp_path / "origin.git", "rev-list", "--count", "kerntune-history") == "2"
+
+
+def test_a_repository_without_remotes_keeps_it_for_itself(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", "-b", "main", str(tmp_path)], check=True)
+    place = place_of("git:h", tmp_path)
+    place.add("a.json", b"1")
+    place.add("b.json", b"2")
+    assert texts(place) == {"a.json": b"1", "b.json": b"2"}
+    assert git(tmp_path, "rev-list", "--count", "h") == "2"
+
+
+def test_jobs_that_push_at_once_lose_nothing(clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kerntune.gate.history.places.FIRST_WAIT_S", 0.01)
+    clones = []
+    for i in range(4):
+        subprocess.run(["git", "clone", "--quiet", str(tmp_path / "origin.git"), str(tmp_path / f"c{i}")], check=True)
+        clones.append(tmp_path / f"c{i}")
+    errors: list[Exception] = []
+
+    def add(i: int) -> None:
+        try:
+            for j in range(2):
+                Branch(clones[i], "h").add(f"{i}-{j}.json", str(i).encode())
+        except Exception as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=add, args=(i,)) for i in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert errors == []
+    assert sorted(Branch(clone, "h").names()) == sorted(f"{i}-{j}.json" for i in range(4) for j in range(2))
+
+
+def test_a_push_that_is_refused_for_good_is_an_error_at_once(clone: Path, tmp_path: Path) -> None:
+    hook = tmp_path / "origin.git" / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho this branch is protected >&2\nexit 1\n")
+    hook.chmod(0o755)
+    with pytest.raises(HistoryError, match=r"git:h of .*could not add a run.*protected"):
+        Branch(clone, "h").add("a.json", b"1")
+
+
+def test_a_url_of_fsspec(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    place = place_of(f"file://{tmp_path}/h", tmp_path)
+    assert texts(place) == {}
+    place.add("2026/a.json", b"1")
+    assert texts(place) == {"2026/a.json": b"1"}
+
+
+@pytest.mark.parametrize("text", ["git:", "git:-x", "git:a..b"])
+def test_names_that_no_branch_has(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no name of a branch"):
+        place_of(text, tmp_path)
+
+
+def test_a_url_that_nothing_understands(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nosuch"):
+        place_of("nosuch://x", tmp_path)
+
+
+def test_names_of_files_are_in_order_of_time_and_never_equal() -> None:
+    run = HistoryRun(SCHEMA, "2026-11-22T10:15:00+00:00", (), commit="c65088f0a1")
+    one, other = file_name(run), file_name(run)
+    assert one != other
+    assert one.startswith("2026/11/20261122T101500-c65088f0-")

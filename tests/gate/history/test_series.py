@@ -1,0 +1,99 @@
+"""The moves of one case: only what was measured against the same reference is compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from kerntune.gate.history.series import CaseShift, ChangeSeries, found_in
+
+SD = 0.001
+RATE = 1e-4
+
+
+def runs(
+    levels: list[float],
+    seed: int = 0,
+    work: Callable[[int], int] = lambda i: i + 1,
+    reference: Callable[[int], int] = lambda i: 7,
+    reference_work: Callable[[int], int] = lambda i: 0,
+    setting: Callable[[int], int] = lambda i: 0,
+) -> ChangeSeries:
+    """Points of these levels, with noise."""
+    places = np.arange(len(levels))
+    values = np.asarray(levels) + np.random.default_rng(seed).normal(0, SD, len(levels))
+    columns = [np.array([f(i) for i in places]) for f in (work, reference, reference_work, setting)]
+    return ChangeSeries(places, *columns[:3], values, np.full(len(levels), SD), columns[3])
+
+
+def chain(levels: list[float], seed: int = 0) -> ChangeSeries:
+    """Each run's baseline is the run before."""
+    return runs(levels, seed, reference=lambda i: i, reference_work=lambda i: i)
+
+
+def found(series: ChangeSeries) -> tuple[CaseShift, ...]:
+    return found_in(series, {1: ("triton 3.6", "host a"), 2: ("triton 3.7", "host a")}, RATE)
+
+
+def test_a_step_is_told_as_a_share_with_the_runs_beside_it() -> None:
+    (move,) = found(runs([0.0] * 30 + [0.05] * 30))
+    assert (move.before, move.after, move.drift) == (29, 30, False)
+    assert abs(move.size - math.expm1(0.05)) < 0.002
+    assert move.low < math.expm1(0.05) < move.high
+
+
+def test_small_moves_are_not_told() -> None:
+    assert found(runs([0.0] * 300 + [0.003] * 300)) == ()
+
+
+def test_a_chain_of_changes_against_ever_new_baselines_is_not_added_up() -> None:
+    """The sum of 400 errors wanders by percents, and nothing has moved."""
+    wandered = []
+    for seed in range(20):
+        series = chain([0.0] * 400, seed)
+        assert found(series) == ()
+        wandered.append(abs(np.cumsum(series.value)).max())
+    assert max(wandered) > 0.03
+
+
+def test_a_step_in_such_a_chain_is_found() -> None:
+    (move,) = found(chain([0.0] * 60 + [0.015] + [0.0] * 39, 5))
+    assert (move.before, move.after) == (59, 60)
+
+
+def test_equal_work_never_moves() -> None:
+    """Whatever the errors of two runs are: they ran the same code."""
+    assert found(runs([0.0] * 20 + [0.05] * 20, work=lambda i: 3)) == ()
+
+
+def test_work_that_is_not_known_is_not_taken_for_equal() -> None:
+    assert len(found(runs([0.0] * 20 + [0.05] * 20, work=lambda i: 0))) == 1
+
+
+def test_values_of_equal_work_are_one_value() -> None:
+    """Two codes, measured thirty times each: 0.6 % lies 23 standard deviations of the means apart."""
+    (move,) = found(runs([0.0] * 30 + [0.006] * 30, work=lambda i: i // 30 + 1))
+    assert (move.before, move.after) == (29, 30)
+    assert move.high - move.low < 0.002
+
+
+def test_an_exact_value_outweighs_measured_ones_of_the_same_work() -> None:
+    series = runs([0.004] * 4 + [0.012] * 4, work=lambda i: i // 4 + 1)
+    exact = series._replace(value=np.where(np.arange(8) == 1, 0.0, series.value), sd=np.where(np.arange(8) == 1, 0, SD))
+    (move,) = found(exact)
+    assert abs(move.size - math.expm1(0.012)) < 0.002
+
+
+def test_a_new_baseline_of_other_work_breaks_the_comparison() -> None:
+    assert found(runs([0.0] * 20 + [0.05] * 20, reference=lambda i: i // 20)) == ()
+
+
+def test_what_else_changed_is_named() -> None:
+    (move,) = found(runs([0.0] * 30 + [0.05] * 30, setting=lambda i: 1 if i < 30 else 2))
+    assert move.settings == ("triton 3.6 -> triton 3.7",)
+
+
+def test_a_case_without_points_has_none() -> None:
+    assert found(runs([])) == ()

@@ -1,0 +1,64 @@
+"""``--kerntune-history``: each run adds a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from kerntune.gate.history.places import Folder
+from kerntune.gate.history.points import HistoryRun, decoded
+
+pytest_plugins = ["pytester"]
+
+SOURCE = """
+@pytest.mark.autotune
+def test_slow(autotune):
+    autotune(kernel("REGRESSED"))
+    autotune(kernel("PASS"), name="second")
+"""
+
+
+def stored(project, place: str = "h") -> list[HistoryRun]:
+    folder = Folder(project.path / place)
+    return [decoded(data, name) for name, data in folder.read(folder.names())]
+
+
+def test_each_run_adds_one_file(project):
+    project.file(SOURCE)
+    for _ in range(2):
+        assert project.run("--kerntune-history=h").ret == pytest.ExitCode.TESTS_FAILED
+    one, other = stored(project)
+    assert [str(p.case) for p in one.points] == ["test_it.py::test_slow", "test_it.py::test_slow::second"]
+    assert [p.verdict for p in other.points] == ["REGRESSED", "PASS"]
+    assert one.created.endswith("+00:00")
+    assert one.versions["pytest"] == pytest.__version__
+
+
+def test_the_ini_key_counts_from_the_ini_file(project):
+    project.file(SOURCE)
+    project.pytester.makeini("[pytest]\nkerntune_history = from/ini\n")
+    project.run()
+    assert len(stored(project, "from/ini")) == 1
+
+
+@pytest.mark.parametrize("place", ["git:", "nosuch://x"])
+def test_what_names_no_place_is_an_error_before_anything_runs(project, place):
+    project.file(SOURCE)
+    result = project.run(f"--kerntune-history={place}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {place}: *"])
+
+
+def test_a_place_that_cannot_be_written_fails_no_test(project):
+    project.file(SOURCE.replace("REGRESSED", "PASS"))
+    (project.path / "h").write_text("a file")
+    result = project.run("--kerntune-history=h")
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        ["this run is not in the history; add it with kerntune history add: *can't be written*"]
+    )
+
+
+def test_a_run_without_cases_adds_nothing(project):
+    project.file("def test_a(): pass\n")
+    project.run("--kerntune-history=h").stdout.fnmatch_lines(["nothing was timed or compiled, so nothing was added*"])
+    assert stored(project) == []
