@@ -162,7 +162,7 @@ class Notes:
     def put(self, **values: Any) -> None:
         self._found |= {**values, "seconds": round(time.monotonic() - self._begin, 2)}
         text = json.dumps(self._found, default=str)
-        self._path.write_text(text.replace(f"{ROOT}/", ""))  # where the checkout lies is nobody's business
+        self._path.write_text(text.replace(f"{ROOT}/", ""))  # where the checkout lies says nothing
 
 
 def scripted_backend() -> Any:

@@ -164,7 +164,7 @@ class Gpu(Executor, Protocol):
         """Versions, clocks and throttle reasons as they are now."""
 
     def looking_process(self) -> tuple[str, ...]:
-        """What a process is told that opens this device for first looks (:mod:`kerntune.timing.worker.looks`); nothing
+        """The words by which a process opens this device for first looks (:mod:`kerntune.timing.worker.looks`); none
         where none is wanted. :class:`BackendError` says why none can."""
 
     def reaches(self, address: int) -> bool:

@@ -96,7 +96,7 @@ class Script:
     seed: int = 0
     memory_bytes: int = 1 << 40
     isolated: bool = False
-    """Whether first looks are taken in another process, as on a real GPU, which is told the rules."""
+    """Whether first looks are taken in another process, as on a real GPU, which gets the rules."""
 
     pause: Callable[[int], float] = no_pause
     """By the number of launches so far, how long the host takes to enqueue what comes next while the device waits for
@@ -257,7 +257,7 @@ class FakeGpu:
         return found
 
     def share(self, buffer: Buffer) -> bytes:
-        """Nobody else can see what isn't there."""
+        """There is nothing that another process could map."""
         raise BackendError("a scripted GPU's memory is this process's alone")
 
     def shared(self, handle: bytes, nbytes: int) -> contextlib.AbstractContextManager[Buffer]:

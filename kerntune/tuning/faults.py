@@ -1,4 +1,4 @@
-"""Candidates that failed at their first launch: whom that is held against, the candidates or the call."""
+"""Candidates that failed at their first launch, and whether they are to blame or the call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kerntune.compiling.compiler import Compiled
 
 MOST_FAULTS, MOST_HANGS = 12, 3
-"""So many in a row, and nobody has run: the rest needn't be tried to say that the call is to blame."""
+"""So many, and no other has run: the rest needn't be tried to say that the call is to blame."""
 
 
 @dataclass

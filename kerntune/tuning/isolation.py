@@ -30,9 +30,9 @@ from kerntune.timing.worker.requests import RequestFailed
 CONTEXT_BYTES = 600 << 20
 """What a second context takes on the device: 523 MiB on an H200 (driver 580), and some modules."""
 
-LIMIT_FLOOR_S, LIMIT_FACTOR = 3.0, 50.0
+LEAST_LIMIT_S, LIMIT_FACTOR = 3.0, 50.0
 """A first launch is given up after this many seconds, or so many times what the slowest one took that ended, whichever
-is more. Loading, copying and looking at guard zones count, so the floor is far above what launches take."""
+is more. Loading, copying and looking at guard zones count, so the least limit is far above what launches take."""
 
 LIMIT_FIRST_S = 10.0
 """The same while none has ended."""
@@ -92,7 +92,7 @@ class Isolation:
             raise IsolationError(f"first launches can't run in a process of their own: {why} (isolate=always)")
 
     def begin(self) -> None:
-        """Have a process start, if none is there; nobody waits for it yet."""
+        """Have a process start, if none is there, and return before it has."""
         if self._process is None and self.wanted:
             if self._host is None:
                 self._host = HostStaging(self.gpu)
@@ -148,7 +148,7 @@ class Isolation:
             self.drop()
 
     def close(self) -> None:
-        """End the process; nobody waits for that."""
+        """End the process, and return before it has ended."""
         process, self._process = self._process, None
         if process is not None:
             process.end_behind()
@@ -184,7 +184,7 @@ class FirstLaunches:
         """Seconds after which a launch is given up."""
         if self._slowest_s is None:
             return LIMIT_FIRST_S
-        return max(LIMIT_FLOOR_S, LIMIT_FACTOR * self._slowest_s)
+        return max(LEAST_LIMIT_S, LIMIT_FACTOR * self._slowest_s)
 
     def run(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float | None:
         """Run a recording of one launch in the other process; nanoseconds, or None where it can't run there.

@@ -43,7 +43,7 @@ BLOCKS = (32, 64, 128, 256, 512)
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What hangs is given up soon: others take milliseconds here."""
-    monkeypatch.setattr(isolation_module, "LIMIT_FLOOR_S", 1.0)
+    monkeypatch.setattr(isolation_module, "LEAST_LIMIT_S", 1.0)
     monkeypatch.setattr(isolation_module, "LIMIT_FIRST_S", 2.0)
 
 

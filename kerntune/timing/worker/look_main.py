@@ -5,19 +5,11 @@ The driver takes 0.2 to 0.3 s for a context (H200), and Python as long for its i
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import sys
 import threading
 
-
-def open_context(ordinal: int) -> None:
-    """Take the device's primary context. What goes wrong is found again by whoever asks next, and said there."""
-    with contextlib.suppress(OSError, AttributeError):
-        cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
-        if cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), ordinal) == 0:
-            cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+from kerntune.gpu.early_context import open_context
 
 
 def run(words: list[str]) -> int:

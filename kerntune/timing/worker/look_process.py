@@ -40,7 +40,7 @@ def _starter(pid: int) -> ThreadPoolExecutor:
 
 
 class LookProcess:
-    """One process. It starts at once, in another thread; ``device`` is what it is told of its device, ``file`` the
+    """One process. It starts at once, in another thread; ``device`` has the words for its device, ``file`` is the
     descriptor of staging memory that it inherits."""
 
     def __init__(self, device: Sequence[str], file: int) -> None:
