@@ -7,7 +7,7 @@ import ctypes
 
 
 def open_context(ordinal: int) -> None:
-    """Take the device's primary context. What goes wrong is found again by the next call that needs it, which raises."""
+    """Take the device's primary context. What goes wrong is found again, and raised, by the next call that needs it."""
     with contextlib.suppress(OSError, AttributeError):
         cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
         if cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), ordinal) == 0:
