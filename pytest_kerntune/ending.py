@@ -13,8 +13,8 @@ ENDED = 128 + signal.SIGTERM
 
 
 def end_in_order(config: pytest.Config) -> None:
-    """Let SIGTERM end this run as Ctrl-C does: worktrees, temporary folders and compiling processes go, and what is
-    known by then is told. Nothing changes where somebody handles it already."""
+    """Let SIGTERM end this run as Ctrl-C does: worktrees, temporary folders and compiling processes go, and the results
+    so far are reported. Nothing changes where SIGTERM has a handler already."""
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

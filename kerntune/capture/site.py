@@ -40,7 +40,7 @@ class Site:
     arguments: Mapping[str, Any]
     candidates: tuple[Candidate, ...]
     run: Callable[..., Any]
-    """``run(words)`` launches; ``run(words, trial=True)`` has the user's hooks told that a config is being tried."""
+    """``run(words)`` launches; ``run(words, trial=True)`` calls the user's hooks as for a config that is tried."""
 
     settle: Callable[[int], None]
     """Tells the user's tuner which candidate won."""

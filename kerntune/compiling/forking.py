@@ -1,4 +1,4 @@
-"""Forks of this process, which has threads, a GPU and users' modules: what they leave behind, and when they pay."""
+"""Forks of this process, which has threads, a GPU and users' modules: what they give up, and when they pay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kerntune.compiling.descriptors import close_from
 from kerntune.errors import FrameError
 
 SWITCH = "KERNTUNE_FORKS"
-"""Environment variable for processes that can't be forked safely: with ``0`` none of this one's forks does any work."""
+"""Environment variable for processes that can't be forked safely: with ``0`` no fork of this process does any work."""
 
 FEWEST_CORES = 4
 """Where cores are fewer, what a fork would do costs this process as much."""

@@ -108,7 +108,7 @@ class Prospects:
 
     @property
     def has_results(self) -> bool:
-        """Whether one of what was :meth:`begun <begin>` is compiled, and nobody has taken it."""
+        """Whether a candidate that was :meth:`begun <begin>` is compiled and not taken yet."""
         batch = self._in(BatchState.BEGUN)
         return batch is not None and batch.coming.wait(0)
 
@@ -118,7 +118,7 @@ class Prospects:
         return batch is not None and batch.coming.wait(0)
 
     def close(self) -> None:
-        """Cancel what is still compiled for nobody."""
+        """Cancel compilations whose results aren't needed any more."""
         batch, self._batch = self._batch, None
         if batch is not None:
             batch.coming.stop()

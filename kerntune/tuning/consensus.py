@@ -19,7 +19,7 @@ CLEAR = 2
 """Votes ahead that make a majority clear: two to one may be two configs with the same fault."""
 
 DOUBT = "no more configs agree with one than with the other; if that is meant, name the argument in verify_ignore"
-"""Said of a reference that nobody confirms: it stays, being the first."""
+"""The remark for a reference that no other candidate confirms: it stays, since it is the first."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Jury:
         return bool(self.verifier.left_out or self.asked.ignore)
 
     def notes(self) -> tuple[str, ...]:
-        """What a user should know: arguments that are not compared, a reference that nobody confirms."""
+        """Remarks for the user: arguments that are not compared, a reference that no other candidate confirms."""
         texts = [*self.verifier.left_out.values(), *([self._doubt] if self._doubt else [])]
         return tuple(f"kernel {self.kernel}: {text}" for text in texts)
 
@@ -102,10 +102,10 @@ def _constants(trial: Trial) -> Mapping[str, str]:
 
 
 def elected(first: Verifier, programs: Sequence[Program]) -> tuple[Verifier, int]:
-    """The verifier of whom most candidates agree with, ``first`` in doubt, and by how many votes it leads.
+    """The verifier that most candidates agree with, ``first`` in doubt, and by how many votes it leads.
     :attr:`~Verifier.confirmed` if that is clear.
 
-    ``programs`` are further candidates with code of their own, in the order in which they are asked.
+    ``programs`` are further candidates with code of their own, in the order in which they are run.
     """
     classes, votes = [first], [1]
     for program in programs[: JURY - 1]:

@@ -30,9 +30,9 @@ CallKey = tuple[Any, ...]
 
 @dataclass
 class Late:
-    """Of one key: ``configs`` that are still to be tried, as the user wrote them, and who has ``won`` without them.
-
-    ``stragglers`` are their compilations; None while nobody compiles them, since an earlier process ended before.
+    """For one key: ``configs`` that are still to be tried, as the user wrote them, and the config that has ``won``
+    without them. ``stragglers`` are their compilations; None while they aren't compiled, since an earlier process ended
+    before.
     """
 
     configs: list[Any]
@@ -93,11 +93,9 @@ def go_on(
     winners: Winners,
     options: TuneOptions,
 ) -> None:
-    """What is due for a key, before a call of it is launched: have its late configs compiled, or hold them against the
-    winner and take over who is faster.
-
-    Somebody else who measures on the device is not waited for. Whatever goes wrong is told in a warning, and not tried
-    again in this process: the call has a winner.
+    """The pending work for a key, before a call of it is launched: compile its late configs, or compare them with the
+    winner and take the faster one. It doesn't wait for another process that measures on the device. An error becomes a
+    warning, and the work isn't tried again in this process: the call has a winner.
     """
     late, gpu = late_of(tuner, key), backend.gpu
     if late is None or gpu is None or not late.due:

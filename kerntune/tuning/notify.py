@@ -93,7 +93,7 @@ def launch_error(reason: str) -> Exception:
 
 
 def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, late: int = 0) -> None:
-    """Tell those who asked Triton to be told: its listener, and whoever set ``TRITON_PRINT_AUTOTUNING``.
+    """Notify Triton's listener, and print a line if ``TRITON_PRINT_AUTOTUNING`` is set.
 
     ``seconds`` is None where nothing was tuned; ``late`` the number of configs that are still to be tried.
     """

@@ -38,7 +38,7 @@ class Outlook:
         return (result for result in results if result[0] not in self.left_out)
 
     def readmitted(self) -> list[int]:
-        """Those that were left out; from now on nobody is."""
+        """The candidates that were left out; from now on none is."""
         back, self.left_out, self._prune = sorted(self.left_out), {}, StaticPrune()
         return back
 

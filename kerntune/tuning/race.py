@@ -19,7 +19,7 @@ from kerntune.timing.sample import Slot
 from kerntune.timing.sampling import same_kind, slot_for
 
 DROP_FIRST = 1.5
-"""After a first look (the shortest of a few executions), candidates slower than this times the best are hopeless. For
+"""After a first look (the shortest of a few executions), candidates slower than this times the best are dropped. For
 kernels of a few microseconds an event pair adds about 2 us to both, so even fewer are dropped."""
 
 LOOKS = 3
@@ -185,10 +185,9 @@ def screened(trials: Sequence[Trial]) -> list[Trial]:
 
 @dataclass
 class Heats:
-    """The way to the finals in one or several heats: as :func:`screened`, for candidates of whom some come late.
-
-    A late one is held against those that are left of earlier heats. Whoever was dropped stays dropped: the best can
-    only have become better.
+    """The selection of finalists in one or several rounds: as :func:`screened`, for candidates of which some come late.
+    A late one is compared with those that are left of earlier rounds. A candidate that was dropped stays dropped: the
+    best can only have become better.
     """
 
     raced: list[Trial] = field(default_factory=list)

@@ -179,7 +179,7 @@ def _set_by(layers: Sequence[Any], words: dict[str, Any]) -> dict[str, str]:
         for name, value in values.items():
             try:
                 words[name] = value(words)
-            except Exception:  # a user's: it will be raised by whoever tries this config, if anybody does
+            except Exception:  # a user's: it is raised when this config is tried, if it is
                 words.pop(name, None)
             found[name] = text_of(words.get(name))
     return found

@@ -38,8 +38,8 @@ from kerntune.tuning.stored_trials import NOTHING
 class Entrants:
     """The candidates of one tuning by index: their times, and why those that can't be used have failed.
 
-    They vary launch ``index`` of ``recorded``, and run in ``memory``. Who has the very code and grid of another is no
-    entrant of his own. What is found of a candidate is stored for later runs, where these keep trials.
+    They vary launch ``index`` of ``recorded``, and run in ``memory``. A candidate with the same code and grid as
+    another isn't tried separately. A candidate's outcome is stored for later runs, where trials are kept.
     """
 
     capture: Capture
@@ -68,6 +68,7 @@ class Entrants:
         self._recordings: dict[int, Recording] = {}
         self._misfits: set[int] = set()
         self._faults = Faults(self.site.kernel)
+        self._kept: set[int] = set()
         self._first = first_contents(self.capture, self.index, self.memory, self.prospects.probes)
         self.begin(())
 
@@ -80,10 +81,8 @@ class Entrants:
         self._take_known(everybody)
 
     def join(self, indices: Sequence[int]) -> list[int]:
-        """Candidates beyond those that there were: who of them is to be tried, being unknown.
-
-        :class:`ConfigError` where hooks leave one config other memory than another: what one that comes now would find
-        can't be told any more.
+        """Further candidates: those of them that aren't known yet are to be tried. :class:`ConfigError` where hooks
+        leave one config other memory than another: the contents that a new one would find aren't known any more.
         """
         if len({content_of(first) for first in self._first.values()}) > 1:
             raise ConfigError(
@@ -107,7 +106,7 @@ class Entrants:
             self.times[i] = self.known.ran[i].time_ns or self.known.ran[i].estimate_ns or 0.0
 
     def forget(self) -> None:
-        """Believe earlier runs no longer: whoever failed there is tried again."""
+        """Ignore the failures of earlier runs: candidates that failed there are tried again."""
         self.known = NOTHING
 
     def worth_repeating(self) -> list[int]:
@@ -119,7 +118,7 @@ class Entrants:
         return frozenset((set(self.known.ran) | set(self.known.failed)) - self._tried)
 
     def all_lack_resources(self) -> bool:
-        """Whether that is why everybody failed."""
+        """Whether that is why all candidates failed."""
         return bool(self._misfits) and self._misfits == set(self.failures)
 
     # one stage
@@ -144,6 +143,7 @@ class Entrants:
                 raise compiled
             if (trial := self._trial(i, compiled)) is not None:
                 self._looks.take(trial)
+            self._keep_look(i)
         except LaunchFault as exc:
             assert isinstance(compiled, Compiled)
             self._note_fault(i, compiled, exc)
@@ -284,6 +284,16 @@ class Entrants:
             if not set(trial.same).isdisjoint(among):
                 self.keep(trial)
 
+    def _keep_look(self, i: int) -> None:
+        """Store at once what a first look at a candidate took: a run that is killed goes on where it was."""
+        if self._stored is None or i in self.failures:
+            return
+        for trial in self._found.values():
+            if i in trial.same and trial.looked:
+                code = trial.recording.binaries[0].code
+                self._stored.keep(i, self.prospects.probes[i], estimate_ns=trial.estimate, code=code)
+                self._kept.add(i)
+
     def keep(self, trial: Trial) -> None:
         """Store a trial's times for later runs."""
         if self._stored is None:
@@ -303,3 +313,5 @@ class Entrants:
         self.failures[i] = FailedTrial(self.site.kernel, self.site.candidates[i].config, why)
         if remember and self._stored is not None:
             self._stored.keep(i, self.prospects.probes[i], failure=why, code=code)
+        elif i in self._kept and self._stored is not None:
+            self._stored.forget(i, self.prospects.probes[i])

@@ -39,7 +39,7 @@ def tune_call(
     incumbent: int | None = None,
     trials: Trials | None = None,
 ) -> Tuned:
-    """The winner of a site that nobody has launched; nothing is launched on the user's tensors.
+    """The winner of a site that wasn't launched; nothing is launched on the user's tensors.
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
     tuned in its own memory, from which the first content moves to the host meanwhile. A call that launches nothing, or
@@ -153,8 +153,8 @@ SWITCH_SECONDS = 0.0005
 
 
 class _Switches:
-    """While anybody tunes, threads that start processes, read answers and hash files have their turns sooner; once the
-    last one is done, the interval is as it was."""
+    """While a thread tunes, other threads (that start processes, read answers and hash files) are scheduled sooner;
+    once the last tuning is done, the interval is restored."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._usual = threading.Lock(), 0, 0.0
@@ -191,9 +191,9 @@ def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
 
 @contextlib.contextmanager
 def _launch_prepared(capture: Capture, prospects: Prospects) -> Iterator[Callable[[int], None]]:
-    """Have built what launches the winner (by Triton, and then by ourselves: 0.3 to 0.9 s of a C compiler each where
-    nobody has built it before) while we race. Triton's part is there at the end: a launch would not wait for it, but
-    build it once more. What is given takes a candidate that may win, whose tensor descriptors may need another."""
+    """Build the launchers of the winner (Triton's and kerntune's: 0.3 to 0.9 s of a C compiler each where they aren't
+    cached) during the race. Triton's part is there at the end: a launch would not wait for it, but build it once more.
+    What is given takes a candidate that may win, whose tensor descriptors may need another."""
     if capture.backend.name != "cuda" or not prospects.probes:
         yield lambda index: None
         return

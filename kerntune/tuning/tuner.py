@@ -98,7 +98,7 @@ class _Tuning:
     progress: Callable[[str], None]
     ahead: Callable[[int], None] = lambda index: None
     jury: Jury | None = None
-    """Says who is wrong; None until somebody is suspected."""
+    """Decides which candidates are wrong; None until one is suspected."""
 
     heats: Heats = field(default_factory=Heats)
 
@@ -176,7 +176,7 @@ class _Tuning:
     # first looks
 
     def _looked_at(self, candidates: Sequence[int]) -> list[Trial]:
-        """Compile, load and look at each candidate, while others are still compiled; and at whom a search comes by."""
+        """Compile, load and estimate each candidate, while others are still compiled, and those that a search finds."""
         if candidates:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
         searching = Searching(self.entrants, self.outlook, self.progress) if self._may_search() else None

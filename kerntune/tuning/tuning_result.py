@@ -1,4 +1,4 @@
-"""What the tuning of one launch comes to: its winner and everybody's times, or an error with every reason."""
+"""The outcome of tuning one launch: its winner and the times of all candidates, or an error with every reason."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Tuned:
     """Whether some of what the winner writes was not compared."""
 
     notes: tuple[str, ...] = ()
-    """What a user should know of the verification: arguments that were not compared, configs that nobody confirms."""
+    """Remarks of the verification for the user: arguments that were not compared, configs that no other confirms."""
 
 
 def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:

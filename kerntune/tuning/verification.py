@@ -25,7 +25,7 @@ ATOMIC_FACTOR = 10.0
 """Float atomics add in any order, in the output's own precision."""
 
 REPEATS = 2
-"""Further runs of a reference that somebody disagrees with: does it write the same each time?"""
+"""Further runs of a reference that a candidate disagrees with, to check that it writes the same each time."""
 
 WITNESSES = 2
 """Further candidates that are run where two disagree about what may be a workspace: one of them may be wrong, too."""
@@ -98,12 +98,11 @@ def compares_all(argument: str) -> bool:
 
 @dataclass
 class Verifier:
-    """What one program, the reference, writes, once for each pattern of poison, and others held against it.
-
-    ``name`` says who the reference is; it is ``settled`` if no other one will be chosen, and ``confirmed`` if more than
-    its place in the list speaks for it. What depends on chance or on how a config splits its work is ``left_out`` by
-    storage, with the reason; several verifiers may share that. ``ignored`` are arguments that nobody compares.
-    All programs run on the same memory; copy 0 is as before after each call.
+    """The results of one program, the reference, once for each pattern of poison, and the comparison of others with it.
+    ``name`` is the reference's; it is ``settled`` if no other one will be chosen, and ``confirmed`` if it was chosen
+    for more than its place in the list. What depends on chance or on how a config splits its work is ``left_out`` by
+    storage, with the reason; several verifiers may share that. ``ignored`` are arguments that aren't compared. All
+    programs run on the same memory; copy 0 is as before after each call.
     """
 
     reference: Program
@@ -157,7 +156,7 @@ class Verifier:
 
     def _leave_out_varying(self, program: Program, theirs: dict[int, Pieces], run: _Run) -> None:
         """Leave out what the reference itself writes differently from run to run. Where it is only a candidate, the
-        other one must, too: whoever varies alone may have a race, and others have to say."""
+        other one must vary too: one that varies alone may have a race, and others decide."""
         found = self._varying(self.reference, {i: self._expected(run)[i] for i in theirs}, run)
         if found and not self.settled:
             found &= self._varying(program, {i: theirs[i] for i in found}, run)

@@ -42,7 +42,7 @@ class Swap:
         setattr(self.owner, self.name, self.after)
 
     def holds(self) -> bool:
-        """Whether nobody has put something else there since."""
+        """Whether it wasn't replaced since."""
         return vars(self.owner).get(self.name) is self.after
 
     def undo(self) -> None:
