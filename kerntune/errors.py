@@ -13,7 +13,9 @@
     ├── TrialError                one candidate failed; costs a trial, never a run
     │   ├── CompileError          the compiler refused it
     │   │   └── EnvironmentFault  the machine refused the compiler something; says nothing of the kernel
-    │   └── OutOfResourcesError   it compiles, but this device can't launch it
+    │   ├── OutOfResourcesError   it compiles, but this device can't launch it
+    │   └── LaunchFault           its first launch, in a process of its own, faulted or wrote outside of its tensors
+    │       └── LaunchTimeout     that launch did not end
     ├── TuningError               no candidate is left; lists every reason
     ├── CacheMissError            ``frozen`` tuning met a kernel without a stored winner
     ├── MeasurementError          a time could not be taken
@@ -89,6 +91,18 @@ class EnvironmentFault(CompileError):
 
 class OutOfResourcesError(TrialError):
     """A candidate compiles, but the device can't launch it."""
+
+
+class LaunchFault(TrialError):
+    """A candidate's first launch, in a process of its own, faulted, ended that process or wrote outside of its tensors;
+    the message says which."""
+
+    remembered = False
+    """Whether an earlier run has found that, and nothing was launched today."""
+
+
+class LaunchTimeout(LaunchFault):
+    """A candidate's first launch did not end within its limit."""
 
 
 class TuningError(KerntuneError):

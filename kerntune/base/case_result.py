@@ -38,6 +38,15 @@ WRONG = "it wrote other values"
 """The first words of the failure reason of a candidate whose results differ from those of the others."""
 
 
+FIRST_LAUNCH = "its first launch"
+"""How the reason of a candidate begins that faulted, hung or wrote outside of its tensors in a process of its own."""
+
+
+def is_fault(reason: str) -> bool:
+    """Whether a candidate failed by what its first launch did: it must not run where others have something to lose."""
+    return reason.startswith(FIRST_LAUNCH)
+
+
 def is_wrong(reason: str) -> bool:
     """Whether a candidate failed because its results are wrong."""
     return reason.startswith(WRONG)

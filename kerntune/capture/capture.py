@@ -22,6 +22,7 @@ from kerntune.errors import (
     ConfigError,
     EnvironmentFault,
     GridError,
+    LaunchFault,
     OutOfResourcesError,
     TrialError,
     TuningError,
@@ -31,6 +32,10 @@ from kerntune.kernels import compat
 from kerntune.kernels.relaunch import as_launch
 from kerntune.kernels.source import kernel_name
 from kerntune.kernels.specialize import Specialized
+
+MOST_FAULTS = 12
+"""Candidates that fail where they are launched before the captured run launches them: after so many no more are tried,
+for then the call is to blame."""
 
 SeenLaunch = tuple[Any, Sequence[Any], dict[str, Any]]
 """Kernel, positional arguments and keywords of a launch."""
@@ -72,6 +77,10 @@ class Capture:
     prefer: Callable[[Site], Sequence[int]] = lambda site: range(len(site.candidates))
     thread: int | None = None
     """Only this thread's launches are captured (its ``threading.get_ident()``); all threads' if None."""
+
+    before_launch: Callable[[Capture, Pending, Compiled], None] | None = None
+    """Called where something runs, before a launch whose config was open. One for which it raises :class:`LaunchFault`
+    is not launched, and the next candidate is tried."""
 
     launches: list[Pending] = field(default_factory=list)
     latest: Pending | None = None
@@ -145,7 +154,10 @@ class Capture:
             first = pending.specialized[self.backend.targets[0]]
             if isinstance(first, TrialError):
                 raise first
-            self.plan.observe(self.compiler.compile(first), first)
+            compiled = self.compiler.compile(first)
+            self.plan.observe(compiled, first)
+            if self.before_launch is not None and pending.site is not None:
+                self.before_launch(self, pending, compiled)
         elif (
             trying is not None
             and not trying.any_fit
@@ -190,7 +202,9 @@ class Capture:
             site.chosen = index
             try:
                 return self._launch_candidate(site)
-            except (CompileError, OutOfResourcesError, GridError) as exc:
+            except (CompileError, OutOfResourcesError, GridError, LaunchFault) as exc:
+                if isinstance(exc, LaunchFault) and not exc.remembered:
+                    site.faults[index] = exc
                 if isinstance(exc, EnvironmentFault):
                     if self.backend.gpu is None:
                         raise  # the next candidate would be taken for a change of config
@@ -198,6 +212,8 @@ class Capture:
                 failures.append(f"  {site.candidates[index].config}: {exc}")
                 misfits += [index] if isinstance(exc, OutOfResourcesError) else []
                 grids += [exc] if isinstance(exc, GridError) else []
+                if len(site.faults) >= MOST_FAULTS:
+                    break
         if grids and len(grids) == len(failures):
             raise grids[0]
         if faults and len(faults) == len(failures):
@@ -205,7 +221,8 @@ class Capture:
         if misfits and self.backend.gpu is None:
             site.chosen = misfits[0]  # nothing runs and none fits: the static gate says what it lacks
             return self._launch_candidate(site, any_fit=True)
-        raise TuningError(f"kernel {site.kernel}: no candidate can be launched\n" + "\n".join(failures))
+        blame = ", so the call is to blame, and nothing was remembered" if site.faults else ""
+        raise TuningError(f"kernel {site.kernel}: no candidate can be launched{blame}\n" + "\n".join(failures))
 
     def _launch_candidate(self, site: Site, any_fit: bool = False) -> Any:
         from triton.runtime.errors import OutOfResources

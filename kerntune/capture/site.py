@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kerntune.base.config import COMPILE_FIELDS, Config
-from kerntune.errors import ConfigError
+from kerntune.errors import ConfigError, LaunchFault
 from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of, kernel_file, kernel_name
 from kerntune.kernels.value_text import text_of
@@ -59,6 +59,12 @@ class Site:
     """Configs with whose exceptions the user's ``post_hook`` has been called."""
 
     chosen: int = 0
+
+    proven: int | None = None
+    """The candidate that has won in an earlier run, if one has."""
+
+    faults: dict[int, LaunchFault] = field(default_factory=dict)
+    """Candidates that the captured run would have launched, had they not failed where they were launched before."""
 
     added: int = 0
     """How many of the candidates, the last ones, aren't in the list that was given."""

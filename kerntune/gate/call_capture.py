@@ -11,9 +11,9 @@ from kerntune.base.case_result import CaseId
 from kerntune.base.device import Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
-from kerntune.capture import Capture, Site, current
+from kerntune.capture import Capture, Pending, Site, current
 from kerntune.capture.recorder import Recorded, record
-from kerntune.compiling.compiler import Compiler
+from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CacheMissError, ConfigError
 from kerntune.gate.baselines import Argument, BaselineStore, fingerprint_of
 from kerntune.gate.call import Call
@@ -79,13 +79,18 @@ class RecordedCase:
 
 
 def run_captured(
-    backend: Backend, compiler: Compiler, call: Call, arguments: tuple[Argument, ...], prefer: Preference
+    backend: Backend,
+    compiler: Compiler,
+    call: Call,
+    arguments: tuple[Argument, ...],
+    prefer: Preference,
+    before_launch: Callable[[Capture, Pending, Compiled], None] | None = None,
 ) -> CapturedCall:
-    """Run the call and compare its result with its reference.
+    """Run the call and compare its result with its reference. ``before_launch`` as the capture's.
 
     :class:`ConfigError` where it was given candidates for kernels that it doesn't launch.
     """
-    capture = Capture(backend, compiler, call.candidates, prefer=prefer)
+    capture = Capture(backend, compiler, call.candidates, prefer=prefer, before_launch=before_launch)
     value, ended = None, None
     with watched() as unseen, capture.active():
         try:
@@ -141,9 +146,16 @@ def _refuse_unmet(call: Call, capture: Capture) -> None:
 # which candidate a call is captured with
 
 
-def winner_first(winners: Winners) -> Preference:
-    """The stored winner before all others."""
-    return lambda site: _first(_known(winners, site), len(site.candidates))
+def winner_first(winners: Winners, unknown: Callable[[], None] = lambda: None) -> Preference:
+    """The stored winner before all others; ``unknown`` is called where there is none."""
+
+    def prefer(site: Site) -> Sequence[int]:
+        site.proven = _known(winners, site)
+        if site.proven is None:
+            unknown()
+        return _first(site.proven, len(site.candidates))
+
+    return prefer
 
 
 def stored_first(

@@ -15,6 +15,7 @@ from kerntune.capture.recorder import Recorded
 from kerntune.gate.baselines import TimeBaseline
 from kerntune.gate.reference import Rerun
 from kerntune.gpu.program import Loader
+from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.notify import tell_failed
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, candidate_of
@@ -48,6 +49,9 @@ class Tuning:
     winners: Winners
     policy: Policy
     progress: Callable[[str], None]
+    isolation: Isolation | None = None
+    """Where candidates are launched first."""
+
     trials: list[TrialReport] = field(default_factory=list)
     failures: list[FailedTrial] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -102,6 +106,7 @@ class Tuning:
                 trusted=rerun is not None,
                 refuted=refuted,
                 progress=self.progress,
+                isolation=self.isolation,
             )
         self.recorded.recording = tuned.recording
         captured, site.chosen = site.chosen, tuned.winner

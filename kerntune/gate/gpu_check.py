@@ -44,6 +44,7 @@ from kerntune.timing.launch_shares import launch_times
 from kerntune.timing.sample import Sample, Slot
 from kerntune.timing.sampling import estimate_ns, slot_for, take_sample
 from kerntune.timing.worker.pool import Pairs
+from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_winners import Winners
 
 RESTS_S = (0.5, 0.5, 0.5)
@@ -88,7 +89,14 @@ class CaseFindings:
 class TimedCheck:
     """The check of one captured call. Lives inside the device's lock."""
 
-    def __init__(self, run: GpuRun, captured: CapturedCall, winners: Winners, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run: GpuRun,
+        captured: CapturedCall,
+        winners: Winners,
+        progress: Callable[[str], None],
+        isolation: Isolation | None = None,
+    ) -> None:
         backend, call = run.backend, captured.call
         assert backend.gpu is not None
         self.gpu, self.stores, self.settings, self.pairs = backend.gpu, run.stores, run.settings, run.pairs
@@ -97,7 +105,7 @@ class TimedCheck:
         self.path = run.stores.own.time_path(self.gpu.spec, case.id, case.fingerprint)
         self.loader, self.cache = Loader(self.gpu), winners.cache.folder
         replayer = Replayer(backend, run.pairs, self.loader, case.recorded, call.policy.timer)
-        self.tuning = Tuning(case.capture, case.recorded, self.loader, winners, call.policy, progress)
+        self.tuning = Tuning(case.capture, case.recorded, self.loader, winners, call.policy, progress, isolation)
         self.comparer = Comparer(self.gpu, case, replayer, run.next_decision, progress)
         self.builder = BaselineBuilder(backend, run.pairs, run.settings, case, replayer, progress)
         asks_again = call.reference is not None

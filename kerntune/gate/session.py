@@ -38,6 +38,9 @@ from kerntune.static.metrics import DISASSEMBLER
 from kerntune.timing.worker.pool import LocalPairs, Pairs, WorkerPool
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
+from kerntune.tuning.captured_launch import CapturedLaunch
+from kerntune.tuning.isolation import Isolate, Isolation
+from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
 
@@ -60,6 +63,7 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
         self._pairs = pairs_for(backend)
+        self._isolations: dict[Isolate, Isolation] = {}
         self._fault = device_fault.Fault(backend.gpu)
         self._decisions = itertools.count(1)
         self.stores = Stores(store, store)
@@ -145,6 +149,8 @@ class Session:
     def close(self) -> None:
         """Undo :meth:`start` and end all processes."""
         self._pairs.close()
+        for isolation in self._isolations.values():
+            isolation.close()
         self._compiler.close()
         self._stack.close()
 
@@ -170,7 +176,8 @@ class Session:
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
         with self._lock():
-            captured = run_captured(self.backend, self._compiler, call, arguments, self._preference(call, arguments))
+            prefer, before = self._preference(call, arguments), self._before_launch(call)
+            captured = run_captured(self.backend, self._compiler, call, arguments, prefer, before)
             if captured.unseen or not captured.capture.launches:
                 return self._incomplete(captured)
             if self.backend.gpu is None:
@@ -210,9 +217,25 @@ class Session:
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
 
+    def _isolation_for(self, call: Call) -> Isolation | None:
+        """Where the configs of a call's launches run first; one process for the whole run."""
+        if self.backend.gpu is None:
+            return None
+        mode = options_of_policy(call.policy).isolate
+        if mode not in self._isolations:
+            self._isolations[mode] = Isolation(self.backend.gpu, mode)
+        return self._isolations[mode]
+
+    def _before_launch(self, call: Call) -> CapturedLaunch | None:
+        isolation = self._isolation_for(call)
+        if isolation is None or not isolation.wanted or self.backend.gpu is None:
+            return None
+        return CapturedLaunch(isolation, Trials(self._winners(call, self.backend.gpu)))
+
     def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Preference:
-        if self.backend.gpu is not None:
-            return winner_first(self._winners(call, self.backend.gpu))
+        isolation = self._isolation_for(call)
+        if self.backend.gpu is not None and isolation is not None:
+            return winner_first(self._winners(call, self.backend.gpu), isolation.begin)
         return stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
 
     def _check_static(self, captured: CapturedCall) -> Checked:
@@ -226,7 +249,8 @@ class Session:
 
     def _check_timed(self, captured: CapturedCall, gpu: Gpu, progress: Callable[[str], None]) -> Checked:
         run = GpuRun(self.backend, self.stores, self._pairs, self.settings, lambda: next(self._decisions))
-        timed = TimedCheck(run, captured, self._winners(captured.call, gpu), progress)
+        isolation = self._isolation_for(captured.call)
+        timed = TimedCheck(run, captured, self._winners(captured.call, gpu), progress, isolation)
         self._note(captured.call, timed.case.fingerprint)
         return timed.run()
 

@@ -76,8 +76,22 @@ class Executor(Protocol):
     def allocate_host(self, nbytes: int) -> Buffer:
         """Pinned memory of the host, to copy to and from; a launch must not be given its address."""
 
+    def host_view(self, buffer: Buffer) -> memoryview:
+        """What :meth:`allocate_host` has given, to be read after all enqueued work."""
+
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
         """A piece of a device buffer as it is now, to copy or compare; the buffer is kept alive."""
+
+    def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
+        """Divide a buffer of our own into pieces of these sizes, to be used as buffers from now on; each keeps the
+        whole alive."""
+
+    def share(self, buffer: Buffer) -> bytes:
+        """A handle by which another process can open a buffer of our own: :meth:`shared` there. :class:`BackendError`
+        where that can't be."""
+
+    def shared(self, handle: bytes, nbytes: int) -> AbstractContextManager[Buffer]:
+        """Another process's buffer, mapped meanwhile."""
 
     def copy(self, target: Buffer, source: Buffer) -> None:
         """Enqueue a copy of ``source.nbytes`` bytes."""
@@ -94,8 +108,14 @@ class Executor(Protocol):
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """The buffer's bytes, or the first ``limit`` of them, after all enqueued work."""
 
+    def read_into(self, buffer: Buffer, target: memoryview) -> None:
+        """All of the buffer's bytes into memory of the host, after all enqueued work."""
+
     def write(self, buffer: Buffer, data: bytes) -> None:
         """Fill the start of the buffer with ``data``."""
+
+    def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
+        """Fill the buffer from ``offset`` on with memory of the host, which is writable."""
 
     def repeat(self, buffer: Buffer, data: bytes) -> None:
         """Fill the buffer with ``data`` over and over; the last one may be cut off."""
@@ -142,6 +162,10 @@ class Gpu(Executor, Protocol):
 
     def environment(self) -> Environment:
         """Versions, clocks and throttle reasons as they are now."""
+
+    def looking_process(self) -> tuple[str, ...]:
+        """The words by which a process opens this device for first looks (:mod:`kerntune.timing.worker.looks`); none
+        where none is wanted. :class:`BackendError` says why none can."""
 
     def reaches(self, address: int) -> bool:
         """Whether a number is an address of memory that this process can use, the device's or the host's."""

@@ -9,13 +9,16 @@ from typing import Any
 
 import kerntune
 from kerntune.base.device import Environment
-from kerntune.errors import MeasurementError
+from kerntune.errors import BackendError, MeasurementError
 from kerntune.gpu.base import Buffer, GpuGraph
 from kerntune.gpu.compare import Difference
 from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.gpu.nvml import device_state
 from kerntune.gpu.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.kernels import compat
+
+COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
+"""Numbers of ``CUdevice_attribute`` and of ``CUcomputemode`` (cuda.h); drivers before 12.3 don't know the last."""
 
 MANY = 16
 """Copies that are worth a kernel for all of them."""
@@ -49,6 +52,15 @@ class CudaGpu(DriverGpu):
     def current_stream(self) -> int:
         """torch's: our work is ordered with the user's."""
         return int(self._torch._C._cuda_getCurrentRawStream(self.ordinal))
+
+    def looking_process(self) -> tuple[str, ...]:
+        """The device's number. None where a second context can't be, or would die with the first."""
+        mode = self._attribute(COMPUTE_MODE)
+        if mode != COMPUTE_DEFAULT:
+            raise BackendError("the device's compute mode allows one process at a time")
+        if self._attribute_or(MPS_ENABLED, 0):
+            raise BackendError("under MPS a fault ends the work of all processes that share the device")
+        return (str(self.ordinal),)
 
     def environment(self) -> Environment:
         """Versions, and what NVML says of the device as it is now. Nothing is ever set on it."""

@@ -79,6 +79,35 @@ def check(code: int, what: str) -> None:
     raise (OutOfResourcesError if code == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES else BackendError)(text)
 
 
+IPC_HANDLE_BYTES, IPC_LAZY_PEER_ACCESS = 64, 1
+"""``CU_IPC_HANDLE_SIZE``, ``CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`` (cuda.h)."""
+
+
+class _IpcHandle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_char * IPC_HANDLE_BYTES)]
+
+
+def ipc_handle(address: int) -> bytes:
+    """A handle of an allocation of ``cuMemAlloc`` for other processes. :class:`BackendError` where there is none."""
+    handle = _IpcHandle()
+    code = library().cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(address))
+    check(code, "sharing memory with another process")
+    return bytes(handle)
+
+
+def ipc_open(handle: bytes) -> int:
+    """Map another process's allocation; its address here. A process can't open its own."""
+    address, raw = ctypes.c_uint64(), _IpcHandle.from_buffer_copy(handle)
+    code = library().cuIpcOpenMemHandle_v2(ctypes.byref(address), raw, ctypes.c_uint(IPC_LAZY_PEER_ACCESS))
+    check(code, "opening another process's memory")
+    return address.value
+
+
+def ipc_close(address: int) -> None:
+    """Unmap it."""
+    check(library().cuIpcCloseMemHandle(ctypes.c_uint64(address)), "closing another process's memory")
+
+
 class CudaFunction:
     """A loaded kernel with the driver's own figures: registers a thread, spilled 4-byte words, most threads a block."""
 

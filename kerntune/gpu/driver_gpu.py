@@ -10,6 +10,7 @@ import ctypes
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from kerntune.base.device import DeviceSpec, Target
@@ -22,6 +23,9 @@ from kerntune.gpu.cuda_driver import (
     CUDA_ERROR_NOT_READY,
     CudaFunction,
     check,
+    ipc_close,
+    ipc_handle,
+    ipc_open,
     library,
     prepare_launch,
     quick_library,
@@ -153,6 +157,12 @@ class DriverGpu:
         check(library().cuDeviceGetAttribute(ctypes.byref(value), number, self._device), "reading a device attribute")
         return value.value
 
+    def _attribute_or(self, number: int, default: int) -> int:
+        """An attribute that older drivers don't know."""
+        value = ctypes.c_int(default)
+        code = library().cuDeviceGetAttribute(ctypes.byref(value), number, self._device)
+        return default if code else value.value
+
     @contextlib.contextmanager
     def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
         """One measuring process per device, whatever project it works on."""
@@ -195,6 +205,11 @@ class DriverGpu:
                 "content of what a kernel writes; use smaller inputs"
             ) from exc
 
+    def host_view(self, buffer: Buffer) -> memoryview:
+        """The memory itself."""
+        self.synchronize()
+        return memoryview((ctypes.c_ubyte * buffer.nbytes).from_address(buffer.address)).cast("B")
+
     def reaches(self, address: int) -> bool:
         """Whether the driver knows what kind of memory lies there; it refuses numbers that are no addresses."""
         self._enter()
@@ -205,6 +220,26 @@ class DriverGpu:
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
         """The same memory."""
         return borrowed(buffer.address + offset, nbytes, buffer)
+
+    def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
+        """The same memory."""
+        starts = accumulate(sizes, initial=buffer.address)
+        return [borrowed(start, size, buffer) for start, size in zip(starts, sizes, strict=False)]
+
+    def share(self, buffer: Buffer) -> bytes:
+        """Of ``cuIpcGetMemHandle``."""
+        self._enter()
+        return ipc_handle(buffer.address)
+
+    @contextlib.contextmanager
+    def shared(self, handle: bytes, nbytes: int) -> Iterator[Buffer]:
+        """Through ``cuIpcOpenMemHandle``."""
+        self._enter()
+        address = ipc_open(handle)
+        try:
+            yield borrowed(address, nbytes, None)
+        finally:
+            ipc_close(address)
 
     def compare(self, expected: Buffer, actual: Buffer, dtype: str, tolerance: float) -> Difference | None:
         """On the host."""
@@ -230,6 +265,24 @@ class DriverGpu:
         data = (ctypes.c_ubyte * max(size, 1))()
         check(library().cuMemcpyDtoH_v2(data, ctypes.c_uint64(buffer.address), ctypes.c_size_t(size)), "reading memory")
         return bytes(memoryview(data)[:size])
+
+    def read_into(self, buffer: Buffer, target: memoryview) -> None:
+        """Waits for enqueued work."""
+        self.synchronize()
+        if not buffer.nbytes:
+            return
+        place = (ctypes.c_ubyte * buffer.nbytes).from_buffer(target)
+        code = library().cuMemcpyDtoH_v2(place, ctypes.c_uint64(buffer.address), ctypes.c_size_t(buffer.nbytes))
+        check(code, "reading memory")
+
+    def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
+        """From host memory."""
+        self.synchronize()
+        if not len(data):
+            return
+        place = (ctypes.c_ubyte * len(data)).from_buffer(data)
+        code = library().cuMemcpyHtoD_v2(ctypes.c_uint64(buffer.address + offset), place, ctypes.c_size_t(len(data)))
+        check(code, "writing memory")
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         """From host memory."""

@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import random
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from kerntune import __version__
 from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.base.recording import Binary, Param
-from kerntune.errors import MeasurementError, OutOfResourcesError
+from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
-from kerntune.gpu.fake_cuda import StandIns, static_reason
 from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
-from kerntune.gpu.tensor_views import StandInTensors
-from kerntune.kernels import compat
+
+if TYPE_CHECKING:  # a process for first looks has no tensors, and is there sooner without torch
+    from kerntune.gpu.fake_cuda import StandIns
 
 RIGHT, WRONG = 0x3C, 0x42
 """What every byte is near to that a launch leaves in its pointers' buffers; which one exactly depends on its place, and
@@ -34,12 +36,25 @@ FIRST, GARBAGE = 0x30, 0xA8
 """The same of what users' memory holds at first, and of memory that is new."""
 
 
+HANG, ABORT, OUT_OF_MEMORY = "hang", "abort", "out of memory"
+ILLEGAL_ADDRESS, MISALIGNED_ADDRESS = "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "CUDA_ERROR_MISALIGNED_ADDRESS (716)"
+ASSERT, TRAP = "CUDA_ERROR_ASSERT (710)", "CUDA_ERROR_LAUNCH_FAILED (719)"
+FAULTS = (HANG, ABORT, OUT_OF_MEMORY, ILLEGAL_ADDRESS, MISALIGNED_ADDRESS, ASSERT, TRAP)
+"""What a launch can end in: it never ends, it aborts the process, there is no memory for it, or, as a real device has
+it, an error that the driver gives for it and for everything after it (cuda.h)."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """How launches of a kernel behave. A rule matches on the kernel's name and on constexprs, both if given.
 
     ``time_ns`` is the duration of one launch; ``fails`` an out-of-resources reason; ``wrong`` writes other values, or
     such as are near the byte ``leaves``; ``varies`` writes something else to the last pointer each time.
+
+    ``fault`` is one of :data:`FAULTS`, or an error of the driver in its words, after which the device answers nothing
+    else; with ``after`` launches of the kernel that went well. ``beside`` is where a launch writes outside of the
+    memory that its last pointer points into, and how many bytes: an offset from its end on, or a negative one from
+    its begin.
     """
 
     kernel: str = ""
@@ -50,6 +65,9 @@ class Rule:
     wrong: bool = False
     leaves: int | None = None
     varies: bool = False
+    fault: str = ""
+    after: int = 0
+    beside: tuple[int, int] | None = None
     triton: str = ""
     """The version that compiled it."""
 
@@ -77,6 +95,9 @@ class Script:
     shift: float = 1.0
     seed: int = 0
     memory_bytes: int = 1 << 40
+    isolated: bool = False
+    """Whether first looks are taken in another process, as on a real GPU, which gets the rules."""
+
     pause: Callable[[int], float] = no_pause
     """By the number of launches so far, how long the host takes to enqueue what comes next while the device waits for
     it, in nanoseconds."""
@@ -84,6 +105,17 @@ class Script:
     def rule(self, binary: Binary) -> Rule:
         """The rule for a binary."""
         return next((r for r in self.rules if r.matches(binary)), Rule())
+
+    def to_json(self) -> str:
+        """All but ``pause``, for another process: :meth:`from_json`."""
+        known = {"rules": tuple(self.rules), "noise": self.noise, "shift": self.shift, "seed": self.seed}
+        return msgspec.json.encode({**known, "memory_bytes": self.memory_bytes}).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Script:
+        """What :meth:`to_json` gave."""
+        found = msgspec.json.decode(text)
+        return cls(**{**found, "rules": msgspec.convert(found["rules"], tuple[Rule, ...])})
 
 
 FLUSH_NS = 30_000.0  # as on an H200
@@ -129,7 +161,7 @@ class FakeGraph:
 class FakeGpu:
     """A device on a virtual clock."""
 
-    def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns) -> None:
+    def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns | None = None) -> None:
         self.spec = spec
         self.script = script
         self._stand_ins = stand_ins
@@ -155,9 +187,20 @@ class FakeGpu:
 
         self._recording: list[FakeWork] | None = None
         self.launches = 0
+        self.lost = ""
+        """The error that every call gets from now on; empty on a device that works."""
+
+        self._launched: dict[int, int] = {}
+        """How often kernels were launched, by rule."""
+
+    def looking_process(self) -> tuple[str, ...]:
+        """The script, if that says so."""
+        return () if not self.script.isolated else ("--script", self.script.to_json(), str(self.spec.target))
 
     def environment(self) -> Environment:
         """The real versions, the scripted device."""
+        from kerntune.kernels import compat
+
         return Environment(
             triton=compat.triton_version(), torch=compat.torch_version(), kerntune=__version__, device=self.spec.name
         )
@@ -186,6 +229,10 @@ class FakeGpu:
         self.host_bytes += nbytes
         return self._at_new_address(nbytes, self._free_host)
 
+    def host_view(self, buffer: Buffer) -> memoryview:
+        """Its bytes."""
+        return memoryview(self.read(buffer))
+
     def _free_host(self, nbytes: int) -> None:
         self.host_bytes -= nbytes
 
@@ -194,6 +241,28 @@ class FakeGpu:
         garbage = Scattered(address, GARBAGE)
         buffer = self._buffers[address] = OwnBuffer(address, nbytes, garbage, give_back)
         return buffer
+
+    def carve(self, buffer: Buffer, sizes: Sequence[int]) -> list[Buffer]:
+        """Each has a content of its own; the whole counts as before, and is found no longer."""
+        assert isinstance(buffer, FakeBuffer)
+        address, found = buffer.address, list[Buffer]()
+        self._buffers.pop(address, None)
+        for size in sizes:
+            content = Shifted(buffer.content, address - buffer.address)
+            piece = FakeBuffer(address, size, content, whole=buffer)
+            if size:
+                self._buffers[address] = piece
+            found.append(piece)
+            address += size
+        return found
+
+    def share(self, buffer: Buffer) -> bytes:
+        """There is nothing that another process could map."""
+        raise BackendError("a scripted GPU's memory is this process's alone")
+
+    def shared(self, handle: bytes, nbytes: int) -> contextlib.AbstractContextManager[Buffer]:
+        """As :meth:`share`."""
+        raise BackendError("a scripted GPU's memory is this process's alone")
 
     def part(self, buffer: Buffer, offset: int, nbytes: int) -> Buffer:
         """As it is now."""
@@ -206,10 +275,12 @@ class FakeGpu:
 
     def reaches(self, address: int) -> bool:
         """Stand-ins' memory, also that of dead ones: it is never released."""
+        assert self._stand_ins is not None
         return self._stand_ins.reserved(address)
 
     def borrow(self, tensor: Any) -> Buffer:
         """The stand-in's synthetic address."""
+        assert self._stand_ins is not None
         address, nbytes = self._stand_ins.storage_address(tensor), int(tensor.untyped_storage().nbytes())
         if address not in self._users:
             first = Scattered(len(self._users), FIRST)  # not by address: what is stored of it is the same in every run
@@ -220,6 +291,7 @@ class FakeGpu:
         """At once."""
         assert isinstance(target, FakeBuffer)
         assert isinstance(source, FakeBuffer)
+        self.synchronize()
         target.put(source.content, source.nbytes)
 
     def copier(self, pairs: Sequence[tuple[Buffer, Buffer]]) -> Callable[[], None]:
@@ -229,7 +301,17 @@ class FakeGpu:
     def read(self, buffer: Buffer, limit: int | None = None) -> bytes:
         """What a launch, a copy or a fill has left."""
         assert isinstance(buffer, FakeBuffer)
+        self.synchronize()
         return buffer.read(limit)
+
+    def read_into(self, buffer: Buffer, target: memoryview) -> None:
+        """The same."""
+        target[:] = self.read(buffer)
+
+    def write_at(self, buffer: Buffer, offset: int, data: memoryview) -> None:
+        """The rest stays."""
+        assert isinstance(buffer, FakeBuffer)
+        buffer.put_at(offset, bytes(data))
 
     def write(self, buffer: Buffer, data: bytes) -> None:
         """The rest stays."""
@@ -273,9 +355,11 @@ class FakeGpu:
         left: dict[FakeBuffer, tuple[Mark, ...]] = {
             b: (Mark(byte, i),) for i, a in enumerate(addresses) if a and (b := self._containing(a))
         }
+        beside = self._beside(addresses, *rule.beside) if rule.beside is not None else []
         work = FakeWork(1, rule.time_ns, rule.time_ns, left)
 
         def call() -> None:
+            self._misbehave(rule, beside)
             if self._recording is None:
                 self.run(work)
                 if rule.varies:
@@ -285,6 +369,33 @@ class FakeGpu:
                 self._recording.append(work)
 
         return call
+
+    def _beside(self, addresses: Sequence[int | None], offset: int, count: int) -> list[tuple[FakeBuffer, int, bytes]]:
+        """Whose memory a launch writes beside its last pointer's, from which place on, and what."""
+        last = next((b for a in reversed(addresses) if a and (b := self._containing(a))), None)
+        if last is None:
+            return []
+        begin, found = last.address + (offset if offset < 0 else last.nbytes + offset), []
+        for buffer in list(self._buffers.values()):
+            low, high = max(begin, buffer.address), min(begin + count, buffer.address + buffer.nbytes)
+            if low < high and buffer is not last:
+                found.append((buffer, low - buffer.address, bytes([WRONG]) * (high - low)))
+        return found
+
+    def _misbehave(self, rule: Rule, beside: Sequence[tuple[FakeBuffer, int, bytes]]) -> None:
+        """What a launch does that it should not."""
+        launched = self._launched[id(rule)] = self._launched.get(id(rule), 0) + 1
+        for buffer, offset, data in beside:
+            buffer.put_at(offset, data)
+        if not rule.fault or launched <= rule.after:
+            return
+        if rule.fault == OUT_OF_MEMORY:
+            raise MeasurementError(f"no room on {self.spec.name} for a workspace")
+        if rule.fault == ABORT:
+            os.abort()
+        while rule.fault == HANG:
+            time.sleep(3600.0)
+        self.lost = rule.fault
 
     def run(self, work: FakeWork) -> None:
         """Launches, on the virtual clock."""
@@ -303,6 +414,7 @@ class FakeGpu:
 
     def event(self) -> GpuEvent:
         """Now, on the virtual clock."""
+        self.synchronize()
         return FakeEvent(self._clock)
 
     def reached(self, event: GpuEvent) -> bool:
@@ -337,7 +449,9 @@ class FakeGpu:
         """Never tired."""
 
     def synchronize(self) -> None:
-        """Nothing is ever pending."""
+        """Nothing is ever pending; a device that is lost says so."""
+        if self.lost:
+            raise BackendError(f"waiting for the device: {self.lost}")
 
 
 class FakeBackend:
@@ -347,6 +461,9 @@ class FakeBackend:
     torch_device = "cuda"
 
     def __init__(self, script: Script | None = None, target: str = "cuda:90", device_name: str = "Fake GPU") -> None:
+        from kerntune.gpu.fake_cuda import StandIns
+        from kerntune.gpu.tensor_views import StandInTensors
+
         self.targets = (Target.parse(target),)
         self.spec = msgspec.structs.replace(typical_device(self.targets[0]), name=device_name)
         self.stand_ins = StandIns(self.spec)
@@ -359,4 +476,6 @@ class FakeBackend:
 
     def end_reason(self, error: BaseException) -> str | None:
         """What stand-ins can't answer."""
+        from kerntune.gpu.fake_cuda import static_reason
+
         return static_reason(error)

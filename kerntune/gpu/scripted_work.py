@@ -120,6 +120,23 @@ class Shifted:
 
 
 @dataclass(frozen=True)
+class _Placed:
+    """A content that begins at ``offset``."""
+
+    content: BufferContent
+    offset: int
+
+    @property
+    def key(self) -> int:
+        """Of both."""
+        return hash((self.content.key, self.offset, 6)) & _MASK
+
+    def read(self, start: int, count: int) -> bytes:
+        """From there on."""
+        return self.content.read(start - self.offset, count) if count else b""
+
+
+@dataclass(frozen=True)
 class Mark:
     """What a launch does to a buffer: near ``byte``, at ``place`` among the launch's pointers. The bytes depend on the
     earlier contents: a launch that runs twice without a restore, or from other memory, leaves others."""
@@ -140,6 +157,8 @@ class FakeBuffer:
     nbytes: int
     content: BufferContent = field(default_factory=lambda: Filled(0))
     users: bool = False
+    whole: FakeBuffer | None = None
+    """What it is a piece of, which is there as long."""
 
     def read(self, limit: int | None = None) -> bytes:
         """Its bytes, or the first of them."""
@@ -148,6 +167,12 @@ class FakeBuffer:
     def put(self, content: BufferContent, count: int) -> None:
         """Let the first ``count`` bytes be those of a content."""
         self.content = content if count >= self.nbytes else Joined(content, count, self.content)
+
+    def put_at(self, offset: int, data: bytes) -> None:
+        """Let the bytes from ``offset`` on be these."""
+        if data:
+            written, end = _Placed(Repeated(data), offset), offset + len(data)
+            self.content = Joined(self.content, offset, Joined(written, end, self.content))
 
 
 class OwnBuffer(FakeBuffer):

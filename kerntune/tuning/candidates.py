@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kerntune.base.case_result import is_fault
 from kerntune.capture import Capture, Probe, Site
 from kerntune.tuning.batch import Batch, BatchState, CandidateResult, Waiting, wait_for_all
 from kerntune.tuning.cache import StoredTrial
@@ -49,7 +50,7 @@ class CandidatePool:
         slower = set(self.known.ran) - contenders(self.known.ran)
         yield [i for i in self.probes if i not in slower | failed]
         yield sorted(slower)
-        yield sorted(failed)
+        yield sorted(i for i in failed if not is_fault(self.known.failed[i].failure))
 
     def to_compile(self) -> int:
         """How many candidates a compiler will probably be asked for: not those of earlier runs, nor of this process."""

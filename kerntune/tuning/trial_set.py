@@ -11,11 +11,23 @@ from kerntune.capture import Capture
 from kerntune.capture.recorder import Recorded, with_candidate
 from kerntune.compiling.compiler import Compiled
 from kerntune.compiling.stream import is_passing
-from kerntune.errors import BackendError, CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError
+from kerntune.errors import (
+    BackendError,
+    CaptureError,
+    CompileError,
+    ConfigError,
+    LaunchFault,
+    LaunchTimeout,
+    OutOfResourcesError,
+    TrialError,
+    TuningError,
+)
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
 from kerntune.tuning.candidates import CandidatePool, contenders
 from kerntune.tuning.consensus import CandidateWork, content_of
+from kerntune.tuning.faults import Fault, Faults
+from kerntune.tuning.isolation import FirstLaunches
 from kerntune.tuning.pre_hooks import first_contents
 from kerntune.tuning.race import Estimates, Trial
 from kerntune.tuning.resource_check import misfit
@@ -43,6 +55,9 @@ class TrialSet:
     believing_wrong: bool = True
     """Whether a candidate that was wrong in an earlier run counts as wrong today."""
 
+    elsewhere: FirstLaunches | None = None
+    """Runs each candidate first in another process, where that can be."""
+
     times: dict[int, float] = field(default_factory=dict)
     slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
     failures: dict[int, FailedTrial] = field(default_factory=dict)
@@ -52,6 +67,7 @@ class TrialSet:
         self._tried: set[int] = set()
         self._recordings: dict[int, Recording] = {}
         self._misfits: set[int] = set()
+        self._faults = Faults(self.site.kernel)
         self._kept: set[int] = set()
         self._first = first_contents(self.capture, self.index, self.memory, self.pool.probes)
         self.begin(())
@@ -131,12 +147,56 @@ class TrialSet:
             if (trial := self._trial(i, compiled)) is not None:
                 self._estimates.take(trial)
             self._keep_estimate(i)
+        except LaunchFault as exc:
+            assert isinstance(compiled, Compiled)
+            self._note_fault(i, compiled, exc)
         except (CompileError, OutOfResourcesError) as exc:
             code = compiled.binary.code if isinstance(compiled, Compiled) else ""
             self._fail(i, str(exc), remember=not is_passing(exc), code=code)
             self._misfits |= {i} if isinstance(exc, OutOfResourcesError) else set()
         except (TrialError, BackendError, CaptureError) as exc:
             self._fail(i, str(exc))
+
+    def _note_fault(self, i: int, compiled: Compiled, exc: LaunchFault) -> None:
+        """It has failed; whether that is remembered is decided when all of a stage are in."""
+        hung = isinstance(exc, LaunchTimeout)
+        self._faults.add(Fault(str(exc), compiled, self.pool.probes[i].grid, [i], hung))
+        self._fail(i, str(exc))
+        if self._faults.without_hope(good=len(self.estimated_trials())):
+            raise self._call_is_to_blame()
+
+    def judge_faults(self) -> None:
+        """Now that all are in: repeat what has hung while nothing else runs, and remember who has failed so.
+        :class:`TuningError` if the incumbent or most have: then the call is to blame."""
+        for fault in self._faults.take_hung():
+            for i in fault.same:
+                self.expect([i])
+                self.admit(i, fault.compiled)
+        good = len(self.estimated_trials()) + len(set(self.known.ran) - self._tried)
+        if self._faults.blame_call(self.incumbent, good):
+            raise self._call_is_to_blame()
+        for fault in self._faults.settle():
+            for i in fault.same:
+                self._fail(i, fault.reason, remember=True, code=fault.compiled.binary.code)
+
+    def _has_run(self, i: int) -> bool:
+        """Whether a candidate's first launch is past: in an earlier run, or in the captured one."""
+        captured = self.capture.launches[self.index]
+        return i in self.pool.known.ran or (captured.ran and i == self.site.chosen)
+
+    def is_faulty(self, single: Recording) -> bool:
+        """Whether a recording of one launch is one that has failed so."""
+        return self._faults.like(single.binaries[0].code, single.launches[0].grid) is not None
+
+    def _call_is_to_blame(self) -> TuningError:
+        failed = [self.failures[i] for i in self._faults.indices() if i in self.failures]
+        known = ", among them the one that was known to work" if self.incumbent in self._faults.indices() else ""
+        return TuningError(
+            f"kernel {self.site.kernel}: {len(failed)} of {len(self.site.candidates)} configs fail at first launch"
+            f"{known}, so the call is to blame (a kernel's own mistake, arguments or grid that don't fit), and nothing "
+            f"was remembered: {failed[0].config}: {failed[0].reason}",
+            list(self.failures.values()),
+        )
 
     def paused(self) -> None:
         """The device has had nothing to do for a while: its clocks have fallen."""
@@ -174,8 +234,15 @@ class TrialSet:
         elif work in self._found:
             self._found[work].same.append(i)
             self._fail_like(self._found[work], i)
+        elif (fault := self._faults.like(code, probe.grid)) is not None:
+            fault.same.append(i)
+            self._fail(i, fault.reason)
         else:
             self._refuse_misfit(compiled)
+            if i in self.site.faults:
+                raise self.site.faults.pop(i)
+            if self.elsewhere is not None and not self._has_run(i):
+                self.elsewhere.run(single, self.recorded.artifacts, begin)
             self._found[work] = Trial(i, single, self.program(single, begin), [i])
             return self._found[work]
         return None

@@ -21,6 +21,7 @@ from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.batch import Batch
 from kerntune.tuning.candidates import CandidatePool, pool_of
+from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_trials import KnownTrials, Trials
 from kerntune.tuning.switch_interval import QUICK_SWITCHES
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
@@ -48,7 +49,9 @@ def tune_call(
     known = trials is not None and trials.any(site)
     capture.compiler.warm(1 if known else len(site.candidates))
     stored = trials.at(site) if trials is not None else None
-    with _loading(capture) as loader:
+    with _loading(capture) as loader, _isolating(capture, options) as isolation:
+        if not known:
+            isolation.begin()
         pool = pool_of(capture, site, stored)
         with contextlib.closing(pool):
             if all_empty(pool):
@@ -57,7 +60,8 @@ def tune_call(
             with _launch_prepared(capture, pool) as prepare:
                 if pool.to_compile():
                     _prepare_verifying(capture, site, lambda: pool.has_results)
-                return _tuned(capture, pool, loader, options, incumbent=incumbent, ahead=prepare)
+                words: dict[str, Any] = {"incumbent": incumbent, "isolation": isolation}
+                return _tuned(capture, pool, loader, options, ahead=prepare, **words)
 
 
 def settle_call(
@@ -75,13 +79,14 @@ def settle_call(
     None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
     if the call launches nothing. :class:`MeasurementError` if what it writes can't be put back."""
     stored = trials.at(site) if trials is not None else None
-    with _loading(capture) as loader:
+    with _loading(capture) as loader, _isolating(capture, options) as isolation:
         pool = pool_of(capture, site, stored, among={winner, *late})
         pool.known = KnownTrials(bad=pool.known.bad)
         if pool.to_compile() or any(0 in probe.grid for probe in pool.probes.values()):
             return None
         with contextlib.closing(pool):
-            tuned = _tuned(capture, pool, loader, replace(options, patience=None), incumbent=winner, proven=True)
+            words: dict[str, Any] = {"incumbent": winner, "isolation": isolation}
+            tuned = _tuned(capture, pool, loader, replace(options, patience=None), proven=True, **words)
     if tuned.unraced:
         raise MeasurementError(tuned.unraced)
     return tuned
@@ -92,6 +97,14 @@ def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Batch:
     with capture.active():
         pool = pool_of(capture, site, among=late)
         return pool.compile_behind()
+
+
+@contextlib.contextmanager
+def _isolating(capture: Capture, options: TuneOptions) -> Iterator[Isolation]:
+    """Processes for first launches; none is left at the end."""
+    assert capture.backend.gpu is not None
+    with contextlib.closing(Isolation(capture.backend.gpu, options.isolate, single=True)) as isolation:
+        yield isolation
 
 
 @contextlib.contextmanager

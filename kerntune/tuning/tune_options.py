@@ -7,14 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kerntune.base.policy import Policy, StaticPrune
+from kerntune.errors import UsageError
 from kerntune.search import Search
+from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.patience import ALL, Patience, checked_patience
 from kerntune.tuning.verification import Verification, Verify, names_of, verify_mode
 
 VERIFY, VERIFY_IGNORE = "KERNTUNE_VERIFY", "KERNTUNE_VERIFY_IGNORE"
 PATIENCE, STATIC_PRUNE = "KERNTUNE_PATIENCE", "KERNTUNE_STATIC_PRUNE"
 
-ATTRIBUTES = ("verify", "verify_ignore", "patience", "static_prune")
+ISOLATE = "KERNTUNE_ISOLATE"
+
+ATTRIBUTES = ("verify", "verify_ignore", "patience", "static_prune", "isolate")
 """The attributes of a tuner that say how it tunes, each None where that is left to its environment variable."""
 
 
@@ -38,6 +42,9 @@ class TuneOptions:
     keep: bool = True
     """Whether winners and trials are stored for later runs."""
 
+    isolate: Isolate = Isolate.AUTO
+    """Where candidates are launched first."""
+
     @classmethod
     def now(
         cls,
@@ -46,6 +53,7 @@ class TuneOptions:
         verify_ignore: tuple[str, ...] | None = None,
         patience: float | str | None = None,
         static_prune: StaticPrune | None = None,
+        isolate: str | Isolate | None = None,
         keep: bool = True,
     ) -> TuneOptions:
         """Options as a user gives them, else as the environment says, else the defaults. Patience begins now.
@@ -54,7 +62,7 @@ class TuneOptions:
         mode = verify_mode(verify or os.environ.get(VERIFY) or Verify.WINNER)
         if static_prune is None:
             static_prune = StaticPrune.parse(os.environ.get(STATIC_PRUNE, ""), STATIC_PRUNE)
-        return cls(Verification(mode, ignore), _patience_now(patience), static_prune, keep=keep)
+        return cls(Verification(mode, ignore), _patience_now(patience), static_prune, None, keep, isolate_mode(isolate))
 
     def searching(self, search: Search | None) -> TuneOptions:
         """The options for a launch that may have a search of its own: with one, every candidate of the list is waited
@@ -79,6 +87,16 @@ def options_of_policy(policy: Policy) -> TuneOptions:
         patience=ALL,
         static_prune=policy.static_prune,
     )
+
+
+def isolate_mode(given: str | Isolate | None) -> Isolate:
+    """Where candidates are launched first: what is given, else ``KERNTUNE_ISOLATE``, else ``auto``. :class:`UsageError`
+    for anything else."""
+    text = given or os.environ.get(ISOLATE) or Isolate.AUTO
+    try:
+        return Isolate(text)
+    except ValueError:
+        raise UsageError(f"isolate is {text!r}; it can be auto, always or off") from None
 
 
 def _patience_now(given: float | str | None) -> Patience | None:

@@ -18,6 +18,7 @@ from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program, memory_at
 from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.consensus import Consensus
+from kerntune.tuning.isolation import FirstLaunches, Isolation
 from kerntune.tuning.prescreen import Prescreen
 from kerntune.tuning.race import Screening, Trial, decided
 from kerntune.tuning.searching import Searching
@@ -46,6 +47,7 @@ def tune(
     refuted: Mapping[int, str] = MappingProxyType({}),
     progress: Callable[[str], None] = lambda text: None,
     ahead: Callable[[int], None] = lambda index: None,
+    isolation: Isolation | None = None,
 ) -> Tuned:
     """Race the candidates of launch ``index``. Call inside ``capture.active()`` and the GPU's lock.
 
@@ -66,9 +68,12 @@ def tune(
     if pool is None:
         pool = pool_of(capture, site, stored)
         capture.compiler.warm(pool.to_compile())
+    if isolation is not None and pool.probes.keys() - pool.known.ran.keys() - pool.known.failed.keys():
+        isolation.begin()
     options, memory = options.searching(site.search), memory_before(recorded, index, loader)
     strict = options.verification.all_compared
-    trial_set = TrialSet(capture, recorded, index, loader, memory, pool, incumbent, warm=proven, believing_wrong=strict)
+    elsewhere = FirstLaunches(isolation, site.kernel, memory) if isolation is not None else None
+    trial_set = TrialSet(capture, recorded, index, loader, memory, pool, incumbent, proven, strict, elsewhere=elsewhere)
     prescreen = Prescreen(pool, loader.gpu.spec, options.static_prune, incumbent)
     with contextlib.closing(_Tuning(trial_set, prescreen, options, proven, trusted, progress, ahead)) as it:
         trial_set.take_over(refuted)
@@ -103,6 +108,8 @@ class _Tuning:
         try:
             self.trial_set.memory.give_back()
         finally:
+            if self.trial_set.elsewhere is not None:
+                self.trial_set.elsewhere.close()
             self.trial_set.capture.compiler.flush()
 
     def stages(self) -> Iterator[list[int]]:
@@ -155,9 +162,14 @@ class _Tuning:
             self.pool.take_stragglers(),
             left_out=self.prescreen.left_out,
             partly=self.consensus is not None and self.consensus.partly,
-            notes=self.consensus.notes() if self.consensus is not None else (),
+            notes=self._notes(),
             predicted_rank=self.prescreen.rank(best.index),
         )
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = self.consensus.notes() if self.consensus is not None else ()
+        why = self.trial_set.elsewhere.why_here if self.trial_set.elsewhere is not None else ""
+        return (*notes, *([f"kernel {self.site.kernel}: first launches ran in this process: {why}"] if why else []))
 
     # estimates
 
@@ -174,6 +186,7 @@ class _Tuning:
                 self.trial_set.admit(i, compiled)
         if searching is not None:
             searching.run()
+        self.trial_set.judge_faults()
         self.trial_set.name()
         return self.trial_set.estimated_trials()
 
@@ -239,13 +252,13 @@ class _Tuning:
         return self.consensus
 
     def _captured_program(self) -> Program | None:
-        """What the captured run launched, if it ran and can be loaded."""
+        """What the captured run launched, if it ran, can be loaded, and did not fault where it was launched first."""
         it = self.trial_set
         if not it.capture.launches[it.index].ran:
             return None
         with contextlib.suppress(TrialError, BackendError):
             captured = it.recorded.recording.only(it.index).pruned()
-            return it.program(captured)
+            return None if it.is_faulty(captured) else it.program(captured)
         return None
 
 

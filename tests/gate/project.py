@@ -61,7 +61,7 @@ class Project:
     @contextlib.contextmanager
     def run(self, *rules: Rule, device_name: str = "Fake GPU", **options: Any) -> Iterator[Run]:
         """A run on a GPU that follows ``rules``; other options are the script's or the settings'."""
-        script = {k: options.pop(k) for k in ("noise", "shift", "seed", "memory_bytes") if k in options}
+        script = {k: options.pop(k) for k in ("noise", "shift", "seed", "memory_bytes", "isolated") if k in options}
         backend = FakeBackend(Script(rules, **script), device_name=device_name)
         with self._open(backend, options) as run:
             yield run

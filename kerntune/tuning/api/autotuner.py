@@ -14,6 +14,7 @@ from kerntune.kernels.dispatch import LaunchPath, Ran
 from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.tuning.autotuner_run import run_tuned
 from kerntune.tuning.deferred import Late
+from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.verification import Verify
 
 
@@ -25,6 +26,9 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
     verify_ignore: tuple[str, ...] | None = None
     """Arguments that are not compared; None leaves it to ``KERNTUNE_VERIFY_IGNORE``."""
+
+    isolate: Isolate | None = None
+    """Where configs are launched first; None leaves it to ``KERNTUNE_ISOLATE``."""
 
     static_prune: StaticPrune | None = None
     """Which configs are left out unrun; None leaves it to ``KERNTUNE_STATIC_PRUNE``."""

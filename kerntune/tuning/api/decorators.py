@@ -22,6 +22,7 @@ from kerntune.tuning.api.autotuner import Autotuner
 from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
 from kerntune.tuning.api.search_tuner import SearchTuner
 from kerntune.tuning.patience import checked_patience
+from kerntune.tuning.tune_options import isolate_mode
 from kerntune.tuning.verification import names_of, verify_mode
 
 ArgumentNames = Mapping[str, Union[str, Sequence[str]]]
@@ -50,6 +51,7 @@ def autotune(
     static_prune: Any = None,
     verify_ignore: Sequence[str] | str | None = None,
     search: Search | None = None,
+    isolate: str | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` whenever an argument in ``key`` is new: ``triton.Config`` or
     :class:`kerntune.Config`.
@@ -77,9 +79,14 @@ def autotune(
 
     ``search`` (:class:`kerntune.search.Search`) goes on beyond the list, over a declared space: ``configs``, which may
     be empty then, are tried first. The winner is kept like any other, and every trial, so that a search that was broken
-    off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; no config
-    is late, and none is left out by ``static_prune``. :class:`ConfigError` for a config outside of the space, or with a
-    dtype or a function, of which a space has no more than the text.
+    off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; no config is
+    late, and none left out by ``static_prune``. :class:`ConfigError` for a config outside of the space, or with a dtype
+    or a function, of which a space has no more than the text.
+
+    ``isolate`` says where a config is launched first: ``auto`` (the default, or ``KERNTUNE_ISOLATE``) in a process of
+    its own, on copies of the call's memory, so that one that faults, hangs or writes outside of its tensors costs no
+    more than itself; in this process where memory doesn't allow for that, with a warning. ``always`` makes that an
+    error, ``off`` launches all in this process.
     """
     if search is not None:
         _check_search(search, prune_configs_by, static_prune)
@@ -88,6 +95,7 @@ def autotune(
     mode = verify_mode(verify) if verify else None
     wait = None if patience is None else checked_patience(patience)
     prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
+    where = isolate_mode(isolate) if isolate else None
 
     def decorate(fn: Any) -> Autotuner:
         if not hasattr(fn, "arg_names"):
@@ -103,6 +111,7 @@ def autotune(
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
         tuner.verify, tuner.verify_ignore, tuner.patience, tuner.static_prune = mode, ignore, wait, prune
+        tuner.isolate = where
         return tuner
 
     return decorate

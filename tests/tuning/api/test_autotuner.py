@@ -76,12 +76,12 @@ def test_attributes_are_tritons(options: dict[str, Any]) -> None:
 
 
 def test_the_decorators_have_one_signature() -> None:
-    """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk. Five are our own."""
+    """Names, order and kinds; of the defaults one differs, on purpose: winners are kept on disk. Six are our own."""
     mine, theirs = (inspect.signature(f).parameters for f in (kerntune.autotune, triton.autotune))
-    *shared, verify, patience, prune, ignore, search = mine.values()
+    *shared, verify, patience, prune, ignore, search, isolate = mine.values()
     assert [(p.name, p.kind) for p in shared] == [(p.name, p.kind) for p in theirs.values()]
-    own = (verify, patience, prune, ignore, search)
-    assert [p.name for p in own] == ["verify", "patience", "static_prune", "verify_ignore", "search"]
+    own = (verify, patience, prune, ignore, search, isolate)
+    assert [p.name for p in own] == ["verify", "patience", "static_prune", "verify_ignore", "search", "isolate"]
     assert {p.default for p in own} == {None}
     assert {n for n in theirs if mine[n].default != theirs[n].default} == {"cache_results"}
 

@@ -1,0 +1,115 @@
+"""Memory between guard zones: what a launch writes beside a storage is seen, and harms nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kerntune.gpu.base import Buffer, Executor
+
+GUARD_BYTES = 1 << 20
+"""Of each guard zone at least: an index that is off by a whole row or block mostly still lands in it."""
+
+PATTERN = 0x3B
+"""What every byte of a guard zone is: a small finite number in every float format (fp16 0.90, bf16 and fp32 0.0029,
+fp8 e4m3 1.375), so that a load beside a tensor, which is legal, finds no NaN; and no number that many kernels write."""
+
+_WORD = np.frombuffer(bytes([PATTERN] * 8), np.uint64)[0]
+
+BASE_ALIGN = 512
+"""Bytes: storages keep their address modulo this, what torch aligns its own to. Kernels are compiled for alignments of
+16, tensor maps need 64 and 128."""
+
+
+@dataclass(frozen=True)
+class GuardDamage:
+    """Bytes of the guard zones around one storage that a launch has changed. ``first`` and ``last`` are offsets in
+    bytes from the storage's begin: below zero, or its size and above. ``count`` bytes differ."""
+
+    storage: int
+    first: int
+    last: int
+    count: int
+
+
+class GuardedBuffer:
+    """Device memory of ``nbytes`` bytes at :attr:`buffer` whose address is ``residue`` modulo :data:`BASE_ALIGN`, with
+    a guard zone on each side."""
+
+    def __init__(self, gpu: Executor, nbytes: int, residue: int = 0) -> None:
+        whole = gpu.allocate(nbytes + guards_bytes())
+        begin = GUARD_BYTES + (residue - whole.address) % BASE_ALIGN
+        sizes = [begin, nbytes, whole.nbytes - begin - nbytes]
+        self._gpu, self.nbytes = gpu, nbytes
+        front, self.buffer, back = gpu.carve(whole, sizes)
+        self.zones = ((-begin, front), (nbytes, back))
+        """Each with its offset from the storage's begin."""
+
+        self.mend()
+
+    def mend(self) -> None:
+        """Enqueue the pattern into both zones."""
+        for _, zone in self.zones:
+            self._gpu.fill(zone, PATTERN)
+
+
+class GuardReader:
+    """Looks at guard zones after launches. They come to the host all together, into one piece of pinned memory: a look
+    at two storages takes half a millisecond so (H200), and five where each zone is waited for."""
+
+    def __init__(self, gpu: Executor) -> None:
+        self._gpu = gpu
+        self._host: Buffer | None = None
+
+    def damages(self, guarded: Mapping[int, GuardedBuffer]) -> list[GuardDamage]:
+        """What has changed around storages, by number, since their zones were filled. Waits for enqueued work."""
+        zones = [(i, offset, zone) for i, storage in guarded.items() for offset, zone in storage.zones]
+        found: dict[int, GuardDamage] = {}
+        for (storage, offset, _), data in zip(zones, self._read([zone for _, _, zone in zones]), strict=True):
+            if (damage := changed_bytes(data, storage, offset)) is not None:
+                found[storage] = damage if storage not in found else _together(found[storage], damage)
+        return list(found.values())
+
+    def _read(self, zones: Sequence[Buffer]) -> list[np.ndarray]:
+        total = sum(zone.nbytes for zone in zones)
+        if self._host is None or self._host.nbytes < total:
+            self._host = self._gpu.allocate_host(total)
+        sizes = [zone.nbytes for zone in zones]
+        places = self._gpu.carve(self._host, sizes)
+        for place, zone in zip(places, zones, strict=True):
+            self._gpu.copy(place, zone)
+        return [np.frombuffer(self._gpu.host_view(place), np.uint8) for place in places]
+
+
+def changed_bytes(data: np.ndarray, storage: int, offset: int) -> GuardDamage | None:
+    """What of a zone's bytes isn't the pattern; the zone begins at ``offset`` from the storage's begin."""
+    whole = data.size // 8 * 8
+    if (data[:whole].view(np.uint64) == _WORD).all() and (data[whole:] == PATTERN).all():
+        return None
+    at = np.flatnonzero(data != PATTERN)
+    return GuardDamage(storage, offset + int(at[0]), offset + int(at[-1]), int(at.size))
+
+
+def _together(one: GuardDamage, other: GuardDamage) -> GuardDamage:
+    first, last = min(one.first, other.first), max(one.last, other.last)
+    return GuardDamage(one.storage, first, last, one.count + other.count)
+
+
+def guards_bytes() -> int:
+    """What the zones of one storage take."""
+    return 2 * GUARD_BYTES + BASE_ALIGN
+
+
+def damage_text(damage: GuardDamage, name: str, nbytes: int) -> str:
+    """``4 bytes from byte 16 behind the end of y_ptr (4096 bytes)``: a change beside the storage of argument ``name``,
+    which holds ``nbytes`` bytes."""
+    many = "1 byte" if damage.count == 1 else f"{damage.count:,} bytes"
+    if damage.first >= 0:
+        where = f"from byte {damage.first - nbytes:,} behind the end of {name}"
+    elif damage.last < 0:
+        where = f"from {-damage.first:,} bytes before the begin of {name}"
+    else:
+        where = f"on both sides of {name}, from {-damage.first:,} bytes before its begin"
+    return f"{many} {where} ({nbytes:,} bytes)"

@@ -1,0 +1,168 @@
+"""The parent's side of first looks: a process in a group of its own, asked with a time limit, killed if it is late."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+from kerntune.base.frames import Reader, Timeout, send
+from kerntune.errors import FrameError, KerntuneError, MeasurementError, PeerClosed, PeerTimeout
+from kerntune.timing.worker.look_requests import LookMessage
+from kerntune.timing.worker.requests import Ready
+
+START_LIMIT_S = 60.0
+LAST_WORDS = 4000
+"""Bytes of what a process has printed last that are kept."""
+
+
+class ProcessEnded(KerntuneError):
+    """The process is gone; the message says how it ended and what it said last."""
+
+
+class ProcessLate(KerntuneError):
+    """The process has not answered within its limit; it is to be closed."""
+
+
+@lru_cache(maxsize=1)
+def _starter(pid: int) -> ThreadPoolExecutor:
+    """A thread that lasts as long as this process (``pid``): a child that dies with its parent dies with the very
+    thread that started it (prctl(2), ``PR_SET_PDEATHSIG``)."""
+    return ThreadPoolExecutor(1, "kerntune-looks")
+
+
+class LookProcess:
+    """One process. It starts at once, in another thread; ``device`` has the words for its device, ``file`` is the
+    descriptor of staging memory that it inherits."""
+
+    def __init__(self, device: Sequence[str], file: int) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        self._starting: Future[subprocess.Popen[bytes]] = _starter(os.getpid()).submit(self._start, device, file)
+        self._reader: Reader[LookMessage] | None = None
+        self._ready = False
+        self.asked = 0
+
+    def _start(self, device: Sequence[str], file: int) -> subprocess.Popen[bytes]:
+        root = str(Path(__file__).resolve().parents[3])
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+        words = [sys.executable, "-m", "kerntune.timing.worker.look_main", str(os.getpid()), str(file), *device]
+        return subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, pass_fds=(file,),
+            start_new_session=True,
+        )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """Also the number of its group."""
+        return self._starting.result().pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._starting.result().poll() is None
+
+    def wait(self) -> None:
+        """Until it has its device. :class:`MeasurementError` if it can't have it."""
+        if self._ready:
+            return
+        try:
+            first = self._exchange(None, START_LIMIT_S)
+        except (ProcessEnded, ProcessLate) as exc:
+            raise MeasurementError(f"a process for first looks did not start: {exc}") from exc
+        if not isinstance(first, Ready):
+            raise MeasurementError(getattr(first, "message", "a process for first looks did not start"))
+        self._ready = True
+
+    def ask(self, request: LookMessage, limit_s: float) -> LookMessage:
+        """The reply. :class:`ProcessEnded` or :class:`ProcessLate` if there is none; it can't be asked again then."""
+        self.wait()
+        self.asked += 1
+        return self._exchange(request, limit_s)
+
+    def _exchange(self, request: LookMessage | None, limit_s: float) -> LookMessage:
+        """Send a request, if there is one, and receive the next message, both within the limit."""
+        limit = Timeout(limit_s)
+        try:
+            if request is not None:
+                stdin = self._starting.result().stdin
+                assert stdin is not None
+                send(stdin.fileno(), request, limit)
+            return self._messages().receive(limit)
+        except PeerTimeout as exc:
+            raise ProcessLate(f"no answer within {limit_s:.1f} s") from exc
+        except PeerClosed:
+            raise ProcessEnded(self._end()) from None
+        except FrameError as exc:
+            self.close()
+            raise ProcessEnded(f"its process wrote what is no answer: {exc}") from exc
+
+    def _messages(self) -> Reader[LookMessage]:
+        if self._reader is None:
+            stdout = self._starting.result().stdout
+            assert stdout is not None
+            self._reader = Reader(stdout.fileno(), LookMessage)
+        return self._reader
+
+    def _end(self) -> str:
+        """How it ended. One that closes its pipe is about to."""
+        process = self._starting.result()
+        try:
+            code = process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return "its process closed its pipe"
+        how = (
+            f"its process was ended by {_signal_name(-code)}"
+            if code < 0
+            else f"its process ended with exit code {code}"
+        )
+        said = self.last_words().splitlines()
+        self.close()
+        return f"{how}: {said[-1]}" if said else how
+
+    def last_words(self) -> str:
+        """What it has printed last."""
+        if self._errors.closed:
+            return ""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - LAST_WORDS))
+        return self._errors.read().decode(errors="replace").strip()
+
+    def end_behind(self) -> None:
+        """As :meth:`close`, but for the waiting, which another thread does: a context takes 0.05 s to be taken down."""
+        self._kill()
+        _starter(os.getpid()).submit(self.close)
+
+    def close(self) -> float:
+        """Kill its group, and wait until it is gone; the seconds that took: a kernel that never ends is stopped when
+        the driver takes its context down."""
+        process, begin = self._starting.result(), time.monotonic()
+        self._kill()
+        process.wait()
+        self._errors.close()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        return time.monotonic() - begin
+
+    def _kill(self) -> None:
+        process = self._starting.result()
+        if process.returncode is None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,173 @@
+"""A process that runs launches which may fault, hang or abort; :mod:`kerntune.timing.worker.look_main` starts it.
+
+Its words are the parent's process id, the descriptor of staging memory of the host, then what
+:meth:`kerntune.gpu.base.Gpu.looking_process` says of the device. It dies with its parent, and holds nothing but copies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Sequence
+
+import msgspec
+
+from kerntune.base.device import Target, typical_device
+from kerntune.base.frames import Reader, send
+from kerntune.base.recording import Artifacts, Recording
+from kerntune.errors import BackendError, KerntuneError, MeasurementError, OutOfResourcesError, ReplayError
+from kerntune.gpu.base import Buffer, Executor
+from kerntune.gpu.guards import GuardedBuffer, GuardReader
+from kerntune.gpu.memory import Memory, Source, used_storages
+from kerntune.gpu.program import Loader, Program
+from kerntune.gpu.staging import Receiver
+from kerntune.timing.worker.look_requests import (
+    ChangedGuard,
+    ForgetRequest,
+    LookFailed,
+    LookMessage,
+    LookReply,
+    LookRequest,
+    Staged,
+    StageRequest,
+)
+from kerntune.timing.worker.requests import Ready, RequestFailed
+
+PR_SET_PDEATHSIG = 1
+"""``prctl`` (linux/prctl.h)."""
+
+SPOILED = 3
+"""Exit code of a worker whose device answers nothing any more."""
+
+
+class Looker:
+    """A device, and the storages of one call on it: their first content, and guarded memory to run in."""
+
+    def __init__(self, gpu: Executor, file: int) -> None:
+        self._gpu, self._receiver, self._reader = gpu, Receiver(gpu, file), GuardReader(gpu)
+        self._pristine: dict[int, Buffer] = {}
+        self._guarded: dict[int, GuardedBuffer] = {}
+        self._running = 0
+        """The place of the launch that runs, among those of a look."""
+
+    def answer(self, request: LookMessage) -> LookMessage:
+        """The reply to a request. A failed look that leaves the device usable isn't ``spoiled``."""
+        if isinstance(request, StageRequest):
+            return self._stage(request)
+        if isinstance(request, ForgetRequest):
+            self._pristine.clear()
+            self._guarded.clear()
+            return Staged()
+        if isinstance(request, LookRequest):
+            return self._look(request)
+        return RequestFailed(f"a process for first looks can't answer {type(request).__name__}", replayable=False)
+
+    def _stage(self, request: StageRequest) -> LookMessage:
+        try:
+            for storage, (nbytes, residue) in request.layout.items():
+                self._make_room(storage, nbytes, residue)
+            pieces = [(piece, self._pristine[piece.storage]) for piece in request.pieces]
+            self._receiver.take(request.kind, request.handle, pieces)
+        except KerntuneError as exc:
+            return RequestFailed(str(exc))
+        return Staged()
+
+    def _make_room(self, storage: int, nbytes: int, residue: int) -> None:
+        if storage not in self._guarded or self._guarded[storage].nbytes != nbytes:
+            self._pristine[storage] = self._gpu.allocate(nbytes)
+            self._guarded[storage] = GuardedBuffer(self._gpu, nbytes, residue)
+
+    def _look(self, request: LookRequest) -> LookMessage:
+        loader, self._running = Loader(self._gpu), 0
+        try:
+            reply = self._run(loader, request.recording, request.artifacts)
+            loader.close()
+        except (MeasurementError, BackendError, ReplayError, OutOfResourcesError) as exc:
+            lost = self._is_lost()
+            if not lost:
+                loader.close()
+            return LookFailed(str(exc), lost, isinstance(exc, OutOfResourcesError), self._running)
+        return reply
+
+    def _run(self, loader: Loader, recording: Recording, artifacts: Artifacts) -> LookReply:
+        """Each launch by itself, in order, so that a fault and a changed guard zone have one that made them."""
+        memory = Memory(self._gpu, recording.storages, self._sources(recording))
+        singles = [msgspec.structs.replace(recording, launches=(x,)).pruned() for x in recording.working]
+        ns, guards = 0.0, list[ChangedGuard]()
+        for self._running, single in enumerate(singles):
+            program = Program(loader, single, memory, artifacts)
+            self._gpu.synchronize()
+            begin = self._gpu.event()
+            program.enqueue()
+            ns += self._gpu.elapsed_ns(begin, self._gpu.event())
+            guards += self._changed_guards(self._running)
+        return LookReply(ns, tuple(guards))
+
+    def _sources(self, recording: Recording) -> list[Source]:
+        used, nothing = set(used_storages(recording)), Source(self._gpu.allocate(0), shared=True)
+        return [self._source(i) if i in used else nothing for i in range(len(recording.storages))]
+
+    def _source(self, storage: int) -> Source:
+        if storage not in self._guarded:
+            raise ReplayError(f"storage {storage} was not staged")
+        return Source(self._pristine[storage], shared=False, home=self._guarded[storage].buffer)
+
+    def _changed_guards(self, launch: int) -> list[ChangedGuard]:
+        found = self._reader.damages(self._guarded)
+        for damage in found:
+            self._guarded[damage.storage].mend()
+        return [ChangedGuard(launch, x.storage, x.first, x.last, x.count) for x in found]
+
+    def _is_lost(self) -> bool:
+        try:
+            self._gpu.synchronize()
+        except BackendError:
+            return True
+        return False
+
+
+def serve(gpu: Executor, file: int, outbox: int) -> int:
+    """Answer requests on standard input until it closes; the exit code."""
+    looker = Looker(gpu, file)
+    send(outbox, Ready(gpu.spec.name))
+    requests: Reader[LookMessage] = Reader(0, LookMessage)
+    for request in requests:
+        reply = looker.answer(request)
+        send(outbox, reply)
+        if isinstance(reply, LookFailed) and reply.spoiled:
+            return SPOILED
+    return 0
+
+
+def open_device(words: Sequence[str]) -> Executor:
+    """The device that :meth:`kerntune.gpu.base.Gpu.looking_process` tells of."""
+    if words[0] != "--script":
+        from kerntune.gpu.driver_gpu import DriverGpu
+
+        return DriverGpu(int(words[0]))
+    from kerntune.gpu.scripted import FakeGpu, Script
+
+    return FakeGpu(typical_device(Target.parse(words[2])), Script.from_json(words[1]))
+
+
+def die_with(parent: int) -> None:
+    """Have the system end this process when the thread that started it ends; also if that is the case already."""
+    with contextlib.suppress(OSError):  # another system than Linux
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main(words: Sequence[str]) -> int:
+    """Serve one parent. What others print goes to standard error."""
+    die_with(int(words[0]))
+    outbox = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        gpu = open_device(words[2:])
+    except KerntuneError as exc:
+        send(outbox, RequestFailed(str(exc), replayable=False))
+        return 1
+    return serve(gpu, int(words[1]), outbox)

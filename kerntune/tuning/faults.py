@@ -1,0 +1,65 @@
+"""Candidates that failed at their first launch, and whether they are to blame or the call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kerntune.compiling.compiler import Compiled
+
+MOST_FAULTS, MOST_HANGS = 12, 3
+"""So many, and no other has run: the rest needn't be tried to say that the call is to blame."""
+
+
+@dataclass
+class Fault:
+    """What a first launch came to; ``same`` are the candidates with this very code and grid."""
+
+    reason: str
+    compiled: Compiled
+    grid: tuple[int, int, int]
+    same: list[int]
+    hung: bool = False
+
+
+@dataclass
+class Faults:
+    """Those of one kernel's tuning. A fault is settled once it is remembered."""
+
+    kernel: str
+    _open: list[Fault] = field(default_factory=list)
+    _settled: list[Fault] = field(default_factory=list)
+
+    def add(self, fault: Fault) -> None:
+        """One more."""
+        self._open.append(fault)
+
+    def like(self, code: str, grid: tuple[int, int, int]) -> Fault | None:
+        """The fault of the very same launch."""
+        every = (*self._open, *self._settled)
+        return next((f for f in every if (f.compiled.binary.code, f.grid) == (code, grid)), None)
+
+    def indices(self) -> list[int]:
+        """The candidates."""
+        return [i for fault in (*self._open, *self._settled) for i in fault.same]
+
+    def take_hung(self) -> Iterator[Fault]:
+        """Those that did not end, to be launched once more; they are no faults until then."""
+        hung = [fault for fault in self._open if fault.hung]
+        self._open = [fault for fault in self._open if not fault.hung]
+        yield from hung
+
+    def without_hope(self, good: int) -> bool:
+        """Whether it is clear before all were tried that the call is to blame."""
+        hangs = sum(fault.hung for fault in self._open)
+        return not good and (len(self._open) >= MOST_FAULTS or hangs >= MOST_HANGS)
+
+    def blame_call(self, incumbent: int | None, good: int) -> bool:
+        """Whether the incumbent is among them, or they are more than the ``good``."""
+        return bool(self._open) and (incumbent in self.indices() or len(self._open) > good)
+
+    def settle(self) -> list[Fault]:
+        """Those that are to be remembered, once."""
+        settled, self._open = self._open, []
+        self._settled += settled
+        return settled

@@ -1,0 +1,326 @@
+"""First launches of candidates in a process of their own, on copies of the call's own bytes, between guard zones.
+
+A candidate that faults, hangs, aborts, runs out of memory or writes beside its tensors costs a process and one trial.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from kerntune.base.case_result import FIRST_LAUNCH
+from kerntune.base.recording import Artifacts, Recording
+from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError
+from kerntune.gpu.base import Buffer, Gpu
+from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
+from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
+from kerntune.gpu.staging import HOST, STAGING_BYTES, HostStaging, Staging, batches, device_staging, staged_bytes
+from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
+from kerntune.timing.worker.look_requests import (
+    ForgetRequest,
+    LookFailed,
+    LookReply,
+    LookRequest,
+    StagedPiece,
+    StageRequest,
+)
+from kerntune.timing.worker.requests import RequestFailed
+
+CONTEXT_BYTES = 600 << 20
+"""What a second context takes on the device: 523 MiB on an H200 (driver 580), and some modules."""
+
+LEAST_LIMIT_S, LIMIT_FACTOR = 3.0, 50.0
+"""A first launch is given up after this many seconds, or so many times what the slowest one took that ended, whichever
+is more. Loading, copying and looking at guard zones count, so the least limit is far above what launches take."""
+
+LIMIT_FIRST_S = 10.0
+"""The same while none has ended."""
+
+STAGE_LIMIT_S = 60.0
+
+TRIES = 2
+"""Of a launch whose process others have ended."""
+
+FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+"""Signals by which others end a process (the system when memory is short, a user): no launch does."""
+
+
+class Isolate(str, Enum):
+    """Where first launches run: in another process if that can be had (else in this one, which is said), only there, or
+    in this one."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    OFF = "off"
+
+
+class Isolation:
+    """Processes for first launches on one device, one at a time, for any number of tunings in turn or a single one.
+
+    ``why_not`` says why there is none; empty if there is, or if none is wanted on this device.
+    """
+
+    def __init__(self, gpu: Gpu, mode: Isolate = Isolate.AUTO, single: bool = False) -> None:
+        self.gpu, self.mode, self._single = gpu, mode, single
+        self.why_not = ""
+        self._device: tuple[str, ...] = ()
+        if mode is not Isolate.OFF:
+            try:
+                self._device = gpu.looking_process()
+            except BackendError as exc:
+                self.give_up(str(exc))
+        if mode is Isolate.ALWAYS and not self._device:
+            self.give_up("this device's backend starts none")
+        self._process: LookProcess | None = None
+        self._host: HostStaging | None = None
+        self.kind = ""
+        """How bytes travel: :data:`~kerntune.gpu.staging.IPC` or ``HOST``; empty before the first."""
+
+        self.killed_s: list[float] = []
+        """Seconds that it took to get rid of each process that hung."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether first launches run elsewhere."""
+        return bool(self._device)
+
+    def give_up(self, why: str) -> None:
+        """First launches run in this process from now on. :class:`IsolationError` where they must not."""
+        self._device, self.why_not = (), why
+        if self.mode is Isolate.ALWAYS:
+            raise IsolationError(f"first launches can't run in a process of their own: {why} (isolate=always)")
+
+    def begin(self) -> None:
+        """Have a process start, if none is there, and return before it has."""
+        if self._process is None and self.wanted:
+            if self._host is None:
+                self._host = HostStaging(self.gpu)
+            self._process = LookProcess(self._device, self._host.file)
+
+    def process(self) -> LookProcess:
+        """One that can be asked; a new one if the last is gone. :class:`MeasurementError` if none can start."""
+        if self._process is not None and not self._process.alive:
+            self.drop()
+        self.begin()
+        assert self._process is not None
+        try:
+            self._process.wait()
+        except MeasurementError:
+            self.drop()
+            raise
+        return self._process
+
+    def staging(self, nbytes: int) -> Staging:
+        """Where so many bytes are put for the process; as many of them as there is room for."""
+        assert self._host is not None
+        if self.kind == HOST:
+            return self._host
+        near = device_staging(self.gpu, nbytes)
+        self.kind = HOST if near is None else near.kind
+        return near or self._host
+
+    def without_ipc(self) -> bool:
+        """Let bytes travel through the host's memory from now on; whether that is new."""
+        new, self.kind = self.kind != HOST, HOST
+        return new
+
+    def drop(self, late: bool = False) -> None:
+        """Get rid of the process; the next one starts when it is wanted. ``late`` if it did not answer."""
+        process, self._process = self._process, None
+        if process is not None:
+            seconds = process.close()
+            if late:
+                self.killed_s.append(seconds)
+
+    def renew(self, late: bool = False) -> None:
+        """As :meth:`drop`; the next one starts at once, since further launches are likely."""
+        self.drop(late)
+        self.begin()
+
+    def forget(self) -> None:
+        """A tuning is over: the process frees its memory."""
+        if self._single or self._process is None or not self._process.asked:
+            return
+        try:
+            self._process.ask(ForgetRequest(), STAGE_LIMIT_S)
+        except (ProcessEnded, ProcessLate, MeasurementError):
+            self.drop()
+
+    def close(self) -> None:
+        """End the process, and return before it has ended."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.end_behind()
+        host, self._host = self._host, None
+        if host is not None:
+            host.close()
+
+
+class FirstLaunches:
+    """The first launches of one tuning, of a kernel on a memory's first contents."""
+
+    def __init__(self, isolation: Isolation, kernel: str, memory: Memory) -> None:
+        self._isolation, self._kernel, self._memory = isolation, kernel, memory
+        self._held: dict[int, Buffer] = {}
+        """Which content of a storage the process has."""
+
+        self._holder: LookProcess | None = None
+        self._slowest_s: float | None = None
+        self.why_not = ""
+        """Why some launches ran in this process without an earlier one elsewhere; empty if none did."""
+
+    @property
+    def why_here(self) -> str:
+        """The same, or why no process can be had on this device."""
+        return self.why_not or self._isolation.why_not
+
+    @property
+    def active(self) -> bool:
+        """Whether launches run elsewhere first."""
+        return self._isolation.wanted and not self.why_not
+
+    def limit_s(self) -> float:
+        """Seconds after which a launch is given up."""
+        if self._slowest_s is None:
+            return LIMIT_FIRST_S
+        return max(LEAST_LIMIT_S, LIMIT_FACTOR * self._slowest_s)
+
+    def run(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float | None:
+        """Run a recording of one launch in the other process; nanoseconds, or None where it can't run there.
+
+        ``first`` has contents of storages that are this launch's own. Raises :class:`LaunchFault` (a
+        :class:`LaunchTimeout` if it did not end) and :class:`OutOfResourcesError`.
+        """
+        why = self._cannot(recording) if self.active else ""
+        for _ in range(TRIES if self.active and not why else 0):
+            try:
+                return self._run_once(recording, artifacts, first)
+            except (_EndedFromOutside, MeasurementError) as exc:
+                why = str(exc)
+                if isinstance(exc, MeasurementError):
+                    break
+        if why:
+            self._stay_here(why)
+        return None
+
+    def close(self) -> None:
+        """Free what the process holds of this tuning."""
+        self._isolation.forget()
+        self._held.clear()
+
+    def _cannot(self, recording: Recording) -> str:
+        """Why a recording can't run elsewhere; empty if it can."""
+        if recording.hidden_pointers:
+            return "it follows addresses, which lead somewhere else in another process"
+        used = sum(2 * recording.storages[i].nbytes + guards_bytes() for i in used_storages(recording))
+        need = CONTEXT_BYTES + STAGING_BYTES + used
+        allowed = copies_allowed(self._isolation.gpu, self._memory.inputs)
+        if need > allowed and self._holder is None:
+            return f"it needs {need >> 20} MiB more of device memory, of which tuning may take {allowed >> 20} MiB"
+        return ""
+
+    def _stay_here(self, why: str) -> None:
+        """From now on launches run in this process alone."""
+        self.why_not = why
+        self._isolation.drop()
+        if self._isolation.mode is Isolate.ALWAYS:
+            raise IsolationError(
+                f"kernel {self._kernel}: first launches can't run in a process of their own: {why} (isolate=always)"
+            )
+
+    def _run_once(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float:
+        process = self._isolation.process()
+        if process is not self._holder:
+            self._held.clear()
+            self._holder = process
+        self._stage(process, recording, first)
+        names = {b.sha256 for b in recording.binaries}
+        request = LookRequest(recording, {name: artifacts[name] for name in names})
+        begin, limit = time.monotonic(), self.limit_s()
+        try:
+            reply = process.ask(request, limit)
+        except ProcessLate as exc:
+            self._isolation.renew(late=True)
+            raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
+        except ProcessEnded as exc:
+            self._isolation.renew()
+            if any(name in str(exc) for name in FROM_OUTSIDE):
+                raise _EndedFromOutside(str(exc)) from exc
+            raise LaunchFault(f"{FIRST_LAUNCH} failed: {exc}") from exc
+        return self._judged(recording, reply, time.monotonic() - begin)
+
+    def _others(self) -> str:
+        return "" if self._slowest_s is None else f", others took {self._slowest_s * 1e3:.0f} ms at most"
+
+    def _judged(self, recording: Recording, reply: object, seconds: float) -> float:
+        if isinstance(reply, LookFailed):
+            if reply.spoiled:
+                self._isolation.renew()
+            if reply.resources:
+                raise OutOfResourcesError(reply.reason)
+            raise LaunchFault(f"{FIRST_LAUNCH} failed: {reply.reason}")
+        if not isinstance(reply, LookReply):
+            raise MeasurementError(f"a process for first looks answered {getattr(reply, 'message', reply)}")
+        if reply.guards:
+            self._isolation.renew()  # who knows what else it has written
+            found = reply.guards[0]
+            damage = GuardDamage(found.storage, found.first, found.last, found.count)
+            text = damage_text(damage, *_name_and_size(recording, found.storage))
+            raise LaunchFault(f"{FIRST_LAUNCH} wrote outside of its tensors: {text}")
+        self._slowest_s = max(seconds, self._slowest_s or 0.0)
+        return reply.ns
+
+    # the call's bytes
+
+    def _stage(self, process: LookProcess, recording: Recording, first: Mapping[int, Source | None]) -> None:
+        """Let the process have the contents that a launch finds. The process never sees the memory itself."""
+        sources = self._memory.sources
+        wanted = {i: (first.get(i) or sources[i]).pristine for i in used_storages(recording)}
+        missing = [i for i, buffer in wanted.items() if self._held.get(i) is not buffer]
+        if not missing:
+            return
+        if not self._sent(process, wanted, missing) and not (
+            self._isolation.without_ipc() and self._sent(process, wanted, missing)
+        ):
+            raise MeasurementError("its memory could not be copied to another process")
+        self._held.update({i: wanted[i] for i in missing})
+
+    def _sent(self, process: LookProcess, wanted: Mapping[int, Buffer], missing: Sequence[int]) -> bool:
+        """Whether all of it arrived."""
+        layout = {i: (wanted[i].nbytes, self._residue(i)) for i in missing}
+        sizes = [wanted[i].nbytes for i in missing]
+        gpu, staging = self._isolation.gpu, self._isolation.staging(staged_bytes(sizes))
+        for batch in [*batches(sizes)] or [[]]:
+            for number, offset, at, count in batch:
+                staging.put(gpu.part(wanted[missing[number]], offset, count), at)
+            staging.flush()
+            pieces = tuple(StagedPiece(missing[number], offset, at, count) for number, offset, at, count in batch)
+            try:
+                reply = process.ask(StageRequest(staging.kind, staging.handle, layout, pieces), STAGE_LIMIT_S)
+            except (ProcessEnded, ProcessLate) as exc:
+                self._isolation.drop()
+                raise _EndedFromOutside(f"copying its memory: {exc}") from exc
+            if isinstance(reply, RequestFailed):
+                return False
+        return True
+
+    def _residue(self, storage: int) -> int:
+        """A storage's address modulo what is kept of it."""
+        source = self._memory.sources[storage]
+        return (source.home or source.pristine).address % BASE_ALIGN
+
+
+class IsolationError(MeasurementError):
+    """First launches must run in a process of their own, and can't."""
+
+
+class _EndedFromOutside(Exception):
+    """The process is gone, and no launch is to blame."""
+
+
+def _name_and_size(recording: Recording, storage: int) -> tuple[str, int]:
+    """What a storage is called: by the arguments that point into it."""
+    params = [p for launch in recording.launches for p in launch.params if p.view is not None]
+    names = [p.name for p in params if p.view is not None and recording.views[p.view].storage == storage]
+    return ", ".join(dict.fromkeys(names)) or f"storage {storage}", recording.storages[storage].nbytes

@@ -1,0 +1,99 @@
+"""A session whose candidates fault: what is judged, named and remembered, and that nothing else is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_runs import block, configs, scale, scale_kernel, tuned
+
+import kerntune
+from gate.project import Project
+from kerntune.base.policy import Verdict
+from kerntune.errors import TuningError
+from kerntune.gpu.scripted import ABORT, ILLEGAL_ADDRESS, TRAP, Rule
+from kerntune.tuning import isolation as isolation_module
+
+FIVE = (32, 64, 128, 256, 512)
+
+
+def bad(size: int, fault: str, **more: Any) -> Rule:
+    return Rule(constexprs={"BLOCK": size}, time_ns=10.0, fault=fault, **more)
+
+
+BAD = (bad(32, ILLEGAL_ADDRESS), bad(512, ABORT), block(128, 100.0))
+
+
+def failed(result: Any) -> dict[int, str]:
+    return {int(f.config.kwargs["BLOCK"]): f.reason for f in result.failed_trials}
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Blocks that were launched in other processes."""
+    blocks: list[str] = []
+    real = isolation_module.LookProcess.ask
+
+    def ask(self: Any, request: Any, limit_s: float) -> Any:
+        if isinstance(request, isolation_module.LookRequest):
+            blocks.append(request.recording.binaries[0].constexprs["BLOCK"])
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    return blocks
+
+
+def test_the_first_of_the_list_faults(project: Project, launched: list[str]) -> None:
+    """The one that the captured run would have launched on the user's own tensors."""
+    with project.run(*BAD, isolated=True) as run:
+        result = run.judge(lambda: scale(tuned(*FIVE)))
+        assert not run.gpu.lost
+        again = run.judge(lambda: scale(tuned(64, 128)), node="tests/test_scale.py::test_later")
+    assert (result.verdict, again.verdict) == (Verdict.NEW, Verdict.NEW)
+    assert result.launches[0].config == kerntune.Config({"BLOCK": 128})
+    assert set(failed(result)) == {32, 512}
+    assert "ILLEGAL_ADDRESS" in failed(result)[32]
+    assert "SIGABRT" in failed(result)[512]
+    assert sorted(launched, key=int) == ["32", "64", "128", "256", "512"], "each once, also the captured run's"
+
+
+def test_what_faulted_is_not_launched_again(project: Project, launched: list[str]) -> None:
+    with project.run(*BAD, isolated=True) as run:
+        run.judge(lambda: scale(tuned(*FIVE)))
+    launched.clear()
+    with project.run(*BAD, isolated=True) as run:
+        six = run.judge(lambda: scale(tuned(*FIVE, 1024)))
+        assert not run.gpu.lost
+    assert launched == ["1024"], "others have run before"
+    assert set(failed(six)) == {32, 512}
+
+
+def test_a_known_winner_needs_no_process(project: Project, launched: list[str]) -> None:
+    with project.run(*BAD, isolated=True) as run:
+        run.judge(lambda: scale(tuned(*FIVE)))
+    launched.clear()
+    with project.run(*BAD, isolated=True) as run:
+        assert run.judge(lambda: scale(tuned(*FIVE))).verdict is Verdict.PASS
+    assert launched == []
+
+
+def test_if_all_fault_the_call_is_to_blame_and_nothing_is_remembered(project: Project, launched: list[str]) -> None:
+    with project.run(*(bad(size, TRAP) for size in FIVE), isolated=True) as run:
+        for _ in range(2):
+            launched.clear()
+            with pytest.raises(TuningError, match=r"so the call is to blame[^!]*CUDA_ERROR_LAUNCH_FAILED"):
+                run.judge(lambda: scale(tuned(*FIVE)))
+            assert len(launched) == 5
+        assert not run.gpu.lost
+        assert run.judge(lambda: scale(scale_kernel, BLOCK=1024)).verdict is Verdict.NEW
+
+
+def test_the_environment_switches_it_off(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_ISOLATE", "off")
+    monkeypatch.setattr(isolation_module, "LookProcess", None)
+    with project.run(block(128, 100.0), isolated=True) as run:
+        assert run.judge(lambda: scale(triton_tuned())).verdict is Verdict.NEW
+
+
+def triton_tuned() -> Any:
+    return kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel)

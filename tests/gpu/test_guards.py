@@ -1,0 +1,92 @@
+"""Guard zones: what lies in them, and what is said of what has changed there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.base.device import Target, typical_device
+from kerntune.gpu.base import Buffer
+from kerntune.gpu.compare import FLOATS
+from kerntune.gpu.guards import (
+    BASE_ALIGN,
+    GUARD_BYTES,
+    PATTERN,
+    GuardDamage,
+    GuardedBuffer,
+    GuardReader,
+    damage_text,
+    guards_bytes,
+)
+from kerntune.gpu.scripted import FakeGpu, Script
+from kerntune.gpu.scripted_work import FakeBuffer
+
+
+def gpu() -> FakeGpu:
+    return FakeGpu(typical_device(Target.parse("cuda:90")), Script())
+
+
+def change(zone: Buffer, at: int, data: bytes) -> None:
+    assert isinstance(zone, FakeBuffer)
+    zone.put_at(at, data)
+
+
+@given(nbytes=st.integers(0, 5000), residue=st.integers(0, BASE_ALIGN - 1))
+def test_a_storage_lies_between_its_zones_at_its_alignment(nbytes: int, residue: int) -> None:
+    guarded = GuardedBuffer(gpu(), nbytes, residue)
+    (before, front), (behind, back) = guarded.zones
+    assert guarded.buffer.address % BASE_ALIGN == residue
+    assert (guarded.buffer.nbytes, behind) == (nbytes, nbytes)
+    assert front.address + front.nbytes == guarded.buffer.address
+    assert front.address == guarded.buffer.address + before
+    assert back.address == guarded.buffer.address + nbytes
+    assert min(front.nbytes, back.nbytes) >= GUARD_BYTES
+    assert front.nbytes + back.nbytes <= guards_bytes()
+
+
+@pytest.mark.parametrize("dtype", sorted(FLOATS))
+def test_what_a_load_beside_finds_is_a_small_number(dtype: str) -> None:
+    value = np.frombuffer(bytes([PATTERN] * 16), FLOATS[dtype])
+    assert np.isfinite(value).all()
+    assert (np.abs(value) < 2).all()
+
+
+@given(data=st.data(), size=st.integers(1, 3000), residue=st.integers(0, BASE_ALIGN - 1))
+def test_every_change_is_found_with_its_place(data: st.DataObject, size: int, residue: int) -> None:
+    device = gpu()
+    guarded = {3: GuardedBuffer(device, size, residue), 5: GuardedBuffer(device, 64)}
+    reader = GuardReader(device)
+    assert reader.damages(guarded) == []
+    begin, zone = data.draw(st.sampled_from(guarded[3].zones))
+    at = data.draw(st.integers(0, zone.nbytes - 1) | st.sampled_from([0, zone.nbytes - 1]))
+    written = data.draw(st.binary(min_size=1, max_size=min(40, zone.nbytes - at)))
+    change(zone, at, written)
+    differing = [begin + at + k for k, byte in enumerate(written) if byte != PATTERN]
+    expected = [GuardDamage(3, differing[0], differing[-1], len(differing))] if differing else []
+    assert reader.damages(guarded) == expected
+    guarded[3].mend()
+    assert reader.damages(guarded) == []
+
+
+def test_changes_on_both_sides_are_one_finding() -> None:
+    device = gpu()
+    guarded = GuardedBuffer(device, 100)
+    (_, front), (_, back) = guarded.zones
+    change(front, front.nbytes - 8, b"\0" * 4)
+    change(back, 16, b"\0" * 2)
+    assert GuardReader(device).damages({0: guarded}) == [GuardDamage(0, -8, 117, 6)]
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (GuardDamage(0, 100, 103, 4), "4 bytes from byte 0 behind the end of y_ptr (100 bytes)"),
+        (GuardDamage(0, 1100, 1100, 1), "1 byte from byte 1,000 behind the end of y_ptr (100 bytes)"),
+        (GuardDamage(0, -16, -9, 8), "8 bytes from 16 bytes before the begin of y_ptr (100 bytes)"),
+        (GuardDamage(0, -8, 117, 6), "6 bytes on both sides of y_ptr, from 8 bytes before its begin (100 bytes)"),
+    ],
+)
+def test_what_is_said(damage: GuardDamage, text: str) -> None:
+    assert damage_text(damage, "y_ptr", 100) == text

@@ -1,0 +1,171 @@
+"""The process for first looks: how it starts, answers, ends, and dies with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from samples import bytes_of, recording
+
+from kerntune.base.device import Target, typical_device
+from kerntune.errors import MeasurementError
+from kerntune.gpu.scripted import ABORT, HANG, ILLEGAL_ADDRESS, FakeGpu, Rule, Script
+from kerntune.gpu.staging import HOST, HostStaging
+from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
+from kerntune.timing.worker.look_requests import (
+    ForgetRequest,
+    LookFailed,
+    LookReply,
+    LookRequest,
+    Staged,
+    StagedPiece,
+    StageRequest,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+WORK = recording()
+LOOK = LookRequest(WORK, {b.sha256: bytes_of(b.code) for b in WORK.binaries})
+
+
+def staged() -> StageRequest:
+    """All of the recording's storages, at places of their own."""
+    layout = {i: (s.nbytes, 0) for i, s in enumerate(WORK.storages)}
+    return StageRequest(HOST, b"", layout, tuple(StagedPiece(i, 0, i << 16, n) for i, (n, _) in layout.items()))
+
+
+@pytest.fixture
+def gpu() -> FakeGpu:
+    return FakeGpu(typical_device(Target.parse("cuda:90")), Script(isolated=True))
+
+
+@pytest.fixture
+def staging(gpu: FakeGpu) -> Iterator[HostStaging]:
+    made = HostStaging(gpu)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def processes(gpu: FakeGpu, staging: HostStaging) -> Iterator[list[LookProcess]]:
+    """Ended at the end."""
+    made: list[LookProcess] = []
+    yield made
+    for process in made:
+        process.close()
+
+
+def start(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, *rules: Rule) -> LookProcess:
+    gpu.script = Script(rules, isolated=True)
+    processes.append(LookProcess(gpu.looking_process(), staging.file))
+    return processes[-1]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process is no more, or a zombie that nobody has waited for."""
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+
+
+def test_looks_on_staged_storages(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+    process = start(processes, gpu, staging, Rule(time_ns=1234.0))
+    refused = process.ask(LOOK, 30.0)
+    assert isinstance(refused, LookFailed)
+    assert "was not staged" in refused.reason
+    assert not refused.spoiled
+    assert process.ask(staged(), 30.0) == Staged()
+    reply = process.ask(LOOK, 30.0)
+    assert isinstance(reply, LookReply)
+    assert reply.ns == pytest.approx(1234.0, rel=0.05)
+    assert process.ask(ForgetRequest(), 30.0) == Staged()
+    assert isinstance(process.ask(LOOK, 30.0), LookFailed)
+
+
+def test_a_changed_guard_names_launch_and_storage(
+    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging
+) -> None:
+    process = start(processes, gpu, staging, Rule(beside=(16, 4)))
+    process.ask(staged(), 30.0)
+    for _ in range(2):  # the zones are mended
+        reply = process.ask(LOOK, 30.0)
+        assert isinstance(reply, LookReply)
+        (guard,) = reply.guards
+        assert (guard.launch, guard.storage, guard.count) == (0, 1, 4)
+        assert guard.first == WORK.storages[1].nbytes + 16
+
+
+def test_a_fault_is_the_last_answer(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+    process = start(processes, gpu, staging, Rule(fault=ILLEGAL_ADDRESS))
+    process.ask(staged(), 30.0)
+    reply = process.ask(LOOK, 30.0)
+    assert isinstance(reply, LookFailed)
+    assert (reply.spoiled, "ILLEGAL_ADDRESS" in reply.reason) == (True, True)
+    with pytest.raises(ProcessEnded, match="exit code 3"):
+        process.ask(LOOK, 30.0)
+
+
+def test_an_abort_is_told_with_its_signal(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+    process = start(processes, gpu, staging, Rule(fault=ABORT))
+    process.ask(staged(), 30.0)
+    with pytest.raises(ProcessEnded, match="SIGABRT"):
+        process.ask(LOOK, 30.0)
+
+
+def test_a_hang_ends_with_its_process(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+    process = start(processes, gpu, staging, Rule(fault=HANG))
+    process.ask(staged(), 30.0)
+    pid = process.pid
+    with pytest.raises(ProcessLate, match=r"within 0\.2 s"):
+        process.ask(LOOK, 0.2)
+    process.close()
+    assert gone(pid)
+
+
+def test_one_that_can_not_start_says_why(processes: list[LookProcess], staging: HostStaging) -> None:
+    processes.append(LookProcess(("--nothing",), staging.file))
+    with pytest.raises(MeasurementError, match="did not start: its process ended with exit code 1: ValueError"):
+        processes[0].wait()
+
+
+PARENT = """
+import sys
+sys.path[:0] = [{tests!r}, {root!r}]
+from timing.worker.test_look_process import *
+device = FakeGpu(typical_device(Target.parse("cuda:90")), Script([Rule(fault=HANG)], isolated=True))
+process = LookProcess(device.looking_process(), HostStaging(device).file)
+process.ask(staged(), 30.0)
+print(process.pid, flush=True)
+process.ask(LOOK, 600.0)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_it_dies_with_its_parent(number: int) -> None:
+    """Also while a launch never ends, so that it reads no pipe."""
+    text = PARENT.format(tests=str(ROOT / "tests"), root=str(ROOT))
+    parent = subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert not gone(pid)
+        os.kill(parent.pid, number)
+        parent.wait(60.0)
+        for _ in range(600):
+            if gone(pid):
+                break
+            time.sleep(0.05)
+        assert gone(pid)
+    finally:
+        parent.kill()
+        parent.wait()
+        if parent.stdout is not None:
+            parent.stdout.close()

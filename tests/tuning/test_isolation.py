@@ -1,0 +1,273 @@
+"""First launches in a process of their own: what faults, hangs or writes beside its tensors costs that and one trial.
+
+The processes are real; the GPUs are scripted.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fake_runs import block, captured, configs, scale, scale_kernel, script, tuned
+
+import kerntune
+from kerntune.base.case_result import is_fault
+from kerntune.capture.recorder import record
+from kerntune.errors import MeasurementError, TuningError, UsageError
+from kerntune.gpu.program import Loader
+from kerntune.gpu.scripted import (
+    ABORT,
+    ASSERT,
+    HANG,
+    ILLEGAL_ADDRESS,
+    MISALIGNED_ADDRESS,
+    OUT_OF_MEMORY,
+    TRAP,
+    FakeBackend,
+    Rule,
+)
+from kerntune.tuning import isolation as isolation_module
+from kerntune.tuning.isolation import Isolate, Isolation
+from kerntune.tuning.tune_options import TuneOptions
+from kerntune.tuning.tuner import tune
+from kerntune.tuning.tuning_result import Tuned
+
+BLOCKS = (32, 64, 128, 256, 512)
+
+
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What hangs is given up soon: others take milliseconds here."""
+    monkeypatch.setattr(isolation_module, "LEAST_LIMIT_S", 1.0)
+    monkeypatch.setattr(isolation_module, "LIMIT_FIRST_S", 2.0)
+
+
+def bad(size: int, fault: str = "", **more: Any) -> Rule:
+    return Rule(constexprs={"BLOCK": size}, time_ns=10.0, fault=fault, **more)
+
+
+def race(
+    backend: FakeBackend,
+    *rules: Rule,
+    mode: Isolate = Isolate.AUTO,
+    isolated: bool = True,
+    incumbent: int | None = None,
+    trials: Any = None,
+    call: Callable[[], Any] | None = None,
+    watch: Callable[[Isolation], None] = lambda isolation: None,
+    **options: Any,
+) -> Tuned:
+    """Tune a call that has been captured on a good script; the rules hold from then on."""
+    script(backend)
+    capture = captured(backend, call or (lambda: scale(tuned(*BLOCKS))))
+    capture.launches = [replace(pending, ran=False) for pending in capture.launches]  # as the library's
+    gpu = script(backend, *rules, isolated=isolated, **options)
+    loader, isolation = Loader(gpu), Isolation(gpu, mode)
+    watch(isolation)
+    try:
+        with capture.active():
+            recorded = record(capture, backend.targets[0])
+            return tune(capture, recorded, 0, loader, incumbent=incumbent, isolation=isolation, trials=trials)
+    finally:
+        isolation.close()
+        assert not gpu.lost, "nothing may reach the device of this process"
+        loader.close()
+
+
+def reasons(found: Tuned) -> dict[int, str]:
+    return {int(f.config.kwargs["BLOCK"]): f.reason for f in found.failures}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        (MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS"),
+        (ASSERT, "CUDA_ERROR_ASSERT"),
+        (TRAP, "CUDA_ERROR_LAUNCH_FAILED"),
+        (ABORT, "SIGABRT"),
+        (OUT_OF_MEMORY, "no room on"),
+        (HANG, "did not end within"),
+    ],
+)
+def test_one_that_fails_costs_one_trial(backend: FakeBackend, fault: str, said: str) -> None:
+    found = race(backend, bad(128, fault), block(64, 100.0))
+    assert found.winner == BLOCKS.index(64)
+    assert set(found.times_ns) == {0, 1, 3, 4}
+    assert set(reasons(found)) == {128}
+    assert said in reasons(found)[128]
+    assert is_fault(reasons(found)[128])
+    assert found.notes == ()
+
+
+def test_several_of_every_kind_among_good_ones(backend: FakeBackend) -> None:
+    found = race(backend, bad(32, ILLEGAL_ADDRESS), bad(512, ABORT), block(256, 100.0))
+    assert found.winner == BLOCKS.index(256)
+    assert set(reasons(found)) == {32, 512}
+
+
+@pytest.mark.parametrize(
+    ("beside", "where"),
+    [
+        ((0, 4), "from byte 0 behind the end"),
+        ((65536, 4096), "from byte 65,536 behind the end"),
+        ((-16, 8), "from 16 bytes before the begin"),
+    ],
+)
+def test_one_that_writes_beside_its_tensors_is_named(backend: FakeBackend, beside: tuple[int, int], where: str) -> None:
+    found = race(backend, bad(128, beside=beside))
+    (reason,) = reasons(found).values()
+    assert f"{beside[1]:,} bytes {where} of y_ptr (16,384 bytes)" in reason
+
+
+def test_in_this_process_it_ends_everything(backend: FakeBackend) -> None:
+    """What this is for: without it the device is lost."""
+    script(backend)
+    capture = captured(backend, lambda: scale(tuned(*BLOCKS)))
+    gpu = script(backend, bad(128, ILLEGAL_ADDRESS))
+    with capture.active(), pytest.raises(Exception, match="ILLEGAL_ADDRESS"):
+        tune(capture, record(capture, backend.targets[0]), 0, Loader(gpu), isolation=Isolation(gpu))
+    assert gpu.lost
+
+
+def test_processes_are_gone_afterwards(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    pids: list[int] = []
+    real = isolation_module.LookProcess
+
+    def counted(*given: Any) -> Any:
+        made = real(*given)
+        pids.append(made.pid)
+        assert os.getpgid(made.pid) == made.pid, "a group of its own"
+        return made
+
+    monkeypatch.setattr(isolation_module, "LookProcess", counted)
+    race(backend, bad(128, ABORT), bad(256, HANG))
+    assert len(pids) == 4, "the first, and one in the place of each that was lost: an abort, a hang, and that again"
+    for pid in pids:
+        for _ in range(400):  # nobody waits for the last one's end
+            if not os.path.exists(f"/proc/{pid}"):
+                break
+            time.sleep(0.05)
+        assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_call_is_to_blame_if_most_fail(backend: FakeBackend) -> None:
+    with pytest.raises(TuningError, match=r"3 of 5 configs fail at first launch.*the call is to blame.*ILLEGAL"):
+        race(backend, *(bad(size, ILLEGAL_ADDRESS) for size in BLOCKS[:3]))
+
+
+def test_the_call_is_to_blame_if_the_incumbent_fails(backend: FakeBackend) -> None:
+    with pytest.raises(TuningError, match="among them the one that was known to work, so the call is to blame"):
+        race(backend, bad(64, ILLEGAL_ADDRESS), incumbent=1)
+
+
+def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that somebody else keeps busy: the second launch ends."""
+    real, asked = isolation_module.LookProcess.ask, []
+
+    def ask(self: Any, request: Any, limit_s: float) -> Any:
+        if type(request).__name__ == "LookRequest" and request.recording.binaries[0].constexprs["BLOCK"] == "128":
+            asked.append(limit_s)
+            if len(asked) == 1:
+                self.close()
+                raise isolation_module.ProcessLate("late")
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    found = race(backend, block(128, 100.0))
+    assert found.failures == ()
+    assert found.winner == BLOCKS.index(128)
+    assert len(asked) == 2
+
+
+def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, asked = isolation_module.LookProcess.ask, []
+
+    def ask(self: Any, request: Any, limit_s: float) -> Any:
+        asked.append(request)
+        if len(asked) == 2:
+            os.kill(self.pid, 9)
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    assert race(backend).failures == ()
+
+
+def test_what_takes_too_much_memory_runs_here_and_is_said(backend: FakeBackend) -> None:
+    found = race(backend, memory_bytes=1 << 30)
+    assert found.failures == ()
+    (note,) = found.notes
+    assert "first launches ran in this process: it needs" in note
+
+
+def test_always_means_that_nothing_runs_here(backend: FakeBackend) -> None:
+    with pytest.raises(MeasurementError, match="isolate=always"):
+        race(backend, memory_bytes=1 << 30, mode=Isolate.ALWAYS)
+
+
+def test_off_starts_no_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation_module, "LookProcess", None)
+    assert race(backend, mode=Isolate.OFF).notes == ()
+
+
+def test_its_memory_counts(backend: FakeBackend) -> None:
+    """What bytes travel through is freed, and nothing else of the first launches is this process's."""
+    peaks = []
+    for isolated in (False, True):
+        race(backend, isolated=isolated)
+        peaks.append(backend.gpu.peak_bytes)
+    assert peaks[1] - peaks[0] <= 2 << 20
+
+
+# the library
+
+
+@pytest.fixture
+def faulty(this_gpu: FakeBackend) -> FakeBackend:
+    """The library's GPU, on which one config faults."""
+    script(this_gpu, bad(32, ILLEGAL_ADDRESS), block(128, 100.0), isolated=True)
+    return this_gpu
+
+
+def library(*blocks: int, **options: Any) -> Any:
+    return kerntune.autotune(configs(*blocks), key=["n"], **options)(scale_kernel)
+
+
+def test_the_library_survives_what_faults(faulty: FakeBackend) -> None:
+    kernel = library(*BLOCKS)
+    scale(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 128}
+    assert not faulty.gpu.lost
+    assert kernel.configs_timings[kernel.configs[0]] == [math.inf] * 3
+
+
+def test_what_faulted_is_remembered(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    scale(library(*BLOCKS))
+    monkeypatch.setattr(isolation_module, "LookProcess", None)
+    kernel = library(*BLOCKS[:4])  # another list, whose configs have all been tried
+    scale(kernel)
+    assert kernel.best_config.kwargs == {"BLOCK": 128}
+    assert not faulty.gpu.lost
+
+
+@pytest.mark.parametrize("given", ["environment", "option"])
+def test_in_this_process_if_asked(faulty: FakeBackend, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    if given == "environment":
+        monkeypatch.setenv("KERNTUNE_ISOLATE", "off")
+    kernel = library(*BLOCKS, **({"isolate": "off"} if given == "option" else {}))
+    with pytest.raises(Exception, match="ILLEGAL_ADDRESS"):
+        scale(kernel)
+    assert faulty.gpu.lost
+
+
+def test_another_word_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="isolate is 'on'; it can be auto, always or off"):
+        library(64, isolate="on")
+    monkeypatch.setenv("KERNTUNE_ISOLATE", "on")
+    with pytest.raises(UsageError, match="isolate is 'on'"):
+        TuneOptions.now()
