@@ -66,8 +66,11 @@ class Child:
 
 class Nursery:
     """Starts a fork server in the background, and forks of it. Safe for several threads; a forked child must not use
-    it. The server is a fork of this process where that is allowed (:func:`kerntune.compiling.forking.may_fork`), else,
-    or if ``own_fork`` is false, a new one."""
+    it.
+
+    The server is a fork of this process where that is allowed (:func:`kerntune.compiling.forking.may_fork`), else, or
+    if ``own_fork`` is false, a new one.
+    """
 
     def __init__(self, surroundings: CompilerEnvironment, own_fork: bool | None = None) -> None:
         self.surroundings = surroundings

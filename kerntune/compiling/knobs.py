@@ -31,8 +31,9 @@ _ALSO = ("PATH", "LD_LIBRARY_PATH", "USE_IR_LOC")
 
 @dataclass(frozen=True)
 class CompilerEnvironment:
-    """Environment variables and set knobs (as JSON). A worker that was started under others is replaced. Setting them
-    in it isn't enough: libraries read many variables once and keep the values.
+    """Environment variables and set knobs (as JSON). A worker that was started under others is replaced.
+
+    Setting them in it isn't enough: libraries read many variables once and keep the values.
     """
 
     env: tuple[tuple[str, str], ...]

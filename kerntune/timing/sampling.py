@@ -69,8 +69,9 @@ def same_kind(program: Program, like: Slot) -> Slot:
 
 
 def take_sample(slot: Slot, quick: bool = False) -> Sample:
-    """Warm up until slots have no trend, then take slots until the stopping rule ends it. A ``quick`` sample only
-    separates large differences: it has fewer slots.
+    """Warm up until slots have no trend, then take slots until the stopping rule ends it.
+
+    A ``quick`` sample only separates large differences: it has fewer slots.
     """
     ready, done = (quickly_warm, quickly_enough) if quick else (warm, enough)
     warming: list[float] = []

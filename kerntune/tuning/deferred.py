@@ -31,8 +31,9 @@ CallKey = tuple[Any, ...]
 @dataclass
 class Late:
     """For one key: ``configs`` that are still to be tried, as the user wrote them, and the config that has ``won``
-    without them. ``stragglers`` are their compilations; None while they aren't compiled, since an earlier process ended
-    before.
+    without them.
+
+    ``stragglers`` are their compilations; None while they aren't compiled, since an earlier process ended before.
     """
 
     configs: list[Any]
@@ -94,8 +95,10 @@ def go_on(
     options: TuneOptions,
 ) -> None:
     """The pending work for a key, before a call of it is launched: compile its late configs, or compare them with the
-    winner and take the faster one. It doesn't wait for another process that measures on the device. An error becomes a
-    warning, and the work isn't tried again in this process: the call has a winner.
+    winner and take the faster one.
+
+    It doesn't wait for another process that measures on the device. An error becomes a warning, and the work isn't
+    tried again in this process: the call has a winner.
     """
     late, gpu = late_of(tuner, key), backend.gpu
     if late is None or gpu is None or not late.due:

@@ -186,6 +186,7 @@ def screened(trials: Sequence[Trial]) -> list[Trial]:
 @dataclass
 class Heats:
     """The selection of finalists in one or several rounds: as :func:`screened`, for candidates of which some come late.
+
     A late one is compared with those that are left of earlier rounds. A candidate that was dropped stays dropped: the
     best can only have become better.
     """

@@ -64,8 +64,10 @@ class Entrants:
         self._take_known(everybody)
 
     def join(self, indices: Sequence[int]) -> list[int]:
-        """Further candidates: those of them that aren't known yet are to be tried. :class:`ConfigError` where hooks
-        leave one config other memory than another: the contents that a new one would find aren't known any more.
+        """Further candidates: those of them that aren't known yet are to be tried.
+
+        :class:`ConfigError` where hooks leave one config other memory than another: the contents that a new one would
+        find aren't known any more.
         """
         if len({content_of(first) for first in self._first.values()}) > 1:
             raise ConfigError(

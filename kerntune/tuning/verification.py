@@ -99,6 +99,7 @@ def compares_all(argument: str) -> bool:
 @dataclass
 class Verifier:
     """The results of one program, the reference, once for each pattern of poison, and the comparison of others with it.
+
     ``name`` is the reference's; it is ``settled`` if no other one will be chosen, and ``confirmed`` if it was chosen
     for more than its place in the list. What depends on chance or on how a config splits its work is ``left_out`` by
     storage, with the reason; several verifiers may share that. ``ignored`` are arguments that aren't compared. All
