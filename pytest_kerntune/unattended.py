@@ -1,5 +1,4 @@
-"""Plugin of a run that another run starts (``-p``): the same tests, without storing anything about them, and without
-prompts.
+"""Plugin of a run that another run starts (``-p``): the same tests; nothing about them is stored, and nothing prompts.
 
 ``--lf``, ``--stepwise`` and their like select by pytest's cache, which holds what it held when the other run read it:
 they select here what they select there, wherever they were given (``addopts``, too). What this run's tests come to is

@@ -1,5 +1,4 @@
-"""A case compared with itself in fresh processes: the smallest change that can be detected, and the variation between
-processes."""
+"""A case compared with itself in fresh processes: its smallest detectable change, and the processes' variation."""
 
 from __future__ import annotations
 

@@ -48,10 +48,11 @@ class Spans:
 
 def holders(tensors: Tensors, addresses: Sequence[int]) -> tuple[list[Any], list[int]]:
     """Tensors over the storages that addresses lie in, one each, in the order of ``addresses``; and the addresses that
-    lie in none. While such a tensor is alive, its memory isn't used for anything else. This goes through all tensors
-    that Python tracks: about 0.1 s where a process has a million objects. Some of them may be frozen
-    (:func:`gc.freeze`): then, if that leaves any address, through all that modules lead to, which takes about ten times
-    as long.
+    lie in none.
+
+    While such a tensor is alive, its memory isn't used for anything else. This goes through all tensors that Python
+    tracks: about 0.1 s where a process has a million objects. Some of them may be frozen (:func:`gc.freeze`): then, if
+    that leaves any address, through all that modules lead to, which takes about ten times as long.
     """
     found = _lookup(tensors, addresses, gc.get_objects())
     if gc.get_freeze_count() and None in found.values():

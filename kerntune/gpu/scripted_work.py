@@ -1,5 +1,7 @@
-"""The effects of launches on a scripted GPU: time, and contents of buffers. A content is an expression, so that
-gigabytes cost nothing: bytes are made when they are read. Equal contents have equal ``key``s, unequal ones other bytes.
+"""The effects of launches on a scripted GPU: time, and contents of buffers.
+
+A content is an expression, so that gigabytes cost nothing: bytes are made when they are read. Equal contents have equal
+``key``s, unequal ones other bytes.
 """
 
 from __future__ import annotations

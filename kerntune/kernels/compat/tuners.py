@@ -9,6 +9,7 @@ from typing import Any
 
 def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """The key under which ``triton.autotune`` stores the best config: its key arguments, then every argument's dtype.
+
     For a tuner with a method ``tuning_key`` its result is used.
     """
     if hasattr(tuner, "tuning_key"):
