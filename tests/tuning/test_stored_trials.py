@@ -63,7 +63,7 @@ class Run:
         gpu.environment = lambda: environment  # type: ignore[method-assign]
         self.capture: Capture = captured(backend, call or (lambda: scale(tuned(*blocks))))
         self.timed: set[int] = set()
-        self.looked: set[int] = set()
+        self.estimated: set[int] = set()
         self.trials = None if folder is None else Trials(Winners(WinnerCache(folder), mode, gpu))
         loader = Loader(gpu)
         with self.capture.active(), pytest.MonkeyPatch.context() as patch:
@@ -80,7 +80,7 @@ class Run:
 
     def _take(self, take: Callable[[Estimates, Trial], None]) -> Callable[[Estimates, Trial], None]:
         def noting(looks: Estimates, trial: Trial) -> None:
-            self.looked.add(int(trial.recording.binaries[0].constexprs["BLOCK"]))
+            self.estimated.add(int(trial.recording.binaries[0].constexprs["BLOCK"]))
             take(looks, trial)
 
         return noting
@@ -136,8 +136,8 @@ def test_a_killed_run_goes_on_where_it_was(
     again = Run(backend, folder, *RULES)
     assert again.winner == 64
     assert set(stored(folder)) == set(BLOCKS)
-    repeated = again.looked & known.keys()
-    assert again.looked == set(BLOCKS) - known.keys() | repeated
+    repeated = again.estimated & known.keys()
+    assert again.estimated == set(BLOCKS) - known.keys() | repeated
     assert all(known[b] <= 2 * min(known.values()) for b in repeated), "those that may win are always timed together"
 
 
