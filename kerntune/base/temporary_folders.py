@@ -18,6 +18,10 @@ LOCK = ".kerntune-lock"
 Unlike a process id, a lock is valid across containers that share a disk."""
 
 
+TRIES = 20
+"""Attempts to remove a folder: an orphaned worker may be making a file in it meanwhile, and its lock goes first."""
+
+
 class TemporaryFolder:
     """A new folder in the system's folder for temporary files (``TMPDIR``), until :meth:`remove`. ``OSError`` where
     none can be made."""
@@ -59,7 +63,10 @@ def kind_of(folder: Path) -> str:
 def _removed(folder: Path) -> bool:
     with contextlib.suppress(OSError):
         if _is_ours(folder) and _unlock(folder / LOCK):
-            shutil.rmtree(folder, ignore_errors=True)
+            for _ in range(TRIES):
+                shutil.rmtree(folder, ignore_errors=True)
+                if not folder.exists():
+                    break
             return True
     return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kerntune.base import temporary_folders
-from kerntune.base.temporary_folders import LOCK, TemporaryFolder, scratch_folder, sweep
+from kerntune.base.temporary_folders import LOCK, PREFIX, TemporaryFolder, scratch_folder, sweep
 
 SOURCE = Path(__file__).parents[2]
 
@@ -96,3 +97,23 @@ def test_a_disk_without_locks_will_do(place: Path, monkeypatch: pytest.MonkeyPat
     assert sweep(place) == []
     one.remove()
     assert list(place.iterdir()) == []
+
+
+def test_a_file_that_is_made_meanwhile_does_not_keep_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An orphaned compiling process goes on for some milliseconds; the folder's lock is gone by then."""
+    folder = tmp_path / f"{PREFIX}compile-x"
+    folder.mkdir()
+    (folder / LOCK).touch()
+    rmtree, made = shutil.rmtree, []
+
+    def slow(path: Path, ignore_errors: bool) -> None:
+        (folder / LOCK).unlink(missing_ok=True)
+        if len(made) < 3:
+            made.append(folder / f"{len(made)}.ptx")
+            made[-1].touch()
+        else:
+            rmtree(path, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", slow)
+    assert sweep(tmp_path) == [folder]
+    assert not folder.exists()
