@@ -464,6 +464,7 @@ def time_problems(found: TimeBaseline) -> Iterator[str]:
     yield from (f"recording.{problem}" for problem in recording_problems(found.recording))
     yield from _target_problems("device.target", found.device.target)
     yield from _target_problems("recording.target", found.recording.target)
+    yield from _too_long("device.name", found.device.slug)
     for i, time_ns in enumerate(found.sample.times_ns):
         yield from within(f"sample.times_ns[{i}]", time_ns, LEAST_NS, MOST_NS)
     yield from _figures_problems("static", found.static)
@@ -474,6 +475,7 @@ def static_problems(found: StaticBaseline) -> Iterator[str]:
     yield from _target_problems("target", found.target)
     if not re.fullmatch(r"\d+\.\d+", found.triton):
         yield f"triton is {codec.shortened(found.triton)!r}, which is no Triton series such as 3.9"
+    yield from _too_long("triton", f"triton-{found.triton}")
     yield from _figures_problems("launches", found.launches)
 
 
@@ -481,9 +483,14 @@ LEAST_NS, MOST_NS = 1e-3, 1e15
 """No launch takes less than a picosecond, or more than eleven days."""
 
 
+def _too_long(place: str, folder: str) -> Iterator[str]:
+    if len(folder) > MAX_FOLDER:
+        yield f"{place} makes a folder's name of {len(folder)} characters, more than {MAX_FOLDER}"
+
+
 def _target_problems(place: str, target: Target) -> Iterator[str]:
     try:
-        if Target.parse(str(target)).slug == target.slug:
+        if Target.parse(str(target)).slug == target.slug and len(target.slug) <= MAX_FOLDER:
             return
     except TargetError:
         pass

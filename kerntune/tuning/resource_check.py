@@ -1,4 +1,4 @@
-"""Whether a device can launch a kernel, by its binary alone: nothing is loaded."""
+"""What a device can't launch, read from a binary alone: nothing is loaded."""
 
 from __future__ import annotations
 

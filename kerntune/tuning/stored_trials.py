@@ -58,7 +58,7 @@ NOTHING = KnownTrials()
 class Trials:
     """Where trials of earlier runs come from and go to: beside the winners, in the same mode.
 
-    ``force`` looks at none, and stores what it finds.
+    ``force`` reads none, and stores what it finds.
     """
 
     def __init__(self, winners: Winners) -> None:
@@ -144,8 +144,8 @@ class SiteTrials:
         failure: str = "",
         code: str = "",
     ) -> None:
-        """Store a candidate's outcome. A folder that can't be written is listed in the cache's ``damaged``, and is no
-        error."""
+        """Store what a candidate gave. A folder that can't be written is noted in the cache's ``damaged``, not
+        fatal."""
         if index in self.site.ambiguous():
             return
         trial = StoredTrial(
@@ -165,6 +165,11 @@ class SiteTrials:
             self.cache.add(trial)
         except CacheError as exc:
             self.cache.tell(str(exc))
+
+    def forget(self, index: int, probe: Probe) -> None:
+        """Remove what was stored of a candidate: there is nothing to remember of it after all."""
+        if index not in self.site.ambiguous():
+            self.cache.remove(self.key, self.site.candidates[index].config, specialization_of(probe))
 
     def why_missed(self, index: int, probe: Probe) -> list[str]:
         """Why a candidate is tried: what differs from the nearest stored trial of the kernel."""

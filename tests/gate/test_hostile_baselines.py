@@ -128,6 +128,12 @@ def test_any_field_of_a_bundle_may_be_anything(
         (("sample", "times_ns", 0), -1.0, r"sample\.times_ns\[0\] is -1\.0"),
         (("device", "target", "arch"), "../..", "device.target is 'cuda:../..'"),
         (
+            ("device", "target"),
+            {"backend": "hip", "arch": "gfx" + "9" * 300, "warp_size": 64},
+            "device.target is 'hip:gf",
+        ),
+        (("device", "name"), "x" * 300, r"device\.name makes a folder's name of 300 characters"),
+        (
             ("recording", "launches", 0, "grid"),
             "all",
             r"Expected `array`, got `str` - at `\$\.recording\.launches\[0\]",
@@ -140,7 +146,7 @@ def test_file_and_field_are_named(tmp_path: Path, place: Place, value: Any, said
     data = json.dumps(changed(TIME, place, value)).encode()
     path.write_bytes(data)
     with pytest.raises(BaselineError, match=said) as caught:
-        store.time(H100, CASE, FINGERPRINT)
+        store.read_time(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert path.read_bytes() == data, "left as it was found"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 
@@ -48,7 +49,12 @@ class StoredTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     def name(self) -> str:
         """The entry's name among those of its key."""
-        return hashlib.sha256(f"{self.config.key()}\0{self.specialization}".encode()).hexdigest()[:32]
+        return trial_name(self.config, self.specialization)
+
+
+def trial_name(config: Config, specialization: str) -> str:
+    """32 hex digits over what tells trials of one key apart."""
+    return hashlib.sha256(f"{config.key()}\0{specialization}".encode()).hexdigest()[:32]
 
 
 class Asked(TrialKey, frozen=True):
@@ -82,6 +88,12 @@ class TrialCache:
     def add(self, trial: StoredTrial) -> None:
         """Store a trial in the place of an earlier one of the same config. :class:`CacheError` if it can't be."""
         self._entries.write(self._path(trial), trial)
+
+    def remove(self, key: TrialKey, config: Config, specialization: str) -> None:
+        """Remove a trial, if there is one. A folder that can't be written keeps it."""
+        digest = key.digest()
+        with contextlib.suppress(OSError):
+            self._entries.path(digest[:2], digest, trial_name(config, specialization)).unlink(missing_ok=True)
 
     def holds(self, trial: StoredTrial) -> bool:
         """Whether there is an entry for the trial's key, config and specialization."""

@@ -1,0 +1,177 @@
+"""The device's lock: one measuring process, whatever its folder for temporary files is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kerntune.base.working_locks import locks_work
+from kerntune.errors import MeasurementError
+from kerntune.gpu import device_lock
+from kerntune.gpu.device_lock import hold
+from kerntune.gpu.probe import has_cuda
+
+SOURCE = Path(__file__).parents[2]
+NAME, UUID = "NVIDIA H200", "0123-45"
+
+HOLDER = """
+import sys
+from pathlib import Path
+from kerntune.gpu import device_lock
+device_lock.device_node = lambda uuid: Path(sys.argv[2]) if sys.argv[2] else None
+with device_lock.hold(sys.argv[1], "NVIDIA H200", 5.0):
+    print("held", flush=True)
+    input()
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for known in (locks_work, device_lock._tell_unlocked):
+        known.cache_clear()
+    yield tmp_path
+    locks_work.cache_clear()
+
+
+def with_node(monkeypatch: pytest.MonkeyPatch, node: str | None) -> None:
+    monkeypatch.setattr(device_lock, "device_node", lambda uuid: None if node is None else Path(node))
+
+
+def another(place: Path, node: str = "") -> subprocess.Popen[str]:
+    """A process that holds the device, with its own folder for temporary files."""
+    place.mkdir(exist_ok=True)
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(SOURCE)}
+    one = subprocess.Popen([sys.executable, "-c", HOLDER, UUID, node], stdin=-1, stdout=-1, text=True, env=env)
+    assert one.stdout is not None
+    assert one.stdout.readline() == "held\n"
+    return one
+
+
+def test_one_at_a_time_across_folders_for_temporary_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A character device stands for the GPU's node, which has no other locks."""
+    with_node(monkeypatch, "/dev/full")
+    other = another(place / "other", "/dev/full")
+    try:
+        with (
+            pytest.raises(MeasurementError, match="NVIDIA H200 is measured on by another process: /dev/full"),
+            hold(UUID, NAME, 0.1),
+        ):
+            pass
+    finally:
+        other.communicate("\n")
+    with hold(UUID, NAME, 5.0):
+        pass
+
+
+def test_without_a_node_the_folder_s_lock_holds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_node(monkeypatch, None)
+    other = another(place)
+    try:
+        with pytest.raises(MeasurementError, match=rf"{UUID}\.lock"), hold(UUID, NAME, 0.1):
+            pass
+    finally:
+        other.communicate("\n")
+
+
+@pytest.mark.parametrize("node", ["/nowhere/nvidia0", "a file"])
+def test_a_node_that_can_not_be_opened_is_done_without(place: Path, node: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "a file").touch()
+    with_node(monkeypatch, str(place / node))
+    with hold(UUID, NAME, 1.0):
+        assert (place / f"kerntune-{UUID}.lock").exists()
+
+
+def test_a_fork_that_lives_on_does_not_keep_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_node(monkeypatch, "/dev/zero")
+    read, write = os.pipe()
+    with hold(UUID, NAME, 1.0):
+        child = os.fork()
+        if child == 0:
+            os.close(write)
+            os.read(read, 1)
+            os._exit(0)
+    try:
+        handle = os.open("/dev/zero", os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(handle)
+    finally:
+        os.close(write)
+        os.waitpid(child, 0)
+        os.close(read)
+
+
+def test_waiting_is_told(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    monkeypatch.setattr(device_lock, "NOTICE_S", 0.05)
+    with_node(monkeypatch, "/dev/random")
+    other = another(place / "other", "/dev/random")
+    try:
+        with pytest.warns(UserWarning, match="waiting for NVIDIA H200.*/dev/random"), pytest.raises(MeasurementError):
+            hold(UUID, NAME, 0.3).__enter__()
+    finally:
+        other.communicate("\n")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not has_cuda(), reason="needs a GPU")
+def test_a_gpu_s_node_is_locked_across_folders_for_temporary_files(place: Path) -> None:
+    from kerntune.gpu.cuda import CudaGpu
+
+    gpu = CudaGpu()
+    node = device_lock.device_node(gpu.spec.uuid)
+    assert node is not None
+    assert node.is_char_device()
+    other = another(place / "other", str(node))
+    try:
+        with pytest.raises(MeasurementError, match=str(node)), gpu.lock(0.1):
+            pass
+    finally:
+        other.communicate("\n")
+    with gpu.lock(5.0):
+        pass
+
+
+# file systems whose locks don't work
+
+
+def nothing(handle: int, how: int) -> None:
+    """Some network file systems say yes to everybody."""
+
+
+def refused(handle: int, how: int) -> None:
+    raise OSError("no locks available")
+
+
+def held_twice() -> None:
+    for _ in range(2):
+        with hold(UUID, NAME, 1.0):
+            pass
+
+
+@pytest.mark.parametrize("flock", [nothing, refused])
+def test_locks_that_do_nothing_are_told_once(place: Path, monkeypatch: pytest.MonkeyPatch, flock: object) -> None:
+    with_node(monkeypatch, None)
+    monkeypatch.setattr("kerntune.base.working_locks.fcntl.flock", flock)
+    assert not locks_work(place)
+    monkeypatch.undo()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    with_node(monkeypatch, None)
+    with pytest.warns(RuntimeWarning, match=f"locks do nothing in {place}.*set TMPDIR") as told:
+        held_twice()
+    assert len(told) == 1
+    assert [p.name for p in place.iterdir()] in ([f"kerntune-{UUID}.lock"], [])
+
+
+def test_locks_on_a_local_disk_work(place: Path) -> None:
+    assert locks_work(place)
+    assert list(place.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_not_blamed_for_its_locks(place: Path) -> None:
+    assert locks_work(place / "nowhere")
