@@ -49,6 +49,8 @@ def members(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 def is_there(path: str, name: str) -> bool:
     """Whether a path of the document is a folder, a file, a module, or a module with that dotted name in it."""
     place = module_of(path)
+    if place.name.startswith("test_"):
+        return name == ".py" and (ROOT / "tests" / f"{path}.py").is_file()
     if not name:
         return place.is_dir() or place.with_suffix(".py").is_file()
     if name in SUFFIXES:
