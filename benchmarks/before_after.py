@@ -61,7 +61,7 @@ STARTS = (
 """Figures that the child measures."""
 
 LEAST_OF = 5
-"""Processes of such a measurement; it is the least of them, which other work on the machine disturbs least."""
+"""Processes of a start's measurement; it is the least of them, which other work on the machine disturbs least."""
 
 CONFTEST = """
 try:
@@ -220,7 +220,8 @@ def git(*words: str) -> bytes:
 def figures(demo: bool, suite: bool) -> dict[str, Callable[[Checkout], Times]]:
     """What is measured, by name."""
     found: dict[str, Callable[[Checkout], Times]] = {
-        name: lambda checkout, name=name: checkout.least(name) for name in (*DISPATCH, *STARTS)
+        **{name: lambda checkout, name=name: checkout.inside(name) for name in DISPATCH},
+        **{name: lambda checkout, name=name: checkout.least(name) for name in STARTS},
     }
     found["cold tuning"] = Checkout.cold_tuning
     if demo:

@@ -14,7 +14,7 @@ from kerntune.base.policy import StaticPrune
 from kerntune.search import Budget, BudgetedSearch, Choice, Measured, Space
 from kerntune.search.declared import AT_ONCE
 from kerntune.static.pruning import left_out
-from kerntune.tuning.race import HOPELESS, LONG_NS, LOOKS
+from kerntune.tuning.race import ESTIMATE_RUNS, FAR_SLOWER, LONG_NS
 
 DRAWS = 400
 SEEDS = 20
@@ -43,11 +43,10 @@ def looks(cases: Sequence[Recorded], order: Callable[[Recorded], Sequence[int]])
 
 
 def _look_ns(times: Sequence[float], order: Sequence[int]) -> float:
-    """As :class:`kerntune.tuning.race.Looks`: one execution is enough for configs that are far too slow, others take
-    some more."""
+    """As :class:`kerntune.tuning.race.Estimates`: one execution shows the hopeless, others take some more."""
     best, spent = math.inf, 0.0
     for i in order:
-        spent += times[i] if times[i] > max(LONG_NS, HOPELESS * best) else (1 + LOOKS) * times[i]
+        spent += times[i] if times[i] > max(LONG_NS, FAR_SLOWER * best) else (1 + ESTIMATE_RUNS) * times[i]
         best = min(best, times[i])
     return spent
 

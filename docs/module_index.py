@@ -50,7 +50,7 @@ def section(package: Path) -> str:
 def row(path: Path) -> str:
     """A module, or a folder for its ``__init__``, with the first sentence."""
     name = path.relative_to(ROOT).as_posix().removeprefix("kerntune/").removesuffix(".py").removesuffix("__init__")
-    return f"| `{name}` | {plain(docstring(path).partition(chr(10))[0])} |"
+    return f"| `{name}` | {plain(docstring(path).partition(chr(10) * 2)[0])} |"
 
 
 def page() -> str:

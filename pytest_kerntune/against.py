@@ -1,4 +1,4 @@
-"""The yardstick from a git revision: its stored baselines, or its code, compiled and recorded today."""
+"""Reference baselines from a git revision: its stored ones, or its code, compiled and recorded today."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def yardstick(config: pytest.Config, options: Options, into: Path, targets: Sequ
 def anchor_folder(options: Options, into: Path) -> Path:
     """Where the anchor's baselines lie, written under ``into`` if they come from git.
 
-    With a revision for a yardstick the anchor's folder is taken from there as well: a change must not move it either.
+    With a revision as the reference the anchor's folder is taken from there as well: a change must not alter it either.
     """
     folder, ref = Path(options.anchor), options.yardstick_name
     if not folder.is_dir():

@@ -32,7 +32,7 @@ def amend(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None
 def with_update(args: Sequence[str], folder: Path) -> list[str]:
     """``args`` with ``--kerntune-update=all`` for the bare flag, and ``--kerntune-update=new`` for its two words.
 
-    A word that names no mode, and nothing in ``folder`` either, stays its value: who misspelt one is told so.
+    A word that names no mode, and nothing in ``folder`` either, stays its value, so that a misspelt one is reported.
     """
     end = args.index("--") if "--" in args else len(args)
     out: list[str] = []

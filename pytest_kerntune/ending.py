@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -11,10 +12,15 @@ import pytest
 ENDED = 128 + signal.SIGTERM
 """The exit code of a process that SIGTERM has ended, as shells give it."""
 
+SWITCH = "KERNTUNE_SIGTERM"
+"""Environment variable for runs whose handling of SIGTERM must stay: with ``0`` it does."""
+
 
 def end_in_order(config: pytest.Config) -> None:
-    """Let SIGTERM end this run as Ctrl-C does: worktrees, temporary folders and compiling processes go, and what is
-    known by then is told. Nothing changes where somebody handles it already."""
+    """Let SIGTERM end this run as Ctrl-C does: worktrees, temporary folders and compiling processes go, and the results
+    so far are reported. Nothing changes where SIGTERM has a handler already, nor with ``KERNTUNE_SIGTERM=0``."""
+    if os.environ.get(SWITCH) == "0":
+        return
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

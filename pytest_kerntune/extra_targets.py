@@ -36,7 +36,7 @@ LOOKING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan")
 
 @dataclass(frozen=True)
 class Further:
-    """What the runs for further targets said, by target; and of the tests that this process ran, which were told."""
+    """The results of the runs for further targets, by target; and which tests of this process have reported them."""
 
     runs: Mapping[str, RunReport] = field(default_factory=dict)
 

@@ -111,7 +111,7 @@ class Autotune:
         pytest.fail(reason, pytrace=False)
 
     def _note_failed(self, reason: str) -> None:
-        """Hear of a call that fails its test."""
+        """Record a call that fails its test."""
 
     def _run(self, request: Request) -> Any:
         raise NotImplementedError
@@ -243,8 +243,8 @@ class Record:
     """What an earlier attempt of the same test in this run found to be slower."""
 
     def uphold(self) -> None:
-        """Keep the verdicts that stand: a rerun of a test (pytest-rerunfailures, flaky) is no evidence against them, or
-        whoever reruns often enough gets a PASS."""
+        """Keep the verdicts that stand: a rerun of a test (pytest-rerunfailures, flaky) is no evidence against them:
+        else enough reruns would give a PASS."""
         held = {(r.case, r.target): r for r in self.standing}
         self.results = [*(held.pop((r.case, r.target), r) for r in self.results), *held.values()]
         self.standing = ()

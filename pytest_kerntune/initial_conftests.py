@@ -7,7 +7,9 @@ place by then. Options are read from what pytest has parsed so far; those that c
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,9 @@ from pytest_kerntune import interpret, options
 
 if TYPE_CHECKING:
     from kerntune.gate.api import Session
+
+NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+"""torch's (docs.pytorch.org/docs/stable/torch_environment_variables.html)."""
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 """On the config, from initial conftests to the session's start."""
@@ -86,4 +91,20 @@ def _without_gpu(resolved: options.Options) -> bool:
         return False
     from kerntune.gpu.probe import has_cuda
 
-    return not has_cuda()
+    with _without_starting_cuda():
+        return not has_cuda()
+
+
+@contextlib.contextmanager
+def _without_starting_cuda() -> Iterator[None]:
+    """Have torch ask NVML for GPUs: CUDA reads ``CUDA_VISIBLE_DEVICES`` when it starts, and conftests that set it (a
+    GPU for each of xdist's workers, say) come later."""
+    before = os.environ.get(NVML_CHECK)
+    os.environ[NVML_CHECK] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[NVML_CHECK]
+        else:
+            os.environ[NVML_CHECK] = before

@@ -115,7 +115,7 @@ class Collected:
         return frozenset(self._tests)
 
     def saw(self, stale: CaseResult) -> bool:
-        """Whether this run speaks against a stale result: the case was checked with that fingerprint (by a worker,
+        """Whether this run shows that a result is not stale: the case was checked with that fingerprint (by a worker,
         so that the controller's engine doesn't know), launched nothing, or its test did not get as far as its call."""
         test = self._tests.get(stale.case.nodeid)
         if test is None:
@@ -129,5 +129,5 @@ class Collected:
         return self._baselines | {name: raw for p in self._tests.values() for name, raw in p.baselines.items()}
 
     def payload(self, nodeid: str) -> Payload:
-        """What a test told; nothing of one that did not run."""
+        """What a test reported; nothing for one that did not run."""
         return self._tests.get(nodeid, Payload(nodeid))

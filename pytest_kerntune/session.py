@@ -45,6 +45,7 @@ from pytest_kerntune.run_report import now, run_report, versions
 from pytest_kerntune.scratch import Aside
 from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.stash import concerns, nodeid_of
+from pytest_kerntune.surroundings import kernels_that_know_pytest, unseen_gpu
 from pytest_kerntune.terminal import Progress, write_summary
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ STALE_OUTCOMES = "kerntune_stale_outcomes"
 YARDSTICK = "kerntune_yardstick"
 ANCHOR = "kerntune_anchor"
 FURTHER = "kerntune_further"
+KNOW_PYTEST = "kerntune_know_pytest"
 
 
 class Gate:
@@ -144,11 +146,13 @@ class Gate:
         if self.options.anchor:
             folder = self._aside.folder(ANCHOR, self._made_anchor)
             started.anchor_at(folder, self.options.anchor_name)
-        if others and runs_tests(self.config):  # last: what is wrong for each of these runs is told once, by this one
+        if others and runs_tests(self.config):  # last: an error for each of these runs is reported once, by this one
             folder = self._aside.folder(FURTHER, lambda into: run_further(self.config, others, into))
             self._further = read_further(others, folder)
         aside = (f"in runs of their own: {', '.join(others)}",) if others else ()
-        self.header = (*started.header(), *aside, *self._remarks)
+        unseen = unseen_gpu() if started.static and not self.options.targets else ""
+        self.notes += [unseen] if unseen else []
+        self.header = (*started.header(), *filter(None, [unseen]), *aside, *self._remarks)
 
     def _made_yardstick(self, into: Path, targets: Sequence[str]) -> Path:
         """What the revision gives."""
@@ -378,6 +382,7 @@ class Gate:
         self._narrowed = self._narrowed or bool(output.get(NARROWED))
         self._unseen.update(output.get(UNSEEN, ()))
         self._stale_outcomes.update(output.get(STALE_OUTCOMES, {}))
+        self.notes += [line for line in output.get(KNOW_PYTEST, ()) if line not in self.notes]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Generator[None, object, object]:
@@ -386,12 +391,14 @@ class Gate:
         return (yield)
 
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
+        known = kernels_that_know_pytest({launch.kernel for r in self.collected.results for launch in r.launches})
         if self.worker:
             told = {NARROWED: self._narrowed, UNSEEN: sorted(self._unseen), STALE_OUTCOMES: self._stale_outcomes}
-            self.config.workeroutput.update(told)  # type: ignore[attr-defined]
+            self.config.workeroutput.update({**told, KNOW_PYTEST: known})  # type: ignore[attr-defined]
             return
         if self._engine is None or self.config.option.collectonly:
             return
+        self.notes += [line for line in known if line not in self.notes]
         if self.options.export is None:
             benchmarks.hand_over(self.config, self.collected)
         self._guard(session, self._say_lost)

@@ -24,7 +24,7 @@ MAX_LINES = 20
 """Lines of one kind that are listed without ``-v``: more would push the table off the screen."""
 
 INTERVAL_S = 0.2
-"""Seconds between two progress lines: faster than that nobody reads."""
+"""Seconds between two progress lines: faster ones can't be read."""
 
 
 class Progress:
@@ -138,7 +138,7 @@ def _write_configs(reporter: pytest.TerminalReporter, results: Sequence[CaseResu
 
 
 def _write_warnings(reporter: pytest.TerminalReporter, results: Sequence[CaseResult]) -> None:
-    """What a reader should know of cases whose message nobody sees: those that pass."""
+    """Remarks on cases whose message isn't shown: those that pass."""
     lines = [f"{r.case}: {text}" for r in results if r.outcome is Outcome.PASS for text in r.warnings]
     _write_some(reporter, lines, "warnings")
 

@@ -16,8 +16,8 @@ LOOK_SECONDS = 0.2
 
 
 class Turns:
-    """Hands out one turn at a time: a capture hears of the whole process's launches, and no two calls are to be timed
-    at once. A call inside of a call, from the same thread, has its turn at once, and goes on to the error that names
+    """Gives one call a turn at a time: a capture records the whole process's launches, and no two calls may be timed at
+    once. A call inside of a call, from the same thread, has its turn at once, and goes on to the error that names
     it."""
 
     def __init__(self) -> None:

@@ -1,4 +1,5 @@
-"""Plugin of a run that another run starts (``-p``): the same tests, nothing remembered of them, nobody to be asked.
+"""Plugin of a run that another run starts (``-p``): the same tests, without storing anything about them, and without
+prompts.
 
 ``--lf``, ``--stepwise`` and their like select by pytest's cache, which holds what it held when the other run read it:
 they select here what they select there, wherever they were given (``addopts``, too). What this run's tests come to is

@@ -26,7 +26,7 @@ from kerntune.errors import CacheMissError, ConfigError, GridError, MeasurementE
 from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.tuning import autotuner_run, tune_call
 from kerntune.tuning.cache import TrialCache, WinnerCache
-from kerntune.tuning.race import Looks
+from kerntune.tuning.race import Estimates
 from kerntune.tuning.stored_winners import Winners
 
 TRITONS_RUN = TritonAutotuner.run
@@ -100,8 +100,8 @@ def test_one_config_more_is_one_trial_more(
 ) -> None:
     call(ours())
     looked: list[Any] = []
-    take = Looks.take
-    monkeypatch.setattr(Looks, "take", lambda looks, trial: (looked.append(trial.program), take(looks, trial))[1])
+    take = Estimates.take
+    monkeypatch.setattr(Estimates, "take", lambda looks, trial: (looked.append(trial.program), take(looks, trial))[1])
     script(backend, *THREE, block(512, 900.0))
     kernel = ours(64, 128, 256, 512)
     call(kernel)

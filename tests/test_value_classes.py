@@ -28,8 +28,9 @@ LENIENT = {
 """Structs that are never decoded, and headers, which are read to tell which version wrote the rest."""
 
 CHANGING = {
-    "Capture", "Collection", "Entrants", "Expectation", "FakeBuffer", "FakeFunction", "Heats", "Jury", "Late",
-    "OwnBuffer", "Pending", "Prospects", "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
+    "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "Late",
+    "OwnBuffer", "Pending", "CandidatePool",
+    "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "_Order", "_Run", "_Tried", "_Tuning",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""

@@ -68,7 +68,7 @@ def moves(values: Sequence[float] | Floats, sds: Sequence[float] | Floats, false
     found: list[_Place] = []
     weight = 1 / np.maximum(sd, least) ** 2
     _split(x, weight, 0, _limit(len(x), false_rate), found)
-    return _fitted(x, weight, sorted(found))
+    return () if not found else _fitted(x, weight, sorted(found))
 
 
 def noise_scale(values: Sequence[float] | Floats, sds: Sequence[float] | Floats) -> float:

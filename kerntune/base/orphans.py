@@ -7,20 +7,25 @@ import os
 import select
 import signal
 import threading
+import time
 from pathlib import Path
 
-TRIES = 20
-"""Attempts to remove a folder: the process may be making a file in it meanwhile."""
+ENDING_SECONDS = 1.0
+"""A parent that is ending closes its pipes before it unlocks its folders; its last forks may hold their locks, too."""
 
 
-def end_with_parent(pipe: int, parent: int = 0, folder: str = "") -> None:
+def end_with_parent(pipe: int, parent: int = 0, folder: str = "") -> threading.Thread:
     """From now on, end this process group once the other end of ``pipe`` is closed, or process ``parent`` has ended,
-    which a forked copy of the parent that still holds the pipe doesn't hide. ``folder`` is removed before.
+    which a forked copy of the parent that still holds the pipe doesn't hide. ``folder`` is removed before if it is
+    a :class:`kerntune.base.temporary_folders.TemporaryFolder` that no process locks any more.
 
-    A thread waits for it, since a signal at the parent's death (``PR_SET_PDEATHSIG``) comes as soon as the parent's
-    *thread* has ended that started this process.
+    The thread that waits for it is returned: a process that has met the end of its pipe joins it, and is ended. A
+    signal at the parent's death (``PR_SET_PDEATHSIG``) would come as soon as the parent's *thread* has ended that
+    started this process.
     """
-    threading.Thread(target=_wait, args=(pipe, parent, folder), name="kerntune-parent", daemon=True).start()
+    thread = threading.Thread(target=_wait, args=(pipe, parent, folder), name="kerntune-parent", daemon=True)
+    thread.start()
+    return thread
 
 
 def _wait(pipe: int, parent: int, folder: str) -> None:
@@ -31,8 +36,19 @@ def _wait(pipe: int, parent: int, folder: str) -> None:
         poll.register(watched, select.POLLIN)
     poll.poll()
     if folder:
-        _remove(Path(folder))
+        _sweep(Path(folder))
     os.killpg(0, signal.SIGKILL)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove a temporary folder as soon as no process locks it, and others of its kind beside it: the parent may have
+    made some for workers that it could not start any more. A parent that goes on removes them itself."""
+    from kerntune.base.temporary_folders import kind_of, sweep
+
+    kind, end = kind_of(folder), time.monotonic() + ENDING_SECONDS
+    while kind and folder.exists() and time.monotonic() < end:
+        sweep(folder.parent, kind)
+        time.sleep(0.01)
 
 
 def process_end(pid: int) -> int | None:
@@ -41,12 +57,3 @@ def process_end(pid: int) -> int | None:
     with contextlib.suppress(OSError, AttributeError):
         return os.pidfd_open(pid) if pid else None
     return None
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    for _ in range(TRIES):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            return

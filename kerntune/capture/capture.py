@@ -309,8 +309,8 @@ class Capture:
 
     def tell_failed(self, site: Site, failed: Mapping[Config, Exception]) -> None:
         """Call the user's hooks as ``triton.autotune`` does for configs that can't be launched: those that run before a
-        launch, then ``post_hook`` with the exception. What they write is undone. Of configs that aren't the user's
-        nothing is told."""
+        launch, then ``post_hook`` with the exception. What they write is undone. No hook is called for
+        configs that aren't the user's."""
         chosen = [c for c in site.listed if c.config in failed.keys() - site.told]
         if site.post_hook is None or not chosen:
             return

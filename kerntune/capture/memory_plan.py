@@ -190,7 +190,7 @@ class Plan:
 
     def _stay(self, addresses: list[int]) -> list[int]:
         """The storages that addresses lie in, which will be used in place from now on. :class:`MeasurementError` if one
-        lies in memory that nobody can keep."""
+        lies in memory that can't be kept."""
         gpu = self._backend.gpu
         assert gpu is not None
         if len(addresses) > MOST_ADDRESSES:

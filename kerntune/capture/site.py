@@ -1,4 +1,4 @@
-"""A launch whose config is open: who called it with what, and the configs that may be tried."""
+"""A launch whose config is open: its tuner, its arguments, and the configs that may be tried."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Candidate:
 
 @dataclass
 class Site:
-    """A launch whose config was open: who called it with what, and the candidates after the user's pruning.
+    """A launch whose config was open: its tuner, its arguments, and the candidates after the user's pruning.
 
     ``run`` launches with one candidate's keywords (through ``@triton.heuristics`` and the like, if they are between).
     """
@@ -40,7 +40,7 @@ class Site:
     arguments: Mapping[str, Any]
     candidates: tuple[Candidate, ...]
     run: Callable[..., Any]
-    """``run(words)`` launches; ``run(words, trial=True)`` has the user's hooks told that a config is being tried."""
+    """``run(words)`` launches; ``run(words, trial=True)`` calls the user's hooks as for a config that is tried."""
 
     settle: Callable[[int], None]
     """Tells the user's tuner which candidate won."""

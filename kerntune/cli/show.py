@@ -26,9 +26,9 @@ from kerntune.cli.stored import (
 )
 from kerntune.gate.baselines import Baseline, TimeBaseline
 from kerntune.gate.console import CONFIG_WIDTH, fail_with, say
-from kerntune.gate.messages import launch_reports
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import format_configs, format_static
+from kerntune.gate.static_figures import launch_reports
 
 SCHEMA = "kerntune.show/1"
 CASE_WIDTH = 60

@@ -1,4 +1,4 @@
-"""Tells those who listen to Triton's compiler of what the farm has compiled."""
+"""Calls the listeners of Triton's compiler for what the farm has compiled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kerntune.compiling.protocol import Done
 from kerntune.compiling.triton_cache import Made
 
 
-def tell(made: Made, done: Done) -> None:
+def notify_listeners(made: Made, done: Done) -> None:
     """Call ``knobs.compilation.listener`` and ``knobs.runtime.jit_post_compile_hook`` as a plain compilation would."""
     from triton import knobs
 
@@ -20,10 +20,10 @@ def tell(made: Made, done: Done) -> None:
         knobs.compilation.listener(
             src=source, metadata=metadata, metadata_group=made.metadata_group, times=times, cache_hit=False
         )
-    tell_post_compile(made.request)
+    notify_post_compile(made.request)
 
 
-def tell_post_compile(request: CompileRequest) -> None:
+def notify_post_compile(request: CompileRequest) -> None:
     """Call ``knobs.runtime.jit_post_compile_hook``, which ``JITFunction.run`` calls and ``triton.compile`` does not.
 
     The hook's ``key`` is our own name for the specialization: Triton's holds arguments that a launch no longer has.
@@ -53,5 +53,5 @@ def _device() -> Any:
 
     try:
         return driver.active.get_current_device()
-    except RuntimeError:  # no driver: compiling for a GPU that isn't here
+    except RuntimeError:  # no driver: compiling for a GPU of another machine
         return 0

@@ -1,4 +1,4 @@
-"""A compiling process: takes MLIR text, runs Triton's remaining stages, answers. Imports no torch and no user code."""
+"""A compiling process: takes MLIR text, runs Triton's remaining stages, answers. It imports no torch or user code."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from kerntune.base.frames import Reader, send
 from kerntune.base.orphans import end_with_parent
 from kerntune.compiling.kernel_facts import facts_of
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
+from kerntune.errors import PeerClosed
+from kerntune.kernels.writes import parse_module
 
 MESSAGE = 4000
-"""Characters of an exception's text that travel: ptxas repeats whole kernels in some."""
+"""Characters of an exception's text that are sent: ptxas repeats whole kernels in some."""
 
 NICE = 3
-"""Whoever asks comes first: it has the front end to run, and results to look at while others are compiled."""
+"""The parent comes first: it runs the front end, and first estimates of results while others are compiled."""
 
 
 def main(memory_limit: int, knobs: str, folder: str, parent: int = 0, inherited: int = 0) -> None:
@@ -36,14 +38,19 @@ def main(memory_limit: int, knobs: str, folder: str, parent: int = 0, inherited:
     space, of the process that was forked, don't count.
     """
     inbox, outbox = _take_pipes()
-    end_with_parent(inbox, parent or os.getppid(), folder)
+    watch = end_with_parent(inbox, parent or os.getppid(), folder)
     os.environ["TMPDIR"], tempfile.tempdir = folder, None
     _limit(memory_limit + inherited if memory_limit else 0)
     import triton
 
     _set_knobs(triton, json.loads(knobs))
-    send(outbox, Hello(triton.__version__, triton.__file__))
-    jobs: Reader[Job] = Reader(inbox, Job)
+    with contextlib.suppress(PeerClosed):
+        send(outbox, Hello(triton.__version__, triton.__file__))
+        _serve(Reader(inbox, Job), outbox, inherited)
+    watch.join()
+
+
+def _serve(jobs: Reader[Job], outbox: int, inherited: int) -> None:
     for job in jobs:
         answer = answer_to(job)
         if isinstance(answer, Done):
@@ -64,8 +71,8 @@ def _take_pipes() -> tuple[int, int]:
 
 
 def _limit(memory: int) -> None:
-    """Bound the address space of this process and of each ptxas; no core dumps; first choice of the OOM killer, last of
-    the scheduler."""
+    """Bound the address space of this process and of each ptxas; write no core dumps; be the first choice of the OOM
+    killer and the last of the scheduler."""
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory:
@@ -77,13 +84,13 @@ def _limit(memory: int) -> None:
 
 
 def _set_knobs(triton: Any, values: Sequence[tuple[str, str, Any]]) -> None:
-    warnings.simplefilter("ignore")  # the parent's front end has said it
+    warnings.simplefilter("ignore")  # the parent's front end has warned
     for group, name, value in values:
         setattr(getattr(triton.knobs, group), name, value)
 
 
 def answer_to(job: Job) -> Answer:
-    """Compile a job; an exception becomes its text."""
+    """Compile a job; an exception is answered with its text."""
     try:
         return _compile(job)
     except (Exception, SystemExit) as exc:
@@ -132,16 +139,13 @@ def _tuples(value: Any) -> Any:
 
 
 def _parse(job: Job, backend: Any) -> tuple[Any, Any]:
-    """The module and its context. Triton's bindings parse files only."""
+    """The module and its context."""
     from triton._C.libtriton import ir
 
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    with tempfile.NamedTemporaryFile("w", suffix=f".{job.ext}") as file:
-        file.write(job.ir)
-        file.flush()
-        module = ir.parse_mlir_module(file.name, context)
+    module = parse_module(job.ir, context)
     module.context = context
     return module, context
 

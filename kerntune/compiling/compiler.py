@@ -1,4 +1,4 @@
-"""Compiles specialized launches: code, metadata and what is known of it, for any target and without a GPU."""
+"""Compiles specialized launches into code, metadata and static facts, for any target and without a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kerntune.kernels.specialize import Specialized
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled kernel: what a recording says of it, and the bytes themselves."""
+    """A compiled kernel: its description in a recording, and the bytes themselves."""
 
     binary: Binary
     data: bytes
@@ -38,10 +38,10 @@ class Compiled:
     access: Access
     metadata: Mapping[str, Any]
     compiled_for: Mapping[str, str]
-    """What the launch was specialized for, by argument, constant and option, for people."""
+    """The specialization of the launch, by argument, constant and option, for reports."""
 
     seconds: float | None = None
-    """What the compiler took; None where its cache answered."""
+    """Seconds that the compiler took; None where its cache had the kernel."""
 
     files: Callable[[], Mapping[str, str]] = field(default=dict, compare=False, repr=False)
     """Paths of the kernel's files in Triton's cache, by their names."""
@@ -50,7 +50,8 @@ class Compiled:
     def stages(self) -> Mapping[str, str]:
         """A hash of each compiler stage's text, in their order (:func:`kerntune.compiling.binary.stages.stage_hashes`).
 
-        Read from Triton's cache when it is asked for, which is for winners only: it takes 20 ms. Empty if that is gone.
+        Read from Triton's cache at the first access, which is for winners only: it takes 20 ms. Empty if the files are
+        gone.
         """
         try:
             return stage_hashes(_texts(self.files()), ASSEMBLY[self._backend][0])
@@ -66,8 +67,8 @@ class Compiled:
 class Compiler:
     """Compiles each distinct specialization once in this process (Triton's own disk cache serves the next one).
 
-    The work is done by a :class:`~kerntune.compiling.farm.Farm`, whose processes start when they are first needed.
-    Keeps the kernels, whose addresses are in the keys, but no launch: its arguments are the user's tensors.
+    A :class:`~kerntune.compiling.farm.Farm` compiles; its processes start when they are first needed. The compiler
+    keeps the kernels, whose addresses are in the keys, but no launch: its arguments are the user's tensors.
     """
 
     def __init__(self, farm: Farm | None = None) -> None:
@@ -83,22 +84,22 @@ class Compiler:
             known = self._done.get(launch.key())
         found = known or self._compile_now([launch])[0]
         if isinstance(found, TrialError):
-            raise _error_like(found)  # a new one: a raised error holds the frames it went through
+            raise _error_like(found)  # a new one: a raised error holds the frames of its traceback
         return found
 
     def compile_all(self, launches: Sequence[Specialized]) -> None:
-        """Compile ahead, several at a time; failures wait for :meth:`compile`."""
+        """Compile ahead, several at a time; :meth:`compile` raises the failures."""
         if self.missing(launches):
             self._compile_now(launches)
 
     def _compile_now(self, launches: Sequence[Specialized]) -> list[Compiled | TrialError]:
-        """In Triton's cache too, when this returns."""
+        """Compile launches; when this returns, the kernels are in Triton's cache too."""
         results = [found for _, found in self.compile_stream(launches)]
         self.flush()
         return results
 
     def flush(self) -> None:
-        """Wait until all that streams have given is in Triton's own cache too."""
+        """Wait until all results of streams are in Triton's own cache too."""
         self._compilations.flush()
 
     def compile_stream(
@@ -107,10 +108,10 @@ class Compiler:
         made_before: Collection[int] = (),
         stopped: Future[None] | None = None,
     ) -> Iterator[tuple[Specialized, Compiled | TrialError]]:
-        """Each launch once, with what came of it, in the order in which they are done: what is known comes first.
+        """Each launch once, with its result, in the order in which they are done: known results come first.
 
-        The front end runs between the first results, so a caller who takes long for each had better use
-        :meth:`compile_aside`. Closing the iterator cancels what has not begun. Kernels are
+        The front end runs between the first results, so a caller that takes long for each result
+        should use :meth:`compile_aside`. Closing the iterator cancels what has not begun. Kernels are
         written to Triton's cache meanwhile; :meth:`flush` waits for that. ``made_before`` has the ``id`` of each launch
         that is probably in that cache. Once ``stopped`` is done, no more results come.
         """
@@ -129,8 +130,8 @@ class Compiler:
     def compile_aside(
         self, launches: Sequence[Specialized], made_before: Collection[int] = ()
     ) -> Pulled[tuple[Specialized, Compiled | TrialError]]:
-        """:meth:`compile_stream` in a thread of its own, which goes on to the end, and to Triton's cache, if nobody
-        takes the results: the next stream has them at once. Stopping it cancels what has not begun."""
+        """:meth:`compile_stream` in a thread of its own, which goes on to the end, and writes to Triton's cache,
+        even if the results are not taken: the next stream has them at once. Stopping it cancels what has not begun."""
         stopped: Future[None] = Future()
 
         def results() -> Iterator[tuple[Specialized, Compiled | TrialError]]:
@@ -144,13 +145,13 @@ class Compiler:
         return Pulled(results(), stop, "kerntune-results")
 
     def missing(self, launches: Iterable[Specialized]) -> int:
-        """How many of them this process has not compiled yet."""
+        """How many of these launches this process has not compiled yet."""
         keys = {launch.key() for launch in launches}
         with self._lock:
             return len(keys - self._done.keys())
 
     def warm(self, jobs: int) -> None:
-        """Start what compiling ``jobs`` launches will need, and don't wait for it."""
+        """Start what compiling ``jobs`` launches will need, without waiting for it."""
         self._compilations.warm(jobs)
 
     @property
@@ -179,12 +180,12 @@ def _error_like(error: TrialError) -> TrialError:
 
 
 def describe(launch: Specialized, kernel: Any) -> Compiled:
-    """What is kept of Triton's ``CompiledKernel``, or of what the farm made."""
+    """The :class:`Compiled` of Triton's ``CompiledKernel``, or of a kernel that the farm compiled."""
     asm_stage, binary_stage = ASSEMBLY[launch.target.backend]
     asm, data = kernel.asm[asm_stage], kernel.asm[binary_stage]
     facts = getattr(kernel, "facts", None) or facts_of(launch.target, kernel.asm)
     metadata = dict(kernel.metadata) if isinstance(kernel.metadata, Mapping) else kernel.metadata._asdict()
-    metadata.pop("hash", None)  # says where Triton keeps it, and nothing of the kernel
+    metadata.pop("hash", None)  # the name of its entry in Triton's cache: no property of the kernel
     options = _options(launch.options)
     binary = Binary(
         kind=binary_stage,
@@ -228,12 +229,12 @@ def code_fields(
 
 
 def unseen_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those whose effect no option and no assembly text shows."""
+    """The settings whose effect appears in no option and no assembly text."""
     return {name: value for name, value in settings.items() if name in compat.ASSEMBLER_ONLY}
 
 
 def _files_of(kernel: Any) -> Callable[[], Mapping[str, str]]:
-    """Holds neither the kernel nor its launch: what is kept for ever must not keep the user's tensors."""
+    """A function that holds neither the kernel nor its launch: it is kept for ever, the user's tensors must not be."""
     if isinstance(kernel, Made):
         return kernel.stored.result
     group = dict(kernel.metadata_group)
@@ -252,7 +253,7 @@ def arch_of(target: Target, asm: str) -> str:
 
 
 def launch_needs(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What a launch needs beside the code, as fields of a :class:`Binary`, from the compiler's metadata."""
+    """The resources of a launch beside the code, as fields of a :class:`Binary`, from the compiler's metadata."""
     return {
         "num_warps": metadata["num_warps"],
         "num_ctas": metadata.get("num_ctas", 1),
@@ -279,4 +280,4 @@ def _options(options: Any) -> dict[str, Any]:
 
 
 NOT_CODE = frozenset({"extern_libs", "backend_name"})
-"""Options that hold paths of this machine or repeat the target; libdevice's effect is in the assembly text."""
+"""Options that contain paths of this machine or repeat the target; libdevice's effect is in the assembly text."""

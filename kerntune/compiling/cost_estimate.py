@@ -1,4 +1,4 @@
-"""Guesses how long a compilation takes, and learns from those that are done."""
+"""Estimates how long a compilation takes, and learns from those that are done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TENSOR = re.compile(r"tensor<((?:\d+x)+)")
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of a compilation beforehand: TTIR characters, tile elements, pipeline stages, warps."""
+    """The sizes of a compilation that are known beforehand: TTIR characters, tile elements, pipeline stages, warps."""
 
     length: int
     tile: int
@@ -37,7 +37,7 @@ class Expectation:
     weights: tuple[float, ...] = field(default=_START)
 
     def seconds(self, shape: Shape) -> float:
-        """The expected time; good for an order, not for a promise."""
+        """The expected time; precise enough for an order only."""
         return math.exp(min(self._log(shape), 20.0))
 
     def saw(self, shape: Shape, seconds: float) -> None:
@@ -52,14 +52,14 @@ class Expectation:
 
 
 def tile_of(constants: list[object]) -> int:
-    """Elements of a tile as constants tell: the product of the block sizes among them (16 and more, powers of two).
+    """Elements of a tile by the constants: the product of the block sizes among them (16 and more, powers of two).
 
-    A guess: a group size of 8 or a flag is left out, a padded row length counts as the block that it is.
+    An estimate: a group size of 8 or a flag is left out, a padded row length counts as a block size.
     """
     sizes = [v for v in constants if isinstance(v, int) and not isinstance(v, bool)]
     return math.prod(v for v in sizes if 16 <= v <= 1 << 16 and v & (v - 1) == 0)
 
 
 def elements_in(ir: str) -> int:
-    """Elements of the distinct tensor shapes that a module's text names: what programs really work on."""
+    """Elements of the distinct tensor shapes that a module's text names: the data that its programs work on."""
     return sum(math.prod(map(int, sizes[:-1].split("x"))) for sizes in set(_TENSOR.findall(ir)))

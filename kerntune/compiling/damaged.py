@@ -1,7 +1,7 @@
-"""Damaged entries of Triton's cache: found before they are used, set aside, and told.
+"""Damaged entries of Triton's cache: found before they are used, set aside, and reported.
 
 Triton keeps no checksums, and reads an entry as it is: a disk that was full, a machine that lost power or a cache that
-was copied in part would become a wrong answer, or an error that names neither kernel nor file.
+was copied in part would give a wrong result, or an error that names neither kernel nor file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kerntune.compiling.kernel_facts import ASSEMBLY
 from kerntune.errors import StoreError
 
 SUFFIX = ".damaged"
-"""What a file that was set aside is called after its name."""
+"""The suffix of a file that was set aside, after its name."""
 
 NEEDED = ("target", "name", "shared", "num_warps")
-"""What a kernel's metadata says in every Triton, whatever its target."""
+"""Fields of a kernel's metadata in every Triton, for every target."""
 
 _WHOLE = re.compile(r"^\s*\}", re.MULTILINE)
-"""The end of the module or function that a text is: one that was cut off lacks it."""
+"""The end of a module or function in a text: a text that was cut off lacks it."""
 
 _AMD_END = ".end_amdgpu_metadata"
 
@@ -41,8 +41,8 @@ def damage_in(group: Mapping[str, str], backend: str) -> tuple[Path, str] | None
 
 
 def set_aside(folder: Path, group: str, path: Path) -> None:
-    """Move the list of an entry's files away, so that nobody finds the entry, and its damaged file, if that is in the
-    entry's own folder. Where that is read-only they stay: whoever compiles anew doesn't look at them."""
+    """Move the list of an entry's files away, so that Triton doesn't find the entry, and its damaged file, if that is
+    in the entry's own folder. In a read-only folder they stay: a new compilation doesn't read them."""
     for file in (folder / group, *([path] if path.parent == folder else [])):
         with contextlib.suppress(OSError):
             file.replace(file.with_name(file.name + SUFFIX))

@@ -17,21 +17,21 @@ from typing import Union
 
 from kerntune.compiling.cost_estimate import Expectation, Shape
 from kerntune.compiling.deadline import Deadline
-from kerntune.compiling.fork_client import Nursery
+from kerntune.compiling.fork_client import ForkClient
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.knobs import CompilerEnvironment, here_and_now
 from kerntune.compiling.protocol import CompileFailed, Done, Job
-from kerntune.compiling.worker_process import Died, Process, Told, says_error
+from kerntune.compiling.worker_process import Died, JobOutcome, Process, says_error
 
 MAX_WORKERS = 16
-"""Beyond this the parent's front end (about 10 ms a config, one at a time) feeds no more of them."""
+"""The parent's front end (about 10 ms a config, one at a time) makes no jobs for more of them."""
 
 IDLE_SECONDS = 60.0
-"""A worker without work gives its 100 MB back after this long; starting another takes 0.15 to 0.45 s."""
+"""A worker without work ends after this long, which frees 100 MB; starting another takes 0.15 to 0.45 s."""
 
-WORTH_A_NEST = 3
-"""So many processes start sooner as forks of one that has imported Triton than each by itself; one does where this
-process is such a one."""
+WORTH_A_FORK_SERVER = 3
+"""So many processes start sooner as forks of one that has imported Triton than each by itself; a single one does where
+this process itself can be forked."""
 
 GIB = 1 << 30
 MIN_MEMORY, MAX_MEMORY = 4 * GIB, 16 * GIB
@@ -41,7 +41,7 @@ MIN_MEMORY, MAX_MEMORY = 4 * GIB, 16 * GIB
 _MEMORY = re.compile(r"bad_alloc|MemoryError|(out of|allocate) memory", re.IGNORECASE)
 
 _PASS_FAILED = "PassManager::run failed"
-"""MLIR says so of a pass that refused, and of one that crashed: it catches SIGSEGV and SIGABRT, and goes on."""
+"""MLIR reports this for a pass that failed and for one that crashed: it catches SIGSEGV and SIGABRT, and goes on."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class NotStarted:
     reason: str
 
 
-FarmAnswer = Union[Told, NotStarted]
+FarmAnswer = Union[JobOutcome, NotStarted]
 
 
 @dataclass(order=True)
@@ -91,30 +91,30 @@ class Farm:
         self._lock = threading.Lock()
         self._orders: queue.PriorityQueue[_Order] = queue.PriorityQueue()
         self._threads: dict[threading.Thread, Process | None] = {}
-        self._nursery: Nursery | None = None
+        self._fork_client: ForkClient | None = None
         self._open = 0
         self._closed = False
         self._unavailable = ""
 
     def like(self) -> Farm:
-        """Another farm with the same limits, which has learnt the same."""
+        """Another farm with the same limits and the same expectations."""
         other = Farm(self.workers, self.memory, self.deadline, self._idle)
         other.expectation = self.expectation
         return other
 
     def warm(self, jobs: int) -> None:
-        """Start the processes that ``jobs`` jobs will need, and don't wait for them."""
+        """Start the processes that ``jobs`` jobs will need, without waiting for them."""
         self._own()
         with self._lock:
             missing = min(jobs, self.workers) - len(self._threads)
-            if missing >= (1 if may_fork() else WORTH_A_NEST) and self._nursery is None and not self._closed:
+            if missing >= (1 if may_fork() else WORTH_A_FORK_SERVER) and self._fork_client is None and not self._closed:
                 with contextlib.suppress(OSError):
-                    self._nursery = Nursery(here_and_now())
+                    self._fork_client = ForkClient(here_and_now())
             while len(self._threads) < min(jobs, self.workers) and not (self._closed or self._unavailable):
                 self._hire()
 
     def submit(self, job: Job, shape: Shape) -> Future[FarmAnswer]:
-        """Have a job compiled, those expected to take longest first. The future never raises; it can be cancelled."""
+        """Compile a job; those expected to take longest come first. The future never raises; it can be cancelled."""
         self._own()
         surroundings = here_and_now()
         future: Future[FarmAnswer] = Future()
@@ -130,7 +130,7 @@ class Farm:
         return future
 
     def close(self) -> None:
-        """End every process. Jobs under way count as :class:`Died`, those that wait as :class:`NotStarted`."""
+        """End every process. Jobs under way end as :class:`Died`, those that wait as :class:`NotStarted`."""
         self._own()
         with self._lock:
             self._closed = True
@@ -144,7 +144,7 @@ class Farm:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join()
-        self._end_nursery()
+        self._close_fork_client()
 
     @property
     def queued(self) -> int:
@@ -188,10 +188,10 @@ class Farm:
                 process.kill()
             self._leave(reason)
             if not self._threads:
-                self._end_nursery()
+                self._close_fork_client()
 
     def _start(self, surroundings: CompilerEnvironment) -> tuple[Process | None, str]:
-        process = Process(surroundings, self.memory, self._nursery)
+        process = Process(surroundings, self.memory, self._fork_client)
         with self._lock:
             if self._closed:
                 return None, ""
@@ -226,35 +226,35 @@ class Farm:
         outcome: FarmAnswer = NotStarted(reason or "the compile farm is closed")
         if process is not None:
             start = time.monotonic()
-            told = process.ask(order.job, self.deadline.seconds, str(self.deadline))
-            outcome = self._judged(told, process, order.shape, time.monotonic() - start)
+            found = process.ask(order.job, self.deadline.seconds, str(self.deadline))
+            outcome = self._judged(found, process, order.shape, time.monotonic() - start)
         self._finished()
         order.future.set_result(outcome)
 
-    def _judged(self, told: Told, process: Process, shape: Shape, seconds: float) -> Told:
-        answer = told.answer
-        if isinstance(answer, (Died, CompileFailed)) and _MEMORY.search(answer.reason + told.output):
+    def _judged(self, outcome: JobOutcome, process: Process, shape: Shape, seconds: float) -> JobOutcome:
+        answer = outcome.answer
+        if isinstance(answer, (Died, CompileFailed)) and _MEMORY.search(answer.reason + outcome.output):
             process.kill()
             limit = f"{answer.reason} (a compiling process may use {self.memory / GIB:.3g} GiB)"
-            return Told(Died(limit), told.output)
+            return JobOutcome(Died(limit), outcome.output)
         if isinstance(answer, Died):
-            return told
+            return outcome
         with self._lock:
             self.deadline.saw(seconds)
             self.expectation.saw(shape, seconds)
         if isinstance(answer, Done) and self.memory and answer.address_space > self.memory / 2:
-            process.kill()  # what it has kept would count against the next job
+            process.kill()  # memory that it has kept would count against the next job
         if isinstance(answer, CompileFailed) and _PASS_FAILED in answer.reason:
             process.kill()
-        if isinstance(answer, Done) and says_error(told.output):
-            return Told(CompileFailed("the compiler reported an error and went on"), told.output)
-        return told
+        if isinstance(answer, Done) and says_error(outcome.output):
+            return JobOutcome(CompileFailed("the compiler reported an error and went on"), outcome.output)
+        return outcome
 
-    def _end_nursery(self) -> None:
+    def _close_fork_client(self) -> None:
         with self._lock:
-            nursery, self._nursery = self._nursery, None
-        if nursery is not None:
-            nursery.close()
+            fork_client, self._fork_client = self._fork_client, None
+        if fork_client is not None:
+            fork_client.close()
 
     def _finished(self) -> None:
         with self._lock:

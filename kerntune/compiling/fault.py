@@ -1,4 +1,4 @@
-"""Tells failures of the machine from those of a kernel, and says what to do about them."""
+"""Distinguishes failures of the machine from those of a kernel, and names what to do about them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import re
 import tempfile
 
 PASSING = (OSError, MemoryError)
-"""Exceptions of a compilation that say nothing of the launch: a full disk or memory, a folder that can't be written."""
+"""Exceptions of a compilation that aren't the launch's: a full disk or memory, a folder that can't be written."""
 
 TOOL = re.compile(r"ptxas|ld\.lld", re.IGNORECASE)
-"""Programs that Triton runs, and whose failures it gives as text."""
+"""Programs that Triton runs, and whose failures it reports as text."""
 
 _CODE = re.compile(r"failed with error code (-?\d+)")
 """How Triton words an exit code of ptxas (``make_cubin`` of its NVIDIA backend), negative for a signal."""
 
 FROM_OUTSIDE = frozenset({1, 2, 7, 9, 15, 24, 25})
-"""Signals that a program gets for what somebody else or the system's limits do: HUP, INT, BUS (a mapped file's disk is
-full), KILL, TERM, XCPU, XFSZ. SEGV and ABRT are its own doing, and may be the kernel's."""
+"""Signals that a program gets from other processes or because of the system's limits: HUP, INT, BUS (a mapped file's
+disk is full), KILL, TERM, XCPU, XFSZ. SEGV and ABRT come from the program itself, and may be the kernel's fault."""
 
 SHELL = 128
-"""What a shell that wraps a program adds to the number of the signal that has ended it."""
+"""A shell that wraps a program adds this to the number of the signal that has ended it."""
 
 _SYSTEM = re.compile(
     "|".join(
@@ -35,14 +35,14 @@ _SYSTEM = re.compile(
     + r"|version `GLIBC[^']*' not found",
     re.IGNORECASE,
 )  # fmt: skip
-"""What programs print when the system refuses them something."""
+"""Messages that programs print when the system refuses a request."""
 
 _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _HELD = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 
 def is_fault(why: BaseException | str) -> bool:
-    """Whether a compilation failed for what the machine did, so that the same one may well succeed another time."""
+    """Whether the machine made a compilation fail, so that the same one may succeed another time."""
     if isinstance(why, PASSING):
         return True
     text = str(why)
@@ -50,7 +50,7 @@ def is_fault(why: BaseException | str) -> bool:
 
 
 def remedy(why: BaseException | str) -> str:
-    """What to do about it, as the end of a sentence."""
+    """What to do about a fault, as the end of a sentence."""
     code = why.errno if isinstance(why, OSError) else None
     text = str(why)
     if code in _ROOM or _says(text, _ROOM):

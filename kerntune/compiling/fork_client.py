@@ -1,4 +1,4 @@
-"""The farm's end of a :mod:`kerntune.compiling.fork_server`: many worker processes for the price of one import."""
+"""The farm's end of a :mod:`kerntune.compiling.fork_server`: many worker processes at the cost of one import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kerntune.base.frames import Reader, Timeout, receive_with, send_with
 from kerntune.compiling.fork_server import START_SECONDS
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.knobs import CompilerEnvironment
-from kerntune.compiling.own_fork import BEGIN_SECONDS, OwnFork, fork_nest
+from kerntune.compiling.own_fork import BEGIN_SECONDS, OwnFork, fork_own_server
 from kerntune.compiling.protocol import READY, ForkRequest
 from kerntune.errors import FrameError, PeerTimeout
 
@@ -25,7 +25,7 @@ _COMMAND = (
     "import gc, sys; gc.disable(); sys.path[:] = sys.argv[2:]; "
     "from kerntune.compiling.fork_server import main; main(int(sys.argv[1]))"
 )
-"""Without collections, imports take a seventh less time; its children have them again."""
+"""Without garbage collection, imports take a seventh less time; workers collect garbage again."""
 
 
 class Child:
@@ -49,7 +49,7 @@ class Child:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status, a signal's number negative; 1 if its nest has gone without telling."""
+        """Its exit status, a signal's number negative; 1 if the fork server ended without sending it."""
         if self.returncode is None:
             try:
                 self.returncode = self._told.receive(Timeout(timeout))
@@ -64,10 +64,11 @@ class Child:
         self.pid = self._told.receive(Timeout(seconds))
 
 
-class Nursery:
-    """Starts a nest in the background, and forks of it. Safe for several threads; a forked child must not use it.
+class ForkClient:
+    """Starts a fork server in the background, and workers as its forks. Safe for several threads; a forked child must
+    not use it.
 
-    The nest is a fork of this process where that may be (:func:`kerntune.compiling.forking.may_fork`), else, or if
+    The server is a fork of this process where that may be (:func:`kerntune.compiling.forking.may_fork`), else, or if
     ``own_fork`` is false, a new one."""
 
     def __init__(self, surroundings: CompilerEnvironment, own_fork: bool | None = None) -> None:
@@ -78,7 +79,7 @@ class Nursery:
     def _begin(self, own_fork: bool) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            forked = fork_nest(theirs.fileno()) if own_fork else None
+            forked = fork_own_server(theirs.fileno()) if own_fork else None
             self._popen: OwnFork | subprocess.Popen[bytes] = forked or self._new_process(theirs)
         self._ready: bool | None = None
 
@@ -87,19 +88,24 @@ class Nursery:
             [sys.executable, "-c", _COMMAND, str(theirs.fileno()), *sys.path],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # if it fails, plain processes are started, and they say why
+            stderr=subprocess.DEVNULL,  # if it fails, new interpreters are started, and their errors are shown
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
             env={**os.environ, **dict(self.surroundings.env)},
         )
 
-    def fork(self, surroundings: CompilerEnvironment, memory: int, folder: str, stderr: BinaryIO) -> Child | None:
-        """A worker process; None if there is none to be had, and a plain one has to be started."""
+    def serves(self, surroundings: CompilerEnvironment) -> bool:
+        """Whether the server can fork workers under these settings. Waits until it is ready."""
         if surroundings.env != self.surroundings.env or os.getpid() != self._pid:
-            return None
+            return False
         with self._lock:
-            ready = self._is_ready()
-        return self._forked(ForkRequest(memory, surroundings.knobs, folder), stderr.fileno()) if ready else None
+            return self._is_ready()
+
+    def fork(self, surroundings: CompilerEnvironment, memory: int, folder: str, stderr: BinaryIO) -> Child | None:
+        """A worker process; None if the server has none, and a new interpreter has to be started."""
+        if not self.serves(surroundings):
+            return None
+        return self._forked(ForkRequest(memory, surroundings.knobs, folder), stderr.fileno())
 
     def _is_ready(self) -> bool:
         if self._ready is None:
@@ -138,7 +144,7 @@ class Nursery:
         return child
 
     def close(self) -> None:
-        """End the nest. Its children go on, but nobody tells how they end."""
+        """End the server. Its workers go on, but their exit statuses are lost."""
         self._ours.close()
         end = time.monotonic() + 1.0
         while self._popen.poll() is None and time.monotonic() < end and os.getpid() == self._pid:

@@ -1,6 +1,7 @@
 """A process that has imported Triton and forks compiling processes of itself: 16 imports at once take twice as long.
 
-It has one thread, has compiled nothing and knows no user code. It tells each child's end to whoever asked for it.
+It has one thread, has compiled nothing and holds no user code. It sends each worker's process id and exit status
+through the status pipe that came with the request.
 """
 
 from __future__ import annotations
@@ -26,74 +27,75 @@ START_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class _Nest:
-    """What this process and its helpers share: the socket, the process that sends requests, and the bytes of address
+class _Shared:
+    """What the server and its helpers share: the socket, the process that sends requests, and the bytes of address
     space that :func:`kerntune.compiling.compile_worker.main` calls ``inherited``."""
 
-    asked: socket.socket
+    requests: socket.socket
     parent: int
     inherited: int
 
 
 def main(descriptor: int, inherited: int = 0, helpers: int = 0, seconds: float = START_SECONDS) -> None:
-    """Serve requests from a socket until it closes or the parent ends. ``inherited`` as in
-    :func:`kerntune.compiling.compile_worker.main`; so many ``helpers``, forks as well, serve them too, for where a
-    fork takes long. If it takes more than ``seconds`` to begin, this process ends: it may wait for a lock."""
+    """Serve requests from a socket until it closes or the parent ends. ``inherited`` is as in
+    :func:`kerntune.compiling.compile_worker.main`; ``helpers`` is the number of forks of the server that serve the same
+    socket, for machines on which a fork takes long. A server that isn't ready within ``seconds`` ends: it may wait for
+    a lock."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
     parent = os.getppid()
-    import triton  # noqa: F401 - what children are to have
+    import triton  # noqa: F401 - what workers inherit
     from triton.compiler.compiler import make_backend  # noqa: F401
 
     from kerntune.compiling import compile_worker  # noqa: F401
 
-    gc.freeze()  # what was imported is no garbage: children needn't go through it, and copy its pages
-    asked = socket.socket(fileno=descriptor)
-    send_with(asked, READY)
-    asked.setblocking(False)
+    gc.freeze()  # what was imported is no garbage: workers needn't traverse it, which would copy its pages
+    requests = socket.socket(fileno=descriptor)
+    send_with(requests, READY)
+    requests.setblocking(False)
     signal.setitimer(signal.ITIMER_REAL, 0)
-    _serve(_Nest(asked, parent, inherited), helpers)
+    _serve(_Shared(requests, parent, inherited), helpers)
 
 
-def _serve(nest: _Nest, helpers: int) -> NoReturn:
-    """Fork a worker for each request; after the first, a helper that does the same, if there are to be any."""
-    asked, wake, end = nest.asked, _wake_on_ends(), process_end(nest.parent)
+def _serve(shared: _Shared, helpers: int) -> NoReturn:
+    """Fork a worker for each request; after the first one, fork a helper that does the same, if there are helpers."""
+    requests, wake, end = shared.requests, _wake_on_ends(), process_end(shared.parent)
     children: dict[int, int] = {}
     poll = select.poll()
-    for one in (asked.fileno(), wake, *([] if end is None else [end])):
+    for one in (requests.fileno(), wake, *([] if end is None else [end])):
         poll.register(one, select.POLLIN)
     while True:
         ready = [fd for fd, _ in poll.poll()]
         if wake in ready:
             os.read(wake, 4096)
-            _tell_ends(children)
-        if asked.fileno() in ready:
+            _report_ends(children)
+        if requests.fileno() in ready:
             try:
-                request, descriptors = receive_with(asked, ForkRequest, DESCRIPTORS)
-            except BlockingIOError:  # another one has taken it
+                request, descriptors = receive_with(requests, ForkRequest, DESCRIPTORS)
+            except BlockingIOError:  # another helper took it
                 continue
             except PeerClosed:
-                os._exit(0)  # children see the end of their own pipes
-            pid, status = _fork_worker(nest, request, descriptors)
+                os._exit(0)  # workers notice the end of their own pipes
+            pid, status = _fork_worker(shared, request, descriptors)
             children[pid] = status
-            _tell(status, pid)
+            _report(status, pid)
             if helpers and _is_helper():
                 _close([wake, *children.values()])
-                _serve(nest, helpers - 1)
+                _serve(shared, helpers - 1)
             helpers = 0
         elif end in ready:
             os._exit(0)
 
 
-def _fork_worker(nest: _Nest, request: ForkRequest, descriptors: list[int]) -> tuple[int, int]:
-    """A worker's process id and its status pipe."""
+def _fork_worker(shared: _Shared, request: ForkRequest, descriptors: list[int]) -> tuple[int, int]:
+    """The process id of a new worker, and its status pipe."""
     *standard, status = descriptors
-    pid = fork(lambda: _be_worker(nest, request), standard=standard)
+    pid = fork(lambda: _be_worker(shared, request), standard=standard)
     _close(standard)
     return pid, status
 
 
 def _is_helper() -> bool:
-    """Fork a helper; true in the helper. Where there is no fork to be had, there is none."""
+    """Fork a helper; true in the helper. Where the system refuses the fork, there is none."""
     try:
         return not os.fork()
     except OSError:
@@ -106,29 +108,29 @@ def _close(descriptors: Sequence[int]) -> None:
 
 
 def _wake_on_ends() -> int:
-    """A pipe that says when a child has ended."""
+    """A pipe that can be read when a child has ended."""
     read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     return read
 
 
-def _tell_ends(children: dict[int, int]) -> None:
+def _report_ends(children: dict[int, int]) -> None:
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             pid, status = found
             if pid in children:  # else it was a helper
-                _tell(children[pid], os.waitstatus_to_exitcode(status))
+                _report(children[pid], os.waitstatus_to_exitcode(status))
                 os.close(children.pop(pid))
 
 
-def _tell(pipe: int, number: int) -> None:
+def _report(pipe: int, number: int) -> None:
     with contextlib.suppress(PeerClosed):
         send(pipe, number)
 
 
-def _be_worker(nest: _Nest, request: ForkRequest) -> None:
+def _be_worker(shared: _Shared, request: ForkRequest) -> None:
     from kerntune.compiling.compile_worker import main as work
 
     gc.enable()
-    work(request.memory, request.knobs, request.folder, nest.parent, nest.inherited)
+    work(request.memory, request.knobs, request.folder, shared.parent, shared.inherited)

@@ -1,24 +1,23 @@
-"""Forks of this process, which has threads, a GPU and users' modules: what they leave behind, and when they pay."""
+"""Forks of this process, which has threads, a GPU and users' modules: what they give up, and when they pay."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
+import itertools
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import cast
 
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.compiling.descriptors import close_from
 from kerntune.errors import FrameError
 
 SWITCH = "KERNTUNE_FORKS"
-"""Environment variable for processes that can't be forked safely: with ``0`` none of this one's forks does any work."""
+"""Environment variable for processes that can't be forked safely: with ``0`` no fork of this process does any work."""
 
 FEWEST_CORES = 4
 """Where cores are fewer, what a fork would do costs this process as much."""
@@ -45,6 +44,29 @@ def _resident() -> int:
         return 0
 
 
+_LIBC = ctypes.PyDLL(None, use_errno=True)
+_FORK = _LIBC.fork
+_BEFORE = ctypes.pythonapi.PyOS_BeforeFork
+_IN_PARENT, _IN_CHILD = ctypes.pythonapi.PyOS_AfterFork_Parent, ctypes.pythonapi.PyOS_AfterFork_Child
+_CALL = type(_FORK).__call__
+
+
+def fork_process() -> int:
+    """``os.fork()`` by the calls that it consists of (Python's C API, "PyOS_BeforeFork"), without the warning of Python
+    3.12 that there are threads: under ``-W error`` that makes ``os.fork()`` fail, and a filter for it would be one of
+    the whole process, of which this may be any thread."""
+    pids, known = itertools.tee(itertools.islice(map(_CALL, (_BEFORE, _FORK)), 1, None))
+    finish = map({0: _IN_CHILD}.get, pids, itertools.repeat(_IN_PARENT))
+    sys.audit("os.fork")
+    # All of it in one step, so that no bytecode runs between: a child that was forked while a thread waited for
+    # Python's lock would give that away and wait for the thread, which it doesn't have.
+    list(map(_CALL, finish))
+    pid = int(next(known))
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return pid
+
+
 def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | None = None, bound: bool = False) -> int:
     """The process id of a fork of this process that leaves everything behind but descriptor ``kept``
     (:func:`leave_behind`), calls ``work`` and ends, with status 1 if that raised. It runs no exit handlers. If it is
@@ -52,14 +74,13 @@ def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | N
 
     ``OSError`` where no process can be had.
     """
-    parent, die_with = os.getpid(), _prctl() if bound else None
-    pid = plain_fork()
+    parent, pid = os.getpid(), fork_process()
     if pid:
         return pid
     code = 1
     try:
-        if die_with is not None:
-            die_with(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if bound:
+            _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
             if os.getppid() != parent:  # it has ended before
                 os._exit(code)
         leave_behind(kept, standard)
@@ -67,28 +88,6 @@ def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | N
         code = 0
     finally:
         os._exit(code)
-
-
-_LIBC = ctypes.PyDLL(None, use_errno=True)
-
-
-def plain_fork() -> int:
-    """``os.fork()`` by the calls that it consists of (Python's C API, "PyOS_BeforeFork"), without the warning of Python
-    3.12 that there are threads: every reader of a fork has a time limit. A filter of warnings would be one of the whole
-    process, and this may be any of its threads."""
-    sys.audit("os.fork")
-    ctypes.pythonapi.PyOS_BeforeFork()
-    pid = int(_LIBC.fork())
-    (ctypes.pythonapi.PyOS_AfterFork_Parent if pid else ctypes.pythonapi.PyOS_AfterFork_Child)()
-    if pid < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return pid
-
-
-@functools.cache
-def _prctl() -> Callable[[int, int], int]:
-    """The C library's ``prctl``, loaded before a fork: another thread may hold the loader's lock in it."""
-    return cast("Callable[[int, int], int]", ctypes.CDLL(None).prctl)
 
 
 def leave_behind(kept: int = -1, standard: Sequence[int] | None = None) -> None:

@@ -1,7 +1,7 @@
 """Triton's front end in forked copies of this process, which alone has the kernels' Python: several at a time.
 
-A copy never touches the GPU, writes what it made to a pipe and is gone after some tenths of a second. What it does not
-answer, this process does itself; a front end that crashes costs its request and nothing else.
+A copy never touches the GPU, writes its results to a pipe and ends after some tenths of a second. This process lowers
+what a copy does not answer; a front end that crashes costs its request and nothing else.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ MAX_FORKS = 6
 """Copies at once. A fork of a process with torch and a CUDA context takes 5 to 10 ms, so few pay."""
 
 EACH = 3
-"""Requests that a copy is worth: a front end takes 15 to 40 ms."""
+"""Requests for which a copy pays: a front end takes 15 to 40 ms."""
 
 FORK_MS, LOWER_MS = 15, 25
-"""What a fork takes this process, and a front end a copy, about."""
+"""About the time of a fork in this process, and of a front end in a copy."""
 
 SILENCE_SECONDS = 10.0
-"""A copy that says nothing for so long hangs (a lock that another thread held when it was forked)."""
+"""A copy that sends nothing for so long hangs (a lock that another thread held when it was forked)."""
 
 FAULTS = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
-"""A front end's own deaths. Any other signal came from outside: Ctrl-C goes to copies as well, and says nothing of what
-they were doing."""
+"""Signals of a front end that crashed. Any other signal came from outside, and has nothing to do with the request."""
 
 
 class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a copy made of request ``index``; no ``job`` if the front end raised."""
+    """The result of a copy for request ``index``; ``job`` is None if the front end raised."""
 
     index: int
     source_text: str
@@ -51,13 +50,13 @@ class Front(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Crashed:
-    """The front end took its process down."""
+    """The front end crashed, and its process with it."""
 
     reason: str
 
 
 Fronted = Union[Lowered, Crashed, None]
-"""None: nobody has tried, or the front end raised what it will raise again."""
+"""None: no copy has tried, or the front end raised an exception, which it will raise again."""
 
 
 @dataclass
@@ -68,18 +67,18 @@ class _Copy:
     pipe: int
     indices: list[int]
     reader: Reader[Front]
-    heard: float = field(default_factory=time.monotonic)
+    active: float = field(default_factory=time.monotonic)
 
 
 def fork_count(requests: int) -> int:
-    """Copies that so many requests are worth on this machine: none where cores are few, or ``KERNTUNE_FORKS`` is 0."""
+    """How many copies pay for so many requests on this machine: none if cores are few or ``KERNTUNE_FORKS`` is 0."""
     if os.environ.get(SWITCH) == "0" or not hasattr(os, "fork"):
         return 0
     return min(MAX_FORKS, len(os.sched_getaffinity(0)) // 2, requests // EACH)
 
 
 def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[tuple[CompileRequest, Fronted]]:
-    """Each request once, as it is done; those that no copy has answered come last, as None."""
+    """Each request once, when it is done; those that no copy has answered come last, with None."""
     copies: list[_Copy] = []
     alone: list[int] = []
     open_: dict[int, _Copy] = {}
@@ -87,13 +86,13 @@ def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[t
         for indices in shares(len(requests), forks):
             try:
                 copies.append(_fork(requests, indices))
-            except OSError:  # no memory or no process left for another copy: this process does its share
+            except OSError:  # the system refuses another copy: this process lowers its share
                 alone += indices
             else:
                 open_[copies[-1].pipe] = copies[-1]
-                yield from _heard(requests, open_, 0)  # the first are at it while others are forked
+                yield from _arrived(requests, open_, 0)  # the first copies work while others are forked
         while open_:
-            yield from _heard(requests, open_, 1000)
+            yield from _arrived(requests, open_, 1000)
         for copy in copies:
             crashed = _ended(copy)
             for index in copy.indices:
@@ -107,7 +106,7 @@ def lower_in_forks(requests: Sequence[CompileRequest], forks: int) -> Iterator[t
 
 
 def shares(requests: int, forks: int) -> list[list[int]]:
-    """Which requests each copy lowers: each goes to the one that comes to it first, and copies begin one by one."""
+    """Which requests each copy lowers: each request goes to the copy that is free first; copies start one by one."""
     found: list[list[int]] = [[] for _ in range(forks)]
     free = [k * FORK_MS for k in range(forks)]
     for index in range(requests):
@@ -117,16 +116,16 @@ def shares(requests: int, forks: int) -> list[list[int]]:
     return found
 
 
-def _heard(
+def _arrived(
     requests: Sequence[CompileRequest], open_: dict[int, _Copy], ms: int
 ) -> Iterator[tuple[CompileRequest, Fronted]]:
-    """What comes through the pipes within ``ms``; one that is closed or silent for too long leaves ``open_``."""
+    """What arrives through the pipes within ``ms``; a pipe that is closed, or silent for too long, leaves ``open_``."""
     poll = select.poll()  # select() refuses descriptors from 1024 on
     for pipe in open_:
         poll.register(pipe, select.POLLIN)
     for pipe, _ in poll.poll(ms):
         copy = open_[pipe]
-        copy.heard = time.monotonic()
+        copy.active = time.monotonic()
         try:
             fronts = copy.reader.arrived()
         except FrameError:
@@ -137,7 +136,7 @@ def _heard(
             request = requests[front.index]
             yield request, None if front.job is None else Lowered(request, front.source_text, front.job)
     for pipe, copy in list(open_.items()):
-        if time.monotonic() - copy.heard > SILENCE_SECONDS:
+        if time.monotonic() - copy.active > SILENCE_SECONDS:
             del open_[pipe]
 
 
@@ -147,7 +146,7 @@ def _ended(copy: _Copy) -> Crashed | None:
     while time.monotonic() < deadline:
         try:
             pid, status = os.waitpid(copy.pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has reaped it; its number may be another process's by now
+        except ChildProcessError:  # the program has reaped it itself; its number may be another process's by now
             copy.pid = 0
             return None
         if pid:
@@ -186,7 +185,7 @@ def _serve(write: int, requests: Sequence[CompileRequest], indices: list[int]) -
 
 
 def _flush() -> None:
-    """What waits to be printed is printed once; what a kernel prints while it is compiled, too."""
+    """Print what is buffered, so that it is printed once; what a kernel prints while it is compiled, too."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # closed, or none
             stream.flush()

@@ -1,4 +1,4 @@
-"""The parent's half of a compilation: from a launch to MLIR text, before anything that can crash."""
+"""The parent's half of a compilation: from a launch to MLIR text, before the stages that can crash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILE_NAME = 150
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """A launch as ``triton.compile`` sees it: source, target and options."""
+    """The arguments of ``triton.compile`` for a launch: source, target and options."""
 
     launch: Specialized
     source: Any
@@ -34,8 +34,8 @@ class CompileRequest:
 
     @cached_property
     def hash(self) -> str:
-        """What Triton's cache goes by, made as ``triton.compile`` makes it for an ``ASTSource``, so that each finds
-        what the other has stored. The first of a process waits for :func:`prepare_hashes`."""
+        """The key of Triton's cache, made as ``triton.compile`` makes it for an ``ASTSource``, so that each finds
+        what the other has stored. The first one of a process waits for :func:`prepare_hashes`."""
         from triton.runtime.cache import get_cache_key
 
         prepare_hashes().result()
@@ -58,7 +58,7 @@ class Lowered:
 
     @property
     def shape(self) -> Shape:
-        """What its compile time is guessed from."""
+        """The sizes from which its compile time is estimated."""
         return shape_of(self.request.launch, self.job.ir)
 
     def identity(self) -> str:
@@ -69,7 +69,7 @@ class Lowered:
 
 
 def shape_of(launch: Specialized, ir: str = "") -> Shape:
-    """What is known of a launch's compile time, by its TTIR once there is one, else by its constants."""
+    """The sizes that a launch's compile time depends on, from its TTIR once there is one, else from its constants."""
     values = [getattr(v, "value", v) for v in launch.constexprs.values()]
     stages, warps = (getattr(launch.options, name, None) or 1 for name in ("num_stages", "num_warps"))
     return Shape(max(len(ir), 1), elements_in(ir) or tile_of(values), stages, warps)
@@ -80,11 +80,11 @@ _hashing_lock = threading.Lock()
 
 
 def prepare_hashes() -> Future[None]:
-    """Have Triton read its own files, which are in every hash: 0.3 to 0.5 s, once a process, beside it. Done when
-    they are read.
+    """Have Triton read its own files, which are part of every hash, in a thread: 0.3 to 0.5 s, once a process. The
+    future is done when they are read.
 
-    In a fork where that may be: half a gigabyte is read in pieces of one megabyte, each of which waits twice for
-    Python's lock, so that a thread of a process that tunes took 0.5 to 1 s.
+    Where a fork may be made, it reads them: half a gigabyte is read in pieces of one megabyte, each of which waits
+    twice for Python's lock, so that a thread of a process that tunes took 0.5 to 1 s.
     """
     global _hashing
     with _hashing_lock:
@@ -95,7 +95,7 @@ def prepare_hashes() -> Future[None]:
 
 
 def _forget_hashing() -> None:
-    """In a fork of whatever kind: the thread that reads is the parent's."""
+    """In any fork: the thread that reads is the parent's."""
     global _hashing, _hashing_lock
     _hashing_lock = threading.Lock()
     if _hashing is not None and not _hashing.done():
@@ -106,7 +106,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_hashing)
 
 HASH_SECONDS = 10.0
-"""A fork that takes longer hangs, and is done without."""
+"""A fork that takes longer hangs; this process reads the files itself then."""
 
 
 def _read_triton(done: Future[None]) -> None:
@@ -114,7 +114,7 @@ def _read_triton(done: Future[None]) -> None:
         if not compat.triton_key_is_known() and may_fork():
             compat.know_triton_key(text_of_fork(compat.triton_key, HASH_SECONDS))
         compat.triton_key()
-    finally:  # whoever asks for a hash will see the error
+    finally:  # the next access to a hash raises the error
         done.set_result(None)
 
 
@@ -124,7 +124,7 @@ def hashes_are_ready() -> bool:
 
 
 def request_of(launch: Specialized) -> CompileRequest:
-    """A launch in Triton's own words."""
+    """The request for a launch."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
     target = compat.gpu_target(launch.target.backend, launch.target.triton_arch, launch.target.warp_size)
@@ -135,7 +135,7 @@ def request_of(launch: Specialized) -> CompileRequest:
 
 
 def lower(request: CompileRequest) -> Lowered:
-    """Run the kernel's Python through Triton's front end and its first stage. Raises what that raises."""
+    """Run the kernel's Python through Triton's front end and its first stage. Raises what these raise."""
     from triton._C.libtriton import ir
 
     backend, options, source = request.backend, request.options, request.source
@@ -154,8 +154,8 @@ def lower(request: CompileRequest) -> Lowered:
 
 
 def first_metadata(request: CompileRequest) -> dict[str, Any]:
-    """What ``triton.compile`` knows of a kernel before its stages have run; its hash, which no stage reads, comes when
-    the kernel is stored."""
+    """The metadata of a kernel in ``triton.compile`` before the stages run; its hash, which no stage reads, is added
+    when the kernel is stored."""
     import triton
 
     return {
@@ -182,7 +182,7 @@ def job_of(ir: str, ext: str, language: str, target: Any, options: Any, metadata
 
 
 def why_in_process(launch: Specialized) -> str:
-    """Why only this process can compile a launch: a setting that looks into the stages. Empty for nearly all."""
+    """Why only this process can compile a launch: a setting that inspects the stages. Empty for nearly all."""
     from triton import knobs
 
     for name in ("override", "dump_ir", "use_ir_loc", "store_binary_only"):

@@ -1,4 +1,4 @@
-"""What is found out of a compiled kernel beside its code, wherever it was compiled."""
+"""Static facts of a compiled kernel beside its code, in whichever process it was compiled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASSEMBLY: dict[str, tuple[Literal["ptx", "amdgcn"], Literal["cubin", "hsaco"]]] 
 
 
 def facts_of(target: Target, stages: Mapping[str, str | bytes]) -> Facts:
-    """Of a kernel's stages, text as a string or as UTF-8."""
+    """The facts of a kernel from its stages, whose texts are strings or UTF-8."""
     kind = ASSEMBLY[target.backend][0]
     ttir = strip_locations(_text(stages["ttir"]))
     return Facts(ttir, bare_text(_text(stages[kind]), kind), access_of(ttir, target))

@@ -1,4 +1,4 @@
-"""What of this process's environment and Triton's knobs a compilation depends on."""
+"""The environment variables and Triton knobs that a compilation depends on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 GROUPS = ("compilation", "language", "nvidia", "amd", "runtime")
-"""Groups of ``triton.knobs`` that stages read. ``cache`` and ``autotuning`` are the parent's affair."""
+"""Groups of ``triton.knobs`` that stages read. ``cache`` and ``autotuning`` matter in the parent only."""
 
 PREFIXES = (
     "TRITON_",
@@ -33,7 +33,7 @@ _ALSO = ("PATH", "LD_LIBRARY_PATH", "USE_IR_LOC")
 class CompilerEnvironment:
     """Environment variables and set knobs (as JSON). A worker that was started under others is replaced.
 
-    Replaced, not told: libraries read many variables once and keep what they saw.
+    It isn't changed while it runs: libraries read many variables once and keep their values.
     """
 
     env: tuple[tuple[str, str], ...]
@@ -41,7 +41,7 @@ class CompilerEnvironment:
 
 
 def here_and_now() -> CompilerEnvironment:
-    """Those of this process, this moment."""
+    """The environment of this process at this moment."""
     from triton import knobs
 
     groups = {name: getattr(knobs, name) for name in GROUPS if hasattr(knobs, name)}

@@ -1,7 +1,7 @@
-"""A nest that is a fork of this process: no interpreter to start and no Triton to import, 0.3 s of a first call.
+"""A fork server that is a fork of this process: it starts no interpreter and imports no Triton, 0.3 s of a first call.
 
-It has this process's modules, and nothing of its GPU, threads, descriptors, signal handlers and exit handlers. What it
-shares of memory is copied page by page as this process goes on writing, so a process that holds much is not forked.
+It has this process's modules, and nothing of its GPU, threads, descriptors, signal handlers and exit handlers. Memory
+that both share is copied page by page as this process writes to it, so a process that holds much is not forked.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ import os
 import signal
 import time
 
-from kerntune.compiling import (  # all that a nest needs: whoever imports could wait for another thread's lock
+from kerntune.compiling import (  # all that the fork needs: an import in it could wait for another thread's lock
     compile_worker,
     fork_server,
 )
 from kerntune.compiling.forking import fork
 
 SLOW_SECONDS = 0.1
-"""A fork takes 10 to 20 ms with torch and a CUDA context. Where it takes longer, 16 more would, too."""
+"""A fork takes 10 to 20 ms with torch and a CUDA context. Where it takes longer, 16 more forks would, too."""
 
 
 BEGIN_SECONDS = 2.0
-"""A fork is ready at once, or waits for a lock that another thread held."""
+"""The fork is ready at once, or waits for a lock that another thread held."""
 
 HELPERS = 2
-"""Forks that fork workers as well: one alone would take a quarter of a second for sixteen."""
+"""Forks of the server that fork workers as well: the server alone takes a quarter of a second for sixteen."""
 
 
 class OwnFork:
-    """A forked process, with the part of ``subprocess.Popen`` that a nursery uses."""
+    """A forked process, with the part of ``subprocess.Popen`` that the fork client uses."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -55,13 +55,13 @@ class OwnFork:
             try:
                 pid, status = os.waitpid(self.pid, options)
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-            except ChildProcessError:  # somebody else has reaped it
+            except ChildProcessError:  # the program has reaped it itself
                 self.returncode = 0
         return self.returncode
 
 
-def fork_nest(descriptor: int) -> OwnFork | None:
-    """A fork of this process that serves a nest's requests from a socket; None if it can't be had cheaply."""
+def fork_own_server(descriptor: int) -> OwnFork | None:
+    """A fork of this process that serves requests for workers from a socket; None if a fork takes long or fails."""
     begin = time.perf_counter()
     try:
         pid = fork(

@@ -1,4 +1,4 @@
-"""An iterator pulled by a thread of its own, so that whoever waits for its results may do something else, or leave."""
+"""An iterator that a thread of its own advances, so that its consumer may do something else meanwhile, or stop."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class _End:
 
 
 class Pulled(Generic[T]):
-    """Results of an iterator in their order, for one consumer. ``done`` is set once all of them have been pulled,
-    whether somebody has taken them or not."""
+    """Results of an iterator in their order, for one consumer. ``done`` is set once the thread has all of them, whether
+    the consumer has taken them or not."""
 
     def __init__(self, results: Iterator[T], stop: Callable[[], object] = lambda: None, name: str = "pulled") -> None:
         self.done: Future[None] = Future()
@@ -37,7 +37,7 @@ class Pulled(Generic[T]):
             self.done.set_result(None)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether a result, or the end, is there within so many seconds."""
+        """Whether a result, or the end, arrives within so many seconds."""
         if not self._head:
             try:
                 self._head.append(self._queue.get(timeout=seconds))
@@ -59,5 +59,5 @@ class Pulled(Generic[T]):
         return head
 
     def stop(self) -> None:
-        """Let the iterator end early; nobody waits for that."""
+        """Let the iterator end early, without waiting for that."""
         self._stop()

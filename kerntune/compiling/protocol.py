@@ -22,21 +22,21 @@ class ForkRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 READY = "ready"
-"""What the fork server sends first: it takes requests."""
+"""The fork server's first message: it takes requests."""
 
 DESCRIPTORS = 4
 """Descriptors that come with a :class:`ForkRequest`."""
 
 
 class Hello(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
-    """A worker's first words: it has imported ``triton`` of this version from ``path``."""
+    """A worker's first message: it has imported ``triton`` of this version from ``path``."""
 
     triton: str
     path: str
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="job"):
-    """A kernel after the front end: MLIR text after stage ``ext``, and what the other stages need.
+    """A kernel after the front end: MLIR text after stage ``ext``, and the input of the other stages.
 
     ``options`` are the fields of the backend's option object and ``options_hash`` its hash; ``metadata`` is the JSON
     object that Triton's stages add to.
@@ -54,9 +54,9 @@ class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="job"):
 
 
 class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What takes milliseconds to find out of a compiled kernel, and needs nothing of the parent's process.
+    """Static facts of a compiled kernel that take milliseconds to find, and need nothing of the parent's process.
 
-    ``ttir`` is without source locations; ``bare`` the assembly text as a code identity sees it.
+    ``ttir`` is without source locations; ``bare`` the assembly text that a code identity hashes.
     """
 
     ttir: str
@@ -65,9 +65,9 @@ class Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Done(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
-    """A compiled kernel: what each stage made (text as UTF-8), the grown metadata, microseconds by stage.
+    """A compiled kernel: the output of each stage (text as UTF-8), the metadata after them, microseconds by stage.
 
-    ``address_space`` is the size in bytes that the worker has grown to.
+    ``address_space`` is the worker's size in bytes afterwards.
     """
 
     stages: dict[str, bytes]
@@ -85,7 +85,7 @@ class Done(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="done"):
 class CompileFailed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="failed"):
     """The compiler raised an exception, or (``refused``) the worker can't compile this as the parent would.
 
-    ``passing``: the system has refused something (a full disk, say), which says nothing of the job.
+    ``passing``: the system has refused something (a full disk, say), which has nothing to do with the job.
     """
 
     reason: str

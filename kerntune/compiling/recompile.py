@@ -1,4 +1,4 @@
-"""Compiles a recording's stored TTIR with today's compiler: the same kernels, whatever became of their source."""
+"""Compiles a recording's stored TTIR with today's compiler: the same kernels, however their source has changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kerntune.kernels import compat
 def recompiled(farm: Farm, recording: Recording, artifacts: Artifacts) -> tuple[Recording, dict[str, bytes]]:
     """The recording with every binary made anew from its TTIR, and the new binaries by checksum.
 
-    :class:`ReplayError` where a TTIR is not stored, or today's compiler refuses it (or crashes: it runs elsewhere).
+    :class:`ReplayError` where a TTIR is not stored, or today's compiler refuses it or crashes.
     """
     made = [_recompiled(farm, recording, binary, artifacts) for binary in recording.binaries]
     data = {binary.sha256: content for binary, content in made}
@@ -32,9 +32,9 @@ def recompiled(farm: Farm, recording: Recording, artifacts: Artifacts) -> tuple[
 
 
 def under_todays_flags(before: Recording, now: Recording) -> Recording:
-    """``before`` with the options that environment variables set as they are today, so that it is recompiled so.
+    """``before`` with the options that environment variables set as they are today, for recompiling it under them.
 
-    What ``now``'s launches were told otherwise than today's environment says is their caller's doing, and stays.
+    Where an option of ``now``'s launches differs from today's environment, the caller has set it, and it stays.
     """
     target = now.target
     defaults = compat.default_options(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
@@ -56,8 +56,8 @@ def _recompiled(farm: Farm, recording: Recording, binary: Binary, artifacts: Art
 
 
 def stages_from(farm: Farm, target: Target, ttir: str, options: Mapping[str, Any], kernel: str) -> Mapping[str, bytes]:
-    """What each stage of today's compiler makes of a TTIR, by the stage's name, under these compile options; what the
-    backend has no option for is passed over. :class:`ReplayError` where it is refused."""
+    """The output of each stage of today's compiler for a TTIR, by the stage's name, under these compile options; those
+    that the backend doesn't have are ignored. :class:`ReplayError` where the compiler refuses the TTIR."""
     return _done(farm, _job(target, options, ttir), kernel).stages
 
 
@@ -80,7 +80,7 @@ def _job(target: Target, given: Mapping[str, Any], ttir: str) -> Job:
 
 
 def _options(binary: Binary) -> dict[str, Any]:
-    """The recorded options as a backend takes them; what this Triton doesn't know it passes over."""
+    """The recorded options as a backend takes them; a backend ignores options that its Triton doesn't have."""
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in binary.options.items() if k != "arch"}
     return {**given, "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
 

@@ -1,4 +1,4 @@
-"""Launches in, kernels out, in the order in which they are done."""
+"""Compiles a list of launches and yields kernels in the order in which they are done."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Union
 
 from kerntune.base.codec import encodable
 from kerntune.compiling.binary.stages import strip_locations
-from kerntune.compiling.compile_listeners import tell, tell_post_compile
+from kerntune.compiling.compile_listeners import notify_listeners, notify_post_compile
 from kerntune.compiling.farm import Farm, FarmAnswer, NotStarted
 from kerntune.compiling.fault import is_fault, remedy
 from kerntune.compiling.forking import may_fork
@@ -37,27 +37,27 @@ from kerntune.kernels.source import kernel_file
 from kerntune.kernels.specialize import Specialized
 
 FEW = 2
-"""So few launches wait until Triton's cache can be asked: a front end and a process for nothing cost more, unless
+"""So few launches wait until Triton's cache can be searched: an unneeded front end and process cost more, unless
 processes are forks of this one."""
 
 _IN_PROCESS = threading.Lock()
-"""One compilation at a time in this process: Triton 3.6 makes wrong code when threads compile for several targets."""
+"""One compilation at a time in this process: Triton 3.6 makes wrong code if threads compile for several targets."""
 
 CompileResult = tuple[Specialized, Union[Any, CompileError]]
-"""A launch with :class:`kerntune.compiling.triton_cache.Made` or Triton's ``CompiledKernel``, or with why there is
-none."""
+"""A launch with :class:`kerntune.compiling.triton_cache.Made` or Triton's ``CompiledKernel``, or with the error if
+there is none."""
 
 
 @dataclass
 class _Run:
-    """One stream under way: what is done, what the farm has, and the jobs by their identity."""
+    """One stream under way: finished results, jobs on the farm, and the jobs by their identity."""
 
     stopped: Future[None]
     finished: list[CompileResult] = field(default_factory=list)
     futures: dict[Future[FarmAnswer], list[Lowered]] = field(default_factory=dict)
     equals: dict[str, list[Lowered]] = field(default_factory=dict)
-    unasked: list[tuple[CompileRequest, Future[FarmAnswer] | None]] = field(default_factory=list)
-    """What went to the farm before Triton's cache could be asked for it."""
+    unsearched: list[tuple[CompileRequest, Future[FarmAnswer] | None]] = field(default_factory=list)
+    """Requests that went to the farm before Triton's cache could be searched for them."""
 
 
 _Step = Callable[[CompileRequest, _Run], Union["Future[FarmAnswer]", None]]
@@ -69,19 +69,19 @@ class Compilations:
     def __init__(self, farm: Farm) -> None:
         self.farm = farm
         self._made: dict[str, Future[Group] | str] = {}
-        """By a job's identity: the files of its kernel, or why there is none."""
+        """By a job's identity: the files of its kernel, or the error."""
 
         self._said: set[str] = set()
         self._sound: set[str] = set()
-        """Hashes of the entries of Triton's cache that were looked through."""
+        """Hashes of the entries of Triton's cache that were checked for damage."""
 
         self._damage: list[str] = []
-        """What was found damaged there and isn't told yet."""
+        """Damage found there that isn't reported yet."""
 
         self._store = Store()
 
     def warm(self, jobs: int) -> None:
-        """Start what ``jobs`` launches will need, and don't wait for it."""
+        """Start what ``jobs`` launches will need, without waiting for it."""
         self.farm.warm(jobs)
         prepare_hashes()
 
@@ -91,10 +91,10 @@ class Compilations:
         made_before: Collection[int] = (),
         stopped: Future[None] | None = None,
     ) -> Iterator[CompileResult]:
-        """Each launch's result as it comes, cached ones first. The front end runs here, between the first results.
+        """Each launch's result when it is done, cached ones first. The front end runs here, between the first results.
 
-        What came of it is in Triton's cache after :meth:`flush`. Launches whose ``id`` is in ``made_before`` are
-        probably there already: they wait until it can be asked. Once ``stopped`` is done, from whatever thread, no
+        Kernels are in Triton's cache after :meth:`flush`. Launches whose ``id`` is in ``made_before`` are probably
+        there already: they wait until it can be searched. Once ``stopped`` is done, from whatever thread, no
         more results come, and what has not begun is cancelled.
         """
         run = _Run(stopped or Future())
@@ -108,7 +108,7 @@ class Compilations:
             yield from self._done_so_far(run)
             while run.futures and not run.stopped.done():
                 _wait(run)
-                if run.unasked and hashes_are_ready():
+                if run.unsearched and hashes_are_ready():
                     self._take_back(run)
                 yield from self._done_so_far(run)
         finally:
@@ -120,7 +120,7 @@ class Compilations:
         self._store.flush()
 
     def _requests(self, launches: Sequence[Specialized], run: _Run) -> list[CompileRequest]:
-        """Launches in Triton's words, longest-expected first."""
+        """The requests of launches, those expected to take longest first."""
         requests = []
         for launch in launches:
             try:
@@ -130,7 +130,7 @@ class Compilations:
         return sorted(requests, key=lambda r: -self.farm.expectation.seconds(shape_of(r.launch)))
 
     def _done_so_far(self, run: _Run) -> Iterator[CompileResult]:
-        self._tell_damage()
+        self._report_damage()
         finished, run.finished = run.finished, []
         yield from finished
         for future in [f for f in run.futures if f.done()]:
@@ -139,34 +139,34 @@ class Compilations:
     def _submit(self, requests: Sequence[CompileRequest], run: _Run, patient: bool = False) -> Iterator[None]:
         """Run the front end and hand each distinct job to the farm as it is made; a pause after each.
 
-        While Triton's cache can't be asked yet (:func:`prepare_hashes`), jobs go to the farm unasked; those that it
-        turns out to hold are taken back once it can. ``patient`` ones wait.
+        While Triton's cache can't be searched yet (:func:`prepare_hashes`), jobs go to the farm unsearched; those that
+        it turns out to contain are taken back once it can. ``patient`` requests wait.
         """
         prepare_hashes()
-        asked = patient or hashes_are_ready()
-        if asked:
+        searched = patient or hashes_are_ready()
+        if searched:
             requests = [r for r in requests if not self._is_known(r, run)]
         for request, fronted in self._fronted(requests):
             if run.stopped.done():
                 return
-            if not asked and fronted is None and hashes_are_ready():
+            if not searched and fronted is None and hashes_are_ready():
                 self._take_back(run)
                 if self._is_known(request, run):
                     continue
             future = self._guarded(partial(self._lower, fronted=fronted), request, run)
-            run.unasked += [] if asked else [(request, future)]
+            run.unsearched += [] if searched else [(request, future)]
             yield
 
     @staticmethod
     def _fronted(requests: Sequence[CompileRequest]) -> Iterator[tuple[CompileRequest, Fronted]]:
-        """Requests with what forked copies made of them, or to be lowered here."""
+        """Requests with the results of forked copies, or with None for those to lower here."""
         forks = fork_count(len(requests))
         if forks < 2 or any(why_in_process(r.launch) for r in requests):
             return ((r, None) for r in requests)
         return lower_in_forks(requests, forks)
 
     def _is_known(self, request: CompileRequest, run: _Run) -> bool:
-        """Whether a request's result needs no compiler, and is finished now."""
+        """Whether a request needs no compiler, and is finished now."""
         try:
             if self._is_stored(request):
                 self._from_cache(request, run)
@@ -177,14 +177,14 @@ class Compilations:
         return False
 
     def _take_back(self, run: _Run) -> None:
-        """Cancel what is in Triton's cache after all, unless a process has it already."""
-        for request, future in run.unasked:
+        """Cancel jobs whose kernels are in Triton's cache after all, unless a process has begun them."""
+        for request, future in run.unsearched:
             alone = future is not None and len(run.futures.get(future, ())) == 1
             if future is not None and alone and self._needs_no_compiler(request) and future.cancel():
                 (lowered,) = run.futures.pop(future)
                 run.equals.pop(lowered.identity())
                 self._is_known(request, run)
-        run.unasked.clear()
+        run.unsearched.clear()
 
     def _is_stored(self, request: CompileRequest) -> bool:
         """Whether Triton's cache has a request's kernel, whole. Damage is set aside."""
@@ -199,13 +199,13 @@ class Compilations:
             self._sound.add(request.hash)
         return True
 
-    def _tell_damage(self) -> None:
-        told, self._damage = self._damage, []
-        for text in dict.fromkeys(told):
+    def _report_damage(self) -> None:
+        found, self._damage = self._damage, []
+        for text in dict.fromkeys(found):
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _needs_no_compiler(self, request: CompileRequest) -> bool:
-        """Whether a request is in Triton's cache, or can't even be asked for."""
+        """Whether a request is in Triton's cache, or can't be searched for there."""
         try:
             return self._is_stored(request)
         except Exception:
@@ -220,11 +220,11 @@ class Compilations:
             return None
 
     def _from_cache(self, request: CompileRequest, run: _Run) -> None:
-        """By ``triton.compile`` in this process, which looks into its cache first."""
+        """Run ``triton.compile`` in this process, which searches its cache first."""
         run.finished.append(self._here(request))
 
     def _lower(self, request: CompileRequest, run: _Run, fronted: Fronted = None) -> Future[FarmAnswer] | None:
-        """Through the front end and to the farm; None if that is not needed."""
+        """Run the front end and send the job to the farm; None if that is not needed."""
         if isinstance(fronted, Crashed):
             raise CompileError(fronted.reason)
         if why_in_process(request.launch):
@@ -246,7 +246,7 @@ class Compilations:
         return None
 
     def _again(self, lowered: Lowered, identity: str) -> CompileResult | None:
-        """What an equal job of an earlier stream came to, if there was one."""
+        """The result of an equal job of an earlier stream, if there was one."""
         made = self._made.get(identity)
         if isinstance(made, str):
             return lowered.request.launch, _of_job(lowered, made)
@@ -261,7 +261,7 @@ class Compilations:
         elif isinstance(outcome.answer, CompileFailed) and outcome.answer.refused:
             yield from self._instead(outcome.answer.reason, equal)
         elif isinstance(outcome.answer, Done):
-            sys.stderr.write(outcome.output)  # dumps and remarks that were asked for by environment variables
+            sys.stderr.write(outcome.output)  # dumps and remarks that environment variables have enabled
             identity = equal[0].identity()
             for lowered in equal:
                 yield self._kept(lowered, outcome.answer, identity)
@@ -291,10 +291,10 @@ class Compilations:
             return lowered.request.launch, refusal(lowered.request.launch, exc)
 
     def _keep(self, lowered: Lowered, done: Done, identity: str) -> CompileResult:
-        lowered.request.source.hash()  # raises as Triton's would; all of the hash is waited for by those who store
+        lowered.request.source.hash()  # raises as Triton's would; only storing waits for the whole hash
         stored = self._made[identity] = self._store.put(lowered, done)
         made = made_of(lowered, done, stored)
-        tell(made, done)
+        notify_listeners(made, done)
         return lowered.request.launch, made
 
     def _here(self, request: CompileRequest) -> CompileResult:
@@ -303,29 +303,29 @@ class Compilations:
         with _IN_PROCESS:
             options = dict(vars(request.launch.options))
             kernel = triton.compile(request.source, target=request.target, options=options)
-        tell_post_compile(request)
+        notify_post_compile(request)
         return request.launch, kernel
 
 
 def _wait(run: _Run) -> None:
-    """Until there is something to do: a job is done, the run was stopped, or Triton's cache can be asked."""
-    others: set[Future[Any]] = {run.stopped, *([prepare_hashes()] if run.unasked else [])}
+    """Wait until a job is done, the run is stopped, or Triton's cache can be searched."""
+    others: set[Future[Any]] = {run.stopped, *([prepare_hashes()] if run.unsearched else [])}
     wait({*run.futures, *others}, return_when=FIRST_COMPLETED)
 
 
 def is_passing(error: TrialError) -> bool:
-    """Whether the same compilation may well succeed another time: no other process is told."""
+    """Whether the same compilation may succeed another time, so that the error must not be stored."""
     return isinstance(error, EnvironmentFault) or (error.__cause__ is not None and is_fault(error.__cause__))
 
 
 def refusal(launch: Specialized, why: Exception | str, fault: bool = False) -> CompileError:
-    """The error of one launch: kernel, file, target, and the compiler's words; with ``fault``, or if ``why`` says so,
+    """The error of one launch: kernel, file, target, and the compiler's message; with ``fault``, or if ``why`` is one,
     an :class:`EnvironmentFault` that says what to do."""
     text = why if isinstance(why, str) else _text(why)
     path = kernel_file(launch.jit)
     name = f"kernel {launch.name} ({encodable(path)}) for {launch.target}"
     error: CompileError
-    if encodable(path) != path:  # Triton's bindings refuse it, whatever the kernel
+    if encodable(path) != path:  # Triton's bindings refuse it for every kernel
         error = EnvironmentFault(
             f"{name} could not be compiled, which is this machine's doing and says nothing of the kernel: Triton can't "
             f"take its path under an ASCII locale ({text.splitlines()[0]})\n"
@@ -344,7 +344,7 @@ def refusal(launch: Specialized, why: Exception | str, fault: bool = False) -> C
 
 
 def _of_job(lowered: Lowered, why: str, fault: bool = False) -> CompileError:
-    """The error of a launch that the compiler has refused, or died of, after the front end."""
+    """The error of a launch that the compiler has refused, or that made it crash, after the front end."""
     error = refusal(lowered.request.launch, why, fault)
     if lowered.job.ext == "ttir":
         error.ttir_sha256 = hashlib.sha256(strip_locations(lowered.job.ir).encode()).hexdigest()
@@ -352,7 +352,8 @@ def _of_job(lowered: Lowered, why: str, fault: bool = False) -> CompileError:
 
 
 def _without_frames(error: Exception) -> Exception:
-    """The same exception; the front end's frames hold MLIR modules, and a remembered error would keep them."""
+    """The same exception without traceback: the front end's frames hold MLIR modules, and a stored error would keep
+    them."""
     link: BaseException | None = error
     while link is not None:
         link.__traceback__ = None
@@ -361,7 +362,7 @@ def _without_frames(error: Exception) -> Exception:
 
 
 def _text(error: BaseException) -> str:
-    """An exception's text and that of its first cause: Triton's front end shows the line and leaves out the reason."""
+    """An exception's text and that of its first cause: Triton's front end shows the line without the reason."""
     text = str(error).strip() or type(error).__name__
     while error.__cause__ is not None:
         error = error.__cause__

@@ -1,4 +1,4 @@
-"""Triton's own disk cache: what the farm compiles is found there by Triton, and the other way round."""
+"""Triton's own disk cache: Triton finds there what the farm compiles, and the other way round."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Group = dict[str, str]
 
 
 THREADS = 4
-"""On a slow file system a new file takes 10 ms, most of it waiting."""
+"""Writing threads. On a slow file system a new file takes 10 ms, most of it waiting."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """What the farm made of a request, with the words of Triton's ``CompiledKernel`` for what both have.
+    """A kernel that the farm compiled for a request, with the attribute names of Triton's ``CompiledKernel``.
 
     Its ``metadata`` is without ``hash``, for which the first kernels of a process would have to wait. ``seconds`` is
-    what the stages took; None for what was made before.
+    the time of the stages; None for a kernel that was compiled before.
     """
 
     request: CompileRequest
@@ -41,19 +41,19 @@ class Made:
 
     @property
     def hash(self) -> str:
-        """What Triton's cache goes by."""
+        """The key of Triton's cache."""
         return self.request.hash
 
     @cached_property
     def metadata_group(self) -> Group:
-        """Where its files are; waits until they are written."""
+        """The paths of its files; waits until they are written."""
         return self.stored.result()
 
 
 class Store:
-    """Writes kernels to Triton's cache behind the caller's back: eight small files each take longer than to race one.
+    """Writes kernels to Triton's cache in a few threads: eight small files of a kernel take longer than its race.
 
-    In a few threads, started when there is something to write; :meth:`flush` waits for them.
+    The threads start when there is something to write; :meth:`flush` waits for them.
     """
 
     def __init__(self) -> None:
@@ -71,8 +71,8 @@ class Store:
         return future
 
     def flush(self) -> None:
-        """Wait until everything so far is written, whoever else waits for it; the last one ends the threads. What can't
-        be written is told once, and not fatal."""
+        """Wait until everything so far is written; the last caller that waits ends the threads. A file that can't be
+        written is a warning, once."""
         with self._lock:
             so_far = set(self._open)
         wait(so_far)
@@ -98,9 +98,9 @@ def is_stored(request: CompileRequest) -> bool:
 
 
 def take_damage(request: CompileRequest) -> str:
-    """Set an entry aside that can't be what Triton wrote; a sentence about it, empty if it is sound or isn't there.
+    """Set a damaged entry aside and return a sentence about it; an empty text if it is sound or isn't there.
 
-    After that :func:`is_stored` says no, unless the folder is read-only.
+    After that :func:`is_stored` is false, unless the folder is read-only.
     """
     manager = _manager(request)
     group = manager.get_group(f"{request.file_name}.json") or {}
@@ -113,7 +113,7 @@ def take_damage(request: CompileRequest) -> str:
 
 
 def store(lowered: Lowered, done: Done) -> Group:
-    """Put a kernel where ``triton.compile`` looks for it, file by file as ``triton.compile`` does."""
+    """Write a kernel to Triton's cache, file by file as ``triton.compile`` does."""
     request, manager = lowered.request, _manager(lowered.request)
     name = request.file_name
     files: dict[str, Any] = {f"{name}.source": lowered.source_text, f"{name}.{request.source.ext}": lowered.job.ir}
@@ -130,7 +130,7 @@ def metadata_of(request: CompileRequest, done: Done) -> dict[str, Any]:
 
 
 def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:
-    """A kernel as ``CompiledKernel`` would have it, without a look at the disk."""
+    """A kernel with the content of a ``CompiledKernel``, without reading the disk."""
     request = lowered.request
     asm = {"source": lowered.source_text, request.source.ext: lowered.job.ir, **_stages(request, done)}
     metadata = {**json.loads(done.metadata), "target": request.target}
@@ -138,13 +138,13 @@ def made_of(lowered: Lowered, done: Done, stored: Future[Group]) -> Made:
 
 
 def _stages(request: CompileRequest, done: Done) -> dict[str, str | bytes]:
-    """What each stage made, text as text."""
+    """The output of each stage, text decoded."""
     binary = request.backend.binary_ext
     return {stage: data if stage == binary else data.decode() for stage, data in done.stages.items()}
 
 
 def done_again(stored: Group, lowered: Lowered) -> Done | None:
-    """The answer that the files of an equal job amount to; None if they are gone."""
+    """The answer of an equal job, read from its files; None if they are gone."""
     name, stages, metadata = lowered.request.file_name, {}, {}
     try:
         for file, path in stored.items():

@@ -1,4 +1,4 @@
-"""The farm's end of one worker process: start it, ask it, end it with everything that it started."""
+"""The farm's end of one worker process: starts it, sends it jobs, ends it with everything that it started."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import BinaryIO
 from kerntune.base.frames import Reader, Timeout, encode, write
 from kerntune.base.temporary_folders import TemporaryFolder
 from kerntune.compiling.fault import FROM_OUTSIDE
-from kerntune.compiling.fork_client import Child, Nursery
+from kerntune.compiling.fork_client import Child, ForkClient
 from kerntune.compiling.knobs import CompilerEnvironment
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
 from kerntune.errors import FrameError, PeerClosed, PeerTimeout
 
 START_SECONDS = 60.0
-"""A worker says hello after 0.15 to 0.45 s; more than this is a broken installation."""
+"""A worker sends its first message after 0.15 to 0.45 s; more than this is a broken installation."""
 
 TAIL = 64 << 10
-"""Bytes of a worker's output that are looked at."""
+"""Bytes of a worker's output that are read."""
 
 WORDS_LINES, WORDS_WIDTH = 8, 300
-"""Of them, the lines and columns that a person is shown."""
+"""Of them, the lines and columns that messages show."""
 
 _COMMAND = (
     "import sys; sys.path[:] = sys.argv[4:]; "
@@ -38,16 +38,16 @@ _ERROR = re.compile(r"\berror\s*:\s", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Died:
-    """The process ended, or had to be ended, instead of answering. ``passing``: somebody else has killed it, the system
-    for want of memory mostly, which says nothing of its job."""
+    """The process ended, or was ended, instead of answering. ``passing``: a signal from outside killed it, mostly the
+    system for want of memory, which has nothing to do with its job."""
 
     reason: str
     passing: bool = False
 
 
 @dataclass(frozen=True)
-class Told:
-    """An answer, and what was printed meanwhile."""
+class JobOutcome:
+    """The answer to a job, and what the process printed meanwhile."""
 
     answer: Done | CompileFailed | Died
     output: str
@@ -56,8 +56,10 @@ class Told:
 class Process:
     """One worker, used by one thread; only :meth:`interrupt` may come from another."""
 
-    def __init__(self, surroundings: CompilerEnvironment, memory_limit: int, nursery: Nursery | None = None) -> None:
-        self.surroundings, self._memory_limit, self._nursery = surroundings, memory_limit, nursery
+    def __init__(
+        self, surroundings: CompilerEnvironment, memory_limit: int, fork_client: ForkClient | None = None
+    ) -> None:
+        self.surroundings, self._memory_limit, self._fork_client = surroundings, memory_limit, fork_client
         self._popen: subprocess.Popen[bytes] | Child | None = None
         self._reader: Reader[Answer]
         self._output: BinaryIO | None = None
@@ -65,7 +67,7 @@ class Process:
         self._folder = ""
 
     def start(self) -> str:
-        """Start it and wait for its hello. The reason if that fails, else nothing."""
+        """Start it and wait for its first message. Returns the reason if that fails, else an empty text."""
         import triton
 
         try:
@@ -84,15 +86,18 @@ class Process:
         return f"a worker process does not start: {with_words(reason, words)}"
 
     def _spawn(self) -> None:
+        if self._fork_client is not None and not self._fork_client.serves(self.surroundings):  # waits until it is ready
+            self._fork_client = None
         self._scratch = TemporaryFolder("compile")
         self._folder = str(self._scratch.folder)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill()
-        if self._nursery is not None:
-            self._popen = self._nursery.fork(self.surroundings, self._memory_limit, self._folder, self._output)
+        if self._fork_client is not None:
+            self._popen = self._fork_client.fork(self.surroundings, self._memory_limit, self._folder, self._output)
         if self._popen is None:
             self._popen = self._plain(self._output)
+        assert self._popen.stdin is not None
         assert self._popen.stdout is not None
-        self._reader = Reader(self._popen.stdout.fileno(), Answer)
+        self._inbox, self._reader = self._popen.stdin.fileno(), Reader(self._popen.stdout.fileno(), Answer)
 
     def _plain(self, output: BinaryIO) -> subprocess.Popen[bytes]:
         given = [str(self._memory_limit), self.surroundings.knobs, self._folder]
@@ -115,27 +120,28 @@ class Process:
         """Its process id, which is its process group's too; 0 when it doesn't run."""
         return self._popen.pid if self._popen else 0
 
-    def ask(self, job: Job, seconds: float, why: str) -> Told:
-        """Have a job done within ``seconds``; a process that doesn't answer is ended. ``why`` explains the limit."""
+    def ask(self, job: Job, seconds: float, why: str) -> JobOutcome:
+        """Send a job and return its outcome. A process that doesn't answer within ``seconds`` is ended; ``why``
+        explains that limit."""
         mark = self._size()
         try:
             data = encode(job)
         except (TypeError, FrameError) as exc:
-            return Told(CompileFailed(f"it can't be sent to another process ({exc})", refused=True), "")
+            return JobOutcome(CompileFailed(f"it can't be sent to another process ({exc})", refused=True), "")
         answer = self._answer(seconds, why, data)
         if isinstance(answer, Hello):
             answer = Died("the compiler process answered out of turn")
         output = self._said(mark)
         if isinstance(answer, Died):
             self.kill()
-        return Told(answer, output)
+        return JobOutcome(answer, output)
 
     def _answer(self, seconds: float, why: str, job: bytearray | None = None) -> Answer | Died:
         """Send an encoded job, if there is one, and receive the next answer, both within ``seconds``."""
         limit = Timeout(seconds)
         try:
             if job is not None:
-                self._send(job, limit)
+                write(self._inbox, job, limit)
             return self._reader.receive(limit)
         except PeerTimeout:
             return Died(f"the compiler did not come back and was ended after {why or f'{seconds:.0f} s'}")
@@ -143,11 +149,6 @@ class Process:
             return self._dead()
         except FrameError as exc:
             return Died(f"the compiler process answered with {exc}")
-
-    def _send(self, job: bytearray, limit: Timeout | None = None) -> None:
-        assert self._popen is not None
-        assert self._popen.stdin is not None
-        write(self._popen.stdin.fileno(), job, limit)
 
     def _dead(self) -> Died:
         assert self._popen is not None
@@ -169,7 +170,7 @@ class Process:
         return os.pread(output.fileno(), size - since, since).decode(errors="replace")
 
     def interrupt(self) -> None:
-        """From another thread: end the process group, so that the thread that waits for an answer has one."""
+        """From another thread: end the process group, so that the thread that waits for an answer goes on."""
         popen = self._popen
         if popen is not None and popen.returncode is None:
             _kill_group(popen.pid)
@@ -182,7 +183,7 @@ class Process:
             popen.wait()
             for pipe in (popen.stdin, popen.stdout):
                 assert pipe is not None
-                with contextlib.suppress(OSError):  # closing flushes what a dead process will not read
+                with contextlib.suppress(OSError):  # closing flushes what a dead process doesn't read
                     pipe.close()
         if self._output is not None:
             self._output.close()
@@ -206,12 +207,12 @@ def how_it_ended(code: int) -> str:
 
 
 def says_error(output: str) -> bool:
-    """Whether a compiler's output holds a diagnostic of an error, as MLIR, LLVM and ptxas write them."""
+    """Whether a compiler's output contains a diagnostic of an error, as MLIR, LLVM and ptxas write them."""
     return _ERROR.search(output) is not None
 
 
 def with_words(reason: str, output: str, last: bool = True) -> str:
-    """A reason and what the process said of it: its error lines, or else (``last``) the last ones that it said."""
+    """A reason and what the process printed of it: its error lines, or else (``last``) its last lines."""
     lines = [line.rstrip()[:WORDS_WIDTH] for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if says_error(line)]
     words = (errors or (lines if last else []))[-WORDS_LINES:]

@@ -14,7 +14,7 @@ baseline_builder    the baseline that may be written
 messages            the texts of a result
 comparison          one comparison, with a baseline or an anchor; what a case's comparisons come to together
 causes              causes of a change: sentences, and each one's share of the time
-replay              today's recording beside the baseline's; the rungs where that can't be
+replay              today's recording beside the baseline's; the fallbacks where that can't be
 launch_changes      what differs between launches: lines, findings of rules, gated metrics
 call_tuning         the configs that a call's launches run with
 call_capture        a call run once, and the case that it is on a target

@@ -36,9 +36,10 @@ class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Calibration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A case held against itself in fresh processes: what a verdict on it can and can't tell. Relative (0.01 is 1 %).
+    """A case compared with itself in fresh processes: which changes a verdict on it can and can't detect. Relative
+    (0.01 is 1 %).
 
-    ``floor`` is the smallest change that can be told from none in a first look, ``bias`` the standard deviation that a
+    ``floor`` is the smallest change that the first processes can detect, ``bias`` the standard deviation that a
     process adds to a ratio, ``median_sd`` (``spread`` on disk) that of the processes' median times.
     """
 
@@ -392,8 +393,9 @@ class BaselineStore:
     def sweep(self) -> int:
         """Remove artifacts that no baseline names; how many. Refuses while any baseline can't be read.
 
-        Another job may be writing a baseline meanwhile, whose artifacts come first: what seems to be unused is taken
-        away, and given back if a baseline names it by then. Whoever wrote that one later looks whether all is there.
+        Another job may be writing a baseline meanwhile, whose artifacts come first: what seems to be unused is moved
+        away, and restored if a baseline names it by then. A job that writes its baseline later checks that all
+        artifacts exist.
         """
         return sum(self._sweep(target) for target in self.targets())
 
@@ -537,7 +539,7 @@ def case_file(case: CaseId, fingerprint: str) -> str:
 
 
 def _folder(part: str) -> str:
-    """A part of a test file's path as a folder's name; what is too long for one is cut, and told apart by a hash."""
+    """A part of a test file's path as a folder's name; what is too long for one is cut and gets a hash."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", part)
     if len(name) <= MAX_FOLDER:
         return name

@@ -1,4 +1,5 @@
-"""A case compared with itself in fresh processes: the smallest change that can be told, and what a process adds."""
+"""A case compared with itself in fresh processes: the smallest change that can be detected, and the variation between
+processes."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def against_stored(today_ns: float, stored_ns: float, found: Calibration, level:
 
 
 def _student(probability: float, freedom: int) -> float:
-    from scipy.stats import t  # half a second to import, and needed on the last rung only
+    from scipy.stats import t  # half a second to import, and needed by the last fallback only
 
     return float(t.ppf(probability, freedom)) if freedom > 0 else NormalDist().inv_cdf(probability) * 10
 

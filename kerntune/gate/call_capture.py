@@ -182,9 +182,8 @@ def _first(index: int | None, count: int) -> list[int]:
 
 @contextlib.contextmanager
 def watched() -> Iterator[list[str]]:
-    """The names of kernels whose launches a capture leaves alone meanwhile, in order, each once; they launch as ever.
-
-    To be entered before the capture, which hands on to this what it can't record (``kernels.relaunch``).
+    """The names of kernels whose launches a capture leaves alone meanwhile, in order, each once; they launch as usual.
+    Enter it before the capture, which passes on launches that it can't record (``kernels.relaunch``).
     """
     seen: list[str] = []
     kind = compat.compiled_kernel()

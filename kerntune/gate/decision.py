@@ -16,12 +16,12 @@ on one H200 with nothing changed, so less than that says nothing."""
 class Evidence:
     """What is known of a case when it is judged. Changes are relative: 0.12 is 12 % slower than the baseline.
 
-    ``launched`` and ``expected`` count launches (``expected`` is None without a baseline). ``identical`` tells that
+    ``launched`` and ``expected`` count launches (``expected`` is None without a baseline). ``identical`` is whether
     code, grids, scalars, layouts and order are the baseline's. ``replay`` is the paired estimate of today's recording
     against the baseline's binary. ``drift`` is the baseline's binary (or identical code) against its stored time.
-    ``static_failure`` tells that a static rule failed, or that a gated metric grew by more than it may. ``timed``:
+    ``static_failure`` is whether a static rule failed, or that a gated metric grew by more than it may. ``timed``:
     there are times, and they are gated. ``state_range`` is how far apart the times of equal code lay in the device's
-    states when the case was calibrated, ``effect_floor`` the smallest change that could be told from none. ``stored``
+    states when the case was calibrated, ``effect_floor`` the smallest change that could be detected. ``stored``
     is today's time against the stored one, where nothing of the baseline can be replayed; its interval holds what
     sessions differ by. ``other_settings`` tells that the environment had the compiler make other code than it would
     under the baseline's.

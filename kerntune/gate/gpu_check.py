@@ -21,7 +21,6 @@ from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.history.points import provenance_of
 from kerntune.gate.launch_changes import exceeded
 from kerntune.gate.messages import (
-    launch_reports,
     modes_text,
     reasons_of,
     reported,
@@ -34,7 +33,7 @@ from kerntune.gate.messages import (
 )
 from kerntune.gate.reference import Rerun
 from kerntune.gate.replay import Replayer, RungUsed
-from kerntune.gate.static_figures import LaunchStatic, launch_statics
+from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_statics
 from kerntune.gate.stores import Stores, known_figures, readable
 from kerntune.gate.throughput import bytes_moved, device_bandwidth, launch_shares
 from kerntune.gpu.base import Backend

@@ -1,10 +1,10 @@
-"""The texts of a case's result: its sentence, reasons and warnings, and the rows of its launches."""
+"""The texts of a case's result: its sentence, times, reasons and warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kerntune.base.case_result import Attribution, CaseId, LaunchReport, Share, Since
+from kerntune.base.case_result import Attribution, CaseId, Share, Since
 from kerntune.base.device import Environment
 from kerntune.base.formatting import format_share, format_size, format_time
 from kerntune.base.policy import Policy, Verdict
@@ -17,7 +17,6 @@ from kerntune.gate.causes import causes
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import DRIFT, limit_of
 from kerntune.gate.replay import IDENTITY, RECOMPILED, REPLAY, STORED, RungUsed
-from kerntune.gate.static_figures import LaunchStatic
 from kerntune.timing.paired_processes import Replay
 from kerntune.timing.sample import Sample
 
@@ -117,21 +116,6 @@ def modes_text(modes: TwoModes | None) -> list[str]:
     return [f"times fall into two groups, {low} and {high} ({share} of them), as under a power limit"]
 
 
-def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
-    """Rows for reports from static figures."""
-    return tuple(
-        LaunchReport(
-            kernel=s.kernel,
-            config=s.config,
-            grid=s.grid,
-            registers=s.metrics.registers,
-            spill_bytes=s.metrics.spill_store_bytes + s.metrics.spill_load_bytes,
-            shared_bytes=s.metrics.shared_bytes,
-        )
-        for s in static
-    )
-
-
 def times(baseline: TimeBaseline | None, sample: Sample, replayed: Replay | None) -> tuple[float | None, float]:
     """The baseline's time and today's: both of today's replay if there was one."""
     if replayed is not None:
@@ -147,7 +131,7 @@ def reasons_of(
     scope: str,
     sample: Sample,
 ) -> tuple[str, ...]:
-    """What differs from the baseline, and which rung the comparison stood on if it was not the best."""
+    """What differs from the baseline, and which fallback the comparison used, if any."""
     if baseline is None:
         return ("no baseline on this device",)
     reasons = causes(baseline.recording, recording, baseline.environment, today)

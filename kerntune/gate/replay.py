@@ -95,7 +95,7 @@ class Replayer:
 
 
 IDENTITY, REPLAY, RECOMPILED, STORED = "identity", "paired replay", "recompiled TTIR", "stored sample"
-"""The rungs, best first: the same work needs no comparison; the last can say PASS or INCONCLUSIVE only."""
+"""The kinds of comparison, best first: the same work needs none; the last gives PASS or INCONCLUSIVE only."""
 
 
 REMEMBERED = "compared when recorded"
@@ -103,14 +103,14 @@ REMEMBERED = "compared when recorded"
 
 
 UNREPLAYABLE = (ReplayError, OutOfResourcesError)
-"""Errors after which the next rung is tried. A damaged file is none, since it has to be repaired; nor is a failed
-measurement: the next one would fail as well, or clear the case with less evidence."""
+"""Errors after which the next kind of comparison is tried. A damaged file is none, since it has to be repaired; nor is
+a failed measurement: the next one would fail as well, or clear the case with less evidence."""
 
 
 @dataclass(frozen=True)
 class RungUsed:
-    """The rung that a comparison used. ``before`` is the recording that ran for the baseline, ``why_not`` says why
-    the rungs above could not, and this one neither if it has no ``replay``."""
+    """The kind of comparison that was used. ``before`` is the recording that ran for the baseline, ``why_not`` are the
+    reasons why better kinds could not be, and this one neither if it has no ``replay``."""
 
     rung: str
     replay: Replay | None = None
@@ -122,7 +122,8 @@ class RungUsed:
 def replay_baseline(
     baseline: TimeBaseline, stored: Artifacts, farm: Farm, replay: Callable[[Recording, Artifacts], Replay]
 ) -> RungUsed:
-    """Replay the baseline beside today's recording on the best rung that can. ``replay`` does one."""
+    """Replay the baseline in turn with today's recording, by the best kind of comparison that is possible. ``replay``
+    does one."""
     before, why_not = baseline.recording, []
     hidden = scalar_addresses(before)
     if hidden:
@@ -147,7 +148,7 @@ def _on_rung(
     replay: Callable[[Recording, Artifacts], Replay],
     why_not: Sequence[str] = (),
 ) -> RungUsed:
-    """The rung with its replay; without one if the measuring processes failed."""
+    """The kind of comparison with its replay; without one if the measuring processes failed."""
     try:
         return RungUsed(rung, replay(before, artifacts), before, artifacts, tuple(why_not))
     except MeasurementError as exc:
@@ -155,7 +156,7 @@ def _on_rung(
 
 
 def stored_change(baseline: TimeBaseline, sample: Sample, level: float) -> Estimate | None:
-    """Today's time against the stored one, for the last rung; None for a case without a calibration."""
+    """Today's time against the stored one, the last kind of comparison; None for a case without a calibration."""
     today, stored = median(sample.times_ns), median(baseline.sample.times_ns)
     if baseline.calibration is None or min(today, stored) <= 0:
         return None

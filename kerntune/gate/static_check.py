@@ -31,8 +31,7 @@ from kerntune.gate.launch_changes import (
     moved_settings,
     static_setting_lines,
 )
-from kerntune.gate.messages import launch_reports
-from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_statics
+from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_reports, launch_statics
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
 from kerntune.kernels.specialize import Specialized

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from kerntune.base.case_result import LaunchReport
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Launch
@@ -115,6 +116,21 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
     )
 
 
+def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
+    """Rows for reports from static figures."""
+    return tuple(
+        LaunchReport(
+            kernel=s.kernel,
+            config=s.config,
+            grid=s.grid,
+            registers=s.metrics.registers,
+            spill_bytes=s.metrics.spill_store_bytes + s.metrics.spill_load_bytes,
+            shared_bytes=s.metrics.shared_bytes,
+        )
+        for s in static
+    )
+
+
 class _Launch(Protocol):
     """What identifies a launch, as compiled or as recorded."""
 
@@ -167,4 +183,4 @@ _IN_COMMON: tuple[Callable[[Any], object], ...] = (
     lambda x: x.kernel,
     lambda x: None,
 )
-"""What launches that belong together have in common, the most telling first."""
+"""Properties that corresponding launches have in common, the most specific first."""

@@ -41,18 +41,17 @@ class Spans:
         self._starts = [start for start, _, _ in self._spans]
 
     def at(self, address: int) -> Any:
-        """Whose memory an address lies in; None for nobody's."""
+        """The owner of the memory that an address lies in; None if there is none."""
         index = bisect_right(self._starts, address) - 1
         return self._spans[index][2] if index >= 0 and address < self._spans[index][1] else None
 
 
 def holders(tensors: Tensors, addresses: Sequence[int]) -> tuple[list[Any], list[int]]:
     """Tensors over the storages that addresses lie in, one each, in the order of ``addresses``; and the addresses that
-    lie in none. Whoever keeps such a tensor keeps its memory from being used for anything else.
-
-    Looks through all tensors that Python knows: about 0.1 s where a process has a million objects. Some of them may be
-    frozen (:func:`gc.freeze`): then, if that leaves any address, through all that modules lead to, which takes about
-    ten times as long.
+    lie in none. While such a tensor is alive, its memory isn't used for anything else. This goes through all tensors
+    that Python tracks: about 0.1 s where a process has a million objects. Some of them may be frozen
+    (:func:`gc.freeze`): then, if that leaves any address, through all that modules lead to, which takes about ten times
+    as long.
     """
     found = _lookup(tensors, addresses, gc.get_objects())
     if gc.get_freeze_count() and None in found.values():
@@ -62,7 +61,7 @@ def holders(tensors: Tensors, addresses: Sequence[int]) -> tuple[list[Any], list
 
 
 def whose(address: int) -> str:
-    """Why nobody holds the memory at an address, as far as that can be told: a sentence's end."""
+    """Why no tensor holds the memory at an address, as far as that is known: a sentence's end."""
     frozen = gc.get_freeze_count()
     hidden = f" (of {frozen:,} objects under gc.freeze() those were found that modules lead to)" if frozen else ""
     return f"the address {address:#x} lies in memory of no tensor that Python knows{hidden}"

@@ -13,6 +13,7 @@ from kerntune.errors import MeasurementError
 from kerntune.gpu.base import Buffer, GpuGraph
 from kerntune.gpu.compare import Difference
 from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
+from kerntune.gpu.nvml import device_state
 from kerntune.gpu.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.kernels import compat
 
@@ -58,28 +59,8 @@ class CudaGpu(DriverGpu):
             assembler=compat.assembler_version("cuda", int(self.spec.target.arch)),
             kerntune=kerntune.__version__,
             device=self.spec.name,
-            **self._nvml(),
+            **device_state(self.spec.uuid),
         )
-
-    def _nvml(self) -> dict[str, Any]:
-        """Driver, clocks, throttle reasons (idling is none), power and temperature; empty where NVML can't be asked."""
-        import pynvml
-
-        try:
-            pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{self.spec.uuid}")
-            reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-            reasons &= ~pynvml.nvmlClocksThrottleReasonGpuIdle
-            return {
-                "driver": str(pynvml.nvmlSystemGetDriverVersion()),
-                "sm_clock_mhz": int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
-                "memory_clock_mhz": int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
-                "throttle": hex(reasons) if reasons else "",
-                "power_w": round(pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3, 1),
-                "temperature_c": int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
-            }
-        except pynvml.NVMLError:
-            return {}
 
     def free_bytes(self) -> int:
         """Free on the device, and unused in torch's allocator."""

@@ -15,7 +15,7 @@ from typing import Any
 from kerntune.base.device import DeviceSpec, Target
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, MeasurementError
-from kerntune.gpu import device_lock
+from kerntune.gpu import device_lock, visible
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.cuda_driver import (
@@ -78,7 +78,7 @@ class HostBuffer:
 
 
 class BorrowedBuffer:
-    """Somebody else's device memory, kept alive."""
+    """Device memory of another owner, kept alive."""
 
     def __init__(self, address: int, nbytes: int, owner: object) -> None:
         self.address, self.nbytes, self._owner = address, nbytes, owner
@@ -117,6 +117,7 @@ class DriverGpu:
         self.ordinal = ordinal
         cuda = library()
         check(cuda.cuInit(0), "starting the driver")
+        visible.remember()
         self._device = ctypes.c_int()
         check(cuda.cuDeviceGet(ctypes.byref(self._device), ordinal), f"finding device {ordinal}")
         context = ctypes.c_void_p()
@@ -328,5 +329,5 @@ class DriverGpu:
 
 
 def borrowed(address: int, nbytes: int, owner: Any) -> Buffer:
-    """Somebody else's memory as a buffer."""
+    """Memory of another owner as a buffer."""
     return BorrowedBuffer(address, nbytes, owner)

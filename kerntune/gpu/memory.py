@@ -27,8 +27,8 @@ COPY_SHARE, FREE_SHARE = 0.09, 1 / 16
 class Source:
     """What a storage held before its first use: ``pristine`` is never written.
 
-    ``shared`` tells that copy 0 may be the pristine buffer itself (nobody writes it). ``home`` is the memory to work in
-    where kernels find it by addresses of their own: it has no copies, and is written. ``far``: ``pristine`` is the
+    ``shared`` is whether copy 0 may be the pristine buffer itself (it is never written). ``home`` is the memory to work
+    in where kernels find it by addresses of their own: it has no copies, and is written. ``far``: ``pristine`` is the
     host's.
     """
 
@@ -80,7 +80,7 @@ def pieces(nbytes: int, limit: int) -> list[tuple[int, int]]:
 
 
 class Held:
-    """Counts the bytes of buffers that somebody still has."""
+    """Counts the bytes of buffers that are still in use."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -100,7 +100,7 @@ class Memory:
     A buffer is made when it is first asked for: a small kernel's many copies don't copy what only its neighbours use.
 
     A ``frugal`` memory makes no copy that would raise the device's peak much (:func:`copies_allowed`): it keeps the
-    first content in the host's memory, works in the pristine buffer itself, and must be told to :meth:`give_back`.
+    first content in the host's memory, works in the pristine buffer itself, and requires a call of :meth:`give_back`.
     So must every memory of which sources have homes.
     """
 
@@ -186,7 +186,7 @@ class Memory:
         return kept
 
     def will_write(self, storages: Sequence[int]) -> None:
-        """Nobody's own memory may be shared from now on where these storages are.
+        """From now on these storages don't share the pristine memory.
 
         Another config may write what the recorded one only read.
         """

@@ -49,6 +49,14 @@ def has_cuda() -> bool:
     return bool(torch.cuda.is_available()) and torch.version.hip is None and not _stood_in()
 
 
+def why_unused() -> str:
+    """What keeps torch from a GPU that is there: ``torch 2.13.0+cpu was built without CUDA``."""
+    import torch
+
+    why = "can't use it" if torch.backends.cuda.is_built() else "was built without CUDA"
+    return f"torch {torch.__version__} {why}"
+
+
 def captures_graph() -> bool:
     """Whether the calling thread's current stream is being captured into a CUDA graph: nothing runs then."""
     import torch
@@ -57,7 +65,7 @@ def captures_graph() -> bool:
 
 
 def _stood_in() -> bool:
-    session = sys.modules.get("kerntune.gpu.fake_cuda.session")  # what nobody imported isn't active
+    session = sys.modules.get("kerntune.gpu.fake_cuda.session")  # a module that isn't imported isn't active
     return session is not None and bool(session.are_active())
 
 

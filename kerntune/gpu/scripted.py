@@ -54,7 +54,7 @@ class Rule:
     """The version that compiled it."""
 
     def matches(self, binary: Binary) -> bool:
-        """Whether the rule speaks of this binary."""
+        """Whether the rule is about this binary."""
         if self.kernel not in ("", binary.symbol) or self.num_warps not in (None, binary.num_warps):
             return False
         if self.triton not in ("", binary.triton):
@@ -163,7 +163,7 @@ class FakeGpu:
         )
 
     def lock(self, patience_s: float = 0.0) -> contextlib.AbstractContextManager[None]:
-        """Nobody else is here."""
+        """There is no other process."""
         return contextlib.nullcontext()
 
     def free_bytes(self) -> int:
@@ -205,7 +205,7 @@ class FakeGpu:
         return compare_bytes(self.read(expected, COMPARED), self.read(actual, COMPARED), dtype, tolerance)
 
     def reaches(self, address: int) -> bool:
-        """Stand-ins' memory, also that of dead ones: nobody gives it back."""
+        """Stand-ins' memory, also that of dead ones: it is never released."""
         return self._stand_ins.reserved(address)
 
     def borrow(self, tensor: Any) -> Buffer:

@@ -1,7 +1,5 @@
-"""What launches on a scripted GPU come to: time, and contents of buffers.
-
-A content is an expression, so that gigabytes cost nothing: bytes are made where somebody reads them. Equal contents
-have equal ``key``s, unequal ones other bytes.
+"""The effects of launches on a scripted GPU: time, and contents of buffers. A content is an expression, so that
+gigabytes cost nothing: bytes are made when they are read. Equal contents have equal ``key``s, unequal ones other bytes.
 """
 
 from __future__ import annotations
@@ -123,8 +121,8 @@ class Shifted:
 
 @dataclass(frozen=True)
 class Mark:
-    """What a launch does to a buffer: near ``byte``, at ``place`` among the launch's pointers. The bytes depend on what
-    stood there: whoever runs twice without a restore, or from other memory, leaves others."""
+    """What a launch does to a buffer: near ``byte``, at ``place`` among the launch's pointers. The bytes depend on the
+    earlier contents: a launch that runs twice without a restore, or from other memory, leaves others."""
 
     byte: int
     place: int

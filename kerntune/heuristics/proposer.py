@@ -39,6 +39,10 @@ class ProposalInputs(NamedTuple):
     reads: tuple[Read, ...] = ()
     empty: bool = False
 
+    def __str__(self) -> str:
+        """The text in keys of stored winners, which begins with the class's first name."""
+        return repr(self).replace(type(self).__name__, "Look", 1)
+
 
 @dataclass(frozen=True)
 class Proposer:

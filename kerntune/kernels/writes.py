@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from kerntune.base.device import Target
@@ -45,18 +44,25 @@ def access_of(ttir: str, target: Target | None = None) -> Access:
 
 
 def _parse(ttir: str, target: Target | None) -> tuple[Any, Any]:
-    """The module and its context; the context must outlive the module. Triton only parses files, so the text is written
-    to one."""
+    """The module and its context; the context must outlive the module."""
     from triton._C.libtriton import ir
 
     context = ir.context()
     ir.load_dialects(context)
     if target is not None:
         _load_backend_dialects(context, target)
-    with tempfile.TemporaryDirectory(prefix="kerntune-") as folder:
-        path = Path(folder, "kernel.ttir")
-        path.write_text(ttir, encoding="utf-8")
-        return ir.parse_mlir_module(str(path), context), context
+    return parse_module(ttir, context), context
+
+
+def parse_module(text: str, context: Any) -> Any:
+    """The MLIR module of a text. Triton's bindings parse files only: it is one in memory, so that a process that is
+    killed leaves none on the disk."""
+    from triton._C.libtriton import ir
+
+    with open(os.memfd_create("kernel"), "wb") as file:
+        file.write(text.encode())
+        file.flush()
+        return ir.parse_mlir_module(f"/proc/self/fd/{file.fileno()}", context)
 
 
 def _load_backend_dialects(context: Any, target: Target) -> None:

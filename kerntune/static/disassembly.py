@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,15 +171,16 @@ def _disassemble(texts: Sequence[bytes], arch: str) -> list[Listing]:
 
 
 def _listing(code: bytes, arch: str) -> str:
-    """The output of nvdisasm for raw code, without control flow analysis: that takes most of its time, and counts don't
-    need it."""
+    """The output of nvdisasm for raw code, which it reads from memory: a process that is killed leaves no file. It does
+    no control flow analysis, which takes most of its time and which counts don't need."""
     tool = find_tool("nvdisasm")
-    with tempfile.TemporaryDirectory(prefix="kerntune-") as folder:
-        path = Path(folder, "code.bin")
-        path.write_bytes(code)
-        command = [str(tool), "-ndf", "--binary", arch.replace("sm_", "SM"), str(path)]
+    with open(os.memfd_create("code"), "wb") as file:
+        file.write(code)
+        file.flush()
+        command = [str(tool), "-ndf", "--binary", arch.replace("sm_", "SM"), f"/proc/self/fd/{file.fileno()}"]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+            passed = (file.fileno(),)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, pass_fds=passed)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BackendError(f"{tool} could not be run: {error}") from None
     if done.returncode:

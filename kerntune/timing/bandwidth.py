@@ -1,4 +1,4 @@
-"""What a device's memory really gives: a large copy on the device itself, timed by event pairs."""
+"""The bandwidth that a device's memory reaches: a large copy on the device itself, timed by event pairs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kerntune.timing.event_pair import between_events, median_ns
 from kerntune.timing.flush_ahead import flushes_before
 
 CACHES = 8
-"""The copied piece has so many times the L2 cache: what a cache still holds of it then counts little."""
+"""The copied piece has so many times the size of the L2 cache: the part that is still in the cache then is small."""
 
 LEAST_BYTES = 1 << 28
 """And 256 MiB at least, so that a copy outlasts its own launch by a hundred times."""
@@ -21,7 +21,7 @@ RUNS = 9
 def measured_bandwidth(gpu: Executor) -> float | None:
     """Bytes a second that the device reads and writes together while it copies; None where no copy takes time.
 
-    Kernels that mostly read can come out above it, for reads cost a little less than writes.
+    Kernels that mostly read can exceed it, since reads cost a little less than writes.
     """
     nbytes = int(min(max(CACHES * gpu.spec.l2_bytes, LEAST_BYTES), gpu.free_bytes() * MEMORY_SHARE))
     if nbytes < 1:

@@ -1,8 +1,9 @@
-"""Times a whole callable: everything it enqueues on the device, torch's operations included.
+"""Times a whole callable: everything that it enqueues on the device, torch's operations included.
 
 A CUDA graph of one call if it can be captured (no synchronisation, no host-dependent work), else event pairs around
-each call. The protocol says which it was. Floor: an event pair's, a few microseconds. The device flushes until a call's
-work is enqueued, so the host's own time is in it only where the call itself waits for the device.
+each call. The protocol names which. Shortest time that it resolves: an event pair's, a few microseconds. The
+device flushes until a call's work is enqueued, so the host's own time is in it only where the call itself waits for the
+device.
 """
 
 from __future__ import annotations

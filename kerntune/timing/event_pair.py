@@ -1,4 +1,4 @@
-"""Work between two events, and whether the host was in time for it: the piece that all timers but the profiler take."""
+"""Work between two events, and whether the host was in time for it: the piece of all timers but the profiler."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kerntune.gpu.base import Executor, GpuEvent
 
 @dataclass(frozen=True)
 class Between:
-    """Work that was enqueued between two events. It is ``late`` if the device had come to the first one before all was
-    enqueued: then its time may hold some of the host's, which only ever adds."""
+    """Work that was enqueued between two events. It is ``late`` if the device had reached the first one before all was
+    enqueued: then its time may contain some of the host's, which always adds."""
 
     gpu: Executor
     start: GpuEvent
@@ -25,7 +25,7 @@ class Between:
 
 
 def between_events(gpu: Executor, work: Callable[[], object]) -> Between:
-    """Enqueue some work, with nothing of ours between it and the events."""
+    """Enqueue some work, with nothing else between it and the events."""
     start = gpu.event()
     work()
     end = gpu.event()
@@ -38,5 +38,5 @@ def median_ns(pieces: Sequence[Between]) -> float:
 
 
 def mostly_late(pieces: Sequence[Between]) -> bool:
-    """Whether half of them are late at least; else their median is of times that hold nothing of the host's."""
+    """Whether at least half of them are late; otherwise the median is of a piece without the host's time."""
     return 2 * sum(piece.late for piece in pieces) >= len(pieces)

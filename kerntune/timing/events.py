@@ -1,6 +1,6 @@
 """Event pairs around single executions, the L2 cache flushed before each.
 
-Floor: an event pair resolves about half a microsecond, and the events themselves cost one or two (on an H200 A/A
+Resolution: an event pair resolves about half a microsecond, and the events themselves cost one or two (on an H200 A/A
 differed by 2 to 5 % under 20 us), so this timer is for longer recordings and for what no graph can hold. The host's
 time between two launches can't leak in: the device flushes until everything between the events is enqueued.
 """

@@ -1,6 +1,6 @@
 """A CUDA graph of unrolled executions over rotated buffers, between two events.
 
-Floor: on an H200, kernels of 2 to 16 us agreed A/A to 0.04 to 0.12 % over fresh processes, in 0.1 s. The buffers
+Resolution: on an H200, kernels of 2 to 16 us agreed A/A to 0.04 to 0.12 % over fresh processes, in 0.1 s. The buffers
 together exceed the L2 cache, so each execution finds it cold, as a flush would leave it, without the flush's time.
 """
 
@@ -18,7 +18,7 @@ TARGET_LAUNCHES = 200
 """Launches in one graph: enough that the graph's own start (a few us) is a small and equal part of both sides."""
 
 TARGET_NS = 2e6
-"""A graph need not last longer than this; longer kernels are unrolled less often."""
+"""A graph lasts no longer than this; longer kernels are unrolled less often."""
 
 
 IN_PLACE_BYTES = 1 << 30

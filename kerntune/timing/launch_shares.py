@@ -1,4 +1,4 @@
-"""What each launch of a recording takes, timed by itself: where an operation's time goes."""
+"""The time of each launch of a recording, timed by itself: where an operation's time goes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kerntune.timing.sampling import estimate_ns, slot_for
 from kerntune.timing.stopping import MIN_WARM_UP
 
 MAX_LAUNCHES = 16
-"""Different launches that are looked at; with more, a table of shares wouldn't be read, and would cost a second."""
+"""Different launches that are timed; a table of more shares is too long to read, and would cost a second."""
 
 SLOTS = 3
-"""After as many to warm up. Shares are told in percent, so the median of three is enough."""
+"""Slots, after as many to warm up. Shares are shown in percent, so the median of three is enough."""
 
 
 def launch_times(
     loader: Loader, recording: Recording, sources: Sequence[Source], artifacts: Artifacts
 ) -> tuple[float, ...]:
-    """Nanoseconds of each launch alone, in their order; empty for one launch, for more than are looked at, and
-    where the device has no room.
+    """Nanoseconds of each launch alone, in their order; empty for one launch, for more than are timed, and
+    where the device has no memory left.
 
-    Each works on what the launches before it leave behind, but finds it outside the L2 cache, where in the whole it may
-    find what the one before has just written. So the times can come to more than the whole; their shares say where to
-    look. Equal launches are timed once.
+    Each launch reads what the launches before it have written, but from outside the L2 cache; in the whole recording it
+    may still be in the cache. So the times can add up to more than the whole; their shares show where the time goes.
+    Equal launches are timed once.
     """
     launches = [(i, x) for i, x in enumerate(recording.launches) if 0 not in x.grid]
     kinds = {_kind(x): i for i, x in reversed(launches)}
@@ -35,7 +35,7 @@ def launch_times(
         return ()
     try:
         times = {kind: _time(loader, recording, sources, artifacts, i) for kind, i in kinds.items()}
-    except MeasurementError:  # no room for another copy: nothing that a verdict needs
+    except MeasurementError:  # no memory for another copy; no verdict needs these times
         return ()
     return tuple(times.get(_kind(x), 0.0) for x in recording.launches)
 

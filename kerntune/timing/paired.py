@@ -32,8 +32,8 @@ class Pair:
 class Pairing:
     """Side ``a`` (the stored recording) beside side ``b`` (today's), under one protocol, on one memory.
 
-    ``timer`` is as :func:`kerntune.timing.sampling.slot_for` takes it; the profiler's is for one side only, and means
-    the automatic choice here.
+    ``timer`` is as :func:`kerntune.timing.sampling.slot_for` takes it; the profiler's is for one side only; with it
+    the timer is chosen automatically here.
     """
 
     def __init__(self, a: Program, b: Program, seed: int = 0, timer: str = AUTO) -> None:
@@ -57,10 +57,11 @@ class Pairing:
             times.append(self._slots[0].enqueue()() + self._slots[1].enqueue()())
 
     def run(self, blocks: int, level: float) -> Pair:
-        """Add blocks, as many in ABBA as in BAAB order; the estimate is over all blocks so far.
+        """Add blocks, as many in ABBA as in BAAB order, and return the estimate over all blocks so far.
 
-        Of each two blocks chance decides which order comes first. What the first slot after a wait has of its own, one
-        side would else get more often: with 36 coins by a sixth of it, which is more than all other noise.
+        In each two blocks the order of the first one is random. The first slot after a wait is different; with an order
+        drawn for each block, one side would get it more often: with 36 blocks by a sixth of it, which is more than all
+        other noise.
         """
         first = False
         for index in range(blocks):
@@ -87,7 +88,7 @@ def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...],
     """Storages for both sides, today's first, and ``other`` with its storages renumbered for them.
 
     A storage of ``other`` is today's storage of the same size, dtype and use (the same number if it fits, else the
-    first unused one). One that only ``other`` has (another temporary, say) is added.
+    first unused one). A storage that only ``other`` has (another temporary, say) is added.
     """
     storages = list(mine.storages)
     at: dict[int, int] = {}
@@ -102,7 +103,8 @@ def common_plan(mine: Recording, other: Recording) -> tuple[tuple[Storage, ...],
 
 
 def live_memory(gpu: Executor, storages: Sequence[Storage], live: Sequence[Source], stored: Artifacts) -> Memory:
-    """Memory for a common plan in the user's own process: today's contents, then what the other side describes."""
+    """Memory for a common plan in the user's own process: today's contents, then the contents of the storages that
+    only the other side has."""
     added = [make_source(gpu, s, stored_content(s, stored)) for s in storages[len(live) :]]
     return Memory(gpu, storages, [*live, *added])
 

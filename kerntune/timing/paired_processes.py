@@ -16,21 +16,22 @@ from kerntune.timing.worker.pool import Pairs
 from kerntune.timing.worker.requests import PairReply, PairRequest
 
 PROCESSES = 3
-"""Fresh processes of a first look. More blocks in one process can't see the bias that a process has; three fresh ones
-of 24 blocks gave no false alarm in 20,000 simulated decisions (``benchmarks/results/simulate_verdicts.json``)."""
+"""Fresh processes of a first look. More blocks in one process can't show the bias of a process; three fresh ones of 24
+blocks gave no false alarm in 20,000 simulated decisions (``benchmarks/results/simulate_verdicts.json``)."""
 
 MORE_PROCESSES = 5
-"""Further ones if the first leave the verdict open: one escalation, in which 1.5 % are told from 1 %."""
+"""Further ones if the first leave the verdict open: one escalation, in which 1.5 % and 1 % can be distinguished."""
 
 SHOWN_LEVEL = 0.99
-"""Level of the interval that people are shown: the same in every run. A verdict has the run's own level, which grows
-with the number of cases; the interval at 99 % lies inside of that one, so it never speaks against a verdict."""
+"""Level of the interval in reports: the same in every run. A verdict has the run's own level, which grows with the
+number of cases; the interval at 99 % lies inside of that one, so it never contradicts a verdict."""
 
 LOOKS = 2
-"""How often a verdict may fall: after the first processes and after all. Each look spends half of the error allowed."""
+"""How often a verdict may be given: after the first processes and after all. Each time spends half of the error
+probability."""
 
 MAX_DISCARDED = 2
-"""Processes that may fail (killed, out of memory, a hung device) in one decision before there is none."""
+"""Processes that may fail (killed, out of memory, a hung device) in one decision; with more it has no result."""
 
 BLOCKS, MORE_BLOCKS = 24, 36
 """Blocks in each process of the first look, and in those that are added. On one H200 the estimates of fresh processes,
@@ -41,7 +42,7 @@ ONE_SIGMA = 0.6827
 
 PROCESS_BIAS = 0.001
 """Standard deviation of what one process adds to a ratio, where a case has no calibration: under 0.1 % over fresh
-processes of one H200 for kernels over 3 us. The blocks of one see nothing of it, for it is the same in all of them."""
+processes of one H200 for kernels over 3 us. The blocks of one process don't show it: it is the same in all of them."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class PairedWork:
     timer: str = "auto"
 
     def request(self, blocks: int, seed: int) -> PairRequest:
-        """What a process is asked; ``seed`` decides the order of blocks."""
+        """The request for a process; ``seed`` decides the order of blocks."""
         names = {x.sha256 for side in (self.a, self.b) for x in side.binaries}
         names |= {s.content.sha256 for s in self.storages if hasattr(s.content, "sha256")}
         needed = {sha: self.artifacts[sha] for sha in names if sha in self.artifacts}
@@ -66,7 +67,7 @@ class PairedWork:
 class Replay:
     """Median times of both sides in ns, a process each, and the change from ``a`` to ``b`` (0.12: 12 % slower).
 
-    :func:`combine` says what the change's interval holds. ``shown`` is the same change at :data:`SHOWN_LEVEL`.
+    :func:`combine` defines the change's interval. ``shown`` is the same change at :data:`SHOWN_LEVEL`.
     """
 
     a_ns: tuple[float, ...]
@@ -80,7 +81,7 @@ def compare(
 ) -> Replay:
     """Time both sides of ``work`` in turn in fresh processes; the interval has a two-sided ``level`` over both looks.
 
-    ``settled(change, a_ns)`` says whether more of them could no longer change the verdict; ``bias`` is the standard
+    ``settled(change, a_ns)`` returns whether more of them could no longer change the verdict; ``bias`` is the standard
     deviation that a process adds. Raises :class:`ReplayError` where a side can't be run, :class:`MeasurementError`
     where too many processes failed.
     """
@@ -101,8 +102,8 @@ def compare(
 
 @contextlib.contextmanager
 def discarding(failures: list[MeasurementError]) -> Iterator[None]:
-    """Another process may take the place of one that failed, but not of more than :data:`MAX_DISCARDED`: then the last
-    one's error is raised. What a process has measured is never discarded, whatever it says."""
+    """Replace a process that failed by another one, at most :data:`MAX_DISCARDED` times: then the last error is raised.
+    Times that a process has measured are never discarded, whatever they are."""
     try:
         yield
     except MeasurementError as exc:
@@ -112,18 +113,18 @@ def discarding(failures: list[MeasurementError]) -> Iterator[None]:
 
 
 def once(pairs: Pairs, work: PairedWork, seed: int = 0) -> float:
-    """The change from ``a`` to ``b`` as one fresh process sees it: for a share, not for a verdict."""
+    """The change from ``a`` to ``b`` in one fresh process: for a share, not for a verdict."""
     reply = pairs.run(work.request(BLOCKS, seed))
     return hodges_lehmann(log_ratios(reply)).map_exp().point
 
 
 def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BIAS) -> Replay:
-    """One estimate of all processes at a two-sided ``level`` that is spent over :data:`LOOKS` looks.
+    """One estimate from all processes at a two-sided ``level`` that is divided over :data:`LOOKS` estimates.
 
     The blocks of all processes give the exact signed-rank interval. It is widened by what a process adds to all its
-    blocks (the larger of ``bias`` and what the processes show), divided by the root of their effective number. And it
-    reaches to every process: a border lies outside only if none contradicts, which it does where its own estimate,
-    a standard error nearer, lies on the border's other side.
+    blocks (the larger of ``bias`` and the scatter between the processes), divided by the root of their effective
+    number. And it includes every process: a border lies outside only if no process contradicts; one contradicts if its
+    own estimate, a standard error nearer to the border, lies on the other side.
     """
     each = [log_ratios(r) for r in replies]
     change, shown = (pooled(each, one, bias) for one in (level, SHOWN_LEVEL))
@@ -131,7 +132,7 @@ def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BI
 
 
 def pooled(each: Sequence[Sequence[float]], level: float, bias: float) -> Estimate:
-    """The relative change of all processes' log-ratios, ``each``, as :func:`combine` says."""
+    """The relative change of all processes' log-ratios, ``each``, as :func:`combine` defines it."""
     inner = 1 - (1 - level) / LOOKS
     counts = [len(x) for x in each]
     processes = sum(counts) ** 2 / sum(n * n for n in counts)
@@ -145,7 +146,7 @@ def pooled(each: Sequence[Sequence[float]], level: float, bias: float) -> Estima
 
 
 def between(own: Sequence[Estimate], centre: float | None = None) -> float:
-    """How the processes' own estimates (of level :data:`ONE_SIGMA`) scatter beyond what their blocks explain, as a
+    """The scatter of the processes' own estimates (of level :data:`ONE_SIGMA`) beyond what their blocks explain, as a
     standard deviation: around ``centre`` where that is known, else around their mean."""
     inside = mean([((e.high - e.low) / 2) ** 2 for e in own])
     points = [e.point for e in own]

@@ -1,9 +1,9 @@
 """Kernel timestamps of the profiler (CUPTI, through ``torch.profiler``): a cross-check of the other timers.
 
-Floor: each kernel's own start and end, to about 32 ns on recent GPUs, without what lies between launches: no launch
-overhead, no gaps. So it reads lower than a graph by the gap between two kernels (about a microsecond each), and says
-what a kernel takes rather than what a call takes. Never chosen by itself: CUPTI slows every launch of its process from
-then on, needs torch, and other profilers must be off. Only in the user's own process; replays don't use it.
+Resolution: each kernel's own start and end, to about 32 ns on recent GPUs, without launch overhead and gaps between
+launches. So it reads lower than a graph by the gap between two kernels (about a microsecond each), and gives the time
+of a kernel rather than of a call. It is never chosen automatically: CUPTI slows every launch of its process from then
+on, needs torch, and other profilers must be off. Only in the user's own process; replays don't use it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ProfilerSlot:
         self._program = program
         self._symbols = [program.recording.binary_of(x).symbol for x in program.recording.launches if 0 not in x.grid]
         self.protocol = TimingProtocol("profiler", runs, 1)
-        self.late = False  # the profiler's times are the device's alone
+        self.late = False  # the profiler's times contain none of the host's
 
     def enqueue(self) -> Reading:
         """Run all executions under the profiler."""

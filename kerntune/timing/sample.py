@@ -1,4 +1,4 @@
-"""What every timer gives: slots that are enqueued in any order and read later."""
+"""The result of every timer: slots that are enqueued in any order and read later."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROTOCOL_VERSION = 2
 """Raised whenever a change of the measurement makes its times incomparable with stored ones."""
 
 Reading = Callable[[], float]
-"""Waits for a slot's work and gives its time in nanoseconds per execution of the recording."""
+"""Waits for a slot's work and returns its time in nanoseconds per execution of the recording."""
 
 
 class TimingProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,7 +23,7 @@ class TimingProtocol(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: int = PROTOCOL_VERSION
 
     def differences(self, today: TimingProtocol) -> list[str]:
-        """Why times taken by this can't be held against today's; empty if they can."""
+        """Why times under this protocol can't be compared with today's; empty if they can."""
         pairs = (("timer", self.timer, today.timer), ("timing protocol", self.version, today.version))
         return [f"{what} {then} -> {now}" for what, then, now in pairs if then != now]
 
@@ -36,13 +36,13 @@ class Sample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Slot(Protocol):
-    """A prepared piece of work: the same recording some number of times, between two events."""
+    """A prepared piece of work: a number of executions of one recording between two events."""
 
     protocol: TimingProtocol
 
     late: bool
-    """Of the last piece that was enqueued: whether the device had come to its first event before everything up to the
-    last one was enqueued. Its time may hold some of the host's then, which only ever adds."""
+    """Of the last piece that was enqueued: whether the device had reached its first event before everything up to the
+    last one was enqueued. Then its time may contain some of the host's, which always adds."""
 
     def enqueue(self) -> Reading:
-        """Enqueue the piece once, with whatever restore it needs before the first event."""
+        """Enqueue the piece once, with the restores that it needs before the first event."""

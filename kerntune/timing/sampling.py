@@ -15,27 +15,27 @@ GRAPH_BELOW_NS = 200_000.0
 """Shorter recordings are timed as graphs, longer ones by event pairs (both agree A/A to 0.1 % near the border)."""
 
 AUTO, GRAPH, EVENTS, PROFILER = TIMERS
-"""Each timer's module says what it is good for."""
+"""Each timer's module describes its use."""
 
 ESTIMATE_RUNS = 3
 
 EVENT_RUNS = ((20, 1.5e6), (6, 5e6))
-"""Executions in an event slot: so many, if they take no longer than so many ns together, or as many as do. On an H200
-matmuls of 4096 x 4096 x 4096 that filled 5 ms a slot drove the device into its power limit within 30 to 60 ms, in the
-midst of a sample: then its median says how long the sample took, not how long the kernel does."""
+"""Executions in an event slot and the ns that they may take together: with longer executions there are fewer. On an
+H200 matmuls of 4096 x 4096 x 4096 that filled 5 ms a slot brought the device to its power limit within 30 to 60 ms,
+within a sample: then its median depends on the length of the sample, not only on the kernel."""
 
 
 def estimate_ns(program: Program) -> float:
-    """A rough time by a few event pairs; good enough to choose a timer and to drop the hopeless."""
+    """A rough time by a few event pairs; precise enough to choose a timer and to drop far slower configs."""
     slot = EventSlot(program, ESTIMATE_RUNS, roughly=True)
     slot.enqueue()()
     return slot.enqueue()()
 
 
 def slot_for(program: Program, estimate: float, timer: str = AUTO, graph_ns: float = TARGET_NS) -> Slot:
-    """A slot by the given timer; by itself, a graph of rotated copies for what is short and may be rotated, else event
-    pairs. A graph needn't last longer than ``graph_ns``. What was chosen is in its protocol. :class:`MeasurementError`
-    if that timer can't time this recording."""
+    """A slot by the given timer; automatically, a graph of rotated copies for recordings that are short and may be
+    rotated, else event pairs. A graph lasts no longer than ``graph_ns``. The slot's protocol names the timer.
+    :class:`MeasurementError` if the given timer can't time this recording."""
     check_timer(timer)
     if timer == PROFILER:
         return ProfilerSlot(program)
@@ -60,7 +60,7 @@ def check_timer(timer: str) -> None:
 
 
 def same_kind(program: Program, like: Slot) -> Slot:
-    """A slot for another program under the very protocol of ``like``."""
+    """A slot for another program under the same protocol as ``like``."""
     p = like.protocol
     if p.timer == GRAPH:
         return GraphSlot(program, p.replicas, p.runs_per_slot)
@@ -69,9 +69,9 @@ def same_kind(program: Program, like: Slot) -> Slot:
 
 
 def take_sample(slot: Slot, quick: bool = False) -> Sample:
-    """Warm up until slots stop sloping, then take slots until the rule says enough.
+    """Warm up until the times of slots have no slope, then take slots until there are enough (:mod:`.stopping`).
 
-    A ``quick`` one is for telling near from far: it has fewer slots.
+    A ``quick`` sample has fewer slots: it distinguishes large differences only.
     """
     ready, done = (quickly_warm, quickly_enough) if quick else (warm, enough)
     warming: list[float] = []
@@ -84,5 +84,5 @@ def take_sample(slot: Slot, quick: bool = False) -> Sample:
 
 
 def event_runs(estimate: float) -> int:
-    """Executions in an event slot; one that takes long is precise enough alone."""
+    """Executions in an event slot; a single long one is precise enough."""
     return max(1, *(round(min(most, together / max(estimate, 1.0))) for most, together in EVENT_RUNS))

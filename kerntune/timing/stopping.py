@@ -1,4 +1,4 @@
-"""When to stop warming up and when to stop sampling. Sees numbers only."""
+"""When to stop warming up and when to stop sampling, from numbers alone."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from kerntune.base.stats import relative_spread, settled
 
 MIN_WARM_UP = 3
 MAX_WARM_UP = 40
-"""Slots of a warm-up; after the most, what doesn't settle is measured as it is, and its spread tells."""
+"""Slots of a warm-up; after the most, a recording that doesn't settle is measured as it is, and its spread shows it."""
 
 MIN_SLOTS = 10
 MAX_SLOTS = 40
 ENOUGH_SPREAD = 0.002
-"""A sample whose half interquartile range is below 0.2 % won't get a better median from more slots."""
+"""A sample whose half interquartile range is below 0.2 % doesn't get a better median from more slots."""
 
 
 QUICK_SLOTS = 5
 MAX_QUICK_SLOTS = 15
 QUICK_SPREAD = 0.01
-"""A quick sample only tells near from far (the same work is DRIFTED from 5 % on), so 1 % is precise enough."""
+"""A quick sample only distinguishes large differences (the same work is DRIFTED from 5 % on): 1 % is precise enough."""
 
 
 def warm(times_ns: Sequence[float]) -> bool:

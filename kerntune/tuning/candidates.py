@@ -12,12 +12,12 @@ from kerntune.tuning.race import DROP_FIRST, DROP_SECOND
 from kerntune.tuning.stored_trials import NOTHING, KnownTrials, SiteTrials
 
 MARGIN = 1.05
-"""How much more a stored time must be above the limits to be believed: medians of one kernel differ by 2 to 4 % from
-process to process (4096^3 matmul, H200), so stored times choose who is timed again, never who wins."""
+"""How far a stored time must be above the limits to count: medians of one kernel differ by 2 to 4 % from process to
+process (4096^3 matmul, H200), so stored times choose which candidates are timed again, never the winner."""
 
 
 @dataclass
-class Prospects:
+class CandidatePool:
     """A site's candidates by index: ``probes`` of those that can be specialized, reasons of the ``refused``, and what
     is ``known`` from earlier runs."""
 
@@ -57,11 +57,11 @@ class Prospects:
         return self.capture.compiler.missing(new)
 
     def begin(self, indices: Sequence[int]) -> Batch:
-        """Have candidates compiled from now on: the next caller who asks for the very same takes the results."""
+        """Have candidates compiled from now on: the next :meth:`compiled` of the very same takes the results."""
         return self._now(self._begun(indices) or self._compiling(indices))
 
     def first_compiled(self, indices: Sequence[int]) -> Iterator[CandidateResult]:
-        """As :meth:`compiled`, for a caller who stops early; the next :meth:`compiled` of the same candidates has
+        """As :meth:`compiled`, for a caller that stops early; the next :meth:`compiled` of the same candidates has
         these results again and goes on."""
         for i, found in self.begin(indices).results():
             self._early[i] = i, found
@@ -107,7 +107,7 @@ class Prospects:
 
     @property
     def has_results(self) -> bool:
-        """Whether one of what was :meth:`begun <begin>` is compiled, and nobody has taken it."""
+        """Whether one of what was :meth:`begun <begin>` is compiled and not taken yet."""
         batch = self._in(BatchState.BEGUN)
         return batch is not None and batch.coming.wait(0)
 
@@ -117,7 +117,7 @@ class Prospects:
         return batch is not None and batch.coming.wait(0)
 
     def close(self) -> None:
-        """Cancel what is still compiled for nobody."""
+        """Cancel compilations whose results no caller takes."""
         batch, self._batch = self._batch, None
         if batch is not None:
             batch.coming.stop()
@@ -147,17 +147,17 @@ class Prospects:
         return self.capture.compiler.farm.queued
 
 
-def prospects_of(
+def pool_of(
     capture: Capture, site: Site, stored: SiteTrials | None = None, among: Collection[int] | None = None
-) -> Prospects:
-    """What each candidate (each ``among`` these) would launch: :meth:`Prospects.add`."""
-    out = Prospects(capture, site, stored)
+) -> CandidatePool:
+    """What each candidate (each ``among`` these) would launch: :meth:`CandidatePool.add`."""
+    out = CandidatePool(capture, site, stored)
     out.add(range(len(site.candidates)) if among is None else among)
     return out
 
 
 def contenders(known: Mapping[int, StoredTrial]) -> set[int]:
-    """Those of the known trials that may win: within the race's limits, and :data:`MARGIN` for other processes."""
+    """The known trials that may win: within the race's limits, and :data:`MARGIN` for other processes."""
     looks = {i: t.estimate_ns for i, t in known.items() if t.estimate_ns is not None}
     limit = DROP_FIRST * MARGIN * min(looks.values(), default=0.0)
     near = {i for i in known if i not in looks or looks[i] <= limit}

@@ -12,20 +12,20 @@ from kerntune.tuning.verification import Verification, Verifier
 CandidateWork = tuple[str, tuple[int, int, int], tuple[tuple[int, int], ...]]
 """What makes two candidates one: code identity, grid, and what they begin with (:func:`content_of`)."""
 
-JURY = 8
-"""Candidates that are asked at most, where one disagrees with a reference that is only another candidate."""
+MOST_VOTERS = 8
+"""Candidates that are run at most, where one disagrees with a reference that is only another candidate."""
 
 CLEAR = 2
 """Votes ahead that make a majority clear: two to one may be two configs with the same fault."""
 
 DOUBT = "no more configs agree with one than with the other; if that is meant, name the argument in verify_ignore"
-"""Said of a reference that nobody confirms: it stays, being the first."""
+"""The note on a reference that no other candidate confirms: it stays, being the first."""
 
 
 @dataclass
-class Jury:
-    """The verification of one kernel's candidates. ``verifier`` holds them against the reference of now; what it says
-    goes if that is settled, else most candidates decide."""
+class Consensus:
+    """The verification of one kernel's candidates. ``verifier`` compares them with the current reference; its result
+    counts if that is settled, else the majority of the candidates decides."""
 
     kernel: str
     asked: Verification
@@ -34,7 +34,7 @@ class Jury:
     _doubt: str = ""
 
     def wrong(self, suspects: Sequence[Trial], alive: Sequence[Trial]) -> dict[int, str]:
-        """Why some of the suspects, by index, are wrong. All who are ``alive`` may be asked."""
+        """Why some of the suspects, by index, are wrong. Any of the ``alive`` trials may be run for it."""
         before, found = self.verifier, self._found(suspects, alive)
         return found if self.verifier is before else self._found(suspects, alive)  # by the new reference, all of them
 
@@ -44,7 +44,7 @@ class Jury:
         return bool(self.verifier.left_out or self.asked.ignore)
 
     def notes(self) -> tuple[str, ...]:
-        """What a user should know: arguments that are not compared, a reference that nobody confirms."""
+        """What a user should know: arguments that are not compared, a reference that no candidate confirms."""
         texts = [*self.verifier.left_out.values(), *([self._doubt] if self._doubt else [])]
         return tuple(f"kernel {self.kernel}: {text}" for text in texts)
 
@@ -53,11 +53,11 @@ class Jury:
 
     def _disagreement(self, trial: Trial, alive: Sequence[Trial]) -> str | None:
         """How a trial differs from the reference. If that is the trial itself, another candidate has to agree with it;
-        where one doesn't, most candidates decide who is the reference."""
-        jurors = self._jurors(trial, alive)
-        if candidate_work(trial.program) in self._right or not jurors:
+        where one doesn't, the majority decides which candidate is the reference."""
+        voters = self._voters(trial, alive)
+        if candidate_work(trial.program) in self._right or not voters:
             return None
-        programs = [juror.program for juror in jurors]
+        programs = [voter.program for voter in voters]
         why = self.verifier.disagreement(programs[0], programs)
         if why is not None and not self.verifier.settled:
             self.verifier, lead = elected(self.verifier, programs)
@@ -68,9 +68,9 @@ class Jury:
             self._right.add(candidate_work(trial.program))
         return why
 
-    def _jurors(self, trial: Trial, alive: Sequence[Trial]) -> list[Trial]:
-        """Candidates other than the reference: the trial, then those with other constants, the fastest first. A
-        reference that is settled needs none."""
+    def _voters(self, trial: Trial, alive: Sequence[Trial]) -> list[Trial]:
+        """Candidates other than the reference: the trial, then those with other constants, the fastest first. None
+        where the reference is settled."""
         if self._is_reference(trial) and self.verifier.settled:
             return []
         seen = [_constants(trial)]
@@ -102,13 +102,13 @@ def _constants(trial: Trial) -> Mapping[str, str]:
 
 
 def elected(first: Verifier, programs: Sequence[Program]) -> tuple[Verifier, int]:
-    """The verifier of whom most candidates agree with, ``first`` in doubt, and by how many votes it leads.
+    """The verifier with which most candidates agree, ``first`` in doubt, and by how many votes it leads.
     :attr:`~Verifier.confirmed` if that is clear.
 
-    ``programs`` are further candidates with code of their own, in the order in which they are asked.
+    ``programs`` are further candidates with code of their own, in the order in which they are run.
     """
     classes, votes = [first], [1]
-    for program in programs[: JURY - 1]:
+    for program in programs[: MOST_VOTERS - 1]:
         home = next((k for k, v in enumerate(classes) if v.disagreement(program, programs) is None), len(classes))
         if home == len(classes):
             classes.append(Verifier(program, left_out=first.left_out, ignored=first.ignored))

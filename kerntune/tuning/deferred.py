@@ -1,4 +1,4 @@
-"""Configs that a first call did not wait for: they are compiled meanwhile and tried by a later call, never dropped."""
+"""Configs that a first call did not wait for: they are compiled meanwhile, and a later call tries them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ CallKey = tuple[Any, ...]
 
 @dataclass
 class Late:
-    """Of one key: ``configs`` that are still to be tried, as the user wrote them, and who has ``won`` without them.
+    """Of one key: ``configs`` that are still to be tried, as the user wrote them, and the config that has ``won``
+    without them.
 
-    ``stragglers`` are their compilations; None while nobody compiles them, since an earlier process ended before.
+    ``stragglers`` are their compilations; None while none is under way, where an earlier process ended before.
     """
 
     configs: list[Any]
@@ -70,8 +71,8 @@ def leave(
 
 
 def _watch(tuner: Any, key: CallKey, late: Late, stragglers: Batch) -> None:
-    """Once all are compiled, let calls of the key come by: prepared launches count only while the tuner's cache holds
-    the very config that they were made for, so it gets a copy."""
+    """Once all are compiled, let calls of the key take the slow path: prepared launches count only while the tuner's
+    cache holds the very config that they were made for, so it gets a copy."""
     late.stragglers, known = stragglers, weakref.ref(tuner)
 
     def arrived(_: object) -> None:
@@ -93,10 +94,10 @@ def go_on(
     winners: Winners,
     options: TuneOptions,
 ) -> None:
-    """What is due for a key, before a call of it is launched: have its late configs compiled, or hold them against the
-    winner and take over who is faster.
+    """What is due for a key, before a call of it is launched: have its late configs compiled, or compare them with the
+    winner and take over a faster one.
 
-    Somebody else who measures on the device is not waited for. Whatever goes wrong is told in a warning, and not tried
+    Another process that measures on the device is not waited for. What goes wrong becomes a warning, and is not tried
     again in this process: the call has a winner.
     """
     late, gpu = late_of(tuner, key), backend.gpu

@@ -51,8 +51,8 @@ def _no_gpu(tuner: Any, why: str) -> NoGpuError:
 def timings_of(site: Site, tuned: Tuned) -> Timings:
     """What Triton's benchmark gives, of each config.
 
-    Candidates that were looked at once, or by an earlier run, have one figure three times; failed ones are infinite;
-    those that are still to be tried have none. A config whose code another one has stands under that one.
+    Candidates with an estimate alone, or with an earlier run's time, have one figure three times; failed ones are
+    infinite; those that are still to be tried have none. A config whose code another one has stands under that one.
     """
     out: Timings = {}
     failed = {f.config for f in tuned.failures}
@@ -93,7 +93,7 @@ def launch_error(reason: str) -> Exception:
 
 
 def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, late: int = 0) -> None:
-    """Tell those who asked Triton to be told: its listener, and whoever set ``TRITON_PRINT_AUTOTUNING``.
+    """Report a tuning as Triton does: to its listener, and on standard output where ``TRITON_PRINT_AUTOTUNING`` is set.
 
     ``seconds`` is None where nothing was tuned; ``late`` the number of configs that are still to be tried.
     """

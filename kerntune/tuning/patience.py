@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from kerntune.errors import UsageError
 
 SHARE = 0.1
-"""By default stragglers are waited for a tenth as long as everything else has taken. They come to be tried either way,
-a little later and for some milliseconds; so whoever waits may lose a tenth, and whoever doesn't could have gained no
-more than that if they had been about to come."""
+"""By default stragglers are waited for a tenth as long as everything else has taken. They are tried either way,
+a little later and for some milliseconds: waiting costs a tenth at most, and could save no more than that."""
 
 ALL = "all"
 

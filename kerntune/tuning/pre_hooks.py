@@ -67,8 +67,8 @@ def _left(
 
 @dataclass
 class _Tried:
-    """A call's tensors by storage, on which hooks are tried. ``before`` is what these find; what they leave is held
-    against what the memory ``begins`` with."""
+    """A call's tensors by storage, on which hooks are tried. ``before`` is what these find; what they leave is
+    compared with what the memory ``begins`` with."""
 
     gpu: Gpu
     tensors: Mapping[int, Any]

@@ -1,4 +1,4 @@
-"""Which compiled candidates are looked at first, and which aren't at all: by static figures, before any GPU time."""
+"""Which compiled candidates are estimated first, and which aren't run: by static figures, before any GPU time."""
 
 from __future__ import annotations
 
@@ -12,45 +12,46 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.static import pruning
 from kerntune.static.prediction import Predictions
 from kerntune.tuning.batch import CandidateResult
-from kerntune.tuning.candidates import Prospects
+from kerntune.tuning.candidates import CandidatePool
 
 T = TypeVar("T")
 
 
-class Outlook:
-    """Of one tuning. The order decides nothing but who is timed earlier; ``prune`` leaves candidates out, but neither
-    the incumbent nor those that earlier runs have timed."""
+class Prescreen:
+    """Of one tuning. The order only decides which candidate is timed earlier; ``prune`` leaves candidates out, but
+    neither the incumbent nor those that earlier runs have timed."""
 
-    def __init__(self, prospects: Prospects, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
-        self._prospects, self._prune, self._incumbent = prospects, prune, incumbent
-        self._foresight = Predictions(spec)
+    def __init__(self, pool: CandidatePool, spec: DeviceSpec, prune: StaticPrune, incumbent: int | None) -> None:
+        self._pool, self._prune, self._incumbent = pool, prune, incumbent
+        self._predictions = Predictions(spec)
         self.left_out: dict[int, str] = {}
         """Why each candidate that was left out was."""
 
-    def worth_a_look(self, compiled: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
-        """Of what is there together the most promising first; where some may be left out, once all of it is there."""
+    def in_order(self, compiled: Iterator[CandidateResult]) -> Iterator[CandidateResult]:
+        """Of the results that are there together the cheapest by prediction first; where some may be left out, once all
+        are there."""
         if not self._prune:
-            return lowest_cost_first(compiled, self._prospects.ready, self._cost)
+            return lowest_cost_first(compiled, self._pool.ready, self._cost)
         results = sorted(compiled, key=self._cost)
-        figures = {i: self._foresight.figures[i] for i, _ in results if i in self._foresight.figures}
-        protected = {*self._prospects.known.ran, self._incumbent}
+        figures = {i: self._predictions.figures[i] for i, _ in results if i in self._predictions.figures}
+        protected = {*self._pool.known.ran, self._incumbent}
         self.left_out.update(pruning.left_out(figures, self._prune, protected))
         return (result for result in results if result[0] not in self.left_out)
 
     def readmitted(self) -> list[int]:
-        """Those that were left out; from now on nobody is."""
+        """The candidates that were left out; from now on none is."""
         back, self.left_out, self._prune = sorted(self.left_out), {}, StaticPrune()
         return back
 
     def rank(self, index: int) -> int | None:
         """A candidate's predicted place, from 1; None where nothing can be predicted."""
-        return self._foresight.rank(index)
+        return self._predictions.rank(index)
 
     def _cost(self, result: CandidateResult) -> float:
         i, compiled = result
         if isinstance(compiled, Compiled):
-            self._foresight.add(i, compiled, self._prospects.probes[i].grid)
-        return self._foresight.cost(i)
+            self._predictions.add(i, compiled, self._pool.probes[i].grid)
+        return self._predictions.cost(i)
 
 
 def lowest_cost_first(results: Iterator[T], ready: Callable[[], bool], cost: Callable[[T], float]) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""Candidates against each other: a first look at each as it comes, then the hopeful in turn until their order is clear.
+"""Times candidates against each other: an estimate of each, then the fastest in turn until their order is clear.
 
 Every step only drops what is slower than the best by far more than the step's noise; ties are never broken by noise.
 """
@@ -19,23 +19,23 @@ from kerntune.timing.sample import Slot
 from kerntune.timing.sampling import same_kind, slot_for
 
 DROP_FIRST = 1.5
-"""After a first look (the shortest of a few executions), candidates slower than this times the best are hopeless. For
-kernels of a few microseconds an event pair adds about 2 us to both, so even fewer are dropped."""
+"""Candidates whose estimate (the shortest of a few executions) is above this times the best are dropped. For kernels of
+a few microseconds an event pair adds about 2 us to both, so even fewer are dropped."""
 
-LOOKS = 3
-"""Executions of a first look beside the one that loads the code. Their minimum: a host that is busy compiling may pause
-between an event and its launch, which only ever adds time."""
+ESTIMATE_RUNS = 3
+"""Executions of an estimate beside the one that loads the code. Their minimum counts: a host that is busy compiling may
+pause between an event and its launch, which only ever adds time."""
 
 RETAKES = 5
-"""A time that would drop a candidate is taken so often again if the host was late, and the shortest is believed. While
-16 processes compile, every second look is late; once a time is not, it is the device's alone."""
+"""A time that would drop a candidate is taken so often again if the host was late, and the shortest counts. While 16
+processes compile, every second estimate is late; a time that is not late is the device's alone."""
 
-HOPELESS = 3.0
+FAR_SLOWER = 3.0
 LONG_NS = 2e6
-"""A first execution longer than 2 ms and three times the best look is believed at once."""
+"""A first execution longer than 2 ms and three times the best estimate is not repeated."""
 
 WARM_NS, WARM_BATCHES = 20e6, 40
-"""The first candidate runs for about 20 ms before any is looked at: an idle device's clocks need that to rise."""
+"""The first candidate runs for about 20 ms before any is estimated: an idle device's clocks need that to rise."""
 
 GRAPH_NS = 0.7e6
 """A graph of a race lasts about this long: its finals take up to 12 rounds, so a slot needn't be as precise as a
@@ -43,7 +43,7 @@ sample's, which lasts three times as long. With those, 25 configs of 30 us took 
 
 SMALL_GRAPH, MANY, SHORT_NS, LARGE_GRAPH = 16, 6, 40e3, 50
 """A whole graph of 200 launches takes 10 ms to build, more than it ever runs for kernels shorter than 40 us. Where more
-than six such are hopeful, and a whole one has more than 50 launches, one of 16 says first who is worth it."""
+than six such candidates are left, and a whole one has more than 50 launches, one of 16 drops the slow ones first."""
 
 DROP_SMALL, DROP_CACHED = 1.15, 1.3
 """After the small graph, as after a round of whole ones: the best was never read more than 2 % too long (201 readings
@@ -51,7 +51,7 @@ of two kernels' best configs, H200). The second where not all copies fit into it
 which favours some."""
 
 SCREENS = ((1, 1.15), (2, 1.05))
-"""Rounds that the hopeful take in turn, and how far behind the best a candidate may be after them."""
+"""Rounds of the remaining candidates in turn, and how far behind the best a candidate may be after them."""
 
 DROP_SECOND = SCREENS[-1][1]
 
@@ -81,11 +81,11 @@ class Trial:
     program: Program
     same: list[int] = field(default_factory=list)
     estimate: float = 0.0
-    looked: bool = False
-    """Whether it has been run, and ``estimate`` is its first look's."""
+    estimated: bool = False
+    """Whether it has been run, and ``estimate`` is a time."""
 
     late: bool = False
-    """Whether the host was late for that look, which was good enough all the same: it may have taken less."""
+    """Whether the host was late for that estimate, which was good enough all the same: the true time may be shorter."""
 
     slot: Slot | None = None
     times: list[float] = field(default_factory=list)
@@ -93,13 +93,13 @@ class Trial:
 
     @property
     def time_ns(self) -> float:
-        """Median over its slots, or the first look's estimate; after the race, as it compares with the winner's."""
+        """Median over its slots, or the estimate; after the race, as it compares with the winner's."""
         return self.settled or (median(self.times) if self.times else self.estimate)
 
 
-class Looks:
-    """First looks at candidates, in any order, while others are still compiled; the device may be ``warm`` already, and
-    isn't after a pause."""
+class Estimates:
+    """Estimates of candidates, in any order, while others are still compiled. The device may be ``warm`` already; after
+    a pause it is not."""
 
     def __init__(self, warm: bool = False) -> None:
         self.best, self.warm = math.inf, warm
@@ -110,19 +110,19 @@ class Looks:
             _warm_up(trial.program)
             self.warm = True
         (first,), in_time = executions(trial.program, 1)
-        if in_time and first > max(LONG_NS, HOPELESS * self.best):
+        if in_time and first > max(LONG_NS, FAR_SLOWER * self.best):
             trial.estimate = first
         else:
-            look(trial, DROP_FIRST * self.best)
-        trial.looked, self.best = True, min(self.best, trial.estimate)
+            estimate(trial, DROP_FIRST * self.best)
+        trial.estimated, self.best = True, min(self.best, trial.estimate)
 
 
-def look(trial: Trial, limit: float) -> None:
+def estimate(trial: Trial, limit: float) -> None:
     """Set a trial's ``estimate``, the shortest of a few executions: of more while the host is late and it is above
     ``limit``."""
     times: list[float] = []
     for _ in range(1 + RETAKES):
-        more, in_time = executions(trial.program, LOOKS)
+        more, in_time = executions(trial.program, ESTIMATE_RUNS)
         times += more
         if in_time or min(times) <= limit:
             break
@@ -154,26 +154,26 @@ def slot_ns(slot: Slot) -> float:
 def _warm_up(program: Program) -> None:
     spent = 0.0
     for _ in range(WARM_BATCHES):
-        spent += sum(executions(program, LOOKS)[0])
+        spent += sum(executions(program, ESTIMATE_RUNS)[0])
         if spent >= WARM_NS:
             return
 
 
-def hopeful(trials: Sequence[Trial]) -> list[Trial]:
-    """Those whose first look is near the best. Looks only: a graph's times lack an event pair's microseconds.
+def worth_racing(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials whose estimate is near the best. Estimates only: a graph's times lack an event pair's microseconds.
 
-    A look for which the host was late is taken again if it was good enough only until a better one came.
+    An estimate for which the host was late is repeated if it was good enough only until a better one came.
     """
     best = min((t.estimate for t in trials), default=0.0)
     for trial in trials:
         if trial.late and trial.estimate > best * DROP_FIRST:
-            look(trial, best * DROP_FIRST)
+            estimate(trial, best * DROP_FIRST)
             best = min(best, trial.estimate)
     return [t for t in trials if t.estimate <= best * DROP_FIRST]
 
 
 def screened(trials: Sequence[Trial]) -> list[Trial]:
-    """The finalists among the hopeful: few slots each, in turn."""
+    """The finalists among trials near the best: few slots each, in turn."""
     alive = _by_small_graphs(trials)
     _prepare(alive)
     for rounds, drop in SCREENS:
@@ -184,19 +184,19 @@ def screened(trials: Sequence[Trial]) -> list[Trial]:
 
 
 @dataclass
-class Heats:
-    """The way to the finals in one or several heats: as :func:`screened`, for candidates of whom some come late.
+class Screening:
+    """Chooses the finalists in one or several passes: as :func:`screened`, for candidates of which some come late.
 
-    A late one is held against those that are left of earlier heats. Whoever was dropped stays dropped: the best can
-    only have become better.
+    A late candidate is compared with those that earlier passes have left. A dropped candidate stays dropped: the best
+    can only have become faster.
     """
 
     raced: list[Trial] = field(default_factory=list)
     finalists: list[Trial] = field(default_factory=list)
 
     def finalists_of(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The finalists of all that were looked at so far; nothing runs if no hopeful one is new."""
-        near = hopeful(trials)
+        """The finalists of all that have an estimate; nothing runs if none of those near the best is new."""
+        near = worth_racing(trials)
         new = [t for t in near if not _among(t, self.raced)]
         if new:
             self.raced += new

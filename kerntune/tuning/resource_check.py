@@ -1,4 +1,4 @@
-"""What a device can't launch, told from a binary alone: nothing is loaded."""
+"""What a device can't launch, read from a binary alone: nothing is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_CLUSTER = 16
 
 
 def misfit(binary: Binary, data: bytes, spec: DeviceSpec) -> str:
-    """Why ``spec`` can't launch a kernel; empty if nothing speaks against it (the driver has the last word)."""
+    """Why ``spec`` can't launch a kernel; empty if no limit is exceeded (the driver decides in the end)."""
     found = launch_violations(
         spec,
         registers=_registers(binary, data),

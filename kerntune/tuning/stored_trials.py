@@ -58,7 +58,7 @@ NOTHING = KnownTrials()
 class Trials:
     """Where trials of earlier runs come from and go to: beside the winners, in the same mode.
 
-    ``force`` looks at none, and stores what it finds.
+    ``force`` reads none, and stores what it finds.
     """
 
     def __init__(self, winners: Winners) -> None:
@@ -144,7 +144,8 @@ class SiteTrials:
         failure: str = "",
         code: str = "",
     ) -> None:
-        """Store what a candidate gave. A folder that can't be written is told in the cache's ``damaged``, not fatal."""
+        """Store what a candidate gave. A folder that can't be written is noted in the cache's ``damaged``, not
+        fatal."""
         if index in self.site.ambiguous():
             return
         trial = StoredTrial(

@@ -28,7 +28,7 @@ class Winners:
     """Where winners of earlier runs come from and go to, for the sites of one device.
 
     ``lax`` says what of candidates' results isn't compared (:attr:`~kerntune.tuning.verification.Verification.lax`).
-    What is found so is kept apart: runs that compare everything must not believe it. Lax runs believe theirs.
+    What is found so is stored apart, and not used by runs that compare everything. Lax runs use both.
     """
 
     _warned = False
@@ -68,8 +68,8 @@ class Winners:
         return found if found is not None and index_of(site, found.config) is not None else None
 
     def incumbent(self, site: Site) -> int | None:
-        """Who wins ties where nothing final is stored for these candidates: an unfinished winner, else who won among
-        others for the same arguments, so that a config more or less doesn't change the winner."""
+        """The candidate that wins ties where nothing final is stored: an unfinished winner, else the one that won among
+        other candidates for the same arguments, so that a config more or less doesn't change the winner."""
         if self.mode is TuneMode.FORCE:
             return None
         found = self.stored(site)
@@ -141,7 +141,7 @@ def candidate_of(site: Site, config: Config) -> int | None:
 
 
 def index_of(site: Site, config: Config) -> int | None:
-    """As :func:`candidate_of`, of who has won. The last one with a single stage is added if that is what it is: it wins
+    """As :func:`candidate_of`, of a winner. The last one with a single stage is added if that is what it is: it wins
     where nothing else fits (:meth:`kerntune.tuning.tuner._Tuning.stages`)."""
     found = candidate_of(site, config)
     if found is not None:
@@ -179,7 +179,7 @@ def _set_by(layers: Sequence[Any], words: dict[str, Any]) -> dict[str, str]:
         for name, value in values.items():
             try:
                 words[name] = value(words)
-            except Exception:  # a user's: it will be raised by whoever tries this config, if anybody does
+            except Exception:  # a user's: it is raised where this config is tried, if it ever is
                 words.pop(name, None)
             found[name] = text_of(words.get(name))
     return found

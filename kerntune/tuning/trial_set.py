@@ -1,4 +1,4 @@
-"""Who enters a race: each compiled candidate is looked at, joined with its equal, or failed with a reason."""
+"""The candidates of a race: each compiled one is estimated, joined with its equal, or failed with a reason."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from kerntune.compiling.stream import is_passing
 from kerntune.errors import BackendError, CaptureError, CompileError, ConfigError, OutOfResourcesError, TrialError
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
-from kerntune.tuning.candidates import Prospects, contenders
+from kerntune.tuning.candidates import CandidatePool, contenders
 from kerntune.tuning.consensus import CandidateWork, content_of
 from kerntune.tuning.pre_hooks import first_contents
-from kerntune.tuning.race import Looks, Trial
+from kerntune.tuning.race import Estimates, Trial
 from kerntune.tuning.resource_check import misfit
 from kerntune.tuning.stored_trials import NOTHING
 
 
 @dataclass
-class Entrants:
+class TrialSet:
     """The candidates of one tuning by index: their times, and why those that can't be used have failed.
 
-    They vary launch ``index`` of ``recorded``, and run in ``memory``. Who has the very code and grid of another is no
-    entrant of his own. What is found of a candidate is stored for later runs, where these keep trials.
+    They vary launch ``index`` of ``recorded``, and run in ``memory``. Candidates with the same code and grid are one
+    trial. What is found of a candidate is stored for later runs, where these keep trials.
     """
 
     capture: Capture
@@ -35,55 +35,56 @@ class Entrants:
     index: int
     loader: Loader
     memory: Memory
-    prospects: Prospects
+    pool: CandidatePool
     incumbent: int | None = None
     warm: bool = False
-    """Whether the device needs no warming up before the first look."""
+    """Whether the device needs no warming up before the first estimate."""
 
     believing_wrong: bool = True
-    """Whether who was wrong in an earlier run is so today."""
+    """Whether a candidate that was wrong in an earlier run counts as wrong today."""
 
     times: dict[int, float] = field(default_factory=dict)
     slots: dict[int, tuple[float, ...]] = field(default_factory=dict)
     failures: dict[int, FailedTrial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.site, self.known, self._stored = self.prospects.site, self.prospects.known, self.prospects.stored
+        self.site, self.known, self._stored = self.pool.site, self.pool.known, self.pool.stored
         self._tried: set[int] = set()
         self._recordings: dict[int, Recording] = {}
         self._misfits: set[int] = set()
         self._kept: set[int] = set()
-        self._first = first_contents(self.capture, self.index, self.memory, self.prospects.probes)
+        self._first = first_contents(self.capture, self.index, self.memory, self.pool.probes)
         self.begin(())
 
     def take_over(self, refuted: Mapping[int, str]) -> None:
-        """What is known before anything is compiled: of earlier runs, and who is ``refuted`` otherwise."""
-        everybody = {*self.prospects.probes, *self.prospects.refused}
+        """What is known before anything is compiled: of earlier runs, and which candidates are ``refuted``
+        otherwise."""
+        everybody = {*self.pool.probes, *self.pool.refused}
         for i, why in refuted.items():
-            self.prospects.probes.pop(i, None)
+            self.pool.probes.pop(i, None)
             self._fail(i, why)
         self._take_known(everybody)
 
     def join(self, indices: Sequence[int]) -> list[int]:
-        """Candidates beyond those that there were: who of them is to be tried, being unknown.
+        """Add candidates: those of them that are unknown, and so to be tried.
 
-        :class:`ConfigError` where hooks leave one config other memory than another: what one that comes now would find
-        can't be told any more.
+        :class:`ConfigError` where hooks leave one config other memory than another: what an added one would find
+        is not known any more.
         """
         if len({content_of(first) for first in self._first.values()}) > 1:
             raise ConfigError(
                 f"kernel {self.site.kernel}: what hooks leave in memory depends on the config, so configs can't be "
                 "searched; list them, or let the hook do the same for all"
             )
-        self.prospects.add(indices)
+        self.pool.add(indices)
         self._take_known(set(indices))
         known = {*self.known.ran, *self.known.failed}
-        return [i for i in indices if i in self.prospects.probes and i not in known]
+        return [i for i in indices if i in self.pool.probes and i not in known]
 
     def _take_known(self, among: Set[int]) -> None:
         if not self.believing_wrong:
-            self.prospects.known = self.prospects.known.without_wrong()
-        refused, self.known = self.prospects.refused, self.prospects.known
+            self.pool.known = self.pool.known.without_wrong()
+        refused, self.known = self.pool.refused, self.pool.known
         for i in sorted(among & refused.keys()):
             self._fail(i, refused[i])
         for i in sorted(among & self.known.failed.keys()):
@@ -92,7 +93,7 @@ class Entrants:
             self.times[i] = self.known.ran[i].time_ns or self.known.ran[i].estimate_ns or 0.0
 
     def forget(self) -> None:
-        """Believe earlier runs no longer: whoever failed there is tried again."""
+        """From now on earlier runs don't count: what failed there is tried again."""
         self.known = NOTHING
 
     def worth_repeating(self) -> list[int]:
@@ -104,7 +105,7 @@ class Entrants:
         return frozenset((set(self.known.ran) | set(self.known.failed)) - self._tried)
 
     def all_lack_resources(self) -> bool:
-        """Whether that is why everybody failed."""
+        """Whether all candidates failed for that reason."""
         return bool(self._misfits) and self._misfits == set(self.failures)
 
     # one stage
@@ -112,7 +113,7 @@ class Entrants:
     def begin(self, candidates: Sequence[int]) -> None:
         """These are going to be tried, together and from scratch."""
         self._found: dict[CandidateWork, Trial] = {}
-        self._looks = Looks(warm=self.warm)
+        self._estimates = Estimates(warm=self.warm)
         self.expect(candidates)
 
     def expect(self, candidates: Sequence[int]) -> None:
@@ -123,13 +124,13 @@ class Entrants:
             self.times.pop(i, None)
 
     def admit(self, i: int, compiled: Compiled | TrialError) -> None:
-        """Look at a candidate, or note why it can't be used."""
+        """Estimate a candidate, or note why it can't be used."""
         try:
             if isinstance(compiled, TrialError):
                 raise compiled
             if (trial := self._trial(i, compiled)) is not None:
-                self._looks.take(trial)
-            self._keep_look(i)
+                self._estimates.take(trial)
+            self._keep_estimate(i)
         except (CompileError, OutOfResourcesError) as exc:
             code = compiled.binary.code if isinstance(compiled, Compiled) else ""
             self._fail(i, str(exc), remember=not is_passing(exc), code=code)
@@ -139,19 +140,19 @@ class Entrants:
 
     def paused(self) -> None:
         """The device has had nothing to do for a while: its clocks have fallen."""
-        self._looks.warm = False
+        self._estimates.warm = False
 
-    def look_ns(self, i: int) -> float | None:
-        """What a first look at a candidate took, today or in an earlier run; None if it can't be used."""
+    def estimate_of(self, i: int) -> float | None:
+        """A candidate's estimate, of today or of an earlier run; None if it can't be used."""
         if i in self.failures:
             return None
         looks = [t.estimate for t in self._found.values() if i in t.same]
         stored = self.known.ran.get(i)
         return looks[0] if looks else (stored.estimate_ns or stored.time_ns) if stored is not None else None
 
-    def looked_at(self) -> list[Trial]:
+    def estimated_trials(self) -> list[Trial]:
         """Those that may race, in config order."""
-        return sorted((t for t in self._found.values() if t.looked), key=lambda t: t.index)
+        return sorted((t for t in self._found.values() if t.estimated), key=lambda t: t.index)
 
     def name(self) -> None:
         """Now that all are in: each trial goes by the incumbent if that is the same, else by the first in config
@@ -162,7 +163,7 @@ class Entrants:
 
     def _trial(self, i: int, compiled: Compiled) -> Trial | None:
         """A trial of its own; None for a candidate that is the same as another one."""
-        probe = self.prospects.probes[i]
+        probe = self.pool.probes[i]
         recording = with_candidate(self.recorded, self.capture, self.index, probe, i, compiled)
         single = self._recordings[i] = recording.only(self.index).pruned()
         code, begin = compiled.binary.code, self._begin(i)
@@ -198,7 +199,7 @@ class Entrants:
 
     def _fail_like(self, trial: Trial, i: int) -> None:
         """The same code as one that could not be launched fails the same."""
-        if not trial.looked and trial.index in self.failures:
+        if not trial.estimated and trial.index in self.failures:
             self._fail(i, self.failures[trial.index].reason)
 
     # what is found of them
@@ -213,20 +214,20 @@ class Entrants:
         for i in trial.same:
             self._fail(i, why, remember=remember, code=trial.recording.binaries[0].code)
 
-    def keep_looks(self, among: Collection[int]) -> None:
-        """Store what first looks at these took, since much time goes by before the race."""
-        for trial in self.looked_at():
+    def keep_estimates(self, among: Collection[int]) -> None:
+        """Store the estimates of these, since much time goes by before the race."""
+        for trial in self.estimated_trials():
             if not set(trial.same).isdisjoint(among):
                 self.keep(trial)
 
-    def _keep_look(self, i: int) -> None:
+    def _keep_estimate(self, i: int) -> None:
         """Store at once what a first look at a candidate took: a run that is killed goes on where it was."""
         if self._stored is None or i in self.failures:
             return
         for trial in self._found.values():
-            if i in trial.same and trial.looked:
+            if i in trial.same and trial.estimated:
                 code = trial.recording.binaries[0].code
-                self._stored.keep(i, self.prospects.probes[i], estimate_ns=trial.estimate, code=code)
+                self._stored.keep(i, self.pool.probes[i], estimate_ns=trial.estimate, code=code)
                 self._kept.add(i)
 
     def keep(self, trial: Trial) -> None:
@@ -237,7 +238,7 @@ class Entrants:
         for i in trial.same:
             self._stored.keep(
                 i,
-                self.prospects.probes[i],
+                self.pool.probes[i],
                 estimate_ns=trial.estimate,
                 time_ns=trial.time_ns if timing else None,
                 timing=timing,
@@ -247,6 +248,6 @@ class Entrants:
     def _fail(self, i: int, why: str, *, remember: bool = False, code: str = "") -> None:
         self.failures[i] = FailedTrial(self.site.kernel, self.site.candidates[i].config, why)
         if remember and self._stored is not None:
-            self._stored.keep(i, self.prospects.probes[i], failure=why, code=code)
+            self._stored.keep(i, self.pool.probes[i], failure=why, code=code)
         elif i in self._kept and self._stored is not None:
-            self._stored.forget(i, self.prospects.probes[i])
+            self._stored.forget(i, self.pool.probes[i])

@@ -1,9 +1,8 @@
-"""Tunes the one open launch of a call that has not run yet: the user's tensors are looked at, and stay as they are."""
+"""Tunes the one open launch of a call that has not run yet: the user's tensors are read, and stay as they are."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator
@@ -21,8 +20,9 @@ from kerntune.kernels import compat
 from kerntune.kernels.dispatch import prepare_front
 from kerntune.kernels.specialize import Specialized
 from kerntune.tuning.batch import Batch
-from kerntune.tuning.candidates import Prospects, prospects_of
+from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.stored_trials import KnownTrials, Trials
+from kerntune.tuning.switch_interval import QUICK_SWITCHES
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned, nothing_left
@@ -38,7 +38,7 @@ def tune_call(
     incumbent: int | None = None,
     trials: Trials | None = None,
 ) -> Tuned:
-    """The winner of a site that nobody has launched; nothing is launched on the user's tensors.
+    """The winner of a site that has not been launched; nothing is launched on the user's tensors.
 
     Call inside the GPU's lock, outside ``capture.active()``. A call whose memory is too large for a second copy is
     tuned in its own memory, from which the first content moves to the host meanwhile. A call that launches nothing, or
@@ -49,15 +49,15 @@ def tune_call(
     capture.compiler.warm(1 if known else len(site.candidates))
     stored = trials.at(site) if trials is not None else None
     with _loading(capture) as loader:
-        prospects = prospects_of(capture, site, stored)
-        with contextlib.closing(prospects):
-            if all_empty(prospects):
-                return unraced(capture, prospects, incumbent, LAUNCHES_NOTHING)
-            prospects.begin(next(prospects.stages()))
-            with _launch_prepared(capture, prospects) as prepare:
-                if prospects.to_compile():
-                    _prepare_verifying(capture, site, lambda: prospects.has_results)
-                return _tuned(capture, prospects, loader, options, incumbent=incumbent, ahead=prepare)
+        pool = pool_of(capture, site, stored)
+        with contextlib.closing(pool):
+            if all_empty(pool):
+                return unraced(capture, pool, incumbent, LAUNCHES_NOTHING)
+            pool.begin(next(pool.stages()))
+            with _launch_prepared(capture, pool) as prepare:
+                if pool.to_compile():
+                    _prepare_verifying(capture, site, lambda: pool.has_results)
+                return _tuned(capture, pool, loader, options, incumbent=incumbent, ahead=prepare)
 
 
 def settle_call(
@@ -70,18 +70,18 @@ def settle_call(
     trials: Trials | None = None,
 ) -> Tuned | None:
     """As :func:`tune_call`, of the ``winner`` of an earlier one and the candidates that came too ``late`` for it: a few
-    milliseconds if a look at each shows that it is much slower.
+    milliseconds if an estimate of each shows that it is much slower.
 
     None, and nothing was done, if something isn't compiled for arguments like this call's (another alignment, say), or
     if the call launches nothing. :class:`MeasurementError` if what it writes can't be put back."""
     stored = trials.at(site) if trials is not None else None
     with _loading(capture) as loader:
-        prospects = prospects_of(capture, site, stored, among={winner, *late})
-        prospects.known = KnownTrials(bad=prospects.known.bad)
-        if prospects.to_compile() or any(0 in probe.grid for probe in prospects.probes.values()):
+        pool = pool_of(capture, site, stored, among={winner, *late})
+        pool.known = KnownTrials(bad=pool.known.bad)
+        if pool.to_compile() or any(0 in probe.grid for probe in pool.probes.values()):
             return None
-        with contextlib.closing(prospects):
-            tuned = _tuned(capture, prospects, loader, replace(options, patience=None), incumbent=winner, proven=True)
+        with contextlib.closing(pool):
+            tuned = _tuned(capture, pool, loader, replace(options, patience=None), incumbent=winner, proven=True)
     if tuned.unraced:
         raise MeasurementError(tuned.unraced)
     return tuned
@@ -90,8 +90,8 @@ def settle_call(
 def compile_late(capture: Capture, site: Site, late: Collection[int]) -> Batch:
     """Have candidates compiled that an earlier process did not wait for, while the caller goes on."""
     with capture.active():
-        prospects = prospects_of(capture, site, among=late)
-        return prospects.compile_behind()
+        pool = pool_of(capture, site, among=late)
+        return pool.compile_behind()
 
 
 @contextlib.contextmanager
@@ -100,94 +100,66 @@ def _loading(capture: Capture) -> Iterator[Loader]:
     gpu = capture.backend.gpu
     assert gpu is not None
     loader = Loader(gpu)
-    with _QUICK_SWITCHES, contextlib.closing(loader), capture.active():
+    with QUICK_SWITCHES, contextlib.closing(loader), capture.active():
         yield loader
 
 
 def unraced_call(capture: Capture, site: Site) -> Tuned | None:
-    """The first candidate, for a call that can't be raced: no winner is ever stored of such, so there is none to insist
-    on. None for any other, and where that candidate can't be used. No other one is compiled."""
-    with _loading(capture), contextlib.closing(prospects_of(capture, site, None, among={0})) as prospects:
+    """The first candidate, for a call that can't be raced: no winner is ever stored of such a call. None for any other,
+    and where that candidate can't be used. No other one is compiled."""
+    with _loading(capture), contextlib.closing(pool_of(capture, site, None, among={0})) as pool:
         try:
-            found = _recorded(capture, prospects, None)
+            found = _recorded(capture, pool, None)
         except TuningError:
             return None
         return found if isinstance(found, Tuned) else None
 
 
 def _tuned(
-    capture: Capture, prospects: Prospects, loader: Loader, options: TuneOptions, *, incumbent: int | None, **words: Any
+    capture: Capture, pool: CandidatePool, loader: Loader, options: TuneOptions, *, incumbent: int | None, **words: Any
 ) -> Tuned:
-    found = _recorded(capture, prospects, incumbent)
+    found = _recorded(capture, pool, incumbent)
     if isinstance(found, Tuned):
         return found
     index = len(capture.launches) - 1
-    return tune(capture, found, index, loader, options, prospects=prospects, incumbent=incumbent, **words)
+    return tune(capture, found, index, loader, options, pool=pool, incumbent=incumbent, **words)
 
 
-def _recorded(capture: Capture, prospects: Prospects, incumbent: int | None) -> Recorded | Tuned:
+def _recorded(capture: Capture, pool: CandidatePool, incumbent: int | None) -> Recorded | Tuned:
     """The call as a recording, or its outcome where it can't be raced."""
     try:
-        _stage_first(capture, prospects.site, prospects)
+        _stage_first(capture, pool.site, pool)
         recorded = record(capture, capture.backend.targets[0])
     except CaptureError as exc:  # an argument whose memory only Triton and its driver know
-        return unraced(capture, prospects, incumbent, str(exc))
-    return unraced(capture, prospects, incumbent, recorded.unsaved) if recorded.unsaved else recorded
+        return unraced(capture, pool, incumbent, str(exc))
+    return unraced(capture, pool, incumbent, recorded.unsaved) if recorded.unsaved else recorded
 
 
-SWITCH_SECONDS = 0.0005
-"""Python's threads wait 5 ms for each other by default, and there are hundreds of short turns to be had."""
-
-
-class _Switches:
-    """While anybody tunes, threads that start processes, read answers and hash files have their turns sooner; once the
-    last one is done, the interval is as it was."""
-
-    def __init__(self) -> None:
-        self._lock, self._users, self._usual = threading.Lock(), 0, 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._users:
-                self._usual = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._usual, SWITCH_SECONDS))
-            self._users += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users:
-                sys.setswitchinterval(self._usual)
-
-
-_QUICK_SWITCHES = _Switches()
-
-
-def _stage_first(capture: Capture, site: Site, prospects: Prospects) -> None:
+def _stage_first(capture: Capture, site: Site, pool: CandidatePool) -> None:
     """Take the first candidate that compiles for what the call launches: which memory, through which views."""
     failures = []
-    for stage in prospects.stages():
-        for i, found in prospects.first_compiled(stage):
+    for stage in pool.stages():
+        for i, found in pool.first_compiled(stage):
             if isinstance(found, Compiled):
-                capture.stage(site, i, prospects.probes[i], found)
+                capture.stage(site, i, pool.probes[i], found)
                 return
             failures.append(FailedTrial(site.kernel, site.candidates[i].config, str(found)))
-    refused = [FailedTrial(site.kernel, site.candidates[i].config, why) for i, why in prospects.refused.items()]
+    refused = [FailedTrial(site.kernel, site.candidates[i].config, why) for i, why in pool.refused.items()]
     raise nothing_left(site, [*refused, *failures])
 
 
 @contextlib.contextmanager
-def _launch_prepared(capture: Capture, prospects: Prospects) -> Iterator[Callable[[int], None]]:
+def _launch_prepared(capture: Capture, pool: CandidatePool) -> Iterator[Callable[[int], None]]:
     """Have built what launches the winner (by Triton, and then by ourselves: 0.3 to 0.9 s of a C compiler each where
     nobody has built it before) while we race. Triton's part is there at the end: a launch would not wait for it, but
     build it once more. What is given takes a candidate that may win, whose tensor descriptors may need another."""
-    if capture.backend.name != "cuda" or not prospects.probes:
+    if capture.backend.name != "cuda" or not pool.probes:
         yield lambda index: None
         return
-    begun = build_beside(next(iter(prospects.probes.values())).specialized)
+    begun = build_beside(next(iter(pool.probes.values())).specialized)
 
     def ahead(index: int) -> None:
-        launch = prospects.probes[index].specialized
+        launch = pool.probes[index].specialized
         descriptors = capture.compiler.compile(launch).metadata.get("tensordesc_meta")
         if descriptors:
             begun.append(_begin("launcher", compat.prepare_launcher, *_work(launch), descriptors))

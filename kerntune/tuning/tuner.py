@@ -16,13 +16,13 @@ from kerntune.capture.recorder import Recorded
 from kerntune.errors import BackendError, TrialError
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program, memory_at
-from kerntune.tuning.candidates import Prospects, prospects_of
-from kerntune.tuning.consensus import Jury
-from kerntune.tuning.prescreen import Outlook
-from kerntune.tuning.race import Heats, Trial, decided
+from kerntune.tuning.candidates import CandidatePool, pool_of
+from kerntune.tuning.consensus import Consensus
+from kerntune.tuning.prescreen import Prescreen
+from kerntune.tuning.race import Screening, Trial, decided
 from kerntune.tuning.searching import Searching
 from kerntune.tuning.stored_trials import Trials
-from kerntune.tuning.trial_set import Entrants
+from kerntune.tuning.trial_set import TrialSet
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
 from kerntune.tuning.tuning_result import Tuned, nothing_left
 from kerntune.tuning.verification import Verifier, Verify
@@ -40,7 +40,7 @@ def tune(
     *,
     incumbent: int | None = None,
     trials: Trials | None = None,
-    prospects: Prospects | None = None,
+    pool: CandidatePool | None = None,
     proven: bool = False,
     trusted: bool = False,
     refuted: Mapping[int, str] = MappingProxyType({}),
@@ -52,7 +52,7 @@ def tune(
     With ``trials``, what earlier runs know of a candidate is not tried again, but for those that may win: they are
     always timed side by side. Remembered failures are tried again only if nothing else is left. Candidates that
     ``options`` have verified must write what most others do, or what the captured run writes if that is ``trusted``,
-    since a test has compared its result; candidates ``refuted`` otherwise have failed with that reason. ``prospects``
+    since a test has compared its result; candidates ``refuted`` otherwise have failed with that reason. ``pool``
     are the site's, if they were looked up already. Stragglers among the compilations that patience did not wait for are
     part of the outcome. A ``proven`` incumbent has won and been verified before: the others are held against it, and
     the device needs no warming up. Candidates that ``static_prune`` leaves out (:mod:`kerntune.static.pruning`) run
@@ -63,58 +63,56 @@ def tune(
     site = capture.launches[index].site
     assert site is not None
     stored = trials.at(site) if trials is not None else None
-    if prospects is None:
-        prospects = prospects_of(capture, site, stored)
-        capture.compiler.warm(prospects.to_compile())
+    if pool is None:
+        pool = pool_of(capture, site, stored)
+        capture.compiler.warm(pool.to_compile())
     options, memory = options.searching(site.search), memory_before(recorded, index, loader)
     strict = options.verification.all_compared
-    entrants = Entrants(
-        capture, recorded, index, loader, memory, prospects, incumbent, warm=proven, believing_wrong=strict
-    )
-    outlook = Outlook(prospects, loader.gpu.spec, options.static_prune, incumbent)
-    with contextlib.closing(_Tuning(entrants, outlook, options, proven, trusted, progress, ahead)) as it:
-        entrants.take_over(refuted)
+    trial_set = TrialSet(capture, recorded, index, loader, memory, pool, incumbent, warm=proven, believing_wrong=strict)
+    prescreen = Prescreen(pool, loader.gpu.spec, options.static_prune, incumbent)
+    with contextlib.closing(_Tuning(trial_set, prescreen, options, proven, trusted, progress, ahead)) as it:
+        trial_set.take_over(refuted)
         for candidates in it.stages():
             winner = it.best_of(candidates)
             if winner is not None:
                 return it.outcome(winner)
-    raise nothing_left(site, list(entrants.failures.values()))
+    raise nothing_left(site, list(trial_set.failures.values()))
 
 
 @dataclass
 class _Tuning:
     """One launch's tuning under way."""
 
-    entrants: Entrants
-    outlook: Outlook
+    trial_set: TrialSet
+    prescreen: Prescreen
     options: TuneOptions
     proven: bool
     trusted: bool
     progress: Callable[[str], None]
     ahead: Callable[[int], None] = lambda index: None
-    jury: Jury | None = None
-    """Says who is wrong; None until somebody is suspected."""
+    consensus: Consensus | None = None
+    """Decides which candidates are wrong; None until one is compared."""
 
-    heats: Heats = field(default_factory=Heats)
+    screening: Screening = field(default_factory=Screening)
 
     def __post_init__(self) -> None:
-        self.site, self.prospects = self.entrants.site, self.entrants.prospects
+        self.site, self.pool = self.trial_set.site, self.trial_set.pool
 
     def close(self) -> None:
         """Leave memory that isn't ours as it was, and what was compiled where Triton finds it."""
         try:
-            self.entrants.memory.give_back()
+            self.trial_set.memory.give_back()
         finally:
-            self.entrants.capture.compiler.flush()
+            self.trial_set.capture.compiler.flush()
 
     def stages(self) -> Iterator[list[int]]:
         """Candidates to try together; the next stage only if nothing of the one before can be used."""
-        first, slower, failed = self.prospects.stages()
+        first, slower, failed = self.pool.stages()
         yield first
         yield slower
-        self.entrants.forget()
+        self.trial_set.forget()
         yield failed
-        yield self.outlook.readmitted()
+        yield self.prescreen.readmitted()
         if last := self._with_one_stage():
             yield [last]
 
@@ -122,61 +120,62 @@ class _Tuning:
         """If all lack resources, mostly shared memory: the last once more without pipelining."""
         last = len(self.site.listed) - 1
         config = self.site.candidates[last].config
-        if not self.entrants.all_lack_resources() or config.num_stages == 1:
+        if not self.trial_set.all_lack_resources() or config.num_stages == 1:
             return None
-        capture = self.entrants.capture
+        capture = self.trial_set.capture
         new = capture.add_candidate(self.site, last, config.replace(num_stages=1))
-        self.prospects.probes.update(prospects_of(capture, self.site, among={new}).probes)
-        return new if new in self.prospects.probes else None
+        self.pool.probes.update(pool_of(capture, self.site, among={new}).probes)
+        return new if new in self.pool.probes else None
 
     def best_of(self, candidates: Sequence[int]) -> Trial | None:
-        """The best that writes what the reference writes; None if none can be used."""
-        alive = self._looked_at(candidates)
+        """The fastest that writes what the reference writes; None if none can be used."""
+        alive = self._estimated(candidates)
         if alive:
             self.progress(f"{self.site.kernel}: timing {len(alive)} of {len(self.site.candidates)} configs")
         best = None
         while alive and best is None:
             best = self._winner(alive)
-        if best is None and (late := self.prospects.rejoin()):
+        if best is None and (late := self.pool.rejoin()):
             self.options = replace(self.options, patience=None)
             return self.best_of(late)
         with ThreadPoolExecutor(WRITERS, "kerntune-trials") as writers:
-            list(writers.map(self.entrants.keep, alive))
+            list(writers.map(self.trial_set.keep, alive))
         return best
 
     def outcome(self, best: Trial) -> Tuned:
         """What :func:`tune` returns."""
-        recording, (launch,) = self.entrants.recorded.recording, best.recording.launches
+        recording, (launch,) = self.trial_set.recorded.recording, best.recording.launches
         return Tuned(
             best.index,
-            recording.with_launch(self.entrants.index, launch, best.recording.binary_of(launch)),
-            self.entrants.times,
-            tuple(self.entrants.failures.values()),
-            self.entrants.remembered(),
-            self.entrants.slots,
-            self.prospects.take_stragglers(),
-            left_out=self.outlook.left_out,
-            partly=self.jury is not None and self.jury.partly,
-            notes=self.jury.notes() if self.jury is not None else (),
-            predicted_rank=self.outlook.rank(best.index),
+            recording.with_launch(self.trial_set.index, launch, best.recording.binary_of(launch)),
+            self.trial_set.times,
+            tuple(self.trial_set.failures.values()),
+            self.trial_set.remembered(),
+            self.trial_set.slots,
+            self.pool.take_stragglers(),
+            left_out=self.prescreen.left_out,
+            partly=self.consensus is not None and self.consensus.partly,
+            notes=self.consensus.notes() if self.consensus is not None else (),
+            predicted_rank=self.prescreen.rank(best.index),
         )
 
-    # first looks
+    # estimates
 
-    def _looked_at(self, candidates: Sequence[int]) -> list[Trial]:
-        """Compile, load and look at each candidate, while others are still compiled; and at whom a search comes by."""
+    def _estimated(self, candidates: Sequence[int]) -> list[Trial]:
+        """Compile, load and estimate each candidate, while others are still compiled; then those that a search
+        chooses."""
         if candidates:
             self.progress(f"{self.site.kernel}: compiling {len(candidates)} configs")
-        searching = Searching(self.entrants, self.outlook, self.progress) if self._may_search() else None
-        self.heats = Heats()
-        self.entrants.begin(candidates)
-        with contextlib.closing(self.prospects.compiled(candidates, self._pause_of())) as stream:
-            for i, compiled in self.outlook.worth_a_look(stream):
-                self.entrants.admit(i, compiled)
+        searching = Searching(self.trial_set, self.prescreen, self.progress) if self._may_search() else None
+        self.screening = Screening()
+        self.trial_set.begin(candidates)
+        with contextlib.closing(self.pool.compiled(candidates, self._pause_of())) as stream:
+            for i, compiled in self.prescreen.in_order(stream):
+                self.trial_set.admit(i, compiled)
         if searching is not None:
             searching.run()
-        self.entrants.name()
-        return self.entrants.looked_at()
+        self.trial_set.name()
+        return self.trial_set.estimated_trials()
 
     def _may_search(self) -> bool:
         return self.options.search is not None and not self.site.searched
@@ -190,45 +189,45 @@ class _Tuning:
             nonlocal end
             if math.isinf(end) and self.options.patience is not None:
                 end = self.options.patience.end(time.monotonic())
-            alive = self.entrants.looked_at()
+            alive = self.trial_set.estimated_trials()
             if len(alive) > 1:
-                self.heats.finalists_of(alive)
+                self.screening.finalists_of(alive)
             return end if alive else math.inf
 
         return pause
 
-    # the race, and who is right
+    # the race and the verification
 
     def _winner(self, alive: list[Trial]) -> Trial | None:
-        """The best of a race; None, and those that are wrong no longer among ``alive``, if one was wrong."""
+        """The fastest of a race; None, and the wrong ones removed from ``alive``, if one was wrong."""
         mode = self.options.verification.mode
         if mode is Verify.ALL and self._drop_wrong(alive, list(alive)):
             return None
-        finalists = self.heats.finalists_of(alive)
+        finalists = self.screening.finalists_of(alive)
         self.ahead(min(finalists, key=lambda trial: trial.time_ns).index)
         if mode is Verify.FINALISTS and self._drop_wrong(alive, finalists):
             return None
-        best = decided(finalists, self.entrants.incumbent)[0]
+        best = decided(finalists, self.trial_set.incumbent)[0]
         return None if self._drop_wrong(alive, [best] if mode is not Verify.OFF else []) else best
 
     def _drop_wrong(self, alive: list[Trial], suspects: Sequence[Trial]) -> bool:
-        self.entrants.note_times(alive)
+        self.trial_set.note_times(alive)
         if not suspects:
             return False
-        jury = self._jury(alive)
-        wrong = jury.wrong(suspects, alive)
+        consensus = self._consensus(alive)
+        wrong = consensus.wrong(suspects, alive)
         if wrong:
-            self.heats = Heats()  # a wrong one may have dropped others
+            self.screening = Screening()  # a wrong one may have dropped others
         for trial in [t for t in alive if t.index in wrong]:
             alive.remove(trial)
-            self.entrants.note_wrong(trial, wrong[trial.index], remember=jury.verifier.confirmed)
+            self.trial_set.note_wrong(trial, wrong[trial.index], remember=consensus.verifier.confirmed)
         return bool(wrong)
 
-    def _jury(self, alive: Sequence[Trial]) -> Jury:
+    def _consensus(self, alive: Sequence[Trial]) -> Consensus:
         """Its reference is the captured run; if nothing ran, a proven incumbent, else at first the list's first."""
-        if self.jury is None:
+        if self.consensus is None:
             program = self._captured_program()
-            incumbent = [t for t in alive if self.proven and t.index == self.entrants.incumbent]
+            incumbent = [t for t in alive if self.proven and t.index == self.trial_set.incumbent]
             ignored = partial(self.options.verification.ignores, self.site.kernel)
             if program is not None:
                 first = Verifier(program, "the captured run", self.trusted, self.trusted, ignored=ignored)
@@ -236,12 +235,12 @@ class _Tuning:
                 first = Verifier(incumbent[0].program, "the winner", settled=True, ignored=ignored)
             else:
                 first = Verifier(min(alive, key=lambda t: t.index).program, ignored=ignored)
-            self.jury = Jury(self.site.kernel, self.options.verification, first)
-        return self.jury
+            self.consensus = Consensus(self.site.kernel, self.options.verification, first)
+        return self.consensus
 
     def _captured_program(self) -> Program | None:
         """What the captured run launched, if it ran and can be loaded."""
-        it = self.entrants
+        it = self.trial_set
         if not it.capture.launches[it.index].ran:
             return None
         with contextlib.suppress(TrialError, BackendError):

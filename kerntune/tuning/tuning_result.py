@@ -1,4 +1,4 @@
-"""What the tuning of one launch comes to: its winner and everybody's times, or an error with every reason."""
+"""What the tuning of one launch comes to: its winner and the candidates' times, or an error with every reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tuned:
     """Why candidates were not run, for what their static figures say."""
 
     unraced: str = ""
-    """Why nothing was timed, where nothing was: ``winner`` is who goes first then, and has no time."""
+    """Why nothing was timed, where nothing was: ``winner`` is the config to launch then, and has no time."""
 
     predicted_rank: int | None = None
     """The winner's place by the resource model among the candidates that were compiled; None where it can't tell."""
@@ -44,7 +44,8 @@ class Tuned:
     """Whether some of what the winner writes was not compared."""
 
     notes: tuple[str, ...] = ()
-    """What a user should know of the verification: arguments that were not compared, configs that nobody confirms."""
+    """What a user should know of the verification: arguments that were not compared, configs that no other one
+    confirms."""
 
 
 def nothing_left(site: Site, failures: Sequence[FailedTrial]) -> TuningError:

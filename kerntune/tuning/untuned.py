@@ -1,4 +1,4 @@
-"""Calls whose candidates are not raced: they launch nothing, or what they change could not be put back."""
+"""Calls whose candidates are not raced: they launch nothing, or change what could not be put back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kerntune.base.case_result import FailedTrial
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Probe, Site
 from kerntune.errors import CompileError, ConfigError, GridError, TrialError
-from kerntune.tuning.candidates import Prospects
+from kerntune.tuning.candidates import CandidatePool
 from kerntune.tuning.resource_check import misfit
 from kerntune.tuning.tuning_result import Tuned, nothing_left
 
@@ -21,29 +21,29 @@ def launches_nothing(capture: Capture, site: Site) -> bool:
         return False
 
 
-def all_empty(prospects: Prospects) -> bool:
+def all_empty(pool: CandidatePool) -> bool:
     """Whether no candidate would launch anything."""
-    return bool(prospects.probes) and all(map(_empty, prospects.probes.values()))
+    return bool(pool.probes) and all(map(_empty, pool.probes.values()))
 
 
 def _empty(probe: Probe) -> bool:
     return 0 in probe.grid
 
 
-def unraced(capture: Capture, prospects: Prospects, incumbent: int | None, why: str) -> Tuned:
+def unraced(capture: Capture, pool: CandidatePool, incumbent: int | None, why: str) -> Tuned:
     """The outcome without a race: the incumbent, else the first candidate in config order that can be used.
 
     :class:`TuningError` if none can.
     """
-    prospects.close()
+    pool.close()
     recording = Recording(capture.backend.targets[0], (), (), (), ())
     failures: list[FailedTrial] = []
-    for index in sorted(prospects.probes, key=lambda i: (i != incumbent, i)):
-        broken = "" if _empty(prospects.probes[index]) else _broken(capture, prospects.probes[index])
+    for index in sorted(pool.probes, key=lambda i: (i != incumbent, i)):
+        broken = "" if _empty(pool.probes[index]) else _broken(capture, pool.probes[index])
         if not broken:
             return Tuned(index, recording, {}, tuple(failures), unraced=why)
-        failures.append(FailedTrial(prospects.site.kernel, prospects.site.candidates[index].config, broken))
-    raise nothing_left(prospects.site, failures)
+        failures.append(FailedTrial(pool.site.kernel, pool.site.candidates[index].config, broken))
+    raise nothing_left(pool.site, failures)
 
 
 def _broken(capture: Capture, probe: Probe) -> str:

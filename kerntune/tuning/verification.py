@@ -1,4 +1,4 @@
-"""Holds what candidates write against what one of them, or the captured run, has written."""
+"""Compares what candidates write with what one of them, or the captured run, has written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ATOMIC_FACTOR = 10.0
 """Float atomics add in any order, in the output's own precision."""
 
 REPEATS = 2
-"""Further runs of a reference that somebody disagrees with: does it write the same each time?"""
+"""Further runs of a reference that a candidate disagrees with: does it write the same each time?"""
 
 WITNESSES = 2
 """Further candidates that are run where two disagree about what may be a workspace: one of them may be wrong, too."""
@@ -98,12 +98,12 @@ def compares_all(argument: str) -> bool:
 
 @dataclass
 class Verifier:
-    """What one program, the reference, writes, once for each pattern of poison, and others held against it.
+    """What one program, the reference, writes, once for each pattern of poison, and compares others with it.
 
-    ``name`` says who the reference is; it is ``settled`` if no other one will be chosen, and ``confirmed`` if more than
-    its place in the list speaks for it. What depends on chance or on how a config splits its work is ``left_out`` by
-    storage, with the reason; several verifiers may share that. ``ignored`` are arguments that nobody compares.
-    All programs run on the same memory; copy 0 is as before after each call.
+    ``name`` says which program the reference is; it is ``settled`` if no other one will be chosen, and ``confirmed`` if
+    more than its place in the list speaks for it. What depends on chance or on how a config splits its work is
+    ``left_out`` by storage, with the reason; several verifiers may share that. ``ignored`` are arguments that are not
+    compared. All programs run on the same memory; copy 0 is as before after each call.
     """
 
     reference: Program
@@ -157,7 +157,7 @@ class Verifier:
 
     def _leave_out_varying(self, program: Program, theirs: dict[int, Pieces], run: _Run) -> None:
         """Leave out what the reference itself writes differently from run to run. Where it is only a candidate, the
-        other one must, too: whoever varies alone may have a race, and others have to say."""
+        other one must vary, too: one that varies alone may have a race, and further candidates decide."""
         found = self._varying(self.reference, {i: self._expected(run)[i] for i in theirs}, run)
         if found and not self.settled:
             found &= self._varying(program, {i: theirs[i] for i in found}, run)
@@ -195,7 +195,8 @@ class Verifier:
         self, ways: frozenset[str], both: list[tuple[Pieces, Parts]], i: int, run: _Run, others: Sequence[Program]
     ) -> frozenset[str]:
         """The ways of splitting work that still explain why two configs disagree about storage ``i`` once others have
-        been run that split it unlike both: who writes what one of the two writes shows that it follows no split."""
+        been run that split it unlike both: one that writes what one of the two writes shows that it follows no
+        split."""
         telling = [p for p in others if all(_parts(p).get(w) not in [parts[w] for _, parts in both] for w in ways)]
         for other in telling[:WITNESSES] if ways else ():
             other.memory.will_write(other.written)
@@ -261,7 +262,7 @@ def arguments_at(recording: Recording, storage: int) -> tuple[str, ...]:
 
 
 def _fixed_grid(one: Program, other: Program) -> str:
-    """What to look at where configs split work by different constants over one grid: it may be too small for one."""
+    """A hint for configs that split work by different constants over one grid: it may be too small for one."""
     (first,), (second,) = one.recording.launches, other.recording.launches
     constants = one.recording.binary_of(first).constexprs, other.recording.binary_of(second).constexprs
     if first.grid != second.grid or constants[0] == constants[1]:

@@ -17,7 +17,7 @@ from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.farm import GIB, MAX_WORKERS, Farm, NotStarted, memory_limit, worker_count
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.protocol import CompileFailed, Done
-from kerntune.compiling.worker_process import Died, Told
+from kerntune.compiling.worker_process import Died, JobOutcome
 
 from . import kernels
 
@@ -287,18 +287,18 @@ def done(address_space=0):
 )
 def test_who_may_go_on(farm, answer, output, memory, killed):
     one, process = farm(memory=memory), Ended()
-    one._judged(Told(answer, output), process, Shape(1000, 128, 1), 1.0)
+    one._judged(JobOutcome(answer, output), process, Shape(1000, 128, 1), 1.0)
     assert process.killed is killed
 
 
 def test_a_lack_of_memory_names_the_limit(farm):
     one = farm(memory=3 * GIB)
-    told = one._judged(Told(CompileFailed("RuntimeError: bad_alloc"), "noise"), Ended(), Shape(1000, 128, 1), 1.0)
-    assert told == Told(Died("RuntimeError: bad_alloc (a compiling process may use 3 GiB)"), "noise")
+    told = one._judged(JobOutcome(CompileFailed("RuntimeError: bad_alloc"), "noise"), Ended(), Shape(1000, 128, 1), 1.0)
+    assert told == JobOutcome(Died("RuntimeError: bad_alloc (a compiling process may use 3 GiB)"), "noise")
 
 
 def test_a_kernel_beside_a_reported_error_is_none(farm):
-    told = farm()._judged(Told(done(), "k.py:1:1: error: couldn't do it"), Ended(), Shape(1000, 128, 1), 1.0)
+    told = farm()._judged(JobOutcome(done(), "k.py:1:1: error: couldn't do it"), Ended(), Shape(1000, 128, 1), 1.0)
     assert told.answer == CompileFailed("the compiler reported an error and went on")
 
 
@@ -308,5 +308,5 @@ def test_a_kernel_beside_a_reported_error_is_none(farm):
 def test_only_answers_say_how_long_a_job_takes(farm, monkeypatch, answer, seen):
     one, heard = farm(), []
     monkeypatch.setattr(one.deadline, "saw", heard.append)
-    one._judged(Told(answer, ""), Ended(), Shape(1000, 128, 1), 9.0)
+    one._judged(JobOutcome(answer, ""), Ended(), Shape(1000, 128, 1), 9.0)
     assert heard == seen

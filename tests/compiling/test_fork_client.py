@@ -19,7 +19,7 @@ import pytest
 from kerntune.base.frames import receive_with
 from kerntune.compiling import fork_server as nest
 from kerntune.compiling.farm import Farm
-from kerntune.compiling.fork_client import Child, Nursery
+from kerntune.compiling.fork_client import Child, ForkClient
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
 from kerntune.compiling.own_fork import HELPERS, OwnFork
@@ -33,16 +33,16 @@ HERE = here_and_now
 
 
 @pytest.fixture(params=[False, True], ids=["new process", "own fork"])
-def nursery(request):
-    one = Nursery(HERE(), own_fork=request.param)
+def fork_client(request):
+    one = ForkClient(HERE(), own_fork=request.param)
     yield one
     one.close()
     assert one._popen.returncode is not None
 
 
 @pytest.fixture
-def process(nursery):
-    one = Process(HERE(), 0, nursery)
+def process(fork_client):
+    one = Process(HERE(), 0, fork_client)
     assert one.start() == ""
     assert isinstance(one._popen, Child)
     yield one
@@ -74,8 +74,8 @@ def test_it_is_a_process_group_of_its_own(process):
     assert process.alive
 
 
-def test_several_are_told_apart(nursery):
-    several = [Process(HERE(), 0, nursery) for _ in range(3)]
+def test_several_are_told_apart(fork_client):
+    several = [Process(HERE(), 0, fork_client) for _ in range(3)]
     assert [one.start() for one in several] == ["", "", ""]
     assert len({one.pid for one in several}) == 3
     several[1].kill()
@@ -95,9 +95,9 @@ def test_a_killed_one_is_noticed(process):
     assert until(lambda: not process.alive)
 
 
-def test_it_ends_when_nobody_is_there_to_ask(nursery):
+def test_it_ends_when_nobody_is_there_to_ask(fork_client, tmp_path):
     with tempfile.TemporaryFile() as output:
-        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        child = fork_client.fork(HERE(), 0, str(tmp_path), output)
         assert child is not None
         assert child.stdout.read(4), "it has said hello"
         child.stdin.close()
@@ -105,9 +105,9 @@ def test_it_ends_when_nobody_is_there_to_ask(nursery):
         assert child.wait(20) in (0, -signal.SIGKILL), "at the end of its input, or by itself with its group"
 
 
-def test_waiting_has_an_end(nursery):
+def test_waiting_has_an_end(fork_client, tmp_path):
     with tempfile.TemporaryFile() as output:
-        child = nursery.fork(HERE(), 0, tempfile.gettempdir(), output)
+        child = fork_client.fork(HERE(), 0, str(tmp_path), output)
         assert child is not None
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(0.01)
@@ -117,24 +117,24 @@ def test_waiting_has_an_end(nursery):
         child.stdout.close()
 
 
-def test_children_outlive_their_nest_and_nobody_knows_how_they_end(nursery):
-    one = Process(HERE(), 0, nursery)
+def test_children_outlive_their_nest_and_nobody_knows_how_they_end(fork_client):
+    one = Process(HERE(), 0, fork_client)
     assert one.start() == ""
-    nursery.close()
+    fork_client.close()
     assert isinstance(one.ask(job(), 60, "").answer, Done)
     one.kill()
     assert not one.alive
 
 
-def test_other_surroundings_need_another_process(nursery):
+def test_other_surroundings_need_another_process(fork_client, tmp_path):
     other = dataclasses.replace(HERE(), env=(("TRITON_X", "1"),))
     with tempfile.TemporaryFile() as output:
-        assert nursery.fork(other, 0, tempfile.gettempdir(), output) is None
+        assert fork_client.fork(other, 0, str(tmp_path), output) is None
 
 
 @pytest.fixture
 def own():
-    one = Nursery(HERE(), own_fork=True)
+    one = ForkClient(HERE(), own_fork=True)
     yield one
     one.close()
 
@@ -154,14 +154,14 @@ def test_what_a_process_has_reserved_counts_in_no_limit(tmp_path):
     with (tmp_path / "sparse").open("w+b") as file:
         file.truncate(32 << 30)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
-            nursery = Nursery(HERE(), own_fork=True)
-    one = Process(HERE(), 4 << 30, nursery)
+            fork_client = ForkClient(HERE(), own_fork=True)
+    one = Process(HERE(), 4 << 30, fork_client)
     assert one.start() == ""
     answer = one.ask(job(), 60, "").answer
     assert isinstance(answer, Done)
     assert answer.address_space < 2 << 30
     one.kill()
-    nursery.close()
+    fork_client.close()
 
 
 def test_helpers_fork_as_well_and_end_with_their_nest(own):
@@ -187,21 +187,21 @@ def test_helpers_fork_as_well_and_end_with_their_nest(own):
 def test_a_fork_that_hangs_is_replaced_by_a_new_process(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.fork_server.main", lambda *given: time.sleep(60))
     monkeypatch.setattr("kerntune.compiling.fork_client.BEGIN_SECONDS", 0.2)
-    nursery = Nursery(HERE(), own_fork=True)
-    hanging = nursery._popen
-    one = Process(HERE(), 0, nursery)
+    fork_client = ForkClient(HERE(), own_fork=True)
+    hanging = fork_client._popen
+    one = Process(HERE(), 0, fork_client)
     assert one.start() == ""
-    assert isinstance(nursery._popen, subprocess.Popen)
+    assert isinstance(fork_client._popen, subprocess.Popen)
     assert hanging.returncode is not None
     one.kill()
-    nursery.close()
+    fork_client.close()
 
 
 def test_a_fork_that_takes_long_is_none(monkeypatch):
     monkeypatch.setattr("kerntune.compiling.own_fork.SLOW_SECONDS", 0.0)
-    nursery = Nursery(HERE(), own_fork=True)
-    assert isinstance(nursery._popen, subprocess.Popen)
-    nursery.close()
+    fork_client = ForkClient(HERE(), own_fork=True)
+    assert isinstance(fork_client._popen, subprocess.Popen)
+    fork_client.close()
 
 
 def test_a_farm_forks_its_own_process_where_that_may_be(farm, monkeypatch):
@@ -210,13 +210,13 @@ def test_a_farm_forks_its_own_process_where_that_may_be(farm, monkeypatch):
     one = farm(workers=1)
     one.warm(1)
     assert until(lambda: len(one.pids) == 1)
-    assert isinstance(one._nursery._popen, OwnFork)
+    assert isinstance(one._fork_client._popen, OwnFork)
 
 
 def test_without_a_nest_plain_processes_are_started(monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [str(tmp_path)])
-        barren = Nursery(HERE(), own_fork=False)
+        barren = ForkClient(HERE(), own_fork=False)
     one = Process(HERE(), 0, barren)
     assert one.start() == ""
     assert isinstance(one._popen, subprocess.Popen)
@@ -233,11 +233,11 @@ def test_a_farm_that_is_warmed_forks(farm, no_own_forks):
     one = farm(workers=4)
     one.warm(8)
     assert until(lambda: len(one.pids) == 4)
-    nest = one._nursery._popen.pid
+    nest = one._fork_client._popen.pid
     stats = [Path(f"/proc/{pid}/stat").read_text() for pid in one.pids]
     assert {int(stat.rpartition(")")[2].split()[1]) for stat in stats} == {nest}
     one.close()
-    assert one._nursery is None
+    assert one._fork_client is None
     assert not os.path.exists(f"/proc/{nest}")
 
 
@@ -245,14 +245,14 @@ def test_a_farm_that_has_little_to_do_does_not(farm, no_own_forks):
     one = farm(workers=4)
     one.warm(2)
     assert until(lambda: len(one.pids) == 2)
-    assert one._nursery is None
+    assert one._fork_client is None
 
 
 def test_an_idle_farm_gives_its_nest_back():
     one = Farm(workers=3, idle_seconds=0.2)
     one.warm(3)
     assert until(lambda: len(one.pids) == 3)
-    assert until(lambda: one._nursery is None)
+    assert until(lambda: one._fork_client is None)
     assert until(lambda: one.pids == [])
     one.close()
 
@@ -261,7 +261,7 @@ def test_a_helper_that_finds_no_request_does_not_wait_for_the_next(monkeypatch):
     """Several processes wait for one socket: one that finds it empty must still report how its children ended."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     served: list[socket.socket] = []
-    monkeypatch.setattr(nest, "_serve", lambda nest, *more: served.append(nest.asked))
+    monkeypatch.setattr(nest, "_serve", lambda shared, *more: served.append(shared.requests))
     with ours:
         nest.main(theirs.detach())
         (asked,) = served

@@ -14,7 +14,6 @@ import time
 import warnings
 from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from triton.runtime import autotuner, cache
@@ -68,7 +67,7 @@ def test_a_process_that_can_not_be_forked_gives_nothing(monkeypatch: pytest.Monk
     def full() -> int:
         raise OSError
 
-    monkeypatch.setattr(forking, "plain_fork", full)
+    monkeypatch.setattr(forking, "fork_process", full)
     before = len(os.listdir("/proc/self/fd"))
     assert text_of_fork(lambda: "x", 20) is None
     assert len(os.listdir("/proc/self/fd")) == before
@@ -90,14 +89,31 @@ def test_a_fork_warns_of_no_threads_and_changes_no_filter() -> None:
         thread.join()
 
 
+def test_a_fork_never_waits_for_threads_that_it_lacks() -> None:
+    """Threads that want Python's lock at the very moment: the child must not hand it to them."""
+    interval, stop = sys.getswitchinterval(), threading.Event()
+    threads = [threading.Thread(target=lambda: [sum(range(100)) for _ in iter(stop.is_set, True)]) for _ in range(4)]
+    sys.setswitchinterval(1e-4)
+    for thread in threads:
+        thread.start()
+    try:
+        assert [text_of_fork(lambda: "answer", 20) for _ in range(60)] == ["answer"] * 60
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join()
+
+
 def test_a_fork_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> int:
         ctypes.set_errno(errno.EAGAIN)
         return -1
 
-    monkeypatch.setattr(forking, "_LIBC", SimpleNamespace(fork=full))
+    monkeypatch.setattr(forking, "_FORK", full)
+    monkeypatch.setattr(forking, "_CALL", lambda function: function())
     with pytest.raises(BlockingIOError, match="temporarily unavailable"):
-        forking.plain_fork()
+        forking.fork_process()
 
 
 def test_descriptors_handlers_and_tracers_are_left_behind(tmp_path: Path) -> None:

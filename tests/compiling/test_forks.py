@@ -66,22 +66,22 @@ def test_copies_make_what_this_process_makes(copies):
 def pids(monkeypatch):
     """Process ids of the copies that were made."""
     made: list[int] = []
-    fork = forking.plain_fork
-    monkeypatch.setattr(forking, "plain_fork", lambda: made.append(pid) or pid if (pid := fork()) else 0)
+    fork = forking.fork_process
+    monkeypatch.setattr(forking, "fork_process", lambda: made.append(pid) or pid if (pid := fork()) else 0)
     return made
 
 
 def test_the_first_are_read_while_others_are_forked(pids, monkeypatch):
     lowered = lower_in_forks(requests(), 3)
     seen = []
-    fork = forking.plain_fork
+    fork = forking.fork_process
 
     def after_the_first_has_answered():
         if len(pids) == 1:
             time.sleep(5)
         return fork()
 
-    monkeypatch.setattr(forking, "plain_fork", after_the_first_has_answered)
+    monkeypatch.setattr(forking, "fork_process", after_the_first_has_answered)
     for _ in lowered:
         seen.append(len(pids))
     assert seen[0] < 3
@@ -179,7 +179,7 @@ def open_files() -> Iterator[str]:
 
 def test_what_no_copy_could_be_forked_for_comes_back(monkeypatch: pytest.MonkeyPatch, pipes: set[str]) -> None:
     """Not an error of the user's tuning: too little memory for a second copy leaves its share to this process."""
-    fork, forked = forking.plain_fork, []
+    fork, forked = forking.fork_process, []
 
     def once() -> int:
         if forked:
@@ -188,7 +188,7 @@ def test_what_no_copy_could_be_forked_for_comes_back(monkeypatch: pytest.MonkeyP
         forked.append(pid)
         return pid
 
-    monkeypatch.setattr(forking, "plain_fork", once)
+    monkeypatch.setattr(forking, "fork_process", once)
     monkeypatch.setattr(forks, "SILENCE_SECONDS", 300.0)  # a busy machine is no hang
     wanted = requests()
     found = dict_of(lower_in_forks(wanted, 2))
@@ -230,7 +230,7 @@ def test_filters_of_another_thread_stay_its_own(monkeypatch):
         go.wait(60)
         raise OSError(errno.EAGAIN, "no process left")
 
-    monkeypatch.setattr(forking, "plain_fork", full)
+    monkeypatch.setattr(forking, "fork_process", full)
     thread = threading.Thread(target=lambda: list(lower_in_forks(requests(2), 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

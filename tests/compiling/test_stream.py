@@ -14,7 +14,7 @@ from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.protocol import CompileFailed
 from kerntune.compiling.stream import is_passing
-from kerntune.compiling.worker_process import Died, Told
+from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import CompileError
 
 from . import kernels
@@ -62,8 +62,8 @@ def test_a_failure_that_passes_is_known_as_such(farm, monkeypatch, answer):
     """This process doesn't try again and again; another one may."""
     one = farm()
     compiler, launch, submit = Compiler(one), kernels.add_launch(), one.submit
-    refused: Future[Told] = Future()
-    refused.set_result(Told(answer, ""))
+    refused: Future[JobOutcome] = Future()
+    refused.set_result(JobOutcome(answer, ""))
     monkeypatch.setattr(one, "submit", lambda job, shape: refused)
     ((_, error),) = compiler.compile_stream([launch])
     assert is_passing(error)
@@ -131,8 +131,8 @@ def test_an_equal_job_is_tried_again_after_a_failure_that_passes(farm, monkeypat
     one = farm()
     compiler, submit = Compiler(one), one.submit
     first, second = (kernels.launch(ignores, FLOATS, CUDA90, UNUSED=i) for i in (21, 22))
-    refused: Future[Told] = Future()
-    refused.set_result(Told(answer, ""))
+    refused: Future[JobOutcome] = Future()
+    refused.set_result(JobOutcome(answer, ""))
     monkeypatch.setattr(one, "submit", lambda job, shape: refused)
     with pytest.raises(CompileError) as caught:
         compiler.compile(first)

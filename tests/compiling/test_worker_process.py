@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.base.frames import encode
+from kerntune.base.frames import send
 from kerntune.compiling import compile_worker
 from kerntune.compiling.frontend import lower, request_of
 from kerntune.compiling.knobs import here_and_now
@@ -62,7 +62,7 @@ def test_an_answer_that_came_while_nobody_could_look_counts(process):
     """When a process that was stopped (Ctrl-Z, a laptop's lid) continues, its time is over and the answers are
     there."""
     job = lower(request_of(kernels.add_launch())).job
-    process._send(encode(job))
+    send(process._inbox, job)
     poll = select.poll()
     poll.register(process._popen.stdout.fileno(), select.POLLIN)
     assert poll.poll(60_000)

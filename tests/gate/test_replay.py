@@ -15,7 +15,7 @@ from kerntune.base.codec import to_json
 from kerntune.base.policy import Policy, Update, Verdict
 from kerntune.gate.baselines import BaselineStore, Calibration, TimeBaseline
 
-QUIET = Calibration(processes=30, blocks=12, floor=0.003, bias=0.0005, median_sd=0.002)
+QUIET = Calibration(processes=30, blocks=24, floor=0.003, bias=0.0005, median_sd=0.002)
 
 
 def call(size: int) -> Any:

@@ -14,7 +14,7 @@ from gate.project import Project
 from kerntune.base.policy import TuneMode, Verdict
 from kerntune.errors import CacheMissError
 from kerntune.search import Choice, Range, Search, Space
-from kerntune.tuning.race import Looks
+from kerntune.tuning.race import Estimates
 
 SPACE = Space((Range("BLOCK", 16, 1024), Choice("num_warps", (1, 2, 4, 8))))
 SIZES = [16 << i for i in range(7)]
@@ -39,8 +39,8 @@ def x_of() -> torch.Tensor:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """A word for each first look."""
     seen: list[Any] = []
-    take = Looks.take
-    monkeypatch.setattr(Looks, "take", lambda self, trial: (seen.append(trial), take(self, trial))[1])
+    take = Estimates.take
+    monkeypatch.setattr(Estimates, "take", lambda self, trial: (seen.append(trial), take(self, trial))[1])
     return seen
 
 

@@ -25,7 +25,7 @@ from kerntune.base.policy import Missing, Outcome, Policy, StaticPolicy, StaticR
 from kerntune.compiling.cost_estimate import Shape
 from kerntune.compiling.farm import Farm
 from kerntune.compiling.protocol import CompileFailed, Job
-from kerntune.compiling.worker_process import Died, Told
+from kerntune.compiling.worker_process import Died, JobOutcome
 from kerntune.errors import BaselineError, CompileError, EnvironmentFault, UsageError
 from kerntune.gate.baselines import ArtifactFolder, BaselineStore, StaticBaseline
 from kerntune.gpu.scripted import Rule
@@ -204,9 +204,9 @@ def test_a_cache_that_can_t_be_written_is_no_verdict(
 def fail_jobs(monkeypatch: pytest.MonkeyPatch, answer: Died | CompileFailed) -> None:
     """All that the farm is asked for from now on."""
 
-    def submit(farm: Farm, job: Job, shape: Shape) -> Future[Told]:
-        refused: Future[Told] = Future()
-        refused.set_result(Told(answer, ""))
+    def submit(farm: Farm, job: Job, shape: Shape) -> Future[JobOutcome]:
+        refused: Future[JobOutcome] = Future()
+        refused.set_result(JobOutcome(answer, ""))
         return refused
 
     monkeypatch.setattr(Farm, "submit", submit)

@@ -51,3 +51,9 @@ def test_it_is_as_before_after_the_run(project, one_test):
     project.file(one_test())
     assert project.run().ret == pytest.ExitCode.OK
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_it_can_be_left_as_it_is(project, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_SIGTERM", "0")
+    project.file("import signal\ndef test_a(autotune): assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL\n")
+    project.run().assert_outcomes(passed=1)

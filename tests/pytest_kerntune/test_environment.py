@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -84,3 +85,91 @@ def test_a_cache_that_can_not_be_written_is_the_machines_fault(run):
     assert "kernel scale_kernel (" in said
     assert f"this machine's doing and says nothing of the kernel: [Errno 20] Not a directory: '{place}'" in said
     assert f"What to do: make {place} one" in said
+
+
+def test_no_c_compiler_is_needed_without_a_gpu(run, tmp_path, quick_python):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    done = run(PATH=str(tools), CC="", TRITON_CACHE_DIR=str(tmp_path / "cache"))
+    assert done.returncode == 0, done.stdout.decode(errors="replace")
+    assert b"1 NEW" in done.stdout
+
+
+GPU = """
+from kerntune.gpu.scripted import FakeBackend, Script
+
+def pytest_kerntune_backend(config):
+    return FakeBackend(Script(memory_bytes=MEMORY))
+"""
+
+
+@pytest.mark.usefixtures("keep_libraries")
+def test_a_nearly_full_gpu_fails_what_finds_no_room_and_says_how_much_it_needs(project):
+    project.pytester.makeconftest(GPU.replace("MEMORY", str(1 << 30)))
+    large = SOURCE.replace("4096", "1 << 30").replace("test_scale", "test_large").partition("def test_large")[2]
+    project.pytester.makepyfile(test_it=f"{SOURCE}\ndef test_large{large}")
+    quiet = ("-W", "ignore:TRITON_DEFAULT_FP_FUSION", "--kerntune-cache-dir=cache")
+    result = project.run(*quiet)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["test_it.py::test_large: *needs 4.0 GiB, the device has 1.0 GiB free*"])
+
+
+KNOWS = """
+import os, torch, triton, triton.language as tl
+
+SIZES = [64] if "PYTEST_VERSION" in os.environ else [64, 128]
+
+@triton.autotune([triton.Config({"BLOCK": size}) for size in SIZES], key=["n"])
+@triton.jit
+def knows(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n1"]], ids=["one process", "xdist"])
+def test_kernels_that_are_others_under_pytest_are_named(run, arguments, quick_python):
+    (run.folder / "kernels.py").write_text(KNOWS)
+    (run.folder / "test_größe.py").write_text(
+        "import torch\nfrom kernels import knows\n\ndef test_a(autotune):\n"
+        "    x = torch.ones(4096, device=autotune.device)\n    autotune(knows[(64,)], x, 4096)\n",
+        encoding="utf-8",
+    )
+    said = run(*arguments).stdout.decode()
+    line = "kernels.py asks whether it runs under pytest (PYTEST_VERSION): what is gated of kernel knows may not be"
+    assert said.count(line) == 1
+
+
+@pytest.mark.usefixtures("keep_libraries")
+def test_a_gpu_that_torch_does_not_see_is_said(project, one_test, monkeypatch, tmp_path):
+    monkeypatch.setattr("pytest_kerntune.surroundings.DEVICES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    project.engine(static=True)
+    project.file(one_test())
+    line = f"{tmp_path / 'nvidia0'} is there, but torch * was built without CUDA: * nothing is timed.*"
+    project.run().stdout.no_fnmatch_line("*is there, but torch*")
+    for name in ("nvidia0", "nvidiactl"):
+        (tmp_path / name).touch()
+    project.run().stdout.fnmatch_lines([f"kerntune: {line}"])
+    project.run("-q").stdout.fnmatch_lines([line])
+    project.run("--kerntune-target=cuda:90").stdout.no_fnmatch_line("*is there, but torch*")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    project.run().stdout.no_fnmatch_line("*is there, but torch*")
+
+
+def test_cuda_is_not_started_before_conftests_have_chosen_a_gpu(pytester, plugin_name, monkeypatch, tmp_path):
+    """torch asks NVML instead of CUDA where this variable is set."""
+    asked = []
+    monkeypatch.setattr(
+        "kerntune.gpu.probe.has_cuda", lambda: asked.append(os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK")) or True
+    )
+    from pytest_kerntune import initial_conftests
+    from pytest_kerntune.options import Options
+
+    resolved = Options.__new__(Options)
+    object.__setattr__(resolved, "targets", ())
+    object.__setattr__(resolved, "baselines", tmp_path)
+    monkeypatch.setattr("kerntune.gate.baselines.BaselineStore.targets", lambda self: ["cuda:90"])
+    assert not initial_conftests._without_gpu(resolved)
+    assert asked == ["1"]
+    assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ

@@ -57,8 +57,8 @@ setattr(owner, name, stopping)
 
 CONFIGS = 18
 PLACES = {
-    "a look in the second case": ("kerntune.tuning.trial_set.Entrants.admit", CONFIGS + 6),
-    "the race": ("kerntune.tuning.race.Heats.finalists_of", 1),
+    "a look in the second case": ("kerntune.tuning.trial_set.TrialSet.admit", CONFIGS + 6),
+    "the race": ("kerntune.tuning.race.Screening.finalists_of", 1),
     "writing": ("kerntune.base.codec._write", 5),
 }
 

@@ -317,3 +317,45 @@ def test_order_and_coverage_change_nothing(project, monkeypatch, source_environ,
     assert (found["passed"], found["failed"]) == (5, 1)
     assert sorted(committed(project)) == [f"test_a[{n}]" for n in (0, 1, 2, 4, 5)]
     assert "selected_all=True" in project.log
+
+
+SEEDS = """
+import random
+
+import numpy, torch, triton, triton.language as tl
+
+@triton.autotune(configs=[triton.Config({"BLOCK": size}) for size in (64, 128)], key=["n"])
+@triton.jit
+def scale(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+def seed():
+    random.seed(5), numpy.random.seed(5), torch.manual_seed(5)
+
+def draw():
+    return random.random(), numpy.random.rand(), torch.rand(1).item()
+
+def test_a(autotune):
+    x, y = (torch.ones(4096, device=autotune.device) for _ in range(2))
+    seed()
+    expected = draw()
+    seed()
+    autotune(scale[(64,)], x, y, 4096)
+    assert draw() == expected
+"""
+
+GPU = """
+from kerntune.gpu.scripted import FakeBackend
+
+def pytest_kerntune_backend(config):
+    return FakeBackend()
+"""
+
+
+@pytest.mark.usefixtures("keep_libraries")
+def test_seeds_are_the_tests_own(project):
+    """pytest-randomly seeds before each test: what a test draws after a call must not depend on the call."""
+    project.pytester.makeconftest(GPU)
+    project.pytester.makepyfile(test_it=SEEDS)
+    project.run("-W", "ignore:TRITON_DEFAULT_FP_FUSION", "--kerntune-cache-dir=cache").assert_outcomes(passed=1)

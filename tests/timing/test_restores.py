@@ -13,11 +13,11 @@ from kerntune.gpu.scripted import FakeBackend
 from kerntune.gpu.scripted_work import FakeWork
 from kerntune.timing.events import EventSlot
 from kerntune.timing.graphs import GraphSlot
-from kerntune.tuning.race import Looks, Trial, executions
+from kerntune.tuning.race import Estimates, Trial, executions
 
 
 def looked_at(program: Program) -> None:
-    Looks().take(Trial(0, program.recording, program, [0]))
+    Estimates().take(Trial(0, program.recording, program, [0]))
 
 
 def slots(make: Callable[[Program], EventSlot | GraphSlot]) -> Callable[[Program], None]:

@@ -11,7 +11,7 @@ import pytest
 
 from kerntune.tuning import batch as module
 from kerntune.tuning.batch import Batch, BatchState
-from kerntune.tuning.candidates import Prospects
+from kerntune.tuning.candidates import CandidatePool
 
 
 class Coming:
@@ -52,10 +52,10 @@ def compiler() -> Compiler:
 
 
 @pytest.fixture
-def one(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> Prospects:
+def one(compiler: Compiler, monkeypatch: pytest.MonkeyPatch) -> CandidatePool:
     monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
     capture: Any = SimpleNamespace(compiler=compiler)
-    made = Prospects(capture, None, None)  # type: ignore[arg-type]
+    made = CandidatePool(capture, None, None)  # type: ignore[arg-type]
     for i in range(8):
         launch = SimpleNamespace(without_arguments=lambda i=i: f"launch {i}")
         made.probes[i] = SimpleNamespace(specialized=launch)  # type: ignore[assignment]
@@ -71,13 +71,13 @@ def hold(compiler: Compiler, *candidates: int) -> None:
     compiler.held.update(f"launch {i}" for i in candidates)
 
 
-def leave(one: Prospects, compiler: Compiler) -> list[int]:
+def leave(one: CandidatePool, compiler: Compiler) -> list[int]:
     """Take the results of all candidates, of which two are left."""
     hold(compiler, 2, 3)
     return indices(one.compiled(range(8), lambda: 0.0))
 
 
-def test_what_was_begun_is_taken_and_not_compiled_again(one: Prospects, compiler: Compiler) -> None:
+def test_what_was_begun_is_taken_and_not_compiled_again(one: CandidatePool, compiler: Compiler) -> None:
     begun = one.begin([0, 1])
     assert begun is one.begin([0, 1])
     assert one.has_results
@@ -90,19 +90,19 @@ def test_what_was_begun_is_taken_and_not_compiled_again(one: Prospects, compiler
     assert [c.stopped for c in compiler.begun] == [1], "ended where all results are taken, and only then"
 
 
-def test_early_results_come_again(one: Prospects, compiler: Compiler) -> None:
+def test_early_results_come_again(one: CandidatePool, compiler: Compiler) -> None:
     assert next(one.first_compiled([0, 1, 2])) == (0, "compiled")  # type: ignore[call-overload]
     assert indices(one.compiled([0, 1, 2])) == [0, 1, 2]
     assert len(compiler.begun) == 1
 
 
-def test_other_candidates_end_what_was_begun(one: Prospects, compiler: Compiler) -> None:
+def test_other_candidates_end_what_was_begun(one: CandidatePool, compiler: Compiler) -> None:
     one.begin([0, 1])
     assert indices(one.compiled([2])) == [2]
     assert [c.stopped for c in compiler.begun] == [1, 1]
 
 
-def test_stragglers_go_on_and_are_the_callers(one: Prospects, compiler: Compiler) -> None:
+def test_stragglers_go_on_and_are_the_callers(one: CandidatePool, compiler: Compiler) -> None:
     assert leave(one, compiler) == [0, 1, 4, 5, 6, 7]
     late = one.take_stragglers()
     assert isinstance(late, Batch)
@@ -112,7 +112,7 @@ def test_stragglers_go_on_and_are_the_callers(one: Prospects, compiler: Compiler
     assert [c.stopped for c in compiler.begun] == [0]
 
 
-def test_stragglers_that_no_caller_takes_are_ended(one: Prospects, compiler: Compiler) -> None:
+def test_stragglers_that_no_caller_takes_are_ended(one: CandidatePool, compiler: Compiler) -> None:
     leave(one, compiler)
     one.close()
     one.close()
@@ -120,7 +120,7 @@ def test_stragglers_that_no_caller_takes_are_ended(one: Prospects, compiler: Com
     assert one.take_stragglers() is None
 
 
-def test_stragglers_may_be_waited_for_after_all(one: Prospects, compiler: Compiler) -> None:
+def test_stragglers_may_be_waited_for_after_all(one: CandidatePool, compiler: Compiler) -> None:
     leave(one, compiler)
     assert one.rejoin() == [2, 3]
     assert one.rejoin() == []
@@ -130,7 +130,7 @@ def test_stragglers_may_be_waited_for_after_all(one: Prospects, compiler: Compil
     assert len(compiler.begun) == 1
 
 
-def test_a_stream_that_is_closed_early_is_ended(one: Prospects, compiler: Compiler) -> None:
+def test_a_stream_that_is_closed_early_is_ended(one: CandidatePool, compiler: Compiler) -> None:
     stream = one.compiled(range(8), lambda: math.inf)
     next(stream)
     stream.close()
@@ -138,7 +138,7 @@ def test_a_stream_that_is_closed_early_is_ended(one: Prospects, compiler: Compil
     assert not one.ready()
 
 
-def test_what_is_compiled_behind_is_the_callers(one: Prospects, compiler: Compiler) -> None:
+def test_what_is_compiled_behind_is_the_callers(one: CandidatePool, compiler: Compiler) -> None:
     behind = one.compile_behind()
     one.close()
     assert behind.indices == tuple(range(8))

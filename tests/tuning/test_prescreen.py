@@ -22,9 +22,9 @@ from kerntune.gpu.program import Loader
 from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.static import prediction
 from kerntune.static.prediction import Figures
-from kerntune.tuning.candidates import Prospects, prospects_of
+from kerntune.tuning.candidates import CandidatePool, pool_of
 from kerntune.tuning.prescreen import lowest_cost_first
-from kerntune.tuning.race import Looks
+from kerntune.tuning.race import Estimates
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned
@@ -63,7 +63,7 @@ def raced(
     capture = captured(backend, lambda: scale(tuned(*BLOCKS)))
     loader, options = Loader(gpu), TuneOptions(static_prune=prune or StaticPrune())
     try:
-        with capture.active(), patch.object(Prospects, "ready", lambda self: together):
+        with capture.active(), patch.object(CandidatePool, "ready", lambda self: together):
             recorded = record(capture, backend.targets[0])
             return tune(capture, recorded, 0, loader, options, incumbent=incumbent)
     finally:
@@ -88,8 +88,8 @@ def test_no_order_changes_the_winner(
 
 
 def test_looks_are_taken_in_the_order_of_costs(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    order, take = list[int](), Looks.take
-    monkeypatch.setattr(Looks, "take", lambda looks, trial: (order.append(trial.index), take(looks, trial))[1])
+    order, take = list[int](), Estimates.take
+    monkeypatch.setattr(Estimates, "take", lambda looks, trial: (order.append(trial.index), take(looks, trial))[1])
     with foreseen({b: f for b, f in costing(4, 1, 3, 2, 5).items() if b != 128}):
         raced(backend, *TIMES)
     assert order == [1, 3, 0, 4, 2], "who isn't foreseen comes last"
@@ -100,18 +100,18 @@ def test_what_is_compiled_meanwhile_is_ready(backend: FakeBackend) -> None:
     site = capture.launches[0].site
     assert site is not None
     with capture.active():
-        prospects = prospects_of(capture, site)
-        assert not prospects.ready()
-        results = prospects.compiled(range(len(BLOCKS)))
+        pool = pool_of(capture, site)
+        assert not pool.ready()
+        results = pool.compiled(range(len(BLOCKS)))
         taken = [next(results)[0]]
         for _ in range(1, len(BLOCKS)):
             end = time.monotonic() + 60
-            while not prospects.ready():
+            while not pool.ready():
                 assert time.monotonic() < end
             taken.append(next(results)[0])
         assert next(results, None) is None
     assert sorted(taken) == list(range(len(BLOCKS)))
-    assert not prospects.ready()
+    assert not pool.ready()
 
 
 def test_the_winners_place_by_prediction_is_told(backend: FakeBackend) -> None:

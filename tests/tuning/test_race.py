@@ -18,19 +18,19 @@ from kerntune.timing.sample import TimingProtocol
 from kerntune.timing.sampling import slot_for
 from kerntune.tuning.race import (
     DROP_FIRST,
-    LOOKS,
+    ESTIMATE_RUNS,
     MAX_FINAL_ROUNDS,
     MIN_FINAL_ROUNDS,
     RETAKES,
     TIE,
-    Heats,
-    Looks,
+    Estimates,
+    Screening,
     Trial,
     decided,
     executions,
-    hopeful,
     screened,
     slot_ns,
+    worth_racing,
 )
 
 BLOCKS = (32, 64, 128, 256)
@@ -144,7 +144,7 @@ def test_work_that_takes_no_time_can_be_decided() -> None:
 def test_hopeful_are_those_near_the_best_look(looks: list[float]) -> None:
     unused: Any = None
     trials = [Trial(i, unused, unused, [i], t) for i, t in enumerate(looks)]
-    kept = {t.index for t in hopeful(trials)}
+    kept = {t.index for t in worth_racing(trials)}
     assert kept == {i for i, t in enumerate(looks) if t <= min(looks) * DROP_FIRST}
     assert kept
 
@@ -167,24 +167,24 @@ def trial(backend: FakeBackend, time_ns: float, index: int = 0, **options: Any) 
 
 @given(st.floats(1000.0, 1e7), st.integers(0, 100))
 def test_a_look_is_near_the_truth(backend: FakeBackend, time_ns: float, seed: int) -> None:
-    one, looks = trial(backend, time_ns, seed=seed), Looks()
+    one, looks = trial(backend, time_ns, seed=seed), Estimates()
     looks.take(one)
-    assert one.looked
+    assert one.estimated
     assert one.estimate == pytest.approx(time_ns, rel=0.01)
     assert looks.best == one.estimate
 
 
 def test_a_look_is_a_few_executions(backend: FakeBackend) -> None:
-    looks = Looks()
+    looks = Estimates()
     looks.take(trial(backend, 1000.0))
     later = trial(backend, 1000.0, index=1)
     before = backend.gpu.launches
     looks.take(later)
-    assert backend.gpu.launches - before == 1 + LOOKS
+    assert backend.gpu.launches - before == 1 + ESTIMATE_RUNS
 
 
 def test_the_hopeless_and_long_run_once(backend: FakeBackend) -> None:
-    looks = Looks()
+    looks = Estimates()
     looks.take(trial(backend, 1e6))
     slow = trial(backend, 5e6, index=1)
     before = backend.gpu.launches
@@ -194,7 +194,7 @@ def test_the_hopeless_and_long_run_once(backend: FakeBackend) -> None:
 
 
 def test_a_pause_of_the_host_does_not_spoil_a_look(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, looks = trial(backend, 1000.0), Looks()
+    one, looks = trial(backend, 1000.0), Estimates()
     looks.take(one)
     gpu, pauses = backend.gpu, iter([0.0, 50_000.0, 0.0, 70_000.0])
     elapsed = gpu.elapsed_ns
@@ -208,10 +208,10 @@ def late_until(launches: int, pause_ns: float) -> Callable[[int], float]:
     return lambda before: pause_ns if before < launches else 0.0
 
 
-@pytest.mark.parametrize("late", range(LOOKS * (1 + RETAKES)))
+@pytest.mark.parametrize("late", range(ESTIMATE_RUNS * (1 + RETAKES)))
 def test_a_look_that_would_drop_a_candidate_waits_for_a_host_in_time(backend: FakeBackend, late: int) -> None:
     """However long the pauses are; the first execution, which loads the code, may be late as well."""
-    looks = Looks()
+    looks = Estimates()
     looks.take(trial(backend, 1000.0))
     one = trial(backend, 1100.0, index=1, pause=late_until(1 + late, 5e6))
     looks.take(one)
@@ -219,51 +219,51 @@ def test_a_look_that_would_drop_a_candidate_waits_for_a_host_in_time(backend: Fa
 
 
 def test_a_host_that_is_always_late_is_believed_in_the_end(backend: FakeBackend) -> None:
-    looks = Looks()
+    looks = Estimates()
     looks.take(trial(backend, 1000.0))
     one = trial(backend, 1000.0, index=1, pause=lambda launches: 7000.0)
     before = backend.gpu.launches
     looks.take(one)
     assert one.estimate == pytest.approx(8000.0, rel=0.01)
-    assert backend.gpu.launches - before == 1 + LOOKS * (1 + RETAKES)
+    assert backend.gpu.launches - before == 1 + ESTIMATE_RUNS * (1 + RETAKES)
     unused: Any = None
-    assert [t.index for t in hopeful([Trial(0, unused, unused, [0], 1000.0), one])] == [0]
-    assert backend.gpu.launches - before == 1 + LOOKS * (1 + RETAKES), "and not asked again"
+    assert [t.index for t in worth_racing([Trial(0, unused, unused, [0], 1000.0), one])] == [0]
+    assert backend.gpu.launches - before == 1 + ESTIMATE_RUNS * (1 + RETAKES), "and not asked again"
 
 
 def test_a_late_look_at_a_hopeful_one_is_not_taken_again(backend: FakeBackend) -> None:
-    looks = Looks()
+    looks = Estimates()
     looks.take(trial(backend, 1000.0))
     one = trial(backend, 1000.0, index=1, pause=lambda launches: 300.0)
     before = backend.gpu.launches
     looks.take(one)
-    assert backend.gpu.launches - before == 1 + LOOKS
+    assert backend.gpu.launches - before == 1 + ESTIMATE_RUNS
 
 
 @pytest.mark.parametrize("pause", [400.0, 7000.0], ids=["second", "first"])
 def test_a_late_look_drops_nobody_once_a_better_one_comes(backend: FakeBackend, pause: float) -> None:
     """It was good enough for the best so far, or there was none."""
-    looks = Looks(warm=True)
+    looks = Estimates(warm=True)
     if pause < 1000.0:
         looks.take(trial(backend, 1000.0))
-    one = trial(backend, 1000.0, index=1, pause=late_until(1 + LOOKS, pause))
+    one = trial(backend, 1000.0, index=1, pause=late_until(1 + ESTIMATE_RUNS, pause))
     looks.take(one)
     assert one.estimate == pytest.approx(1000.0 + pause, rel=0.01)
     two = trial(backend, 900.0, index=2)
     looks.take(two)
-    assert [t.index for t in hopeful([one, two])] == [1, 2]
+    assert [t.index for t in worth_racing([one, two])] == [1, 2]
     assert one.estimate == pytest.approx(1000.0, rel=0.01)
     assert not one.late
 
 
 def test_a_late_look_that_is_good_enough_is_not_taken_again_for_the_race(backend: FakeBackend) -> None:
-    looks = Looks()
+    looks = Estimates()
     looks.take(trial(backend, 1000.0))
     one = trial(backend, 1000.0, index=1, pause=lambda launches: 300.0)
     looks.take(one)
     before = backend.gpu.launches
     unused: Any = None
-    assert [t.index for t in hopeful([Trial(0, unused, unused, [0], 1000.0), one])] == [0, 1]
+    assert [t.index for t in worth_racing([Trial(0, unused, unused, [0], 1000.0), one])] == [0, 1]
     assert backend.gpu.launches == before
 
 
@@ -383,39 +383,39 @@ def test_a_single_candidate_is_not_timed_further(backend: FakeBackend) -> None:
     assert one.slot is None
 
 
-def looked_at(backend: FakeBackend, times: tuple[float, ...], looks: tuple[float, ...]) -> list[Trial]:
+def estimated_trials(backend: FakeBackend, times: tuple[float, ...], looks: tuple[float, ...]) -> list[Trial]:
     script(backend, *(block(b, t) for b, t in zip(BLOCKS, times, strict=False)))
     return [
-        Trial(i, found.recording, program_of(backend, found), [i], estimate=look, looked=True)
+        Trial(i, found.recording, program_of(backend, found), [i], estimate=look, estimated=True)
         for i, (size, look) in enumerate(zip(BLOCKS, looks, strict=False))
         for found in [recorded(backend, lambda size=size: scale(scale_kernel, BLOCK=size))]
     ]
 
 
 def test_a_late_one_that_is_no_match_costs_no_round(backend: FakeBackend) -> None:
-    trials = looked_at(backend, (1000.0, 1030.0, 1300.0, 9000.0), (3000.0, 3030.0, 3300.0, 11_000.0))
-    heats = Heats()
-    assert [t.index for t in heats.finalists_of(trials[:3])] == [0, 1]
+    trials = estimated_trials(backend, (1000.0, 1030.0, 1300.0, 9000.0), (3000.0, 3030.0, 3300.0, 11_000.0))
+    screening = Screening()
+    assert [t.index for t in screening.finalists_of(trials[:3])] == [0, 1]
     rounds = [list(t.times) for t in trials]
-    assert [t.index for t in heats.finalists_of(trials)] == [0, 1]
+    assert [t.index for t in screening.finalists_of(trials)] == [0, 1]
     assert [list(t.times) for t in trials] == rounds
 
 
 def test_a_late_one_is_held_against_those_that_are_left(backend: FakeBackend) -> None:
     """Its look is far above the times of the others: those are of graphs, without an event pair's microseconds."""
-    trials = looked_at(backend, (1000.0, 1030.0, 1300.0, 990.0), (3000.0, 3030.0, 3300.0, 2990.0))
-    heats = Heats()
-    heats.finalists_of(trials[:3])
+    trials = estimated_trials(backend, (1000.0, 1030.0, 1300.0, 990.0), (3000.0, 3030.0, 3300.0, 2990.0))
+    screening = Screening()
+    screening.finalists_of(trials[:3])
     dropped = list(trials[2].times)
-    assert [t.index for t in heats.finalists_of(trials)] == [0, 1, 3]
+    assert [t.index for t in screening.finalists_of(trials)] == [0, 1, 3]
     assert trials[2].times == dropped, "not timed again"
-    assert decided(heats.finalists)[0].index == 3
+    assert decided(screening.finalists)[0].index == 3
 
 
 @given(st.permutations(range(4)), st.integers(1, 4))
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_winner_is_the_same_whoever_is_late(backend: FakeBackend, order: list[int], first: int) -> None:
-    trials = looked_at(backend, (1000.0, 1030.0, 1200.0, 2000.0), (3000.0, 3030.0, 3200.0, 4000.0))
-    heats = Heats()
-    heats.finalists_of([trials[i] for i in order[:first]])
-    assert decided(heats.finalists_of(trials))[0].index == 0
+    trials = estimated_trials(backend, (1000.0, 1030.0, 1200.0, 2000.0), (3000.0, 3030.0, 3200.0, 4000.0))
+    screening = Screening()
+    screening.finalists_of([trials[i] for i in order[:first]])
+    assert decided(screening.finalists_of(trials))[0].index == 0

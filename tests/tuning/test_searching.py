@@ -18,7 +18,7 @@ from kerntune.gpu.fake_cuda.launches import run_first
 from kerntune.gpu.scripted import FakeBackend, Rule
 from kerntune.search import Choice, Range, Search, Space
 from kerntune.tuning.cache import TrialCache, WinnerCache
-from kerntune.tuning.race import Looks
+from kerntune.tuning.race import Estimates
 
 SPACE = Space((Range("BLOCK", 16, 1024), Choice("num_warps", (1, 2, 4, 8))))
 """28 configs."""
@@ -43,13 +43,13 @@ def backend(this_gpu: FakeBackend) -> FakeBackend:
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """Configs that were looked at, in order."""
     seen: list[Config] = []
-    take = Looks.take
+    take = Estimates.take
 
-    def noted(self: Looks, trial: Any) -> None:
+    def noted(self: Estimates, trial: Any) -> None:
         seen.append(trial.recording.launches[0].config)
         take(self, trial)
 
-    monkeypatch.setattr(Looks, "take", noted)
+    monkeypatch.setattr(Estimates, "take", noted)
     return seen
 
 
@@ -251,15 +251,15 @@ def test_a_winner_outside_of_todays_constraints_is_not_believed(backend: FakeBac
 def test_a_search_that_was_broken_off_goes_on_where_it_was(
     backend: FakeBackend, looked: list[Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Looks.take
+    take = Estimates.take
 
-    def breaks(self: Looks, trial: Any) -> None:
+    def breaks(self: Estimates, trial: Any) -> None:
         if len(looked) == 21:
             raise KeyboardInterrupt
         take(self, trial)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Looks, "take", breaks)
+        patch.setattr(Estimates, "take", breaks)
         with pytest.raises(KeyboardInterrupt):
             call(ours(Search(SPACE, trials=24)))
     before = set(looked[:20])  # the 12 that it begins with, and a round of eight

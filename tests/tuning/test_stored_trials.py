@@ -26,7 +26,7 @@ from kerntune.timing.sample import TimingProtocol
 from kerntune.tuning import race, trial_set
 from kerntune.tuning.cache import StoredTrial, TrialCache, WinnerCache
 from kerntune.tuning.candidates import contenders
-from kerntune.tuning.race import Looks, Trial, hopeful
+from kerntune.tuning.race import Estimates, Trial, worth_racing
 from kerntune.tuning.stored_trials import PROTOCOL, Trials, specialization_of
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import TuneOptions
@@ -67,19 +67,19 @@ class Run:
         self.trials = None if folder is None else Trials(Winners(WinnerCache(folder), mode, gpu))
         loader = Loader(gpu)
         with self.capture.active(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(race, "hopeful", self._hopeful)
-            patch.setattr(Looks, "take", self._take(Looks.take))
+            patch.setattr(race, "worth_racing", self._worth_racing)
+            patch.setattr(Estimates, "take", self._take(Estimates.take))
             recorded = record(self.capture, backend.targets[0])
             given = {"incumbent": incumbent, "trials": self.trials}
             self.found: Tuned = tune(self.capture, recorded, 0, loader, TuneOptions.now(), **given)
         self.gpu = gpu
 
-    def _hopeful(self, trials: Sequence[Trial]) -> list[Trial]:
+    def _worth_racing(self, trials: Sequence[Trial]) -> list[Trial]:
         self.timed |= {int(t.recording.binaries[0].constexprs["BLOCK"]) for t in trials}
-        return hopeful(trials)
+        return worth_racing(trials)
 
-    def _take(self, take: Callable[[Looks, Trial], None]) -> Callable[[Looks, Trial], None]:
-        def noting(looks: Looks, trial: Trial) -> None:
+    def _take(self, take: Callable[[Estimates, Trial], None]) -> Callable[[Estimates, Trial], None]:
+        def noting(looks: Estimates, trial: Trial) -> None:
             self.looked.add(int(trial.recording.binaries[0].constexprs["BLOCK"]))
             take(looks, trial)
 
@@ -119,20 +119,20 @@ def test_a_killed_run_goes_on_where_it_was(
     backend: FakeBackend, folder: Path, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has been looked at is stored by then, the one that was being looked at is not."""
-    take, taken = Looks.take, []
+    take, taken = Estimates.take, []
 
-    def until_killed(self: Looks, trial: Trial) -> None:
+    def until_killed(self: Estimates, trial: Trial) -> None:
         if len(taken) == looks:
             raise Killed
         taken.append(int(trial.recording.binaries[0].constexprs["BLOCK"]))
         take(self, trial)
 
-    monkeypatch.setattr(Looks, "take", until_killed)
+    monkeypatch.setattr(Estimates, "take", until_killed)
     with pytest.raises(Killed):
         Run(backend, folder, *RULES)
     assert set(stored(folder)) == set(taken)
     known = {size: trial.estimate_ns or 0.0 for size, trial in stored(folder).items()}
-    monkeypatch.setattr(Looks, "take", take)
+    monkeypatch.setattr(Estimates, "take", take)
     again = Run(backend, folder, *RULES)
     assert again.winner == 64
     assert set(stored(folder)) == set(BLOCKS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule
 from kerntune.kernels import compat
 from kerntune.tuning import tune_call as module
 from kerntune.tuning.cache import TrialCache, WinnerCache
-from kerntune.tuning.candidates import prospects_of
+from kerntune.tuning.candidates import pool_of
 from kerntune.tuning.consensus import DOUBT
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
@@ -269,7 +268,7 @@ def test_processes_are_started_for_what_is_new_alone(backend: FakeBackend, tmp_p
         kernel = triton.autotune(configs(*blocks), key=["n"])(scale_kernel)
         capture, site = site_of(backend, kernel, x, x, N, 2.0, compiler=compiler)
         with capture.active():
-            return prospects_of(capture, site, trials.at(site)).to_compile()
+            return pool_of(capture, site, trials.at(site)).to_compile()
 
     assert left(*BLOCKS) == 4
     x = torch.empty(N, device="cuda")
@@ -282,10 +281,10 @@ def test_processes_are_started_for_what_is_new_alone(backend: FakeBackend, tmp_p
 def test_results_that_were_pulled_early_come_again(backend: FakeBackend) -> None:
     capture, site, _ = scaled(backend)
     with capture.active():
-        prospects = prospects_of(capture, site)
-        (indices, *_) = prospects.stages()
-        first = next(prospects.first_compiled(indices))
-        results = list(prospects.compiled(indices))
+        pool = pool_of(capture, site)
+        (indices, *_) = pool.stages()
+        first = next(pool.first_compiled(indices))
+        results = list(pool.compiled(indices))
     assert results[0] == first
     assert sorted(i for i, _ in results) == [0, 1, 2, 3]
     assert all(isinstance(found, Compiled) for _, found in results)
@@ -363,28 +362,6 @@ def test_comparing_is_practised_only_until_there_is_work(backend: FakeBackend, m
     assert compared == ["float32"]
     module._prepare_verifying(capture, site, lambda: False)
     assert len(compared) == 3, "what was left is done another time"
-
-
-def test_threads_take_quick_turns_only_meanwhile(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[float] = []
-    tune = module.tune
-    monkeypatch.setattr(module, "tune", lambda *a, **k: (seen.append(sys.getswitchinterval()), tune(*a, **k))[1])
-    capture, site, _ = scaled(backend)
-    before = sys.getswitchinterval()
-    tune_call(capture, site)
-    assert seen == [pytest.approx(module.SWITCH_SECONDS)]
-    assert sys.getswitchinterval() == before
-
-
-def test_the_last_of_several_tunings_puts_the_turns_back() -> None:
-    before = sys.getswitchinterval()
-    first, second = module._QUICK_SWITCHES, module._QUICK_SWITCHES
-    first.__enter__()
-    second.__enter__()
-    first.__exit__()
-    assert sys.getswitchinterval() == pytest.approx(module.SWITCH_SECONDS)
-    second.__exit__()
-    assert sys.getswitchinterval() == before
 
 
 def test_preparing_a_launch_never_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from kerntune.capture.recorder import Recorded, record
 from kerntune.errors import TuningError
 from kerntune.gpu.program import Loader, Program
 from kerntune.gpu.scripted import FakeBackend, Rule
-from kerntune.tuning.candidates import Prospects
+from kerntune.tuning.candidates import CandidatePool
 from kerntune.tuning.race import DROP_FIRST, TIE
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import memory_before, tune
@@ -389,15 +389,15 @@ def test_a_race_while_stragglers_are_compiled_decides_nothing_else(
     backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, fastest: int, verify: str
 ) -> None:
     """A turn after each result: every candidate is a late one once, and a wrong one that is faster leaves no trace."""
-    compiled, turns = Prospects.compiled, []
+    compiled, turns = CandidatePool.compiled, []
 
-    def with_pauses(self: Prospects, indices: Sequence[int], pause: Callable[[], float]) -> Iterator[Any]:
+    def with_pauses(self: CandidatePool, indices: Sequence[int], pause: Callable[[], float]) -> Iterator[Any]:
         for result in compiled(self, indices, pause):
             yield result
             turns.append(result[0])
             pause()
 
-    monkeypatch.setattr(Prospects, "compiled", with_pauses)
+    monkeypatch.setattr(CandidatePool, "compiled", with_pauses)
     wrong = max(b for b in BLOCKS if b != fastest)
     rules = [block(b, {fastest: 10_000.0, wrong: 9_000.0}.get(b, 10_300.0)) for b in BLOCKS if b != wrong]
     found, _, _ = race(

@@ -20,7 +20,7 @@ from kerntune.gpu import memory as memory_room
 from kerntune.gpu.content import encode_floats
 from kerntune.gpu.memory import Memory, make_source
 from kerntune.gpu.program import Loader, Program
-from kerntune.tuning.consensus import CLEAR, JURY, elected
+from kerntune.tuning.consensus import CLEAR, MOST_VOTERS, elected
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.verification import (
     ATOMIC_FACTOR,
@@ -504,7 +504,7 @@ def test_no_more_are_asked_than_it_takes() -> None:
 
     assert election(forgetful(4), double, double, double, counted) == (1, CLEAR, True)
     assert not asked
-    many = [k for n in range(1, JURY) for k in (forgetful(n),)]
+    many = [k for n in range(1, MOST_VOTERS) for k in (forgetful(n),)]
     assert election(*many, double, counted)[1] == 0
     assert not asked
 

@@ -58,7 +58,7 @@ def identity_of(
 
     ``bare`` is the PTX or amdgcn text as :func:`bare_text` makes it, ``options`` the compilation's options (a whole
     Triton metadata mapping will do), ``assembler`` the version of what makes machine code of it: ptxas's, or Triton's
-    own for AMD, ``settings`` what it is told by the environment alone
+    own for AMD, ``settings`` the assembler's settings that only the environment holds
     (:data:`kerntune.kernels.compat.ASSEMBLER_ONLY`).
 
     Comments, local names, the names of the kernel and of functions that it calls, paths and line numbers of the source

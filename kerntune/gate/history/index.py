@@ -112,15 +112,14 @@ class Index:
     def series(self, runs: Sequence[int], text: str = "") -> Iterator[CaseSeries]:
         """The series of all cases whose name contains ``text``, of the given runs in the given order."""
         place = {run: i for i, run in enumerate(runs)}
-        lookup = np.full(max(runs, default=0) + 1, -1, dtype=np.int64)
+        lookup = np.full(max(runs, default=0) + 2, -1, dtype=np.int64)
         for run, i in place.items():
             lookup[run] = i
         with self._open() as base:
             cases = base.execute("SELECT id, name, target, device FROM cases ORDER BY name, target, device").fetchall()
             for number, name, target, device in cases:
                 if text in name:
-                    rows = _rows(base, number, lookup)
-                    yield CaseSeries(name, target, device, _series(rows))
+                    yield CaseSeries(name, target, device, _measured(base, number, lookup))
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -221,21 +220,20 @@ def _short(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True) if text else 0
 
 
-def _rows(base: sqlite3.Connection, owner: int, lookup: np.ndarray) -> np.ndarray:
-    """A case's rows, with their runs' places in the wanted order, sorted by these."""
+def _measured(base: sqlite3.Connection, owner: int, lookup: np.ndarray) -> ChangeSeries:
+    """A case's changes, in the order that ``lookup`` gives to runs; -1 stands for runs that aren't wanted.
+
+    Against the anchor where most points have one: it changes less often than the baseline.
+    """
     chunks = base.execute("SELECT data FROM chunks WHERE owner = ? ORDER BY number", (owner,)).fetchall()
-    rows = np.frombuffer(b"".join(c for (c,) in chunks), dtype=ROW).copy()
-    rows = rows[rows["run"] < len(lookup)]
-    rows["run"] = lookup[rows["run"]]
-    rows = rows[rows["run"] >= 0]
-    found: np.ndarray = rows[np.argsort(rows["run"], kind="stable")]
-    return found
-
-
-def _series(rows: np.ndarray) -> ChangeSeries:
-    """Against the anchor where most points have one: it changes less often than the baseline."""
+    rows = np.frombuffer(b"".join(c for (c,) in chunks), dtype=ROW)
+    runs = lookup[np.minimum(rows["run"], len(lookup) - 1)]
     by_anchor = bool(len(rows)) and np.isfinite(rows["since"]).mean() > 0.5
     reference, value, sd = ("anchor", "since", "since_sd") if by_anchor else ("against", "change", "sd")
-    kept = rows[np.isfinite(rows[value])]
-    known = np.zeros(len(kept), dtype=np.int64) if by_anchor else kept["baseline_work"]
-    return ChangeSeries(kept["run"], kept["work"], kept[reference], known, kept[value], kept[sd], kept["setting"])
+    kept = np.flatnonzero((runs >= 0) & np.isfinite(rows[value]))
+    order = kept[np.argsort(runs[kept], kind="stable")]
+    column = {name: rows[name][order] for name in ("work", "baseline_work", reference, value, sd, "setting")}
+    known = np.zeros(len(order), dtype=np.int64) if by_anchor else column["baseline_work"]
+    return ChangeSeries(
+        runs[order], column["work"], column[reference], known, column[value], column[sd], column["setting"]
+    )

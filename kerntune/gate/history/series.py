@@ -17,7 +17,7 @@ LEAST_SD = 0.0005
 0.1 % (docs/verdicts.md), and an interval of a few processes can be too narrow by chance."""
 
 LEAST_SIZE = 0.005
-"""Moves smaller than this share aren't told, however sure they are."""
+"""Changes smaller than this share aren't reported, also if they are certain."""
 
 Column = NDArray[Any]
 

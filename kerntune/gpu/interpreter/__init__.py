@@ -1,4 +1,8 @@
-"""Runs kernels in Triton's interpreter on the CPU; its known errors are corrected, or raise an error."""
+"""Runs kernels in Triton's interpreter on the CPU, for ``--kerntune-interpret``.
+
+The interpreter's known errors are corrected, or raise an error that names them: types, memory outside of tensors,
+launches that never end. Nothing is compiled, timed or judged here, and no baseline comes of it.
+"""
 
 from __future__ import annotations
 

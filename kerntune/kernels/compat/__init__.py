@@ -1,4 +1,8 @@
-"""The only package that depends on differences between Triton's versions (3.6 to 3.9)."""
+"""The only package that depends on differences between Triton's versions (3.6 to 3.9).
+
+Whatever asks for Triton's version, or probes whether it has a name, belongs here; what comes out is the same for every
+version. Nothing else of a kernel is known here.
+"""
 
 from kerntune.kernels.compat.arguments import binder_of, expand_type, pack_args, run_options
 from kerntune.kernels.compat.config_pruning import add_note, autotuner_errors, prune_configs

@@ -1,4 +1,8 @@
-"""The launch of a tuned kernel, prepared: what an earlier call determined is looked up and not computed again."""
+"""The launch of a tuned kernel, prepared: what an earlier call determined is looked up and not computed again.
+
+One Python function for each form of call, written as text, and C that launches without Python. Which config is launched
+is never decided here, and whatever is not prepared goes back to the tuner.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Fresh processes that time two recordings in turn: the driver alone, no torch, no Triton, no user code."""
+"""Fresh processes that time two recordings in turn, with the driver alone: no torch, no Triton, no user code."""

@@ -1,4 +1,4 @@
-"""Lays out memory and code anew for each request, so that a process which serves several has no place of its own."""
+"""Lays out memory and code anew for each request, so that the requests of one process differ as processes do."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PAD_BITS = (9, 23)
 (CUDA driver API, ``cuMemGetAllocationGranularity``)."""
 
 MAX_LOADS = 3
-"""A binary is loaded up to so many times before it is loaded to run: it then lies elsewhere in code memory."""
+"""A binary is loaded up to so many times before it is loaded to run, so that its place in code memory varies."""
 
 
 class Scatter:
-    """What lies between the start of a device's memory and a request's own: random, held until :meth:`close`."""
+    """Random allocations and code before a request's own in the device's memory, held until :meth:`close`."""
 
     def __init__(self, gpu: Executor, chance: random.Random) -> None:
         self._gpu, self._chance = gpu, chance
@@ -33,7 +33,7 @@ class Scatter:
         """Allocate pads of random sizes and free a random half of them."""
         sizes = [1 << self._chance.randint(*PAD_BITS) for _ in range(self._chance.randint(0, MAX_PADS))]
         pads: list[Buffer] = []
-        with contextlib.suppress(MeasurementError):  # a full device has no room for pads: then they are few
+        with contextlib.suppress(MeasurementError):  # a full device has no memory for more pads
             for size in sizes:
                 pads.append(self._gpu.allocate(self._chance.randint(size // 2, size)))
         self._pads = [p for p in pads if self._chance.random() < 0.5]

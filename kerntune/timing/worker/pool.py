@@ -1,4 +1,4 @@
-"""The parent's side: processes that start at the first need, are asked in turn, and are replaced after a while."""
+"""The parent's side: processes that start when needed, get requests in turn, and are replaced after some requests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from typing import Protocol
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.errors import FrameError, MeasurementError, PeerClosed, PeerTimeout, ReplayError
 from kerntune.gpu.base import Executor
+from kerntune.gpu.visible import as_begun
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 from kerntune.timing.worker.serve import answer
 
 READY = 3
-"""Processes that start anew together: what one decision asks first."""
+"""Processes that start anew together: as many as one decision needs first."""
 
 REQUESTS = 10
 """Requests that one process serves. Memory and code are laid out anew for each
@@ -31,16 +32,16 @@ REQUEST_TIMEOUT_S = 300.0
 
 
 class Pairs(Protocol):
-    """Something that answers pair requests, in several processes if it can."""
+    """Answers pair requests, in several processes where possible."""
 
     def expect(self, count: int) -> None:
-        """A decision begins or goes on that asks ``count`` times in all: let each time be another process's."""
+        """A decision makes ``count`` requests in all: let each be answered by another process."""
 
     def run(self, request: PairRequest) -> PairReply:
-        """:class:`ReplayError` where no process could, :class:`MeasurementError` where this one couldn't."""
+        """The reply. :class:`ReplayError` if no process can give one, :class:`MeasurementError` if this one can't."""
 
     def settle(self) -> None:
-        """Wait for processes that are starting up: they would disturb what is measured meanwhile."""
+        """Wait for processes that are starting: they would disturb a measurement."""
 
     def close(self) -> None:
         """End every process."""
@@ -53,7 +54,7 @@ class LocalPairs:
         self._gpu = gpu
 
     def expect(self, count: int) -> None:
-        """There is this process only."""
+        """Nothing: this process answers every request."""
 
     def run(self, request: PairRequest) -> PairReply:
         """At once. Without a device there is nothing to run on."""
@@ -62,10 +63,10 @@ class LocalPairs:
         return _checked(answer(self._gpu, request))
 
     def settle(self) -> None:
-        """Nobody starts up."""
+        """Nothing: no process starts."""
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Nothing: there is no process to end."""
 
 
 class Worker:
@@ -77,7 +78,8 @@ class Worker:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kerntune.timing.worker", str(ordinal)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            env=as_begun(env), start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout is not None
         self._reader: Reader[Message] = Reader(self._process.stdout.fileno(), Message)
@@ -85,7 +87,7 @@ class Worker:
         self.asked = 0
 
     def wait(self) -> None:
-        """Until the process has its device."""
+        """Wait until the process has its device."""
         if self._ready:
             return
         first = self._exchange(None, START_TIMEOUT_S)
@@ -132,7 +134,7 @@ class Worker:
 
 
 class WorkerPool:
-    """Workers on one device, asked in turn, each up to ``requests`` times; one that fails is dropped at once."""
+    """Workers on one device that get requests in turn, up to ``requests`` each; one that fails is ended at once."""
 
     def __init__(self, ordinal: int = 0, requests: int = REQUESTS, start: Callable[[int], Worker] = Worker) -> None:
         self._ordinal, self._requests, self._start = ordinal, requests, start
@@ -140,12 +142,12 @@ class WorkerPool:
         self._broken = ""
 
     def expect(self, count: int) -> None:
-        """Start those that are missing, at once. They are asked first, for the others may have been asked already."""
+        """Start missing workers, at once. They get the next requests: the others may have answered some already."""
         for _ in range(count - len(self._workers)):
             self._workers.appendleft(self._start(self._ordinal))
 
     def run(self, request: PairRequest) -> PairReply:
-        """In the process that was asked longest ago."""
+        """Send a request to the process whose last one is longest ago."""
         self.expect(1)
         self.settle()
         if not self._workers:
@@ -169,7 +171,7 @@ class WorkerPool:
             self.expect(READY)
 
     def settle(self) -> None:
-        """Nobody starts up on the device while something is measured there."""
+        """Wait for workers that are starting, so that none starts on the device during a measurement."""
         for worker in tuple(self._workers):
             try:
                 worker.wait()

@@ -17,7 +17,7 @@ from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Rea
 
 
 def serve(ordinal: int) -> None:
-    """Answer requests on standard input until it closes. What others print goes to standard error."""
+    """Answer requests on standard input until it closes. Libraries' output goes to standard error."""
     from kerntune.gpu.driver_gpu import DriverGpu
 
     outbox = os.dup(1)
@@ -48,9 +48,9 @@ def answer(gpu: Executor, request: Message, chance: random.Random | None = None)
 
 
 def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None = None) -> PairReply:
-    """Lay out memory, load both sides, time them in turn; everything is freed again.
+    """Lay out memory, load both sides and time them in turn; everything is freed again.
 
-    ``chance`` decides where memory and code come to lie (:mod:`kerntune.timing.worker.layout`).
+    ``chance`` decides where memory and code lie (:mod:`kerntune.timing.worker.layout`).
     """
     if request.a.hidden_pointers or request.b.hidden_pointers:
         raise ReplayError("it follows addresses, which lead somewhere else in this process")
@@ -66,7 +66,7 @@ def run_pair(gpu: Executor, request: PairRequest, chance: random.Random | None =
 
 
 def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) -> PairReply:
-    """Each side has a loader of its own, so that equal code lies in two places too, as two codes do."""
+    """Each side has a loader of its own, so that equal code is loaded twice too, as different code is."""
     sources = [make_source(gpu, s, stored_content(s, request.artifacts)) for s in request.storages]
     memory, sides = Memory(gpu, request.storages, sources), (request.a, request.b)
     a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))

@@ -59,10 +59,10 @@ def autotune(
     writes is found from its code, saved and restored, so ``restore_value`` is not needed; winners are kept on disk
     unless ``cache_results`` is False. Hooks run outside every timed window. An empty list is Triton's default config.
 
-    ``verify`` says whose results are compared before one wins: ``winner`` (the default, or ``KERNTUNE_VERIFY``),
-    ``finalists``, ``all``, or ``off`` for nobody's. Of configs that write unlike results those fail that agree with
-    fewer others. ``verify_ignore`` (and ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't compared, since what is
-    written there rightly depends on the config or on chance.
+    ``verify`` says which configs' results are compared before one wins: ``winner`` (the default, or
+    ``KERNTUNE_VERIFY``), ``finalists``, ``all``, or ``off`` for none. Of configs that write unlike results those fail
+    that agree with fewer others. ``verify_ignore`` (and ``KERNTUNE_VERIFY_IGNORE``) names arguments that aren't
+    compared, since what is written there rightly depends on the config or on chance.
 
     ``patience`` is for how many seconds a first call waits for configs that take far longer to compile than all others,
     once those have been raced; ``all`` waits for every one. The default, or ``KERNTUNE_PATIENCE``, is a tenth of what
@@ -77,8 +77,8 @@ def autotune(
 
     ``search`` (:class:`kerntune.search.Search`) goes on beyond the list, over a declared space: ``configs``, which may
     be empty then, are tried first. The winner is kept like any other, and every trial, so that a search that was broken
-    off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; nobody is
-    late, and nobody left out by ``static_prune``. :class:`ConfigError` for a config outside of the space, or with a
+    off goes on where it was. Pruning applies to each config by itself, so there can be no ``perf_model``; no config
+    is late, and none is left out by ``static_prune``. :class:`ConfigError` for a config outside of the space, or with a
     dtype or a function, of which a space has no more than the text.
     """
     if search is not None:

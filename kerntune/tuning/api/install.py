@@ -30,7 +30,7 @@ MISSING = object()
 
 @dataclass(frozen=True)
 class Swap:
-    """An attribute that was replaced: whose, which, what it was and what it is."""
+    """An attribute that was replaced: its owner, its name, what it was and what it is."""
 
     owner: Any
     name: str
@@ -42,7 +42,7 @@ class Swap:
         setattr(self.owner, self.name, self.after)
 
     def holds(self) -> bool:
-        """Whether nobody has put something else there since."""
+        """Whether the new value is still in place."""
         return vars(self.owner).get(self.name) is self.after
 
     def undo(self) -> None:

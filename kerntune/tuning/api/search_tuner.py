@@ -1,4 +1,4 @@
-"""A kernel's tuner whose candidates are a list and what a search comes by beyond it."""
+"""A kernel's tuner whose candidates are a list and what a search chooses beyond it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def default_folder() -> Path:
 class Entries(Generic[T]):
     """Entries of one kind under ``folder/store``. Writers replace whole files, so readers need no lock.
 
-    A damaged file is moved beside itself (``.damaged``) and told in ``damaged``, once; it never ends a run. What a
+    A damaged file is renamed (``.damaged``) and listed in ``damaged``, once; it never ends a run. What a
     crash of the machine leaves, an empty or half a file, is such damage: entries are not flushed to the disk one by
     one, which would take 100 times as long as writing them.
     """

@@ -23,7 +23,7 @@ Accesses = tuple[tuple[str, int, int], ...]
 
 
 class StoredListing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A listing of the code with this hash, as ``tool`` (nvdisasm, told apart by its size) prints it.
+    """A listing of the code with this hash, as ``tool`` (nvdisasm, identified by its size) prints it.
 
     ``stack`` has opcode, offset in bytes and count of each access to the stack frame, ``repeated_stack`` those in
     loops; JSON has no pairs as keys.

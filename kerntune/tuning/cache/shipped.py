@@ -1,6 +1,6 @@
 """Winner files that packages carry: one per device, read only, found before anything is tuned.
 
-A file that other users can write to is left alone, and so is one in a folder where they can replace it: that is told.
+A file that other users can write to is ignored, and so is one in a folder where they can replace it; both are reported.
 
 A package calls ``kerntune.tuning.cache.add_shipped(Path(__file__).parent / "winners")``; ``KERNTUNE_WINNERS`` names
 more folders, separated as in ``PATH``. Files are made by ``kerntune cache export --per-device DIR``.
@@ -65,7 +65,8 @@ MAX_SLUG = 200
 
 
 def find(key: WinnerKey, tell: Callable[[str], None]) -> Winner | None:
-    """The first shipped winner for a key. Files are read once a process; a damaged one is told and left alone."""
+    """The first shipped winner for a key. Files are read once a process; a damaged one is reported and left
+    unchanged."""
     digest = key.digest()
     for folder in folders():
         found = _winners(folder / file_name(key.target, key.device), tell).get(digest)
@@ -92,7 +93,7 @@ def _winners(path: Path, tell: Callable[[str], None]) -> dict[str, Winner]:
 
 def writable_by_others(path: Path) -> Path | None:
     """The first of a file, its folder and all above them that users beside this one and the superuser can change, None
-    if there is none. A folder in which everybody may remove only what is their own (``/tmp``) counts as safe."""
+    if there is none. A folder in which users may remove only their own files (``/tmp``) counts as safe."""
     real = path.resolve()
     return next((p for p in (real, *real.parents) if _others_can_write(p)), None)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import recording
 
-from kerntune.base.frames import encode
+from kerntune.base.frames import encode, send
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.timing.worker import pool as pool_module
 from kerntune.timing.worker.pool import READY, REQUESTS, LocalPairs, Worker, WorkerPool
@@ -195,5 +197,29 @@ def test_a_worker_that_stops_within_its_reply_is_given_up(
     try:
         with pytest.raises(MeasurementError, match="has not answered"):
             worker.ask(REQUEST)
+    finally:
+        worker.close()
+
+
+def test_a_worker_that_measures_ends_when_its_parent_has(program: Callable[[str], None], tmp_path: Path) -> None:
+    """It would go on to the end of its request, minutes of a GPU that nobody waits for."""
+    root, busy = str(Path(pool_module.__file__).parents[3]), tmp_path / "busy"
+    program(
+        f"import sys, time, pathlib; sys.path.insert(0, {root!r})\n"
+        "from kerntune.gpu import driver_gpu\n"
+        "from kerntune.timing.worker import serve\n"
+        "class Gpu:\n    def __init__(self, ordinal): self.spec = type('Spec', (), {'name': 'a device'})\n"
+        "driver_gpu.DriverGpu = Gpu\n"
+        f"serve.answer = lambda *given: (pathlib.Path({str(busy)!r}).touch(), time.sleep(600))\n"
+        "serve.serve(0)\n"
+    )
+    worker = Worker(0)
+    try:
+        worker.wait()
+        send(worker._process.stdin.fileno(), REQUEST)  # type: ignore[union-attr]  # it is a pipe
+        while not busy.exists() and worker._process.poll() is None:
+            time.sleep(0.02)
+        worker._process.stdin.close()  # type: ignore[union-attr]
+        assert worker._process.wait(60) == -signal.SIGKILL
     finally:
         worker.close()

@@ -1,0 +1,50 @@
+"""What NVML says of a device as it is now. Nothing is ever set on it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+
+def device_state(uuid: str) -> dict[str, Any]:
+    """Driver, clocks in MHz, throttle reasons (idling is none), power in W, temperature in degrees Celsius, of the
+    device with ``uuid`` (as the driver gives it, without prefix); without what can't be asked, empty where NVML can't.
+
+    A MIG instance has an id of its own and no clocks: they are those of its GPU.
+    """
+    import pynvml
+
+    found: dict[str, Any] = {}
+    try:
+        pynvml.nvmlInit()
+        found["driver"] = str(pynvml.nvmlSystemGetDriverVersion())
+        handle = _handle(pynvml, uuid)
+    except pynvml.NVMLError:
+        return found
+    for name, ask in _QUESTIONS.items():
+        with contextlib.suppress(pynvml.NVMLError):
+            found[name] = ask(pynvml, handle)
+    return found
+
+
+def _handle(nvml: Any, uuid: str) -> Any:
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except nvml.NVMLError:
+        instance = nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
+        return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
+
+
+def _throttle(nvml: Any, handle: Any) -> str:
+    reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle) & ~nvml.nvmlClocksThrottleReasonGpuIdle
+    return hex(reasons) if reasons else ""
+
+
+_QUESTIONS: dict[str, Callable[[Any, Any], object]] = {
+    "sm_clock_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+    "memory_clock_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+    "throttle": _throttle,
+    "power_w": lambda nvml, handle: round(nvml.nvmlDeviceGetPowerUsage(handle) / 1e3, 1),
+    "temperature_c": lambda nvml, handle: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+}

@@ -1,0 +1,150 @@
+"""A worker ends with its parent's process, however that ends, and takes along what it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kerntune.base.orphans import process_end
+
+ROOT = Path(__file__).resolve().parents[2]
+
+WORKER = """
+import os, subprocess, sys, time
+sys.path.insert(0, {root!r})
+from kerntune.base.orphans import end_with_parent
+end_with_parent(0, os.getppid(), sys.argv[1])
+child = subprocess.Popen(["sleep", "600"])
+print(os.getpid(), child.pid, flush=True)
+time.sleep(600)
+"""
+
+PARENT = """
+import os, subprocess, sys, time
+sys.path.insert(0, {root!r})
+from kerntune.base.temporary_folders import TemporaryFolder
+made, unused = TemporaryFolder("test"), TemporaryFolder("test")
+worker = subprocess.Popen(
+    [sys.executable, "-c", {worker!r}, sys.argv[1] or str(made.folder)], stdin=subprocess.PIPE, start_new_session=True
+)
+if {forks}:
+    if not os.fork():  # a copy of the parent that outlives it, and holds the worker's pipe
+        time.sleep(600)
+time.sleep(600)
+"""
+
+
+def running(pid: int) -> bool:
+    """Neither gone nor a zombie that a container's first process doesn't reap."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.01)
+    return true()
+
+
+Start = Callable[..., tuple["subprocess.Popen[str]", list[int]]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a parent with a worker, which has a child: the parent, and the ids of the other two."""
+    made: list[subprocess.Popen[str]] = []
+
+    def started(forks: bool = False, folder: str = "") -> tuple[subprocess.Popen[str], list[int]]:
+        text = PARENT.format(root=str(ROOT), worker=WORKER.format(root=str(ROOT)), forks=forks)
+        env = {**os.environ, "TMPDIR": str(tmp_path)}
+        made.append(
+            subprocess.Popen(
+                [sys.executable, "-c", text, folder], stdout=subprocess.PIPE, text=True, start_new_session=True, env=env
+            )
+        )
+        stdout = made[-1].stdout
+        assert stdout is not None
+        return made[-1], [int(word) for word in stdout.readline().split()]
+
+    yield started
+    for one in made:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(one.pid, signal.SIGKILL)
+        one.communicate()
+
+
+def killed(start: Start, forks: bool = False, folder: str = "") -> None:
+    """Kill a parent, and wait until its worker and the worker's child are gone."""
+    parent, others = start(forks, folder)
+    assert len(others) == 2
+    assert all(map(running, others))
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    assert until(lambda: not any(map(running, others)))
+
+
+def test_a_worker_ends_with_its_parent_and_takes_children_and_folder_along(start: Start, tmp_path: Path) -> None:
+    killed(start)
+    assert list(tmp_path.glob("kerntune-test-*")) == []
+
+
+def test_a_copy_of_the_parent_that_holds_the_pipe_hides_nothing(start: Start) -> None:
+    killed(start, forks=True)
+
+
+@pytest.mark.parametrize("name", ["folder", "kerntune-folder", "kerntune-test-folder"])
+def test_a_folder_that_is_not_ours_stays(start: Start, tmp_path: Path, name: str) -> None:
+    """A worker's ``TMPDIR`` could be anything: the system's own, say."""
+    file = tmp_path / name / "file"
+    file.parent.mkdir()
+    file.touch()
+    killed(start, folder=str(file.parent))
+    assert file.exists()
+
+
+def test_a_thread_of_the_parent_that_ends_is_not_its_end() -> None:
+    """A test may be run in a thread of its own; the workers that it starts serve the next ones."""
+    worker: list[subprocess.Popen[str]] = []
+
+    def begin() -> None:
+        command = [sys.executable, "-c", WORKER.format(root=str(ROOT)), ""]
+        worker.append(
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        )
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join()
+    assert worker[0].stdout is not None
+    pids = [int(word) for word in worker[0].stdout.readline().split()]
+    try:
+        time.sleep(0.2)
+        assert all(map(running, pids))
+    finally:
+        worker[0].communicate()  # closes its input
+    assert until(lambda: not any(map(running, pids)))
+
+
+def test_the_end_of_a_process_can_be_waited_for() -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    end = process_end(process.pid)
+    process.kill()
+    if end is None:
+        pytest.skip("this system has no descriptors of processes")
+    assert select.select([end], [], [], 60)[0]
+    os.close(end)
+    process.wait()
+    assert process_end(process.pid) is None
+    assert process_end(0) is None

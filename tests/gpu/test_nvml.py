@@ -1,0 +1,86 @@
+"""What NVML is asked: of a GPU, of a MIG instance, and where it knows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+import pytest
+
+from kerntune.gpu.nvml import device_state
+
+UUID = "5f3a1c2e-0000-1111-2222-333344445555"
+
+ANSWERS = {
+    "nvmlInit": None,
+    "nvmlSystemGetDriverVersion": "570.86.15",
+    "nvmlDeviceGetCurrentClocksThrottleReasons": 0x5,  # idle, and a power cap
+    "nvmlDeviceGetClockInfo": 1980,
+    "nvmlDeviceGetPowerUsage": 123_456,
+    "nvmlDeviceGetTemperature": 41,
+}
+
+STATE = {
+    "driver": "570.86.15",
+    "sm_clock_mhz": 1980,
+    "memory_clock_mhz": 1980,
+    "throttle": "0x4",
+    "power_w": 123.5,
+    "temperature_c": 41,
+}
+
+
+def refused(*args: Any) -> Any:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replaces functions of NVML."""
+
+    def replace(**functions: Any) -> None:
+        for name, answer in functions.items():
+            monkeypatch.setattr(pynvml, name, answer if callable(answer) else lambda *args, _=answer: _)
+
+    replace(**ANSWERS, nvmlDeviceGetHandleByUUID=lambda uuid: {f"GPU-{UUID}": "gpu"}[uuid])
+    return replace
+
+
+def test_a_gpu(nvml: Callable[..., None]) -> None:
+    assert device_state(UUID) == STATE
+
+
+def test_a_gpu_that_is_not_held_back(nvml: Callable[..., None]) -> None:
+    nvml(nvmlDeviceGetCurrentClocksThrottleReasons=pynvml.nvmlClocksThrottleReasonGpuIdle)
+    assert device_state(UUID)["throttle"] == ""
+
+
+def test_a_mig_instance_has_its_gpus_clocks(nvml: Callable[..., None]) -> None:
+    def by_uuid(uuid: str) -> str:
+        return "instance" if uuid == f"MIG-{UUID}" else refused()
+
+    def clock(handle: str, kind: int) -> int:
+        return 1755 if handle == "gpu of instance" else refused()
+
+    nvml(
+        nvmlDeviceGetHandleByUUID=by_uuid,
+        nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda handle: f"gpu of {handle}",
+        nvmlDeviceGetClockInfo=clock,
+    )
+    assert device_state(UUID) == STATE | {"sm_clock_mhz": 1755, "memory_clock_mhz": 1755}
+
+
+def test_what_is_refused_is_left_out(nvml: Callable[..., None]) -> None:
+    nvml(nvmlDeviceGetPowerUsage=refused, nvmlDeviceGetClockInfo=refused)
+    assert device_state(UUID) == {k: STATE[k] for k in ("driver", "throttle", "temperature_c")}
+
+
+def test_a_device_that_nvml_does_not_know(nvml: Callable[..., None]) -> None:
+    nvml(nvmlDeviceGetHandleByUUID=refused)
+    assert device_state(UUID) == {"driver": "570.86.15"}
+
+
+def test_no_nvml(nvml: Callable[..., None]) -> None:
+    nvml(nvmlInit=refused)
+    assert device_state(UUID) == {}
