@@ -83,7 +83,7 @@ class HostStaging:
         os.close(self.file)
 
 
-class Piece(Protocol):
+class StagedBytes(Protocol):
     """Which bytes of which storage lie where: ``count`` bytes from ``offset`` on lie at place ``at``."""
 
     @property
@@ -102,21 +102,21 @@ class Receiver:
     def __init__(self, gpu: Executor, file: int) -> None:
         self._gpu, self._file = gpu, file
 
-    def take(self, kind: str, handle: bytes, pieces: Sequence[tuple[Piece, Buffer]]) -> None:
+    def take(self, kind: str, handle: bytes, pieces: Sequence[tuple[StagedBytes, Buffer]]) -> None:
         """Copy pieces out of staging memory into buffers. What was mapped is unmapped again."""
         if kind == IPC:
             self._from_device(handle, pieces)
         else:
             self._from_host(pieces)
 
-    def _from_device(self, handle: bytes, pieces: Sequence[tuple[Piece, Buffer]]) -> None:
+    def _from_device(self, handle: bytes, pieces: Sequence[tuple[StagedBytes, Buffer]]) -> None:
         with self._gpu.shared(handle, STAGING_BYTES) as staging:
             for piece, target in pieces:
                 source = self._gpu.part(staging, piece.at, piece.count)
                 self._gpu.copy(self._gpu.part(target, piece.offset, piece.count), source)
             self._gpu.synchronize()
 
-    def _from_host(self, pieces: Sequence[tuple[Piece, Buffer]]) -> None:
+    def _from_host(self, pieces: Sequence[tuple[StagedBytes, Buffer]]) -> None:
         with mmap.mmap(self._file, STAGING_BYTES) as mapped, memoryview(mapped) as whole:
             for piece, target in pieces:
                 with whole[piece.at : piece.at + piece.count] as view:

@@ -12,7 +12,7 @@ MOST_FAULTS, MOST_HANGS = 12, 3
 
 
 @dataclass
-class Fault:
+class FirstLaunchFault:
     """What a first launch came to; ``same`` are the candidates with this very code and grid."""
 
     reason: str
@@ -27,14 +27,14 @@ class Faults:
     """Those of one kernel's tuning. A fault is settled once it is remembered."""
 
     kernel: str
-    _open: list[Fault] = field(default_factory=list)
-    _settled: list[Fault] = field(default_factory=list)
+    _open: list[FirstLaunchFault] = field(default_factory=list)
+    _settled: list[FirstLaunchFault] = field(default_factory=list)
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: FirstLaunchFault) -> None:
         """One more."""
         self._open.append(fault)
 
-    def like(self, code: str, grid: tuple[int, int, int]) -> Fault | None:
+    def like(self, code: str, grid: tuple[int, int, int]) -> FirstLaunchFault | None:
         """The fault of the very same launch."""
         every = (*self._open, *self._settled)
         return next((f for f in every if (f.compiled.binary.code, f.grid) == (code, grid)), None)
@@ -43,7 +43,7 @@ class Faults:
         """The candidates."""
         return [i for fault in (*self._open, *self._settled) for i in fault.same]
 
-    def take_hung(self) -> Iterator[Fault]:
+    def take_hung(self) -> Iterator[FirstLaunchFault]:
         """Those that did not end, to be launched once more; they are no faults until then."""
         hung = [fault for fault in self._open if fault.hung]
         self._open = [fault for fault in self._open if not fault.hung]
@@ -58,7 +58,7 @@ class Faults:
         """Whether the incumbent is among them, or they are more than the ``good``."""
         return bool(self._open) and (incumbent in self.indices() or len(self._open) > good)
 
-    def settle(self) -> list[Fault]:
+    def settle(self) -> list[FirstLaunchFault]:
         """Those that are to be remembered, once."""
         settled, self._open = self._open, []
         self._settled += settled

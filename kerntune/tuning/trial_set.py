@@ -26,7 +26,7 @@ from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import ALIKE, First, Loader, Program
 from kerntune.tuning.candidates import CandidatePool, contenders
 from kerntune.tuning.consensus import CandidateWork, content_of
-from kerntune.tuning.faults import Fault, Faults
+from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import FirstLaunches
 from kerntune.tuning.pre_hooks import first_contents
 from kerntune.tuning.race import Estimates, Trial
@@ -160,7 +160,7 @@ class TrialSet:
     def _note_fault(self, i: int, compiled: Compiled, exc: LaunchFault) -> None:
         """It has failed; whether that is remembered is decided when all of a stage are in."""
         hung = isinstance(exc, LaunchTimeout)
-        self._faults.add(Fault(str(exc), compiled, self.pool.probes[i].grid, [i], hung))
+        self._faults.add(FirstLaunchFault(str(exc), compiled, self.pool.probes[i].grid, [i], hung))
         self._fail(i, str(exc))
         if self._faults.without_hope(good=len(self.estimated_trials())):
             raise self._call_is_to_blame()

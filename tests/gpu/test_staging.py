@@ -13,7 +13,7 @@ from kerntune.gpu.staging import HOST, PLACE_ALIGN, HostStaging, Receiver, batch
 
 
 @dataclass(frozen=True)
-class Piece:
+class StagedBytes:
     offset: int
     at: int
     count: int
@@ -50,7 +50,7 @@ def test_through_the_hosts_memory() -> None:
         staging.put(sender.part(source, 0, 3000), 512)
         staging.put(sender.part(source, 3000, 2000), 4096)
         staging.flush()
-        pieces = [(Piece(0, 512, 3000), target), (Piece(3000, 4096, 2000), target)]
+        pieces = [(StagedBytes(0, 512, 3000), target), (StagedBytes(3000, 4096, 2000), target)]
         Receiver(receiver, staging.file).take(HOST, b"", pieces)
         assert receiver.read(target) == bytes(range(250)) * 20
     finally:
