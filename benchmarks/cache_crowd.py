@@ -2,7 +2,7 @@
 
     python benchmarks/cache_crowd.py benchmarks/results/cache_crowd.json [--processes 16] [--keys 200]
 
-Every process goes through its keys in an order of its own: half of them are the same for all, the rest nobody else's.
+Every process goes through its keys in an order of its own: half of them are the same for all, the rest are its own.
 For each it asks for a winner, stores eight trials where there is none, offers a winner of its own, and goes on with the
 one that stands. Meanwhile one more process reads all entries over and over. Afterwards each key must have one winner,
 which is what every process that tuned it went on with; each trial must be there; no file may be torn, left over or set
@@ -34,7 +34,7 @@ TRIALS = 8
 
 
 def keys_of(process: int, keys: int) -> list[int]:
-    """Numbers of a process's keys: the first half everybody's."""
+    """Numbers of a process's keys: the first half are common to all."""
     shared = keys // 2
     return [*range(shared), *(1_000_000 * (process + 1) + n for n in range(keys - shared))]
 

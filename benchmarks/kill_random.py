@@ -138,7 +138,7 @@ class Run:
         return int(pytest.main([*plugin_options(), *OPTIONS, str(self.folder)]))
 
     def whole(self) -> float:
-        """Seconds that a run takes that nobody kills. It leaves nothing running either."""
+        """Seconds that a run takes that isn't killed. It leaves nothing running either."""
         begin = time.monotonic()
         status = os.waitpid(self.start(), 0)[1]
         seconds = time.monotonic() - begin

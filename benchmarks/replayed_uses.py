@@ -43,7 +43,8 @@ def looks(cases: Sequence[Recorded], order: Callable[[Recorded], Sequence[int]])
 
 
 def _look_ns(times: Sequence[float], order: Sequence[int]) -> float:
-    """As :class:`kerntune.tuning.race.Estimates`: one execution shows the hopeless, others take some more."""
+    """As :class:`kerntune.tuning.race.Estimates`: one execution is enough for configs that are far too slow, others
+    take some more."""
     best, spent = math.inf, 0.0
     for i in order:
         spent += times[i] if times[i] > max(LONG_NS, FAR_SLOWER * best) else (1 + ESTIMATE_RUNS) * times[i]

@@ -31,11 +31,14 @@ CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
-    "_Order", "_Run", "_Tried", "_Tuning",
+    "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Tried", "_Tuning",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 
-PRIVATE = {"RequestFailed", "PairReply", "PairRequest", "Ready"}
+PRIVATE = {
+    "ChangedGuard", "ForgetRequest", "LookFailed", "LookReply", "LookRequest", "StageRequest", "StagedPiece", "Staged",
+    "RequestFailed", "PairReply", "PairRequest", "Ready",
+}  # fmt: skip
 """Messages between one version's own processes."""
 
 

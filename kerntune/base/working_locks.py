@@ -14,7 +14,7 @@ from pathlib import Path
 @lru_cache(maxsize=64)
 def locks_work(folder: Path) -> bool:
     """Whether ``flock`` in this folder keeps a second holder out; asked once a process. A folder that can't be written
-    counts as one where it does: whoever needs a lock there will be told."""
+    counts as one where it does: taking a lock there raises an error."""
     path = folder / f"kerntune-probe-{secrets.token_hex(6)}"
     try:
         with _opened(path) as first, _opened(path) as second:

@@ -57,8 +57,8 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     """Hold the device's locks; :class:`MeasurementError` if another process doesn't end within ``patience_s``.
 
     The lock on the device's node holds whatever ``TMPDIR`` is, and between containers that are given the same node. The
-    one by UUID in the folder for temporary files serves where the node can't be opened. Everybody takes the node's
-    first. On a file system where locks do nothing, that is told once.
+    one by UUID in the folder for temporary files serves where the node can't be opened. Each process takes the node's
+    first. On a file system where locks do nothing, that is reported once.
     """
     end = time.monotonic() + patience_s
     with _node_lock(uuid, name, patience_s) as held:

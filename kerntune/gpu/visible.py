@@ -12,7 +12,7 @@ _as_begun: dict[str, str | None] = {}
 
 
 def remember() -> None:
-    """Keep what the driver has read. For whoever starts it; later calls change nothing."""
+    """Keep what the driver has read. Called by the code that starts it; later calls change nothing."""
     for name in VARIABLES:
         _as_begun.setdefault(name, os.environ.get(name))
 

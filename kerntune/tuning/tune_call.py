@@ -164,7 +164,7 @@ def _stage_first(capture: Capture, site: Site, pool: CandidatePool) -> None:
 @contextlib.contextmanager
 def _launch_prepared(capture: Capture, pool: CandidatePool) -> Iterator[Callable[[int], None]]:
     """Have built what launches the winner (by Triton, and then by ourselves: 0.3 to 0.9 s of a C compiler each where
-    nobody has built it before) while we race. Triton's part is there at the end: a launch would not wait for it, but
+    it isn't built yet) while we race. Triton's part is there at the end: a launch would not wait for it, but
     build it once more. What is given takes a candidate that may win, whose tensor descriptors may need another."""
     if capture.backend.name != "cuda" or not pool.probes:
         yield lambda index: None

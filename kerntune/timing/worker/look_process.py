@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.errors import FrameError, KerntuneError, MeasurementError, PeerClosed, PeerTimeout
+from kerntune.gpu.visible import as_begun
 from kerntune.timing.worker.look_requests import LookMessage
 from kerntune.timing.worker.requests import Ready
 
@@ -55,8 +56,8 @@ class LookProcess:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
         words = [sys.executable, "-m", "kerntune.timing.worker.look_main", str(os.getpid()), str(file), *device]
         return subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=env, pass_fds=(file,),
-            start_new_session=True,
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=as_begun(env),
+            pass_fds=(file,), start_new_session=True,
         )  # fmt: skip
 
     @property
