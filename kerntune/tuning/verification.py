@@ -101,9 +101,9 @@ class Verifier:
     """What one program, the reference, writes, once for each pattern of poison, and compares others with it.
 
     ``name`` says which program the reference is; it is ``settled`` if no other one will be chosen, and ``confirmed`` if
-    there is more evidence for it than its place in the list. What depends on chance or on how a config splits its work is
-    ``left_out`` by storage, with the reason; several verifiers may share that. ``ignored`` are arguments that are not
-    compared. All programs run on the same memory; copy 0 is as before after each call.
+    there is more evidence for it than its place in the list. What depends on chance or on how a config splits its
+    work is ``left_out`` by storage, with the reason; several verifiers may share that. ``ignored`` are arguments
+    that are not compared. All programs run on the same memory; copy 0 is as before after each call.
     """
 
     reference: Program
