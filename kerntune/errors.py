@@ -31,6 +31,7 @@
     ├── DeviceFault               the GPU runs nothing any more in this process; says what it ran last
     └── StoreError                something on disk is damaged, of another schema, or can't be written
         ├── BaselineError
+        ├── HistoryError
         └── CacheError
 """
 

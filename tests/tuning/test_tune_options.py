@@ -15,11 +15,12 @@ from kerntune.base.policy import Policy, StaticPrune
 from kerntune.errors import UsageError
 from kerntune.search import Choice, Search, Space
 from kerntune.tuning import tune_options as module
+from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.patience import Patience
-from kerntune.tuning.tune_options import PATIENCE, STATIC_PRUNE, VERIFY, VERIFY_IGNORE, TuneOptions, options_of
+from kerntune.tuning.tune_options import ISOLATE, PATIENCE, STATIC_PRUNE, VERIFY, VERIFY_IGNORE, TuneOptions, options_of
 from kerntune.tuning.verification import Verification, Verify
 
-VARIABLES = (VERIFY, VERIFY_IGNORE, PATIENCE, STATIC_PRUNE)
+VARIABLES = (VERIFY, VERIFY_IGNORE, PATIENCE, STATIC_PRUNE, ISOLATE)
 PACKAGES = Path(kerntune.__file__).parent, Path(kerntune.__file__).parent.parent / "pytest_kerntune"
 
 
@@ -46,19 +47,22 @@ def test_a_stock_tuner_leaves_all_to_the_environment(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv(VERIFY_IGNORE, "y_ptr")
     monkeypatch.setenv(PATIENCE, "all")
     monkeypatch.setenv(STATIC_PRUNE, "model")
-    expected = TuneOptions(Verification(Verify.ALL, ("y_ptr",)), None, StaticPrune(model=True), keep=False)
+    monkeypatch.setenv(ISOLATE, "always")
+    found = Verification(Verify.ALL, ("y_ptr",))
+    expected = TuneOptions(found, None, StaticPrune(model=True), keep=False, isolate=Isolate.ALWAYS)
     assert options_of(stock, keep=False) == expected
 
 
 def test_a_tuners_own_options_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, text in zip(VARIABLES, ("all", "y_ptr", "7", "model"), strict=True):
+    for name, text in zip(VARIABLES, ("all", "y_ptr", "7", "model", "always"), strict=True):
         monkeypatch.setenv(name, text)
-    given = {"verify": "off", "verify_ignore": "x_ptr", "patience": 2, "static_prune": "spills"}
+    given = {"verify": "off", "verify_ignore": "x_ptr", "patience": 2, "static_prune": "spills", "isolate": "off"}
     kernel = kerntune.autotune(configs(32, 64), key=["n"], **given)(scale_kernel)
     found = options_of(kernel)
     assert found.verification == Verification(Verify.OFF, ("x_ptr",))
     assert isinstance(found.patience, Patience)
     assert (found.patience.seconds, found.static_prune) == (2.0, StaticPrune(spills=True))
+    assert found.isolate is Isolate.OFF
     kernel.verify, kernel.patience = "finalists", None
     assert options_of(kernel).verification.mode is Verify.FINALISTS, "an attribute that a user sets later counts"
     late = options_of(kernel).patience
