@@ -11,13 +11,13 @@ from kerntune.kernels.dispatch import launch_path
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Calls that took the long way, as what was learned of each."""
+    """Calls that took the slow path: the arguments that an entry was made of, for each."""
     seen: list[Any] = []
-    below = launch_path.LaunchPath._learn
+    below = launch_path.LaunchPath._add_entry
 
-    def learn(self: Any, *args: Any) -> None:
+    def noting(self: Any, *args: Any) -> None:
         seen.append(args)
         below(self, *args)
 
-    monkeypatch.setattr(launch_path.LaunchPath, "_learn", learn)
+    monkeypatch.setattr(launch_path.LaunchPath, "_add_entry", noting)
     return seen
