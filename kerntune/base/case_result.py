@@ -127,6 +127,10 @@ class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     launch: Share = Share(0.0)
 
 
+IDENTITY = "identity"
+"""The rung of a comparison whose sides do the same work: nothing was timed."""
+
+
 class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A case compared with its anchor: the time when that was ``recorded``, the verdict on the code since, and the
     change with its tolerance. ``change`` is None where the work is the same, or where nothing could be replayed."""

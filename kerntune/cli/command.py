@@ -220,7 +220,9 @@ def _history(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = _command(commands, "show", run_history_show, "steps and drifts of all cases, the largest slowdown first")
     _case(show)
-    show.add_argument("--branch", metavar="NAME", default="", help="only runs of this branch (default: all)")
+    show.add_argument(
+        "--branch", metavar="NAME", default="", help="the branch that is shown (default: that with most runs)"
+    )
     show.add_argument(
         "--false-rate",
         metavar="P",

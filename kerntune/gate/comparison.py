@@ -6,7 +6,7 @@ from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kerntune.base.case_result import Attribution, Share
+from kerntune.base.case_result import IDENTITY, Attribution, Share
 from kerntune.base.policy import Policy, Verdict
 from kerntune.base.recording import Artifacts, Recording, same_work
 from kerntune.base.stats import Estimate, median
@@ -17,7 +17,6 @@ from kerntune.gate.call_capture import RecordedCase
 from kerntune.gate.causes import at_configs, attribute, steps_between
 from kerntune.gate.decision import Evidence, decide, drift_limit, settled, with_anchor
 from kerntune.gate.replay import (
-    IDENTITY,
     RECOMPILED,
     REMEMBERED,
     REPLAY,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kerntune.base.case_result import Attribution, CaseId, Share, Since
+from kerntune.base.case_result import IDENTITY, Attribution, CaseId, Share, Since
 from kerntune.base.device import Environment
 from kerntune.base.formatting import format_share, format_size, format_time
 from kerntune.base.policy import Policy, Verdict
@@ -16,7 +16,7 @@ from kerntune.gate.call import PendingBaseline
 from kerntune.gate.causes import causes
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import DRIFT, limit_of
-from kerntune.gate.replay import IDENTITY, RECOMPILED, REPLAY, STORED, RungUsed
+from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, RungUsed
 from kerntune.timing.paired_processes import Replay
 from kerntune.timing.sample import Sample
 

@@ -94,8 +94,8 @@ class Replayer:
         return pair(self._loader, a, b, memory, found, self._timer)
 
 
-IDENTITY, REPLAY, RECOMPILED, STORED = "identity", "paired replay", "recompiled TTIR", "stored sample"
-"""The kinds of comparison, best first: the same work needs none; the last gives PASS or INCONCLUSIVE only."""
+REPLAY, RECOMPILED, STORED = "paired replay", "recompiled TTIR", "stored sample"
+"""The kinds of comparison after ``IDENTITY``, best first; the last gives PASS or INCONCLUSIVE only."""
 
 
 REMEMBERED = "compared when recorded"

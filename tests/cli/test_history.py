@@ -37,7 +37,7 @@ def test_steps_are_shown(kerntune, tmp_path):
     assert ran.code == 0
     assert "t.py::test_x" in ran.out
     assert "0013001300..0014001400" in ran.out
-    assert "1 moves in 1 cases, 40 runs" in ran.out
+    assert "1 move in 1 case, 40 runs" in ran.out
     assert kerntune("history", "show", "--history=h", "--exit-code").code == 1
 
 
@@ -56,7 +56,7 @@ def test_a_damaged_file_is_a_finding(kerntune, tmp_path):
     ran = kerntune("history", "show", "--history=h")
     assert ran.code == 1
     assert "broken.json: not readable as JSON" in ran.err
-    assert "1 moves in 1 cases" in ran.out
+    assert "1 move in 1 case" in ran.out
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import contextlib
 import hashlib
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,6 +53,15 @@ CREATE TABLE chunks (owner INTEGER, number INTEGER, data BLOB, PRIMARY KEY (owne
 
 SEPARATOR = "\x1f"
 
+PATIENCE_S = 60.0
+"""Seconds that a process waits for another one that adds runs: 10 s of work for a million points."""
+
+T = TypeVar("T")
+
+
+class IndexDamaged(HistoryError):
+    """The index isn't whole. Everything in it can be had again."""
+
 
 @dataclass(frozen=True)
 class RunInfo:
@@ -84,75 +93,94 @@ class Index:
     def update(self) -> list[str]:
         """Read the files that are new; what is wrong with those that can't be read, a line each."""
         names = self._place.names()
-        with self._open() as base:
-            known = {name for (name,) in base.execute("SELECT name FROM files")}
-            batch = _Batch(base)
-            for name, data in self._place.read([n for n in names if n not in known]):
-                problem = ""
-                try:
-                    batch.take(decoded(data, name))
-                except HistoryError as exc:
-                    problem = str(exc)
-                base.execute("INSERT INTO files VALUES (?, ?)", (name, problem))
-            batch.write()
-            base.commit()
-            return [text for (text,) in base.execute("SELECT problem FROM files WHERE problem != '' ORDER BY name")]
+        known = self._with(lambda base: {name for (name,) in base.execute("SELECT name FROM files")})
+        read = [(name, *_decoded(data, name)) for name, data in self._place.read([n for n in names if n not in known])]
+        return self._with(lambda base: _added(base, read))
 
     def runs(self, branch: str = "") -> dict[int, RunInfo]:
-        """Runs by number, in order of time; of one branch, or of all."""
-        with self._open() as base:
-            rows = base.execute("SELECT id, created, sha, branch, host FROM runs ORDER BY ordered, id").fetchall()
+        """Runs by number, in order of time; of one branch, or of all if it is empty."""
+        query = "SELECT id, created, sha, branch, host FROM runs ORDER BY ordered, id"
+        rows = self._with(lambda base: base.execute(query).fetchall())
         return {row[0]: RunInfo(*row[1:]) for row in rows if branch in ("", row[3])}
 
-    def settings(self) -> dict[int, tuple[str, ...]]:
-        """What the numbers of settings stand for: versions and the host, each with its name."""
-        with self._open() as base:
-            return {i: tuple(text.split(SEPARATOR)) for i, text in base.execute("SELECT id, text FROM settings")}
+    def main_branch(self) -> str:
+        """The branch with most runs; empty if no run has one."""
+        query = "SELECT branch FROM runs GROUP BY branch ORDER BY COUNT(*) DESC, branch LIMIT 1"
+        found = self._with(lambda base: base.execute(query).fetchone())
+        return str(found[0]) if found else ""
 
-    def series(self, runs: Sequence[int], text: str = "") -> Iterator[CaseSeries]:
+    def settings(self) -> dict[int, dict[str, str]]:
+        """What the numbers of settings stand for: versions and the host, by name."""
+        rows = self._with(lambda base: base.execute("SELECT id, text FROM settings").fetchall())
+        return {i: dict(item.partition(" ")[::2] for item in text.split(SEPARATOR)) for i, text in rows}
+
+    def series(self, runs: Sequence[int], text: str = "") -> list[CaseSeries]:
         """The series of all cases whose name contains ``text``, of the given runs in the given order."""
-        place = {run: i for i, run in enumerate(runs)}
         lookup = np.full(max(runs, default=0) + 2, -1, dtype=np.int64)
-        for run, i in place.items():
-            lookup[run] = i
-        with self._open() as base:
+        lookup[list(runs)] = np.arange(len(runs))
+
+        def read(base: sqlite3.Connection) -> list[CaseSeries]:
             cases = base.execute("SELECT id, name, target, device FROM cases ORDER BY name, target, device").fetchall()
-            for number, name, target, device in cases:
-                if text in name:
-                    yield CaseSeries(name, target, device, _measured(base, number, lookup))
+            return [
+                CaseSeries(name, target, device, _measured(base, number, lookup))
+                for number, name, target, device in cases
+                if text in name
+            ]
 
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        try:
-            base = self._ready()
-        except sqlite3.DatabaseError:  # damaged: everything in it can be had again
-            self._path.unlink(missing_ok=True)
-            base = self._ready()
-        except OSError as exc:
-            raise HistoryError(f"{self._path}: the index can't be made ({exc.strerror})") from exc
-        try:
-            yield base
-        finally:
-            base.close()
+        return self._with(read)
 
-    def _ready(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        base = sqlite3.connect(self._path, timeout=60)
+    def discard(self) -> None:
+        """Forget everything; :meth:`update` reads all files again. For an index that is damaged."""
+        self._path.unlink(missing_ok=True)
+
+    def _with(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """What ``action`` gives, in one transaction; :class:`IndexDamaged` if the file isn't whole."""
         try:
-            base.execute("PRAGMA synchronous = OFF")  # lost with the power, it is made anew
-            with base:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.closing(sqlite3.connect(self._path, timeout=PATIENCE_S, isolation_level=None)) as base:
+                base.execute("PRAGMA synchronous = OFF")  # what is lost with the power is read again
                 base.execute("BEGIN IMMEDIATE")
-                (version,) = base.execute("PRAGMA user_version").fetchone()
-                if version != VERSION:
-                    for (table,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-                        base.execute(f'DROP TABLE "{table}"')
-                    for statement in filter(str.strip, TABLES.split(";")):
-                        base.execute(statement)
-                    base.execute(f"PRAGMA user_version = {VERSION}")
-        except BaseException:
-            base.close()
-            raise
-        return base
+                _make_tables(base)
+                found = action(base)
+                base.execute("COMMIT")
+                return found
+        except (OSError, sqlite3.OperationalError) as exc:  # locked, read-only, a full disk
+            raise HistoryError(f"{self._path}: the history's index can't be used ({exc})") from exc
+        except sqlite3.DatabaseError as exc:
+            raise IndexDamaged(f"{self._path}: the history's index is damaged ({exc}); remove it") from exc
+
+
+def _make_tables(base: sqlite3.Connection) -> None:
+    """Those of this version, in the place of another one's."""
+    (version,) = base.execute("PRAGMA user_version").fetchone()
+    if version == VERSION:
+        return
+    for (table,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        base.execute(f'DROP TABLE "{table}"')
+    for statement in filter(str.strip, TABLES.split(";")):
+        base.execute(statement)
+    base.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _decoded(data: bytes, name: str) -> tuple[HistoryRun | None, str]:
+    """The run of a file, or what is wrong with it."""
+    try:
+        return decoded(data, name), ""
+    except HistoryError as exc:
+        return None, str(exc)
+
+
+def _added(base: sqlite3.Connection, read: Sequence[tuple[str, HistoryRun | None, str]]) -> list[str]:
+    """Add files that no other process has added meanwhile; all problems that are known."""
+    known = {name for (name,) in base.execute("SELECT name FROM files")}
+    batch = _Batch(base)
+    for name, run, problem in read:
+        if name not in known:
+            base.execute("INSERT INTO files VALUES (?, ?)", (name, problem))
+            if run is not None:
+                batch.take(run)
+    batch.write()
+    return [text for (text,) in base.execute("SELECT problem FROM files WHERE problem != '' ORDER BY name")]
 
 
 class _Batch:
@@ -228,7 +256,8 @@ def _measured(base: sqlite3.Connection, owner: int, lookup: np.ndarray) -> Chang
     chunks = base.execute("SELECT data FROM chunks WHERE owner = ? ORDER BY number", (owner,)).fetchall()
     rows = np.frombuffer(b"".join(c for (c,) in chunks), dtype=ROW)
     runs = lookup[np.minimum(rows["run"], len(lookup) - 1)]
-    by_anchor = bool(len(rows)) and np.isfinite(rows["since"]).mean() > 0.5
+    wanted = rows["since"][runs >= 0]
+    by_anchor = bool(len(wanted)) and np.isfinite(wanted).mean() > 0.5
     reference, value, sd = ("anchor", "since", "since_sd") if by_anchor else ("against", "change", "sd")
     kept = np.flatnonzero((runs >= 0) & np.isfinite(rows[value]))
     order = kept[np.argsort(runs[kept], kind="stable")]

@@ -241,11 +241,13 @@ class Remote:
 
     def names(self) -> list[str]:
         found = self._done(lambda: self._fs.find(self._root))
-        return sorted(n.removeprefix(self._root).lstrip("/") for n in found if n.endswith(SUFFIX))
+        return sorted(n.removeprefix(self._root).lstrip("/") for n in found or () if n.endswith(SUFFIX))
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         for name in names:
-            yield name, self._done(lambda name=name: self._fs.cat_file(f"{self._root}/{name}", end=MAX_BYTES + 1))
+            data = self._done(lambda name=name: self._fs.cat_file(f"{self._root}/{name}", end=MAX_BYTES + 1))
+            if data is not None:  # else removed meanwhile
+                yield name, data
 
     def add(self, name: str, data: bytes) -> None:
         path = f"{self._root}/{name}"
@@ -256,7 +258,7 @@ class Remote:
         try:
             return action()
         except FileNotFoundError:
-            return []
+            return None
         except Exception as exc:  # each file system raises its own
             raise HistoryError(f"{self._url}: {type(exc).__name__}: {exc}") from exc
 

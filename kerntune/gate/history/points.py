@@ -11,7 +11,7 @@ from typing import Union
 
 import msgspec
 
-from kerntune.base.case_result import CaseId, CaseResult, Provenance
+from kerntune.base.case_result import IDENTITY, CaseId, CaseResult, Provenance
 from kerntune.base.codec import from_json, to_json
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
@@ -135,7 +135,7 @@ def _since(result: CaseResult) -> Shift | None:
     if result.since is None:
         return None
     change = result.since.shown or result.since.change
-    return _shift(change, result.since.recorded, change is None)
+    return _shift(change, result.since.recorded, change is None and result.since.rung == IDENTITY)
 
 
 def _shift(change: Estimate | None, against: str, same_work: bool) -> Shift | None:

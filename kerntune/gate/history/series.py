@@ -21,6 +21,9 @@ LEAST_SIZE = 0.005
 
 Column = NDArray[Any]
 
+RunSettings = Mapping[int, Mapping[str, str]]
+"""Versions and host by name, by number."""
+
 
 class ChangeSeries(NamedTuple):
     """What the runs of one case have measured, a column a field, in order of time.
@@ -68,7 +71,7 @@ class _Blocks(NamedTuple):
     sd: Column
 
 
-def found_in(series: ChangeSeries, settings: Mapping[int, tuple[str, ...]], false_rate: float) -> tuple[CaseShift, ...]:
+def found_in(series: ChangeSeries, settings: RunSettings, false_rate: float) -> tuple[CaseShift, ...]:
     """The moves of one case, in order of time.
 
     Values can be compared with each other where they were measured against the same reference: a chain of changes
@@ -113,20 +116,16 @@ def _blocks(series: ChangeSeries, begin: int, end: int) -> _Blocks:
     return _Blocks(begin + starts, begin + ends - 1, means, np.where(exact, 0.0, sums**-0.5))
 
 
-def _told(
-    series: ChangeSeries, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]], false_rate: float
-) -> Iterator[CaseShift]:
+def _told(series: ChangeSeries, blocks: _Blocks, settings: RunSettings, false_rate: float) -> Iterator[CaseShift]:
     scale = noise_scale(blocks.value, blocks.sd)
     for move in moves(blocks.value, scale * blocks.sd, false_rate):
         if abs(math.expm1(move.size)) >= LEAST_SIZE:
             yield _found(move, series, blocks, settings)
 
 
-def _found(
-    move: LevelShift, series: ChangeSeries, blocks: _Blocks, settings: Mapping[int, tuple[str, ...]]
-) -> CaseShift:
+def _found(move: LevelShift, series: ChangeSeries, blocks: _Blocks, settings: RunSettings) -> CaseShift:
     before, after = int(blocks.last[move.first]), int(blocks.first[move.last])
-    old, new = (settings.get(int(series.setting[place]), ()) for place in (before, after))
+    old, new = (settings.get(int(series.setting[place]), {}) for place in (before, after))
     return CaseShift(
         size=math.expm1(move.size),
         low=math.expm1(move.low),
@@ -136,5 +135,5 @@ def _found(
         earliest=int(series.run[blocks.last[move.earliest]]),
         latest=int(series.run[blocks.first[move.latest]]),
         drift=move.drift,
-        settings=tuple(f"{a} -> {b}" for a, b in zip(old, new, strict=False) if a != b and a and b),
+        settings=tuple(f"{k} {old[k]} -> {new[k]}" for k in old if k in new and old[k] != new[k]),
     )

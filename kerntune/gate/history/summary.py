@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from tabulate import tabulate
 
-from kerntune.gate.history.index import Index, RunInfo
+from kerntune.gate.history.index import Index, IndexDamaged, RunInfo
 from kerntune.gate.history.series import CaseShift, found_in
 
 FALSE_RATE = 0.01
@@ -49,15 +49,28 @@ class HistorySteps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     runs: int
     points: int
     false_rate: float
+    branch: str = ""
     unread: tuple[str, ...] = ()
     schema: str = "kerntune.steps/1"
 
 
 def steps_of(index: Index, *, case: str = "", branch: str = "", false_rate: float = FALSE_RATE) -> HistorySteps:
-    """Read what is new, and find the steps of every case; :class:`~kerntune.errors.HistoryError` if nothing can be."""
+    """Read what is new, and find the steps of every case; :class:`~kerntune.errors.HistoryError` if nothing can be.
+
+    Without a ``branch`` it is the one with most runs: runs of several branches are no series.
+    """
+    try:
+        return _steps(index, case, branch, false_rate)
+    except IndexDamaged:
+        index.discard()
+        return _steps(index, case, branch, false_rate)
+
+
+def _steps(index: Index, case: str, branch: str, false_rate: float) -> HistorySteps:
     unread = index.update()
+    branch = branch or index.main_branch()
     runs = index.runs(branch)
-    infos, series, settings = list(runs.values()), list(index.series(list(runs), case)), index.settings()
+    infos, series, settings = list(runs.values()), index.series(list(runs), case), index.settings()
     found = [
         _step(one.case, one.target, one.device, move, infos)
         for one in series
@@ -69,6 +82,7 @@ def steps_of(index: Index, *, case: str = "", branch: str = "", false_rate: floa
         runs=len(infos),
         points=sum(len(one.measured.run) for one in series),
         false_rate=false_rate,
+        branch=branch,
         unread=tuple(unread),
     )
 
@@ -79,7 +93,9 @@ def text_of(steps: HistorySteps, *, markdown: bool = False) -> str:
     rows = [_cells(step, several) for step in steps.steps]
     form = "github" if markdown else "simple"
     table = str(tabulate(rows, headers=HEADERS, tablefmt=form, disable_numparse=True)) if rows else ""
-    counted = f"{len(rows)} moves in {steps.cases} cases, {steps.runs} runs, {steps.points} measured changes"
+    of = f" of {steps.branch}" if steps.branch else ""
+    found, cases, runs = (_counted(*x) for x in ((len(rows), "move"), (steps.cases, "case"), (steps.runs, "run")))
+    counted = f"{found} in {cases}, {runs}{of}, {_counted(steps.points, 'measured change')}"
     rate = f"the probability that any of them is chance is at most {steps.false_rate:.2g}"
     return "\n\n".join(filter(None, [table, f"{counted}; {rate}"]))
 
@@ -119,6 +135,10 @@ def _cells(step: HistoryStep, several_targets: bool) -> tuple[str, ...]:
         days,
         "\n".join([kind, *step.settings]),
     )
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _range(first: str, last: str) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from kerntune.base.case_result import CaseId, CaseResult, LaunchReport, Provenance, Since
+from kerntune.base.case_result import IDENTITY, CaseId, CaseResult, LaunchReport, Provenance, Since
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.policy import Outcome, Verdict
@@ -98,8 +101,13 @@ def test_the_anchor_is_its_own_reference() -> None:
     (made,) = points_of([result(0.0, since=since)])
     assert made.since is not None
     assert (made.since.against, made.since.value) == ("2026-01-01", pytest.approx(math.log(1.01)))
-    (same,) = points_of([result(0.0, since=Since("2026-01-01", Verdict.PASS, 0.02))])
+    (same,) = points_of([result(0.0, since=Since("2026-01-01", Verdict.PASS, 0.02, rung=IDENTITY))])
     assert same.since == Shift(0.0, 0.0, "2026-01-01")
+
+
+def test_what_could_not_be_compared_with_the_anchor_is_no_zero() -> None:
+    (made,) = points_of([result(0.0, since=Since("2026-01-01", Verdict.INCONCLUSIVE, 0.02, rung="stored sample"))])
+    assert made.since is None
 
 
 def test_what_was_not_measured_has_no_change() -> None:
@@ -131,13 +139,13 @@ def test_steps_are_found_and_told(place: Folder, index: Index) -> None:
     text = text_of(found)
     assert "+5." in text
     assert f"{'001d' * 10}"[:10] in text
-    assert "1 moves in 1 cases, 60 runs, 60 measured changes" in text
+    assert "1 move in 1 case, 60 runs of main, 60 measured changes" in text
 
 
 def test_an_environment_that_changed_there_is_named(place: Folder, index: Index) -> None:
     fill(place, [0.0] * 30 + [0.05] * 30, triton_from=30)
     (step,) = steps_of(index).steps
-    assert step.settings == ("triton 3.6 -> triton 3.7",)
+    assert step.settings == ("triton 3.6 -> 3.7",)
 
 
 def test_only_new_files_are_read(place: Folder, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +188,7 @@ def test_runs_stand_in_the_order_of_their_commits(place: Folder, index: Index) -
 def test_branches_and_cases_can_be_chosen(place: Folder, index: Index) -> None:
     add_run(place, run(1, (point(0.0, "a"), point(0.0, "b", "test_other"))))
     add_run(place, run(2, (point(0.0, "a"),), branch="pull/7"))
-    assert [(steps_of(index, branch=b).runs, steps_of(index, branch=b).points) for b in ("", "main", "pull/7")] == [
-        (2, 3),
+    assert [(steps_of(index, branch=b).runs, steps_of(index, branch=b).points) for b in ("main", "pull/7")] == [
         (1, 2),
         (1, 1),
     ]
@@ -206,3 +213,72 @@ def test_a_run_says_where_it_comes_from(tmp_path: Path) -> None:
 def test_nothing_is_added_for_a_run_without_points(place: Folder) -> None:
     assert add_run(place, run(1, ())) == ""
     assert place.names() == []
+
+
+def test_branches_are_no_one_series(place: Folder, index: Index) -> None:
+    """A slow pull request is no step of the main branch, which is the one with most runs."""
+    fill(place, [0.0] * 26)
+    for day in range(20, 24):
+        add_run(place, run(day, (point(0.05, f"p{day}"),), branch="pull/7"))
+    found = steps_of(index)
+    assert (found.branch, found.runs, found.steps) == ("main", 26, ())
+    assert "26 runs of main" in text_of(found)
+
+
+def test_another_branchs_anchors_change_nothing(place: Folder, index: Index) -> None:
+    fill(place, [0.0] * 10)
+    for day in range(9):
+        made = msgspec.structs.replace(point(0.0, f"p{day}"), since=Shift(0.0, SD, "anchor"))
+        add_run(place, run(day, (made,), branch="pull/7"))
+    assert steps_of(index, branch="main").points == 10
+
+
+def test_versions_are_compared_by_name(place: Folder, index: Index) -> None:
+    """One side may lack one."""
+    errors = np.random.default_rng(1).normal(0, SD, 40)
+    for day, error in enumerate(errors):
+        made = point(0.05 * (day >= 20) + float(error), f"w{day}")
+        known = {"triton": "3.6", "driver": "570"} if day >= 20 else {"assembler": "12", "driver": "560"}
+        add_run(place, run(day, (msgspec.structs.replace(made, environment=known),)))
+    (step,) = steps_of(index).steps
+    assert step.settings == ("driver 560 -> 570",)
+
+
+def test_processes_share_an_index(place: Folder, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one adds the same files while this one reads them."""
+    fill(place, [0.0] * 12)
+    other, read = Index(place, tmp_path / "cache"), Folder.read
+
+    def slowly(self: Folder, names: list[str]) -> Iterator[tuple[str, bytes]]:
+        monkeypatch.setattr(Folder, "read", read)
+        assert other.update() == []
+        return read(self, names)
+
+    monkeypatch.setattr(Folder, "read", slowly)
+    assert index.update() == []
+    assert steps_of(index).points == 12
+
+
+def test_an_index_that_is_locked_is_left_alone(
+    place: Folder, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(place, [0.0] * 12)
+    steps_of(index)
+    monkeypatch.setattr("kerntune.gate.history.index.PATIENCE_S", 0.05)
+    (file,) = (tmp_path / "cache").iterdir()
+    before = file.stat().st_ino
+    with contextlib.closing(sqlite3.connect(file)) as base:
+        base.execute("BEGIN IMMEDIATE")
+        with pytest.raises(HistoryError, match=r"can't be used .*locked"):
+            steps_of(index)
+    assert file.stat().st_ino == before
+    assert steps_of(index).points == 12
+
+
+def test_damage_behind_the_first_pages_is_mended(place: Folder, index: Index, tmp_path: Path) -> None:
+    fill(place, [0.0] * 300)
+    steps_of(index)
+    (file,) = (tmp_path / "cache").iterdir()
+    data = file.read_bytes()
+    file.write_bytes(data[:8192] + b"\xff" * (len(data) - 8192))
+    assert steps_of(index).points == 300
