@@ -9,6 +9,8 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="its matrix products take minutes on a CPU")
+
 HIDDEN, INNER = 2048, 5632
 RESIDUAL_SCALE = 0.25
 

@@ -10,7 +10,7 @@ import pytest
 
 import kerntune
 from kerntune.base.case_result import CaseResult
-from kerntune.gate.report import RunReport, counts
+from kerntune.gate.report import Origin, RunReport, counts
 from pytest_kerntune.payload import Collected
 
 
@@ -20,6 +20,7 @@ def run_report(
     header: tuple[str, ...],
     failed: Mapping[str, str],
     exitstatus: int,
+    origin: Origin,
 ) -> RunReport:
     """Everything about a run. ``results`` are those of its tests and the stale ones."""
     return RunReport(
@@ -32,6 +33,7 @@ def run_report(
         created=now(),
         versions=versions(),
         baselines=collected.baselines,
+        origin=origin,
     )
 
 

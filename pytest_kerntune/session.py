@@ -15,7 +15,7 @@ import pytest
 from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
-from kerntune.gate.report import write_run
+from kerntune.gate.report import RunReport, write_run
 from pytest_kerntune import benchmark_fixture, benchmarks
 from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
 from pytest_kerntune.conclude import (
@@ -41,7 +41,7 @@ from pytest_kerntune.initial_conftests import take
 from pytest_kerntune.marker import Marker, read_marker
 from pytest_kerntune.options import Options
 from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
-from pytest_kerntune.run_report import now, run_report, versions
+from pytest_kerntune.run_report import run_report
 from pytest_kerntune.scratch import Aside
 from pytest_kerntune.selection import covered, narrowed
 from pytest_kerntune.stash import concerns, nodeid_of
@@ -406,7 +406,7 @@ class Gate:
         self._guard(session, lambda: self._find_stale(session, exitstatus))
         self._guard(session, lambda: self._write_json(exitstatus))
         self._guard(session, self._write_benchmark_json)
-        self._guard(session, self._add_to_history)
+        self._guard(session, lambda: self._add_to_history(exitstatus))
 
     def _guard(self, session: pytest.Session, step: Callable[[], None]) -> None:
         """An error at the end is shown under the table and in the exit code; it loses no other output."""
@@ -458,26 +458,30 @@ class Gate:
             return False
         return nodeid in self.collected.tests or covered(self.config, nodeid)
 
+    def _report(self, exitstatus: int) -> RunReport:
+        from kerntune.gate.history.record import origin_of
+
+        results, origin = (*self.collected.results, *self.stale), origin_of(self.options.root, os.environ)
+        return run_report(self.collected, results, self.header, self._failed, exitstatus, origin)
+
     def _write_json(self, exitstatus: int) -> None:
         if self.options.json is not None:
-            results = (*self.collected.results, *self.stale)
-            report = run_report(self.collected, results, self.header, self._failed, exitstatus)
-            write_run(self.options.json, report)
+            write_run(self.options.json, self._report(exitstatus))
 
-    def _add_to_history(self) -> None:
+    def _add_to_history(self, exitstatus: int) -> None:
         if not self.options.history:
             return
         from kerntune.gate.history.places import place_of
         from kerntune.gate.history.record import add_run, history_run
 
-        run = history_run(self.collected.results, self.options.root, now(), versions(), os.environ)
         try:
-            name = add_run(place_of(self.options.history, self.options.root), run)
+            place = place_of(self.options.history, self.options.root)
+            name = add_run(place, history_run(self._report(exitstatus)))
         except KerntuneError as exc:  # the verdicts stand, whatever became of the network
             self.notes.append(f"this run is not in the history; add it with kerntune history add: {exc}")
             return
         if not name:
-            self.notes.append("nothing was timed or compiled, so nothing was added to the history")
+            self.notes.append("nothing was timed, so nothing was added to the history")
 
     def _write_benchmark_json(self) -> None:
         path = self.options.benchmark_json

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from kerntune.base.codec import to_json
 from kerntune.errors import UsageError
-from kerntune.gate.console import FINDINGS, OK, fail_with, say
+from kerntune.gate.console import FINDINGS, OK, complain, fail_with, say
 from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Place, place_of
 from kerntune.gate.history.record import add_run, history_run
@@ -24,9 +23,12 @@ def show(args: argparse.Namespace) -> int:
     """Print the steps; 1 if a file of the history can't be read, or with ``--exit-code`` if there is a slowdown."""
     if not 0 < args.false_rate < 1:
         raise UsageError(f"--false-rate {args.false_rate}: give a probability between 0 and 1, as 0.01")
-    index = Index(_place(args), default_folder() / "history")
+    place = _place(args)
+    index = Index(place, default_folder() / "history")
     found = steps_of(index, case=args.case, branch=args.branch, false_rate=args.false_rate)
     say(to_json(found).decode() if args.json else text_of(found, markdown=args.markdown), end="" if args.json else "\n")
+    if not found.runs:
+        complain(f"{place.name}: no run was added there yet")
     slower = args.exit_code and any(step.size > 0 for step in found.steps)
     return max(fail_with(found.unread), FINDINGS if slower else OK)
 
@@ -38,8 +40,8 @@ def add(args: argparse.Namespace) -> int:
         if not file.is_file():
             raise UsageError(f"{file}: no such file; name what --kerntune-json wrote")
         report = read_run(file)
-        name = add_run(place, history_run(report.results, Path.cwd(), report.created, report.versions, os.environ))
-        say(f"{file}: added as {name}" if name else f"{file}: holds no case that was timed or compiled; nothing added")
+        name = add_run(place, history_run(report))
+        say(f"{file}: added as {name}" if name else f"{file}: holds no case that was timed; nothing added")
     return OK
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 from tabulate import tabulate
@@ -35,6 +35,17 @@ ALWAYS = (0, 6)
 """Columns that are shown even if they hold nothing: without a GPU there are no baseline times, say."""
 
 
+class Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where a run took place: commit and branch of the repository around its tests, the commit's time in UTC
+    (ISO 8601), whether the checkout had uncommitted changes, and the machine's name. Empty texts for unknown ones."""
+
+    commit: str = ""
+    committed: str = ""
+    branch: str = ""
+    dirty: bool = False
+    host: str = ""
+
+
 class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Everything that ``--kerntune-json`` writes: one run, whole.
 
@@ -54,6 +65,8 @@ class RunReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     versions: dict[str, str] = {}
     failed: dict[str, str] = {}
     schema: str = SCHEMA
+    origin: Union[Origin, msgspec.UnsetType] = msgspec.UNSET
+    """Unset in what an earlier kerntune wrote."""
 
 
 def write_run(path: Path, run: RunReport) -> None:

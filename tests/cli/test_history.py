@@ -87,9 +87,15 @@ def test_runs_are_added_from_their_json(kerntune, tmp_path):
     ran = kerntune("history", "add", "--history=h", "run.json", "none.json")
     assert ran.code == 0
     assert "run.json: added as 2026/11/20261122T100000-" in ran.out
-    assert "none.json: holds no case that was timed or compiled; nothing added" in ran.out
+    assert "none.json: holds no case that was timed; nothing added" in ran.out
     place = Folder(tmp_path / "h")
     ((name, data),) = place.read(place.names())
     made = decoded(data, name)
     assert (made.created, made.versions) == ("2026-11-22T10:00:00+00:00", {"pytest": "9"})
     assert [str(p.case) for p in made.points] == [str(results[0].case)]
+
+
+def test_an_empty_place_is_told_from_one_without_steps(kerntune):
+    ran = kerntune("history", "show", "--history=nowhere")
+    assert ran.code == 0
+    assert "nowhere: no run was added there yet" in ran.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
@@ -61,11 +62,12 @@ def place_of(text: str, start: Path) -> Place:
     return Folder(Path(os.path.abspath(start / Path(text).expanduser())))
 
 
-def file_name(run: HistoryRun) -> str:
-    """A name that no other run has: ``2026/11/20261122T101500-c65088f0-8f3a2c1d.json``."""
+def file_name(run: HistoryRun, data: bytes) -> str:
+    """A name that no other run has, and that the same run always has:
+    ``2026/11/20261122T101500-c65088f0-8f3a2c1d.json``."""
     stamp = re.sub(r"[^0-9T]", "", run.created.partition("+")[0])[:15]
     commit = re.sub(r"[^0-9a-f]", "", run.commit)[:8] or "none"
-    return f"{stamp[:4]}/{stamp[4:6]}/{stamp}-{commit}-{secrets.token_hex(4)}{SUFFIX}"
+    return f"{stamp[:4]}/{stamp[4:6]}/{stamp}-{commit}-{hashlib.sha256(data).hexdigest()[:8]}{SUFFIX}"
 
 
 class Folder:

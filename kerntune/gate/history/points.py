@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import platform
 from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Union
@@ -91,13 +90,8 @@ def decoded(data: bytes, where: str) -> HistoryRun:
 
 
 def points_of(results: Iterable[CaseResult]) -> tuple[Point, ...]:
-    """The points of a run's results; cases that were neither timed nor compiled give none."""
-    return tuple(_point(r) for r in results if r.launches and (r.current_ns is not None or r.provenance is not None))
-
-
-def host_name() -> str:
-    """This machine's name, as histories tell hosts apart."""
-    return platform.node()
+    """The points of a run's results; cases that were not timed give none."""
+    return tuple(_point(r) for r in results if r.launches and r.current_ns is not None)
 
 
 def provenance_of(recording: Recording, baseline: TimeBaseline | None, environment: Environment) -> Provenance:

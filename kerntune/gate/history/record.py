@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import datetime
 import os
+import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from kerntune.base.case_result import CaseResult
+import msgspec
+
 from kerntune.gate.history.places import Place, file_name
-from kerntune.gate.history.points import SCHEMA, HistoryRun, encoded, host_name, points_of
+from kerntune.gate.history.points import SCHEMA, HistoryRun, encoded, points_of
+from kerntune.gate.report import Origin, RunReport
 
 BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_BRANCH", "BUILDKITE_BRANCH", "GIT_BRANCH")
 """Where CI says which branch it runs: its checkout has none, mostly (GitHub Actions, GitLab, Buildkite, Jenkins)."""
@@ -20,26 +23,33 @@ def add_run(place: Place, run: HistoryRun) -> str:
     """Add a run; the name of its file, or an empty text if it has no points."""
     if not run.points:
         return ""
-    name = file_name(run)
-    place.add(name, encoded(run))
+    data = encoded(run)
+    name = file_name(run, data)
+    place.add(name, data)
     return name
 
 
-def history_run(
-    results: Iterable[CaseResult], root: Path, created: str, versions: Mapping[str, str], environ: Mapping[str, str]
-) -> HistoryRun:
-    """A run as a history has it. The commit is that of the repository around ``root``, if there is one."""
-    commit, committed = (_git(root, "log", "-1", "--format=%H %cI") + " ").split(" ", 1)
+def history_run(report: RunReport) -> HistoryRun:
+    """A run as a history has it."""
+    origin = Origin() if isinstance(report.origin, msgspec.UnsetType) else report.origin
     return HistoryRun(
         schema=SCHEMA,
-        created=created,
-        points=points_of(results),
+        created=report.created,
+        points=points_of(report.results),
+        versions=dict(report.versions),
+        **msgspec.structs.asdict(origin),
+    )
+
+
+def origin_of(root: Path, environ: Mapping[str, str]) -> Origin:
+    """Where a run of the tests in ``root`` takes place."""
+    commit, committed = (_git(root, "log", "-1", "--format=%H %cI") + " ").split(" ", 1)
+    return Origin(
         commit=commit,
         committed=_in_utc(committed.strip()),
         branch=next(filter(None, map(environ.get, BRANCH_VARIABLES)), None) or _branch(root),
         dirty=bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
-        host=host_name(),
-        versions=dict(versions),
+        host=platform.node(),
     )
 
 

@@ -22,8 +22,9 @@ from kerntune.errors import HistoryError
 from kerntune.gate.history.index import Index
 from kerntune.gate.history.places import Folder
 from kerntune.gate.history.points import MAX_BYTES, SCHEMA, HistoryRun, Point, Shift, decoded, encoded, points_of
-from kerntune.gate.history.record import add_run, history_run
+from kerntune.gate.history.record import add_run, history_run, origin_of
 from kerntune.gate.history.summary import steps_of, text_of
+from kerntune.gate.report import RunReport
 
 SD = 0.001
 
@@ -201,13 +202,25 @@ def test_more_runs_than_one_row_holds(place: Folder, index: Index) -> None:
     assert step.after == f"{300:04x}" * 10
 
 
-def test_a_run_says_where_it_comes_from(tmp_path: Path) -> None:
-    made = history_run(
-        [result()], tmp_path, "2026-11-22T10:00:00+00:00", {"kerntune": "1"}, {"GITHUB_REF_NAME": "main"}
-    )
+def test_a_run_has_where_it_took_place(tmp_path: Path) -> None:
+    origin = origin_of(tmp_path, {"GITHUB_REF_NAME": "main"})
+    report = RunReport((result(),), created="2026-11-22T10:00:00+00:00", versions={"kerntune": "1"}, origin=origin)
+    made = history_run(report)
     assert (made.commit, made.branch, made.dirty) == ("", "main", False)
-    assert made.host == os.uname().nodename
+    assert (made.host, made.versions) == (os.uname().nodename, {"kerntune": "1"})
     assert len(made.points) == 1
+
+
+def test_a_report_of_an_earlier_kerntune_has_no_commit() -> None:
+    """That of the checkout in which it is added would be another one's."""
+    made = history_run(RunReport((result(),), created="2026-11-22T10:00:00+00:00"))
+    assert (made.commit, made.branch, made.host) == ("", "", "")
+
+
+def test_the_same_run_is_added_once(place: Folder) -> None:
+    made = run(1, (point(0.0, "a"),))
+    assert add_run(place, made) == add_run(place, made)
+    assert len(place.names()) == 1
 
 
 def test_nothing_is_added_for_a_run_without_points(place: Folder) -> None:
