@@ -26,7 +26,12 @@ LAST_WORDS = 4000
 
 
 class ProcessEnded(KerntuneError):
-    """The process is gone; the message says how it ended and what it said last."""
+    """The process is gone; the message says how it ended and what it said last. ``signal`` is the number of the signal
+    that ended it; None if it exited by itself or that isn't known."""
+
+    def __init__(self, message: str, signal: int | None = None) -> None:
+        super().__init__(message)
+        self.signal = signal
 
 
 class ProcessLate(KerntuneError):
@@ -100,7 +105,7 @@ class LookProcess:
         except PeerTimeout as exc:
             raise ProcessLate(f"no answer within {limit_s:.1f} s") from exc
         except PeerClosed:
-            raise ProcessEnded(self._end()) from None
+            raise self._end() from None
         except FrameError as exc:
             self.close()
             raise ProcessEnded(f"its process wrote what is no answer: {exc}") from exc
@@ -112,14 +117,14 @@ class LookProcess:
             self._reader = Reader(stdout.fileno(), LookMessage)
         return self._reader
 
-    def _end(self) -> str:
+    def _end(self) -> ProcessEnded:
         """How it ended. One that closes its pipe is about to."""
         process = self._starting.result()
         try:
             code = process.wait(5.0)
         except subprocess.TimeoutExpired:
             self.close()
-            return "its process closed its pipe"
+            return ProcessEnded("its process closed its pipe")
         how = (
             f"its process was ended by {_signal_name(-code)}"
             if code < 0
@@ -127,7 +132,7 @@ class LookProcess:
         )
         said = self.last_words().splitlines()
         self.close()
-        return f"{how}: {said[-1]}" if said else how
+        return ProcessEnded(f"{how}: {said[-1]}" if said else how, -code if code < 0 else None)
 
     def last_words(self) -> str:
         """What it has printed last."""

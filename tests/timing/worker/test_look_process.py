@@ -107,15 +107,17 @@ def test_a_fault_is_the_last_answer(processes: list[LookProcess], gpu: FakeGpu, 
     reply = process.ask(LOOK, 30.0)
     assert isinstance(reply, LookFailed)
     assert (reply.spoiled, "ILLEGAL_ADDRESS" in reply.reason) == (True, True)
-    with pytest.raises(ProcessEnded, match="exit code 3"):
+    with pytest.raises(ProcessEnded, match="exit code 3") as caught:
         process.ask(LOOK, 30.0)
+    assert caught.value.signal is None
 
 
 def test_an_abort_is_told_with_its_signal(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(fault=ABORT))
     process.ask(staged(), 30.0)
-    with pytest.raises(ProcessEnded, match="SIGABRT"):
+    with pytest.raises(ProcessEnded, match="SIGABRT") as caught:
         process.ask(LOOK, 30.0)
+    assert caught.value.signal == signal.SIGABRT
 
 
 def test_a_hang_ends_with_its_process(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
