@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,9 @@ from kerntune.timing.worker.look_requests import LookMessage
 from kerntune.timing.worker.requests import Ready
 
 START_LIMIT_S = 60.0
+CLOSE_LIMIT_S = 5.0
+"""A killed process is gone after 0.05 s; one whose driver call doesn't return stays, whatever is waited."""
+
 LAST_WORDS = 4000
 """Bytes of what a process has printed last that are kept."""
 
@@ -53,7 +57,8 @@ class LookProcess:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._starting: Future[subprocess.Popen[bytes]] = _starter(os.getpid()).submit(self._start, device, file)
         self._reader: Reader[LookMessage] | None = None
-        self._ready = False
+        self._ready = self._closed = False
+        self._closing_s = 0.0
         self.asked = 0
 
     def _start(self, device: Sequence[str], file: int) -> subprocess.Popen[bytes]:
@@ -73,7 +78,7 @@ class LookProcess:
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        return self._starting.result().poll() is None
+        return not self._closed and self._starting.result().poll() is None
 
     def wait(self) -> None:
         """Until it has its device. :class:`MeasurementError` if it can't have it."""
@@ -94,21 +99,31 @@ class LookProcess:
         return self._exchange(request, limit_s)
 
     def _exchange(self, request: LookMessage | None, limit_s: float) -> LookMessage:
-        """Send a request, if there is one, and receive the next message, both within the limit."""
-        limit = Timeout(limit_s)
+        """Send a request, if there is one, and receive the next message, both within the limit.
+
+        Without a whole reply, for whatever reason (Ctrl-C, a test's time limit), the process is closed: it may never
+        answer, and a later reply would be taken for that to the next request.
+        """
+        if self._closed:
+            raise ProcessEnded("its process was ended before")
+        whole, limit = False, Timeout(limit_s)
         try:
             if request is not None:
                 stdin = self._starting.result().stdin
                 assert stdin is not None
                 send(stdin.fileno(), request, limit)
-            return self._messages().receive(limit)
+            reply = self._messages().receive(limit)
+            whole = True
         except PeerTimeout as exc:
             raise ProcessLate(f"no answer within {limit_s:.1f} s") from exc
         except PeerClosed:
             raise self._end() from None
         except FrameError as exc:
-            self.close()
             raise ProcessEnded(f"its process wrote what is no answer: {exc}") from exc
+        finally:
+            if not whole:
+                self.close()
+        return reply
 
     def _messages(self) -> Reader[LookMessage]:
         if self._reader is None:
@@ -123,7 +138,6 @@ class LookProcess:
         try:
             code = process.wait(5.0)
         except subprocess.TimeoutExpired:
-            self.close()
             return ProcessEnded("its process closed its pipe")
         how = (
             f"its process was ended by {_signal_name(-code)}"
@@ -131,7 +145,6 @@ class LookProcess:
             else f"its process ended with exit code {code}"
         )
         said = self.last_words().splitlines()
-        self.close()
         return ProcessEnded(f"{how}: {said[-1]}" if said else how, -code if code < 0 else None)
 
     def last_words(self) -> str:
@@ -149,22 +162,39 @@ class LookProcess:
 
     def close(self) -> float:
         """Kill its group, and wait until it is gone; the seconds that took: a kernel that never ends is stopped when
-        the driver takes its context down."""
-        process, begin = self._starting.result(), time.monotonic()
-        self._kill()
-        process.wait()
-        self._errors.close()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        return time.monotonic() - begin
+        the driver takes its context down. One that isn't gone after some seconds is left to the system. Closed again,
+        it returns the same at once."""
+        if self._closed:
+            return self._closing_s
+        process, begin, self._closed = self._starting.result(), time.monotonic(), True
+        try:
+            self._kill()
+            process.wait(CLOSE_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            _behind(process.wait)
+        finally:
+            self._closing_s = time.monotonic() - begin
+            self._errors.close()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        return self._closing_s
 
     def _kill(self) -> None:
         process = self._starting.result()
         if process.returncode is None:
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+def _behind(work: Callable[[], object]) -> bool:
+    """Do some work while the caller goes on; whether a thread for it could be had."""
+    try:
+        threading.Thread(target=work, name="kerntune-looks-end", daemon=True).start()
+    except RuntimeError:  # no more threads, or the interpreter is ending
+        return False
+    return True
 
 
 def _signal_name(number: int) -> str:

@@ -17,6 +17,7 @@ from kerntune.base.device import Target, typical_device
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import ABORT, HANG, ILLEGAL_ADDRESS, FakeGpu, Rule, Script
 from kerntune.gpu.staging import HOST, HostStaging
+from kerntune.timing.worker import look_process
 from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
 from kerntune.timing.worker.look_requests import (
     ForgetRequest,
@@ -128,6 +129,47 @@ def test_a_hang_ends_with_its_process(processes: list[LookProcess], gpu: FakeGpu
         process.ask(LOOK, 0.2)
     process.close()
     assert gone(pid)
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises: KeyboardInterrupt, or a test's time limit."""
+
+
+def test_an_interrupted_question_ends_the_process(
+    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else who asks next waits for a launch that never ends, or gets the reply to this question."""
+    process = start(processes, gpu, staging, Rule(fault=HANG))
+    process.ask(staged(), 30.0)
+    pid = process.pid
+
+    def interrupted(*given: object) -> LookReply:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process._messages(), "receive", interrupted)
+        with pytest.raises(Interrupted):
+            process.ask(LOOK, 30.0)
+    assert gone(pid)
+    assert not process.alive
+    with pytest.raises(ProcessEnded, match="ended before"):
+        process.ask(ForgetRequest(), 30.0)
+
+
+def test_one_that_can_not_be_killed_is_left(
+    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start(processes, gpu, staging, Rule(fault=HANG))
+    process.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(look_process, "CLOSE_LIMIT_S", 0.05)
+        patch.setattr(os, "killpg", lambda *given: None)
+        seconds = process.close()
+    assert not gone(process.pid)
+    assert not process.alive
+    assert process.close() == seconds >= 0.05
+    os.killpg(process.pid, signal.SIGKILL)
+    process._starting.result().wait(30.0)
 
 
 def test_one_that_can_not_start_says_why(processes: list[LookProcess], staging: HostStaging) -> None:
