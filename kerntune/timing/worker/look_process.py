@@ -11,9 +11,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from concurrent.futures import Future
+from functools import lru_cache, partial
 from pathlib import Path
+from queue import SimpleQueue
+from typing import IO
 
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.errors import FrameError, KerntuneError, MeasurementError, PeerClosed, PeerTimeout
@@ -43,10 +45,18 @@ class ProcessLate(KerntuneError):
 
 
 @lru_cache(maxsize=1)
-def _starter(pid: int) -> ThreadPoolExecutor:
-    """A thread that lasts as long as this process (``pid``): a child that dies with its parent dies with the very
-    thread that started it (prctl(2), ``PR_SET_PDEATHSIG``)."""
-    return ThreadPoolExecutor(1, "kerntune-looks")
+def _starter(pid: int) -> SimpleQueue[Callable[[], object]]:
+    """What a thread runs that lasts as long as this process (``pid``), also after its main thread: a child that dies
+    with its parent dies with the very thread that started it (prctl(2), ``PR_SET_PDEATHSIG``). ``RuntimeError`` if no
+    thread can be had."""
+    queue: SimpleQueue[Callable[[], object]] = SimpleQueue()
+    threading.Thread(target=_run_all, args=(queue,), name="kerntune-looks", daemon=True).start()
+    return queue
+
+
+def _run_all(queue: SimpleQueue[Callable[[], object]]) -> None:
+    while True:
+        queue.get()()
 
 
 class LookProcess:
@@ -54,31 +64,53 @@ class LookProcess:
     descriptor of staging memory that it inherits."""
 
     def __init__(self, device: Sequence[str], file: int) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._starting: Future[subprocess.Popen[bytes]] = _starter(os.getpid()).submit(self._start, device, file)
+        self._errors: IO[bytes] | None = None
+        self._started: Future[subprocess.Popen[bytes]] = Future()
+        start = partial(self._start, tuple(device), file)
+        try:
+            _starter(os.getpid()).put(start)
+        except RuntimeError:
+            start()  # it ends with this thread
         self._reader: Reader[LookMessage] | None = None
         self._ready = self._closed = False
         self._closing_s = 0.0
         self.asked = 0
 
-    def _start(self, device: Sequence[str], file: int) -> subprocess.Popen[bytes]:
+    def _start(self, device: Sequence[str], file: int) -> None:
+        try:
+            self._started.set_result(self._popen(device, file))
+        except Exception as exc:  # whoever asks is told
+            self._started.set_exception(exc)
+
+    def _popen(self, device: Sequence[str], file: int) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[3])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
         words = [sys.executable, "-m", "kerntune.timing.worker.look_main", str(os.getpid()), str(file), *device]
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         return subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=as_begun(env),
             pass_fds=(file,), start_new_session=True,
         )  # fmt: skip
 
     @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        """Once it has started. :class:`ProcessEnded` if it can't."""
+        failure = self._started.exception()
+        if failure is not None:
+            raise ProcessEnded(f"no process can be started ({failure})")
+        return self._started.result()
+
+    @property
     def pid(self) -> int:
-        """Also the number of its group."""
-        return self._starting.result().pid
+        """Also the number of its group. :class:`ProcessEnded` if it could not start."""
+        return self._process.pid
 
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        return not self._closed and self._starting.result().poll() is None
+        if self._closed or self._started.exception() is not None:
+            return False
+        return self._process.poll() is None
 
     def wait(self) -> None:
         """Until it has its device. :class:`MeasurementError` if it can't have it."""
@@ -106,12 +138,11 @@ class LookProcess:
         """
         if self._closed:
             raise ProcessEnded("its process was ended before")
-        whole, limit = False, Timeout(limit_s)
+        process, whole, limit = self._process, False, Timeout(limit_s)
         try:
             if request is not None:
-                stdin = self._starting.result().stdin
-                assert stdin is not None
-                send(stdin.fileno(), request, limit)
+                assert process.stdin is not None
+                send(process.stdin.fileno(), request, limit)
             reply = self._messages().receive(limit)
             whole = True
         except PeerTimeout as exc:
@@ -127,16 +158,15 @@ class LookProcess:
 
     def _messages(self) -> Reader[LookMessage]:
         if self._reader is None:
-            stdout = self._starting.result().stdout
+            stdout = self._process.stdout
             assert stdout is not None
             self._reader = Reader(stdout.fileno(), LookMessage)
         return self._reader
 
     def _end(self) -> ProcessEnded:
         """How it ended. One that closes its pipe is about to."""
-        process = self._starting.result()
         try:
-            code = process.wait(5.0)
+            code = self._process.wait(5.0)
         except subprocess.TimeoutExpired:
             return ProcessEnded("its process closed its pipe")
         how = (
@@ -149,7 +179,7 @@ class LookProcess:
 
     def last_words(self) -> str:
         """What it has printed last."""
-        if self._errors.closed:
+        if self._errors is None or self._errors.closed:
             return ""
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - LAST_WORDS))
@@ -158,7 +188,8 @@ class LookProcess:
     def end_behind(self) -> None:
         """As :meth:`close`, but for the waiting, which another thread does: a context takes 0.05 s to be taken down."""
         self._kill()
-        _starter(os.getpid()).submit(self.close)
+        if not _behind(self.close):
+            self.close()
 
     def close(self) -> float:
         """Kill its group, and wait until it is gone; the seconds that took: a kernel that never ends is stopped when
@@ -166,26 +197,33 @@ class LookProcess:
         it returns the same at once."""
         if self._closed:
             return self._closing_s
-        process, begin, self._closed = self._starting.result(), time.monotonic(), True
+        begin, self._closed = time.monotonic(), True
         try:
             self._kill()
-            process.wait(CLOSE_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            _behind(process.wait)
+            self._wait_until_gone()
         finally:
             self._closing_s = time.monotonic() - begin
-            self._errors.close()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with contextlib.suppress(OSError):
-                        pipe.close()
+            self._close_files()
         return self._closing_s
 
     def _kill(self) -> None:
-        process = self._starting.result()
-        if process.returncode is None:
+        if self._started.exception() is None and self._process.returncode is None:
             with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _wait_until_gone(self) -> None:
+        if self._started.exception() is None:
+            try:
+                self._process.wait(CLOSE_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                _behind(self._process.wait)
+
+    def _close_files(self) -> None:
+        pipes = () if self._started.exception() is not None else (self._process.stdin, self._process.stdout)
+        for file in (self._errors, *pipes):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
 
 
 def _behind(work: Callable[[], object]) -> bool:

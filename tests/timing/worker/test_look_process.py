@@ -6,9 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from samples import bytes_of, recording
@@ -169,13 +172,75 @@ def test_one_that_can_not_be_killed_is_left(
     assert not process.alive
     assert process.close() == seconds >= 0.05
     os.killpg(process.pid, signal.SIGKILL)
-    process._starting.result().wait(30.0)
+    process._process.wait(30.0)
 
 
 def test_one_that_can_not_start_says_why(processes: list[LookProcess], staging: HostStaging) -> None:
     processes.append(LookProcess(("--nothing",), staging.file))
     with pytest.raises(MeasurementError, match="did not start: its process ended with exit code 1: ValueError"):
         processes[0].wait()
+
+
+def no_process(*given: object, **options: object) -> None:
+    raise OSError(24, "Too many open files")
+
+
+@pytest.mark.parametrize("names", [(subprocess, "Popen"), (tempfile, "TemporaryFile")])
+def test_one_that_no_process_can_be_had_for_says_so(
+    staging: HostStaging, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, names: tuple[Any, str]
+) -> None:
+    monkeypatch.setattr(*names, no_process)
+    process = LookProcess(gpu.looking_process(), staging.file)
+    assert not process.alive
+    with pytest.raises(MeasurementError, match=r"did not start: no process can be started .*Too many open files"):
+        process.wait()
+    with pytest.raises(ProcessEnded, match="Too many open files"):
+        _ = process.pid
+    assert process.last_words() == ""
+    process.end_behind()
+    process.close()
+
+
+def test_without_threads_the_caller_starts_and_ends_it(
+    gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    look_process._starter.cache_clear()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    process = LookProcess(gpu.looking_process(), staging.file)
+    pid = process.pid
+    assert process.ask(staged(), 30.0) == Staged()
+    process.end_behind()
+    assert gone(pid)
+
+
+LATE = """
+import sys, threading
+sys.path[:0] = [{tests!r}, {root!r}]
+from timing.worker.test_look_process import *
+device = FakeGpu(typical_device(Target.parse("cuda:90")), Script(isolated=True))
+staging = HostStaging(device)
+
+def tune(process=None):
+    main = threading.main_thread()
+    main.join()
+    time.sleep(0.5)
+    process = process or LookProcess(device.looking_process(), staging.file)
+    print(process.ask(staged(), 30.0), flush=True)
+    process.end_behind()
+
+given = [LookProcess(device.looking_process(), staging.file)] if {early} else []
+threading.Thread(target=tune, args=given).start()
+"""
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["started before", "started after"])
+def test_it_serves_a_thread_that_goes_on_after_the_main_one(early: bool) -> None:
+    text = LATE.format(tests=str(ROOT / "tests"), root=str(ROOT), early=early)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Staged()\n", "")
 
 
 PARENT = """
