@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -122,6 +124,21 @@ def test_an_abort_is_told_with_its_signal(processes: list[LookProcess], gpu: Fak
     with pytest.raises(ProcessEnded, match="SIGABRT") as caught:
         process.ask(LOOK, 30.0)
     assert caught.value.signal == signal.SIGABRT
+
+
+def test_an_abort_leaves_no_core_file(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+    """Gigabytes in the user's working folder, for each candidate that aborts."""
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    if before[1] == 0:
+        pytest.skip("this process may not write core files either")
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    try:
+        process = start(processes, gpu, staging)
+        process.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+    limits = Path(f"/proc/{process.pid}/limits").read_text()
+    assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
 
 
 def test_a_hang_ends_with_its_process(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
