@@ -6,14 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
-from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
 
@@ -21,6 +19,7 @@ from kerntune.base.frames import Reader, Timeout, send
 from kerntune.errors import FrameError, KerntuneError, MeasurementError, PeerClosed, PeerTimeout
 from kerntune.gpu.visible import as_begun
 from kerntune.timing.worker.look_requests import LookMessage
+from kerntune.timing.worker.module_command import module_command
 from kerntune.timing.worker.requests import Ready
 
 START_LIMIT_S = 60.0
@@ -83,12 +82,10 @@ class LookProcess:
             self._started.set_exception(exc)
 
     def _popen(self, device: Sequence[str], file: int) -> subprocess.Popen[bytes]:
-        root = str(Path(__file__).resolve().parents[3])
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-        words = [sys.executable, "-m", "kerntune.timing.worker.look_main", str(os.getpid()), str(file), *device]
+        command = module_command("kerntune.timing.worker.look_main", str(os.getpid()), str(file), *device)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         return subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=as_begun(env),
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=as_begun(os.environ),
             pass_fds=(file,), start_new_session=True,
         )  # fmt: skip
 

@@ -198,6 +198,18 @@ def test_one_that_can_not_start_says_why(processes: list[LookProcess], staging: 
         processes[0].wait()
 
 
+def test_it_runs_this_kerntune_in_any_working_folder(
+    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be another checkout, or have modules that are called as those of the standard library."""
+    (tmp_path / "kerntune").mkdir()
+    for name in ("kerntune/__init__.py", "select.py"):
+        (tmp_path / name).write_text(f"raise SystemExit('{name} of the working folder')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    assert start(processes, gpu, staging).ask(staged(), 30.0) == Staged()
+
+
 def no_process(*given: object, **options: object) -> None:
     raise OSError(24, "Too many open files")
 
