@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import IO
 
 from kerntune.base.frames import Reader, Timeout, send
+from kerntune.compiling.fault import signal_name
 from kerntune.errors import FrameError, KerntuneError, MeasurementError, PeerClosed, PeerTimeout
 from kerntune.gpu.visible import as_begun
 from kerntune.timing.worker.look_requests import LookMessage
@@ -78,7 +79,7 @@ class LookProcess:
     def _start(self, device: Sequence[str], file: int) -> None:
         try:
             self._started.set_result(self._popen(device, file))
-        except Exception as exc:  # whoever asks is told
+        except Exception as exc:  # the next use of the process raises it
             self._started.set_exception(exc)
 
     def _popen(self, device: Sequence[str], file: int) -> subprocess.Popen[bytes]:
@@ -167,9 +168,7 @@ class LookProcess:
         except subprocess.TimeoutExpired:
             return ProcessEnded("its process closed its pipe")
         how = (
-            f"its process was ended by {_signal_name(-code)}"
-            if code < 0
-            else f"its process ended with exit code {code}"
+            f"its process was ended by {signal_name(-code)}" if code < 0 else f"its process ended with exit code {code}"
         )
         said = self.last_words().splitlines()
         return ProcessEnded(f"{how}: {said[-1]}" if said else how, -code if code < 0 else None)
@@ -230,10 +229,3 @@ def _behind(work: Callable[[], object]) -> bool:
     except RuntimeError:  # no more threads, or the interpreter is ending
         return False
     return True
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
