@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import tempfile
 
 PASSING = (OSError, MemoryError)
@@ -39,6 +40,14 @@ _SYSTEM = re.compile(
 
 _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _HELD = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL`` of 9, for messages; ``signal 200`` of a number that has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def is_fault(why: BaseException | str) -> bool:

@@ -80,14 +80,21 @@ def fork(work: Callable[[], object], kept: int = -1, standard: Sequence[int] | N
     code = 1
     try:
         if bound:
-            _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-            if os.getppid() != parent:  # it has ended before
-                os._exit(code)
+            die_with(parent)
         leave_behind(kept, standard)
         work()
         code = 0
     finally:
         os._exit(code)
+
+
+def die_with(parent: int) -> None:
+    """Have the system kill this process when the thread of process ``parent`` that started it ends; end it now if that
+    process has ended already."""
+    with contextlib.suppress(AttributeError):  # another system than Linux
+        _LIBC.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def leave_behind(kept: int = -1, standard: Sequence[int] | None = None) -> None:

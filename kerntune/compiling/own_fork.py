@@ -75,7 +75,3 @@ def fork_own_server(descriptor: int) -> OwnFork | None:
     own.kill()
     own.wait()
     return None
-
-
-def _serve(descriptor: int) -> None:
-    fork_server.main(descriptor, compile_worker.address_space(), HELPERS, BEGIN_SECONDS)

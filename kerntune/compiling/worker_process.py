@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from kerntune.base.frames import Reader, Timeout, encode, write
 from kerntune.base.temporary_folders import TemporaryFolder
-from kerntune.compiling.fault import FROM_OUTSIDE
+from kerntune.compiling.fault import FROM_OUTSIDE, signal_name
 from kerntune.compiling.fork_client import Child, ForkClient
 from kerntune.compiling.knobs import CompilerEnvironment
 from kerntune.compiling.protocol import Answer, CompileFailed, Done, Hello, Job
@@ -198,12 +198,7 @@ def _kill_group(pid: int) -> None:
 
 def how_it_ended(code: int) -> str:
     """An exit code of ``subprocess`` in words."""
-    if code >= 0:
-        return f"ended with exit status {code}"
-    try:
-        return f"died ({signal.Signals(-code).name})"
-    except ValueError:
-        return f"died (signal {-code})"
+    return f"ended with exit status {code}" if code >= 0 else f"died ({signal_name(-code)})"
 
 
 def says_error(output: str) -> bool:

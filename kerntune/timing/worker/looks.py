@@ -6,10 +6,8 @@ Its words are the parent's process id, the descriptor of staging memory of the h
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import signal
+import resource
 from collections.abc import Sequence
 
 import msgspec
@@ -17,6 +15,7 @@ import msgspec
 from kerntune.base.device import Target, typical_device
 from kerntune.base.frames import Reader, send
 from kerntune.base.recording import Artifacts, Recording
+from kerntune.compiling.forking import die_with
 from kerntune.errors import BackendError, KerntuneError, MeasurementError, OutOfResourcesError, ReplayError
 from kerntune.gpu.base import Buffer, Executor
 from kerntune.gpu.guards import GuardedBuffer, GuardReader
@@ -34,9 +33,6 @@ from kerntune.timing.worker.look_requests import (
     StageRequest,
 )
 from kerntune.timing.worker.requests import Ready, RequestFailed
-
-PR_SET_PDEATHSIG = 1
-"""``prctl`` (linux/prctl.h)."""
 
 SPOILED = 3
 """Exit code of a worker whose device answers nothing any more."""
@@ -152,16 +148,9 @@ def open_device(words: Sequence[str]) -> Executor:
     return FakeGpu(typical_device(Target.parse(words[2])), Script.from_json(words[1]))
 
 
-def die_with(parent: int) -> None:
-    """Have the system end this process when the thread that started it ends; also if that is the case already."""
-    with contextlib.suppress(OSError):  # another system than Linux
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def main(words: Sequence[str]) -> int:
-    """Serve one parent. What others print goes to standard error."""
+    """Serve one parent. What others print goes to standard error; an abort writes no core file."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     die_with(int(words[0]))
     outbox = os.dup(1)
     os.dup2(2, 1)
