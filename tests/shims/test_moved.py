@@ -190,13 +190,15 @@ STABLE = frozenset({"kerntune.cli", "kerntune.timing.worker", "kerntune.timing.w
 """What processes of ours are started as. Another revision's interpreter or checkout has ``kerntune.cli`` and pytest; a
 worker is always of this one."""
 
+STARTED = re.compile(r'(?:(?:python|executable),\s*"-m",|\bmodule_command\()\s*"([\w.]+)"')
+
 
 def test_processes_are_started_by_names_that_other_revisions_have_too() -> None:
     """``kerntune.cli.command`` ran in another environment would fail under every earlier kerntune."""
     found = set()
     for folder in ("kerntune", "pytest_kerntune"):
         for path in (ROOT / folder).rglob("*.py"):
-            found |= set(re.findall(r'(?:python|executable),\s*"-m",\s*"([\w.]+)"', path.read_text(encoding="utf-8")))
+            found |= set(STARTED.findall(path.read_text(encoding="utf-8")))
     assert found == STABLE
 
 

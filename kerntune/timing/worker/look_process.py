@@ -6,27 +6,37 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import lru_cache, partial
+from queue import SimpleQueue
+from typing import IO
 
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.errors import FrameError, KerntuneError, MeasurementError, PeerClosed, PeerTimeout
 from kerntune.gpu.visible import as_begun
 from kerntune.timing.worker.look_requests import LookMessage
+from kerntune.timing.worker.module_command import module_command
 from kerntune.timing.worker.requests import Ready
 
 START_LIMIT_S = 60.0
+CLOSE_LIMIT_S = 5.0
+"""A killed process is gone after 0.05 s; one whose driver call doesn't return stays, whatever is waited."""
+
 LAST_WORDS = 4000
 """Bytes of what a process has printed last that are kept."""
 
 
 class ProcessEnded(KerntuneError):
-    """The process is gone; the message says how it ended and what it said last."""
+    """The process is gone; the message says how it ended and what it said last. ``signal`` is the number of the signal
+    that ended it; None if it exited by itself or that isn't known."""
+
+    def __init__(self, message: str, signal: int | None = None) -> None:
+        super().__init__(message)
+        self.signal = signal
 
 
 class ProcessLate(KerntuneError):
@@ -34,10 +44,18 @@ class ProcessLate(KerntuneError):
 
 
 @lru_cache(maxsize=1)
-def _starter(pid: int) -> ThreadPoolExecutor:
-    """A thread that lasts as long as this process (``pid``): a child that dies with its parent dies with the very
-    thread that started it (prctl(2), ``PR_SET_PDEATHSIG``)."""
-    return ThreadPoolExecutor(1, "kerntune-looks")
+def _starter(pid: int) -> SimpleQueue[Callable[[], object]]:
+    """What a thread runs that lasts as long as this process (``pid``), also after its main thread: a child that dies
+    with its parent dies with the very thread that started it (prctl(2), ``PR_SET_PDEATHSIG``). ``RuntimeError`` if no
+    thread can be had."""
+    queue: SimpleQueue[Callable[[], object]] = SimpleQueue()
+    threading.Thread(target=_run_all, args=(queue,), name="kerntune-looks", daemon=True).start()
+    return queue
+
+
+def _run_all(queue: SimpleQueue[Callable[[], object]]) -> None:
+    while True:
+        queue.get()()
 
 
 class LookProcess:
@@ -45,30 +63,51 @@ class LookProcess:
     descriptor of staging memory that it inherits."""
 
     def __init__(self, device: Sequence[str], file: int) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._starting: Future[subprocess.Popen[bytes]] = _starter(os.getpid()).submit(self._start, device, file)
+        self._errors: IO[bytes] | None = None
+        self._started: Future[subprocess.Popen[bytes]] = Future()
+        start = partial(self._start, tuple(device), file)
+        try:
+            _starter(os.getpid()).put(start)
+        except RuntimeError:
+            start()  # it ends with this thread
         self._reader: Reader[LookMessage] | None = None
-        self._ready = False
+        self._ready = self._closed = False
+        self._closing_s = 0.0
         self.asked = 0
 
-    def _start(self, device: Sequence[str], file: int) -> subprocess.Popen[bytes]:
-        root = str(Path(__file__).resolve().parents[3])
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-        words = [sys.executable, "-m", "kerntune.timing.worker.look_main", str(os.getpid()), str(file), *device]
+    def _start(self, device: Sequence[str], file: int) -> None:
+        try:
+            self._started.set_result(self._popen(device, file))
+        except Exception as exc:  # whoever asks is told
+            self._started.set_exception(exc)
+
+    def _popen(self, device: Sequence[str], file: int) -> subprocess.Popen[bytes]:
+        command = module_command("kerntune.timing.worker.look_main", str(os.getpid()), str(file), *device)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         return subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=as_begun(env),
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=as_begun(os.environ),
             pass_fds=(file,), start_new_session=True,
         )  # fmt: skip
 
     @property
+    def _process(self) -> subprocess.Popen[bytes]:
+        """Once it has started. :class:`ProcessEnded` if it can't."""
+        failure = self._started.exception()
+        if failure is not None:
+            raise ProcessEnded(f"no process can be started ({failure})")
+        return self._started.result()
+
+    @property
     def pid(self) -> int:
-        """Also the number of its group."""
-        return self._starting.result().pid
+        """Also the number of its group. :class:`ProcessEnded` if it could not start."""
+        return self._process.pid
 
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        return self._starting.result().poll() is None
+        if self._closed or self._started.exception() is not None:
+            return False
+        return self._process.poll() is None
 
     def wait(self) -> None:
         """Until it has its device. :class:`MeasurementError` if it can't have it."""
@@ -89,49 +128,55 @@ class LookProcess:
         return self._exchange(request, limit_s)
 
     def _exchange(self, request: LookMessage | None, limit_s: float) -> LookMessage:
-        """Send a request, if there is one, and receive the next message, both within the limit."""
-        limit = Timeout(limit_s)
+        """Send a request, if there is one, and receive the next message, both within the limit.
+
+        Without a whole reply, for whatever reason (Ctrl-C, a test's time limit), the process is closed: it may never
+        answer, and a later reply would be taken for that to the next request.
+        """
+        if self._closed:
+            raise ProcessEnded("its process was ended before")
+        process, whole, limit = self._process, False, Timeout(limit_s)
         try:
             if request is not None:
-                stdin = self._starting.result().stdin
-                assert stdin is not None
-                send(stdin.fileno(), request, limit)
-            return self._messages().receive(limit)
+                assert process.stdin is not None
+                send(process.stdin.fileno(), request, limit)
+            reply = self._messages().receive(limit)
+            whole = True
         except PeerTimeout as exc:
             raise ProcessLate(f"no answer within {limit_s:.1f} s") from exc
         except PeerClosed:
-            raise ProcessEnded(self._end()) from None
+            raise self._end() from None
         except FrameError as exc:
-            self.close()
             raise ProcessEnded(f"its process wrote what is no answer: {exc}") from exc
+        finally:
+            if not whole:
+                self.close()
+        return reply
 
     def _messages(self) -> Reader[LookMessage]:
         if self._reader is None:
-            stdout = self._starting.result().stdout
+            stdout = self._process.stdout
             assert stdout is not None
             self._reader = Reader(stdout.fileno(), LookMessage)
         return self._reader
 
-    def _end(self) -> str:
+    def _end(self) -> ProcessEnded:
         """How it ended. One that closes its pipe is about to."""
-        process = self._starting.result()
         try:
-            code = process.wait(5.0)
+            code = self._process.wait(5.0)
         except subprocess.TimeoutExpired:
-            self.close()
-            return "its process closed its pipe"
+            return ProcessEnded("its process closed its pipe")
         how = (
             f"its process was ended by {_signal_name(-code)}"
             if code < 0
             else f"its process ended with exit code {code}"
         )
         said = self.last_words().splitlines()
-        self.close()
-        return f"{how}: {said[-1]}" if said else how
+        return ProcessEnded(f"{how}: {said[-1]}" if said else how, -code if code < 0 else None)
 
     def last_words(self) -> str:
         """What it has printed last."""
-        if self._errors.closed:
+        if self._errors is None or self._errors.closed:
             return ""
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - LAST_WORDS))
@@ -140,26 +185,51 @@ class LookProcess:
     def end_behind(self) -> None:
         """As :meth:`close`, but for the waiting, which another thread does: a context takes 0.05 s to be taken down."""
         self._kill()
-        _starter(os.getpid()).submit(self.close)
+        if not _behind(self.close):
+            self.close()
 
     def close(self) -> float:
         """Kill its group, and wait until it is gone; the seconds that took: a kernel that never ends is stopped when
-        the driver takes its context down."""
-        process, begin = self._starting.result(), time.monotonic()
-        self._kill()
-        process.wait()
-        self._errors.close()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        return time.monotonic() - begin
+        the driver takes its context down. One that isn't gone after some seconds is left to the system. Closed again,
+        it returns the same at once."""
+        if self._closed:
+            return self._closing_s
+        begin, self._closed = time.monotonic(), True
+        try:
+            self._kill()
+            self._wait_until_gone()
+        finally:
+            self._closing_s = time.monotonic() - begin
+            self._close_files()
+        return self._closing_s
 
     def _kill(self) -> None:
-        process = self._starting.result()
-        if process.returncode is None:
+        if self._started.exception() is None and self._process.returncode is None:
             with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _wait_until_gone(self) -> None:
+        if self._started.exception() is None:
+            try:
+                self._process.wait(CLOSE_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                _behind(self._process.wait)
+
+    def _close_files(self) -> None:
+        pipes = () if self._started.exception() is not None else (self._process.stdin, self._process.stdout)
+        for file in (self._errors, *pipes):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
+
+
+def _behind(work: Callable[[], object]) -> bool:
+    """Do some work while the caller goes on; whether a thread for it could be had."""
+    try:
+        threading.Thread(target=work, name="kerntune-looks-end", daemon=True).start()
+    except RuntimeError:  # no more threads, or the interpreter is ending
+        return False
+    return True
 
 
 def _signal_name(number: int) -> str:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.errors import FrameError, MeasurementError, PeerClosed, PeerTimeout, ReplayError
 from kerntune.gpu.base import Executor
 from kerntune.gpu.visible import as_begun
+from kerntune.timing.worker.module_command import module_command
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 from kerntune.timing.worker.serve import answer
 
@@ -73,13 +72,11 @@ class Worker:
     """One process. ``asked`` counts its requests."""
 
     def __init__(self, ordinal: int) -> None:
-        root = str(Path(__file__).resolve().parents[3])
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kerntune.timing.worker", str(ordinal)],
+            module_command("kerntune.timing.worker", str(ordinal)),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            env=as_begun(env), start_new_session=True,
+            env=as_begun(os.environ), start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout is not None
         self._reader: Reader[Message] = Reader(self._process.stdout.fileno(), Message)

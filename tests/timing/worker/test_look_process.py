@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from samples import bytes_of, recording
@@ -17,6 +22,7 @@ from kerntune.base.device import Target, typical_device
 from kerntune.errors import MeasurementError
 from kerntune.gpu.scripted import ABORT, HANG, ILLEGAL_ADDRESS, FakeGpu, Rule, Script
 from kerntune.gpu.staging import HOST, HostStaging
+from kerntune.timing.worker import look_process
 from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
 from kerntune.timing.worker.look_requests import (
     ForgetRequest,
@@ -107,15 +113,32 @@ def test_a_fault_is_the_last_answer(processes: list[LookProcess], gpu: FakeGpu, 
     reply = process.ask(LOOK, 30.0)
     assert isinstance(reply, LookFailed)
     assert (reply.spoiled, "ILLEGAL_ADDRESS" in reply.reason) == (True, True)
-    with pytest.raises(ProcessEnded, match="exit code 3"):
+    with pytest.raises(ProcessEnded, match="exit code 3") as caught:
         process.ask(LOOK, 30.0)
+    assert caught.value.signal is None
 
 
 def test_an_abort_is_told_with_its_signal(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
     process = start(processes, gpu, staging, Rule(fault=ABORT))
     process.ask(staged(), 30.0)
-    with pytest.raises(ProcessEnded, match="SIGABRT"):
+    with pytest.raises(ProcessEnded, match="SIGABRT") as caught:
         process.ask(LOOK, 30.0)
+    assert caught.value.signal == signal.SIGABRT
+
+
+def test_an_abort_leaves_no_core_file(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
+    """Gigabytes in the user's working folder, for each candidate that aborts."""
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    if before[1] == 0:
+        pytest.skip("this process may not write core files either")
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))
+    try:
+        process = start(processes, gpu, staging)
+        process.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+    limits = Path(f"/proc/{process.pid}/limits").read_text()
+    assert re.search(r"^Max core file size +0 +0 ", limits, re.MULTILINE)
 
 
 def test_a_hang_ends_with_its_process(processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging) -> None:
@@ -128,10 +151,125 @@ def test_a_hang_ends_with_its_process(processes: list[LookProcess], gpu: FakeGpu
     assert gone(pid)
 
 
+class Interrupted(BaseException):
+    """What a signal handler raises: KeyboardInterrupt, or a test's time limit."""
+
+
+def test_an_interrupted_question_ends_the_process(
+    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else who asks next waits for a launch that never ends, or gets the reply to this question."""
+    process = start(processes, gpu, staging, Rule(fault=HANG))
+    process.ask(staged(), 30.0)
+    pid = process.pid
+
+    def interrupted(*given: object) -> LookReply:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process._messages(), "receive", interrupted)
+        with pytest.raises(Interrupted):
+            process.ask(LOOK, 30.0)
+    assert gone(pid)
+    assert not process.alive
+    with pytest.raises(ProcessEnded, match="ended before"):
+        process.ask(ForgetRequest(), 30.0)
+
+
+def test_one_that_can_not_be_killed_is_left(
+    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = start(processes, gpu, staging, Rule(fault=HANG))
+    process.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(look_process, "CLOSE_LIMIT_S", 0.05)
+        patch.setattr(os, "killpg", lambda *given: None)
+        seconds = process.close()
+    assert not gone(process.pid)
+    assert not process.alive
+    assert process.close() == seconds >= 0.05
+    os.killpg(process.pid, signal.SIGKILL)
+    process._process.wait(30.0)
+
+
 def test_one_that_can_not_start_says_why(processes: list[LookProcess], staging: HostStaging) -> None:
     processes.append(LookProcess(("--nothing",), staging.file))
     with pytest.raises(MeasurementError, match="did not start: its process ended with exit code 1: ValueError"):
         processes[0].wait()
+
+
+def test_it_runs_this_kerntune_in_any_working_folder(
+    processes: list[LookProcess], gpu: FakeGpu, staging: HostStaging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be another checkout, or have modules that are called as those of the standard library."""
+    (tmp_path / "kerntune").mkdir()
+    for name in ("kerntune/__init__.py", "select.py"):
+        (tmp_path / name).write_text(f"raise SystemExit('{name} of the working folder')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    assert start(processes, gpu, staging).ask(staged(), 30.0) == Staged()
+
+
+def no_process(*given: object, **options: object) -> None:
+    raise OSError(24, "Too many open files")
+
+
+@pytest.mark.parametrize("names", [(subprocess, "Popen"), (tempfile, "TemporaryFile")])
+def test_one_that_no_process_can_be_had_for_says_so(
+    staging: HostStaging, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, names: tuple[Any, str]
+) -> None:
+    monkeypatch.setattr(*names, no_process)
+    process = LookProcess(gpu.looking_process(), staging.file)
+    assert not process.alive
+    with pytest.raises(MeasurementError, match=r"did not start: no process can be started .*Too many open files"):
+        process.wait()
+    with pytest.raises(ProcessEnded, match="Too many open files"):
+        _ = process.pid
+    assert process.last_words() == ""
+    process.end_behind()
+    process.close()
+
+
+def test_without_threads_the_caller_starts_and_ends_it(
+    gpu: FakeGpu, staging: HostStaging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    look_process._starter.cache_clear()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    process = LookProcess(gpu.looking_process(), staging.file)
+    pid = process.pid
+    assert process.ask(staged(), 30.0) == Staged()
+    process.end_behind()
+    assert gone(pid)
+
+
+LATE = """
+import sys, threading
+sys.path[:0] = [{tests!r}, {root!r}]
+from timing.worker.test_look_process import *
+device = FakeGpu(typical_device(Target.parse("cuda:90")), Script(isolated=True))
+staging = HostStaging(device)
+
+def tune(process=None):
+    main = threading.main_thread()
+    main.join()
+    time.sleep(0.5)
+    process = process or LookProcess(device.looking_process(), staging.file)
+    print(process.ask(staged(), 30.0), flush=True)
+    process.end_behind()
+
+given = [LookProcess(device.looking_process(), staging.file)] if {early} else []
+threading.Thread(target=tune, args=given).start()
+"""
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["started before", "started after"])
+def test_it_serves_a_thread_that_goes_on_after_the_main_one(early: bool) -> None:
+    text = LATE.format(tests=str(ROOT / "tests"), root=str(ROOT), early=early)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Staged()\n", "")
 
 
 PARENT = """

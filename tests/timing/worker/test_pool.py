@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +20,7 @@ from samples import recording
 from kerntune.base.frames import encode, send
 from kerntune.errors import MeasurementError, ReplayError
 from kerntune.timing.worker import pool as pool_module
+from kerntune.timing.worker.module_command import module_command
 from kerntune.timing.worker.pool import READY, REQUESTS, LocalPairs, Worker, WorkerPool
 from kerntune.timing.worker.requests import Message, PairReply, PairRequest, Ready, RequestFailed
 
@@ -156,21 +157,38 @@ def test_a_process_without_a_driver_says_so() -> None:
         worker.close()
 
 
-def test_a_process_imports_this_kerntune_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a checkout that isn't installed, too: its folder comes first, before the user's PYTHONPATH."""
-    given: list[str] = []
+def another_kerntune(folder: Path) -> str:
+    (folder / "kerntune").mkdir(parents=True)
+    (folder / "kerntune" / "__init__.py").write_text("raise SystemExit('another kerntune')")
+    return str(folder)
 
-    class Popen(subprocess.Popen[bytes]):
-        def __init__(self, *args: Any, env: dict[str, str], **options: Any) -> None:
-            given.append(env["PYTHONPATH"])
-            super().__init__(*args, env=env, **options)
 
-    monkeypatch.setattr(subprocess, "Popen", Popen)
+def test_a_process_imports_this_kerntune_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a checkout that isn't installed, too: neither the working folder nor the user's paths come before it."""
+    monkeypatch.chdir(another_kerntune(tmp_path / "working"))
+    monkeypatch.setenv("PYTHONPATH", another_kerntune(tmp_path / "theirs"))
+    root = str(Path(pool_module.__file__).parents[3])
+    monkeypatch.setattr(sys, "path", ["", os.environ["PYTHONPATH"], *(x for x in sys.path if x != root)])
+    done = subprocess.run(module_command("kerntune.cli", "--help"), capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    worker = Worker(-1)
+    try:
+        with pytest.raises(MeasurementError) as caught:
+            worker.wait()
+        assert "another kerntune" not in str(caught.value)
+    finally:
+        worker.close()
+
+
+def test_a_process_has_this_ones_path_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the working folder, which may have modules that are called as those of others."""
     monkeypatch.setenv("PYTHONPATH", "theirs")
-    Worker(0).close()
-    first, second = given[0].split(os.pathsep)
-    assert (Path(first) / "kerntune" / "timing" / "worker" / "pool.py").is_file()
-    assert second == "theirs"
+    monkeypatch.setattr(sys, "path", ["", *sys.path, "/no/such/folder"])
+    code = "import json, os, runpy, sys; print(json.dumps([sys.path, sys.argv[1:], os.environ['PYTHONPATH']]))"
+    command = module_command("a module", "7")
+    command[2] = command[2].partition("import runpy")[0] + code
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [sys.path[1:], ["7"], "theirs"]
 
 
 @pytest.fixture
