@@ -12,6 +12,7 @@ from typing import Any
 
 from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.base.device import Target
+from kerntune.capture.fault_limits import in_doubt, is_hopeless, spread
 from kerntune.capture.launch import Pending, Probe, bind, probe_of
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
@@ -23,6 +24,7 @@ from kerntune.errors import (
     EnvironmentFault,
     GridError,
     LaunchFault,
+    LaunchTimeout,
     OutOfResourcesError,
     TrialError,
     TuningError,
@@ -32,10 +34,6 @@ from kerntune.kernels import compat
 from kerntune.kernels.relaunch import as_launch
 from kerntune.kernels.source import kernel_name
 from kerntune.kernels.specialize import Specialized
-
-MOST_FAULTS = 12
-"""Candidates that fail where they are launched before the captured run launches them: after so many no more are tried,
-for then the call is to blame."""
 
 SeenLaunch = tuple[Any, Sequence[Any], dict[str, Any]]
 """Kernel, positional arguments and keywords of a launch."""
@@ -198,7 +196,7 @@ class Capture:
         """Launch a site with the first preferred candidate that can be. :class:`TuningError` if none can;
         :class:`GridError` if that is so for the grid of each; :class:`EnvironmentFault` if no compiler can work."""
         failures, misfits, grids, faults = [], [], [], []
-        for index in self.prefer(site):
+        for index in self._in_order(site):
             site.chosen = index
             try:
                 return self._launch_candidate(site)
@@ -212,8 +210,6 @@ class Capture:
                 failures.append(f"  {site.candidates[index].config}: {exc}")
                 misfits += [index] if isinstance(exc, OutOfResourcesError) else []
                 grids += [exc] if isinstance(exc, GridError) else []
-                if len(site.faults) >= MOST_FAULTS:
-                    break
         if grids and len(grids) == len(failures):
             raise grids[0]
         if faults and len(faults) == len(failures):
@@ -223,6 +219,18 @@ class Capture:
             return self._launch_candidate(site, any_fit=True)
         blame = ", so the call is to blame, and nothing was remembered" if site.faults else ""
         raise TuningError(f"kernel {site.kernel}: no candidate can be launched{blame}\n" + "\n".join(failures))
+
+    def _in_order(self, site: Site) -> Iterator[int]:
+        """The preferred order; others from all over the list once many have faulted; none once most have: then the call
+        is to blame."""
+        waiting, doubt = list(self.prefer(site)), False
+        while waiting:
+            yield waiting.pop(0)
+            failed = len(site.faults), sum(isinstance(f, LaunchTimeout) for f in site.faults.values())
+            if is_hopeless(*failed, len(site.candidates)):
+                return
+            if not doubt and in_doubt(*failed):
+                waiting, doubt = spread(waiting), True
 
     def _launch_candidate(self, site: Site, any_fit: bool = False) -> Any:
         from triton.runtime.errors import OutOfResources

@@ -227,8 +227,9 @@ class Session:
         return self._isolations[mode]
 
     def _before_launch(self, call: Call) -> CapturedLaunch | None:
+        """Where something runs: also where nothing is launched elsewhere, for what has faulted is remembered."""
         isolation = self._isolation_for(call)
-        if isolation is None or not isolation.wanted or self.backend.gpu is None:
+        if isolation is None or self.backend.gpu is None:
             return None
         return CapturedLaunch(isolation, Trials(self._winners(call, self.backend.gpu)))
 

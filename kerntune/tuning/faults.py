@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from kerntune.capture.fault_limits import in_doubt, is_hopeless
 from kerntune.compiling.compiler import Compiled
-
-MOST_FAULTS, MOST_HANGS = 12, 3
-"""So many, and no other has run: the rest needn't be tried to say that the call is to blame."""
 
 
 @dataclass
@@ -49,10 +47,18 @@ class Faults:
         self._open = [fault for fault in self._open if not fault.hung]
         yield from hung
 
-    def without_hope(self, good: int) -> bool:
+    @property
+    def hangs(self) -> int:
+        """How many did not end."""
+        return sum(fault.hung for fault in self._open)
+
+    def in_doubt(self, good: int) -> bool:
+        """Whether so many have failed, and none is good, that others should be tried before the next in the list."""
+        return not good and in_doubt(len(self._open), self.hangs)
+
+    def without_hope(self, good: int, candidates: int) -> bool:
         """Whether it is clear before all were tried that the call is to blame."""
-        hangs = sum(fault.hung for fault in self._open)
-        return not good and (len(self._open) >= MOST_FAULTS or hangs >= MOST_HANGS)
+        return not good and is_hopeless(len(self._open), self.hangs, candidates)
 
     def blame_call(self, incumbent: int | None, good: int) -> bool:
         """Whether the incumbent is among them, or they are more than the ``good``."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from kerntune.base.case_result import FailedTrial
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture
+from kerntune.capture.fault_limits import spread
 from kerntune.capture.recorder import Recorded, with_candidate
 from kerntune.compiling.compiler import Compiled
 from kerntune.compiling.stream import is_passing
@@ -69,6 +70,7 @@ class TrialSet:
         self._misfits: set[int] = set()
         self._faults = Faults(self.site.kernel)
         self._kept: set[int] = set()
+        self._put_off: list[tuple[int, Compiled]] = []
         self._first = first_contents(self.capture, self.index, self.memory, self.pool.probes)
         self.begin(())
 
@@ -130,6 +132,7 @@ class TrialSet:
         """These are going to be tried, together and from scratch."""
         self._found: dict[CandidateWork, Trial] = {}
         self._estimates = Estimates(warm=self.warm)
+        self._put_off.clear()
         self.expect(candidates)
 
     def expect(self, candidates: Sequence[int]) -> None:
@@ -140,7 +143,23 @@ class TrialSet:
             self.times.pop(i, None)
 
     def admit(self, i: int, compiled: Compiled | TrialError) -> None:
-        """Estimate a candidate, or note why it can't be used."""
+        """Estimate a candidate, or note why it can't be used. After many faults and no good one it is put off
+        (:meth:`admit_put_off`)."""
+        if isinstance(compiled, Compiled) and not self._has_run(i) and self._faults.in_doubt(self._good()):
+            self._put_off.append((i, compiled))
+        else:
+            self._admit(i, compiled)
+
+    def admit_put_off(self) -> None:
+        """Now that all are compiled: those that were put off, the incumbent first, then some from all over the list;
+        the rest once one of them is good. :class:`TuningError` if none is: then the call is to blame."""
+        waiting, self._put_off = self._put_off, []
+        for i, compiled in sorted(spread(waiting), key=lambda pair: pair[0] != self.incumbent):
+            if self._faults.without_hope(self._good(), len(self.pool.probes)):
+                raise self._call_is_to_blame()
+            self._admit(i, compiled)
+
+    def _admit(self, i: int, compiled: Compiled | TrialError) -> None:
         try:
             if isinstance(compiled, TrialError):
                 raise compiled
@@ -162,18 +181,23 @@ class TrialSet:
         hung = isinstance(exc, LaunchTimeout)
         self._faults.add(FirstLaunchFault(str(exc), compiled, self.pool.probes[i].grid, [i], hung))
         self._fail(i, str(exc))
-        if self._faults.without_hope(good=len(self.estimated_trials())):
-            raise self._call_is_to_blame()
+
+    def _good(self) -> int:
+        """How many are known to run: trials of today, and others that ran in the captured call or in an earlier run."""
+        trials = self.estimated_trials()
+        raced = {i for trial in trials for i in trial.same}
+        return len(trials) + sum(self._has_run(i) for i in self.pool.probes.keys() - raced - self.failures.keys())
 
     def judge_faults(self) -> None:
         """Now that all are in: repeat what has hung while nothing else runs, and remember who has failed so.
         :class:`TuningError` if the incumbent or most have: then the call is to blame."""
+        if self._faults.in_doubt(self._good()):
+            raise self._call_is_to_blame()
         for fault in self._faults.take_hung():
             for i in fault.same:
                 self.expect([i])
                 self.admit(i, fault.compiled)
-        good = len(self.estimated_trials()) + len(set(self.known.ran) - self._tried)
-        if self._faults.blame_call(self.incumbent, good):
+        if self._faults.blame_call(self.incumbent, self._good()):
             raise self._call_is_to_blame()
         for fault in self._faults.settle():
             for i in fault.same:

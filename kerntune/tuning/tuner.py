@@ -184,6 +184,7 @@ class _Tuning:
         with contextlib.closing(self.pool.compiled(candidates, self._pause_of())) as stream:
             for i, compiled in self.prescreen.in_order(stream):
                 self.trial_set.admit(i, compiled)
+        self.trial_set.admit_put_off()
         if searching is not None:
             searching.run()
         self.trial_set.judge_faults()

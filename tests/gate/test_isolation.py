@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import triton
 from fake_runs import block, configs, scale, scale_kernel, tuned
 
 import kerntune
 from gate.project import Project
 from kerntune.base.policy import Verdict
+from kerntune.capture import fault_limits
 from kerntune.errors import TuningError
 from kerntune.gpu.scripted import ABORT, ILLEGAL_ADDRESS, TRAP, Rule
 from kerntune.tuning import isolation as isolation_module
@@ -86,6 +88,35 @@ def test_if_all_fault_the_call_is_to_blame_and_nothing_is_remembered(project: Pr
             assert len(launched) == 5
         assert not run.gpu.lost
         assert run.judge(lambda: scale(scale_kernel, BLOCK=1024)).verdict is Verdict.NEW
+
+
+def sixteen() -> Any:
+    """``scale_kernel`` with configs that all compile to code of their own."""
+    found = [triton.Config({"BLOCK": b}, num_warps=w) for b in (32, 64, 128, 256) for w in (1, 2, 4, 8)]
+    return triton.autotune(found, key=["n"])(scale_kernel)
+
+
+def test_faults_that_come_first_do_not_end_the_captured_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_limits, "DOUBT_FAULTS", 3)
+    with project.run(bad(32, ILLEGAL_ADDRESS), isolated=True) as run:
+        result = run.judge(lambda: scale(sixteen()))
+        assert not run.gpu.lost
+    assert result.verdict is Verdict.NEW
+    assert set(failed(result)) == {32}
+    assert len(result.failed_trials) == 4
+
+
+def test_a_remembered_fault_is_not_launched_without_isolation(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the test's own tensors, that is."""
+    with project.run(bad(32, ILLEGAL_ADDRESS), block(128, 100.0), isolated=True) as run:
+        run.judge(lambda: scale(tuned(32, 64, 128, 256)))
+    monkeypatch.setenv("KERNTUNE_ISOLATE", "off")
+    with project.run(bad(32, ILLEGAL_ADDRESS), block(128, 100.0), isolated=True) as run:
+        other = run.judge(lambda: scale(tuned(32, 64, 256)), node="tests/test_scale.py::test_other")
+        assert not run.gpu.lost
+    assert other.verdict is Verdict.NEW
 
 
 def test_the_environment_switches_it_off(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import triton
+import triton.language as tl
 from fake_runs import block, captured, configs, scale, scale_kernel, script, tuned
 
 import kerntune
 from kerntune.base.case_result import is_fault
+from kerntune.capture.fault_limits import spread
 from kerntune.capture.recorder import record
 from kerntune.errors import MeasurementError, TuningError, UsageError
 from kerntune.gpu.program import Loader
@@ -32,7 +35,9 @@ from kerntune.gpu.scripted import (
     Rule,
 )
 from kerntune.tuning import isolation as isolation_module
+from kerntune.tuning.faults import Faults, FirstLaunchFault
 from kerntune.tuning.isolation import Isolate, Isolation
+from kerntune.tuning.prescreen import Prescreen
 from kerntune.tuning.tune_options import TuneOptions
 from kerntune.tuning.tuner import tune
 from kerntune.tuning.tuning_result import Tuned
@@ -164,6 +169,72 @@ def test_the_call_is_to_blame_if_most_fail(backend: FakeBackend) -> None:
 def test_the_call_is_to_blame_if_the_incumbent_fails(backend: FakeBackend) -> None:
     with pytest.raises(TuningError, match="among them the one that was known to work, so the call is to blame"):
         race(backend, bad(64, ILLEGAL_ADDRESS), incumbent=1)
+
+
+MANY = 54
+
+
+@triton.jit
+def many_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr, NUMBER: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) * factor + NUMBER * 1e-9, mask=i < n)
+
+
+def race_many(backend: FakeBackend, fault: str, places: Collection[int], *rules: Rule, count: int = MANY) -> Tuned:
+    """A race of so many configs with code of their own, of which some fault."""
+    numbered = [triton.Config({"BLOCK": 128, "NUMBER": k}) for k in range(count)]
+    kernel = triton.autotune(numbered, key=["n"])(many_kernel)
+    faults = (Rule(constexprs={"NUMBER": k}, fault=fault) for k in places)
+    return race(backend, *faults, *rules, call=lambda: scale(kernel))
+
+
+def numbers(found: Tuned) -> set[int]:
+    return {int(f.config.kwargs["NUMBER"]) for f in found.failures}
+
+
+def order_of(bad_ones: int, order: str) -> set[int]:
+    """Which of many fault."""
+    places = range(MANY)
+    return set(places[:bad_ones] if order == "first" else spread(places)[:bad_ones])
+
+
+@pytest.mark.parametrize("order", ["first", "the likely ones"])
+def test_faults_that_come_first_end_no_good_tuning(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """24 bad ones among 30 good ones."""
+    monkeypatch.setattr(Prescreen, "in_order", lambda self, stream: sorted(stream, key=lambda pair: pair[0]))
+    places = order_of(24, order)
+    best = max(set(range(MANY)) - places)
+    found = race_many(backend, ILLEGAL_ADDRESS, places, Rule(constexprs={"NUMBER": best}, time_ns=100.0))
+    assert found.winner == best
+    assert numbers(found) == places
+
+
+def test_hangs_that_come_first_end_no_good_tuning(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation_module, "LIMIT_FIRST_S", 1.0)
+    assert numbers(race_many(backend, HANG, range(3), count=8)) == {0, 1, 2}
+
+
+def test_most_of_many_that_fault_blame_the_call_before_all_are_tried(backend: FakeBackend) -> None:
+    with pytest.raises(TuningError, match=r"28 of 54 configs fail at first launch, so the call is to blame"):
+        race_many(backend, ILLEGAL_ADDRESS, range(MANY))
+
+
+def test_hangs_alone_blame_the_call_soon(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolation_module, "LIMIT_FIRST_S", 0.3)
+    with pytest.raises(TuningError, match=r"8 of 54 configs fail at first launch, so the call is to blame"):
+        race_many(backend, HANG, range(MANY))
+
+
+def test_one_good_one_takes_all_doubt_away() -> None:
+    faults, fault = Faults("k"), FirstLaunchFault("it faulted", None, (1, 1, 1), [0])  # type: ignore[arg-type]
+    for _ in range(40):
+        faults.add(fault)
+    assert faults.in_doubt(0)
+    assert faults.without_hope(0, 60)
+    assert not faults.in_doubt(1)
+    assert not faults.without_hope(1, 60)
 
 
 def test_a_hang_that_does_not_come_back_is_none(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
