@@ -101,6 +101,9 @@ class LaunchFault(TrialError):
     remembered = False
     """Whether an earlier run has found that, and nothing was launched today."""
 
+    passing = False
+    """Whether another run may not find that: memory was short, or others have ended the process."""
+
 
 class LaunchTimeout(LaunchFault):
     """A candidate's first launch did not end within its limit."""

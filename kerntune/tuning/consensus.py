@@ -9,7 +9,10 @@ from kerntune.gpu.program import First, Program
 from kerntune.tuning.race import Trial
 from kerntune.tuning.verification import Verification, Verifier
 
-CandidateWork = tuple[str, tuple[int, int, int], tuple[tuple[int, int], ...]]
+CandidateContent = tuple[tuple[int, int], ...]
+"""What a candidate begins with (:func:`content_of`)."""
+
+CandidateWork = tuple[str, tuple[int, int, int], CandidateContent]
 """What makes two candidates one: code identity, grid, and what they begin with (:func:`content_of`)."""
 
 MOST_VOTERS = 8
@@ -92,7 +95,7 @@ def candidate_work(program: Program) -> CandidateWork:
     return single.binaries[0].code, single.launches[0].grid, content_of(program.first)
 
 
-def content_of(first: First) -> tuple[tuple[int, int], ...]:
+def content_of(first: First) -> CandidateContent:
     """Equal for equal contents of one race: there is one copy of what is alike."""
     return tuple((storage, id(content)) for storage, content in sorted(first.items()) if content is not None)
 

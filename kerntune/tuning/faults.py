@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kerntune.capture.fault_limits import in_doubt, is_hopeless
 from kerntune.compiling.compiler import Compiled
+from kerntune.tuning.consensus import CandidateContent, CandidateWork
 
 
 @dataclass
@@ -18,6 +19,11 @@ class FirstLaunchFault:
     grid: tuple[int, int, int]
     same: list[int]
     hung: bool = False
+    passing: bool = False
+    """Another run may not find that."""
+
+    content: CandidateContent = ()
+    """What the hooks leave for it (:func:`kerntune.tuning.consensus.content_of`)."""
 
 
 @dataclass
@@ -32,10 +38,14 @@ class Faults:
         """One more."""
         self._open.append(fault)
 
-    def like(self, code: str, grid: tuple[int, int, int]) -> FirstLaunchFault | None:
-        """The fault of the very same launch."""
+    def like(self, work: CandidateWork) -> FirstLaunchFault | None:
+        """The fault of the very same launch on the same contents."""
         every = (*self._open, *self._settled)
-        return next((f for f in every if (f.compiled.binary.code, f.grid) == (code, grid)), None)
+        return next((f for f in every if (f.compiled.binary.code, f.grid, f.content) == work), None)
+
+    def has(self, code: str, grid: tuple[int, int, int]) -> bool:
+        """Whether a launch has failed, on whatever contents."""
+        return any((f.compiled.binary.code, f.grid) == (code, grid) for f in (*self._open, *self._settled))
 
     def indices(self) -> list[int]:
         """The candidates."""

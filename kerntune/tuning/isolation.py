@@ -5,6 +5,8 @@ A candidate that faults, hangs, aborts, runs out of memory or writes beside its 
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -39,11 +41,17 @@ LIMIT_FIRST_S = 10.0
 
 STAGE_LIMIT_S = 60.0
 
+CANNOT_START = (OSError, RuntimeError)
+"""What starting a process raises where the system or a shutdown of this process's threads forbids it."""
+
 TRIES = 2
 """Of a launch whose process others have ended."""
 
-FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
-"""Signals by which others end a process (the system when memory is short, a user): no launch does."""
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals by which others end a process (the system when memory is short, a user): hardly a launch does."""
+
+FAILED_STARTS = 2
+"""After so many starts that failed no further process is started."""
 
 
 class Isolate(str, Enum):
@@ -64,6 +72,7 @@ class Isolation:
     def __init__(self, gpu: Gpu, mode: Isolate = Isolate.AUTO, single: bool = False) -> None:
         self.gpu, self.mode, self._single = gpu, mode, single
         self.why_not = ""
+        self._failed_starts = 0
         self._device: tuple[str, ...] = ()
         if mode is not Isolate.OFF:
             try:
@@ -93,23 +102,38 @@ class Isolation:
 
     def begin(self) -> None:
         """Have a process start, if none is there, and return before it has."""
-        if self._process is None and self.wanted:
+        if self._process is not None or not self.wanted:
+            return
+        try:
             if self._host is None:
                 self._host = HostStaging(self.gpu)
             self._process = LookProcess(self._device, self._host.file)
+        except CANNOT_START as exc:
+            self.give_up(f"a process can't be started: {exc}")
 
     def process(self) -> LookProcess:
-        """One that can be asked; a new one if the last is gone. :class:`MeasurementError` if none can start."""
-        if self._process is not None and not self._process.alive:
-            self.drop()
-        self.begin()
-        assert self._process is not None
+        """One that can be asked; a new one if the last is gone. :class:`MeasurementError` if none can start; after
+        :data:`FAILED_STARTS` of them none is wanted any more."""
         try:
+            if self._process is not None and not self._process.alive:
+                self.drop()
+            self.begin()
+            if self._process is None:
+                raise MeasurementError(self.why_not)
             self._process.wait()
-        except MeasurementError:
+        except (MeasurementError, *CANNOT_START) as exc:
             self.drop()
-            raise
+            why = str(exc) if isinstance(exc, MeasurementError) else f"a process can't be started: {exc}"
+            self._failed_starts += 1
+            if self._failed_starts >= FAILED_STARTS and self.wanted:
+                self.give_up(why)
+            raise MeasurementError(why) from exc
         return self._process
+
+    @property
+    def ready(self) -> bool:
+        """Whether a process has its context on the device already."""
+        return self._process is not None and self._process.asked > 0 and self._process.alive
 
     def staging(self, nbytes: int) -> Staging:
         """Where so many bytes are put for the process; as many of them as there is room for."""
@@ -128,8 +152,8 @@ class Isolation:
     def drop(self, late: bool = False) -> None:
         """Get rid of the process; the next one starts when it is wanted. ``late`` if it did not answer."""
         process, self._process = self._process, None
-        if process is not None:
-            seconds = process.close()
+        with contextlib.suppress(*CANNOT_START):
+            seconds = process.close() if process is not None else 0.0
             if late:
                 self.killed_s.append(seconds)
 
@@ -150,8 +174,9 @@ class Isolation:
     def close(self) -> None:
         """End the process, and return before it has ended."""
         process, self._process = self._process, None
-        if process is not None:
-            process.end_behind()
+        with contextlib.suppress(*CANNOT_START):
+            if process is not None:
+                process.end_behind()
         host, self._host = self._host, None
         if host is not None:
             host.close()
@@ -192,14 +217,17 @@ class FirstLaunches:
         ``first`` has contents of storages that are this launch's own. Raises :class:`LaunchFault` (a
         :class:`LaunchTimeout` if it did not end) and :class:`OutOfResourcesError`.
         """
-        why = self._cannot(recording) if self.active else ""
+        why, fault = self._cannot(recording) if self.active else "", None
         for _ in range(TRIES if self.active and not why else 0):
             try:
                 return self._run_once(recording, artifacts, first)
-            except (_EndedFromOutside, MeasurementError) as exc:
-                why = str(exc)
-                if isinstance(exc, MeasurementError):
-                    break
+            except _EndedFromOutside as exc:
+                why, fault = str(exc), exc.fault
+            except MeasurementError as exc:
+                why, fault = str(exc), None
+                break
+        if fault is not None:
+            raise fault
         if why:
             self._stay_here(why)
         return None
@@ -214,7 +242,7 @@ class FirstLaunches:
         if recording.hidden_pointers:
             return "it follows addresses, which lead somewhere else in another process"
         used = sum(2 * recording.storages[i].nbytes + guards_bytes() for i in used_storages(recording))
-        need = CONTEXT_BYTES + STAGING_BYTES + used
+        need = (0 if self._isolation.ready else CONTEXT_BYTES) + STAGING_BYTES + used
         allowed = copies_allowed(self._isolation.gpu, self._memory.inputs)
         if need > allowed and self._holder is None:
             return f"it needs {need >> 20} MiB more of device memory, of which tuning may take {allowed >> 20} MiB"
@@ -245,9 +273,11 @@ class FirstLaunches:
             raise LaunchTimeout(f"{FIRST_LAUNCH} did not end within {limit:.1f} s{self._others()}") from exc
         except ProcessEnded as exc:
             self._isolation.renew()
-            if any(name in str(exc) for name in FROM_OUTSIDE):
-                raise _EndedFromOutside(str(exc)) from exc
-            raise LaunchFault(f"{FIRST_LAUNCH} failed: {exc}") from exc
+            fault = LaunchFault(f"{FIRST_LAUNCH} failed: {exc}")
+            if exc.signal in FROM_OUTSIDE:
+                fault.passing = True
+                raise _EndedFromOutside(str(exc), fault) from exc
+            raise fault from exc
         return self._judged(recording, reply, time.monotonic() - begin)
 
     def _others(self) -> str:
@@ -259,7 +289,9 @@ class FirstLaunches:
                 self._isolation.renew()
             if reply.resources:
                 raise OutOfResourcesError(reply.reason)
-            raise LaunchFault(f"{FIRST_LAUNCH} failed: {reply.reason}")
+            fault = LaunchFault(f"{FIRST_LAUNCH} failed: {reply.reason}")
+            fault.passing = reply.no_memory
+            raise fault
         if not isinstance(reply, LookReply):
             raise MeasurementError(f"a process for first looks answered {getattr(reply, 'message', reply)}")
         if reply.guards:
@@ -280,9 +312,14 @@ class FirstLaunches:
         missing = [i for i, buffer in wanted.items() if self._held.get(i) is not buffer]
         if not missing:
             return
-        if not self._sent(process, wanted, missing) and not (
-            self._isolation.without_ipc() and self._sent(process, wanted, missing)
-        ):
+        try:
+            sent = self._sent(process, wanted, missing) or (
+                self._isolation.without_ipc() and self._sent(process, wanted, missing)
+            )
+        except (BackendError, OSError) as exc:
+            self._isolation.gpu.synchronize()  # raises where this process has lost its device
+            raise MeasurementError(f"its memory could not be copied to another process: {exc}") from exc
+        if not sent:
             raise MeasurementError("its memory could not be copied to another process")
         self._held.update({i: wanted[i] for i in missing})
 
@@ -316,7 +353,12 @@ class IsolationError(MeasurementError):
 
 
 class _EndedFromOutside(Exception):
-    """The process is gone, and no launch is to blame."""
+    """The process is gone, and no launch is to blame; ``fault`` is what is said of one during which it happens
+    again, which is not remembered."""
+
+    def __init__(self, why: str, fault: LaunchFault | None = None) -> None:
+        super().__init__(why)
+        self.fault = fault
 
 
 def _name_and_size(recording: Recording, storage: int) -> tuple[str, int]:

@@ -179,7 +179,8 @@ class TrialSet:
     def _note_fault(self, i: int, compiled: Compiled, exc: LaunchFault) -> None:
         """It has failed; whether that is remembered is decided when all of a stage are in."""
         hung = isinstance(exc, LaunchTimeout)
-        self._faults.add(FirstLaunchFault(str(exc), compiled, self.pool.probes[i].grid, [i], hung))
+        content, grid = content_of(self._begin(i)), self.pool.probes[i].grid
+        self._faults.add(FirstLaunchFault(str(exc), compiled, grid, [i], hung, exc.passing, content))
         self._fail(i, str(exc))
 
     def _good(self) -> int:
@@ -201,7 +202,7 @@ class TrialSet:
             raise self._call_is_to_blame()
         for fault in self._faults.settle():
             for i in fault.same:
-                self._fail(i, fault.reason, remember=True, code=fault.compiled.binary.code)
+                self._fail(i, fault.reason, remember=not fault.passing, code=fault.compiled.binary.code)
 
     def _has_run(self, i: int) -> bool:
         """Whether a candidate's first launch is past: in an earlier run, or in the captured one."""
@@ -210,7 +211,7 @@ class TrialSet:
 
     def is_faulty(self, single: Recording) -> bool:
         """Whether a recording of one launch is one that has failed so."""
-        return self._faults.like(single.binaries[0].code, single.launches[0].grid) is not None
+        return self._faults.has(single.binaries[0].code, single.launches[0].grid)
 
     def _call_is_to_blame(self) -> TuningError:
         failed = [self.failures[i] for i in self._faults.indices() if i in self.failures]
@@ -258,7 +259,7 @@ class TrialSet:
         elif work in self._found:
             self._found[work].same.append(i)
             self._fail_like(self._found[work], i)
-        elif (fault := self._faults.like(code, probe.grid)) is not None:
+        elif (fault := self._faults.like(work)) is not None:
             fault.same.append(i)
             self._fail(i, fault.reason)
         else:

@@ -13,7 +13,7 @@ from gate.project import Project
 from kerntune.base.policy import Verdict
 from kerntune.capture import fault_limits
 from kerntune.errors import TuningError
-from kerntune.gpu.scripted import ABORT, ILLEGAL_ADDRESS, TRAP, Rule
+from kerntune.gpu.scripted import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
 from kerntune.tuning import isolation as isolation_module
 
 FIVE = (32, 64, 128, 256, 512)
@@ -117,6 +117,28 @@ def test_a_remembered_fault_is_not_launched_without_isolation(
         other = run.judge(lambda: scale(tuned(32, 64, 256)), node="tests/test_scale.py::test_other")
         assert not run.gpu.lost
     assert other.verdict is Verdict.NEW
+
+
+def test_short_memory_is_not_remembered(project: Project, launched: list[str]) -> None:
+    with project.run(bad(64, OUT_OF_MEMORY), isolated=True) as run:
+        first = run.judge(lambda: scale(tuned(32, 64, 128, 256)))
+    launched.clear()
+    with project.run(block(64, 100.0), isolated=True) as run:
+        again = run.judge(lambda: scale(tuned(32, 64, 128, 256, 512)))
+    assert set(failed(first)) == {64}
+    assert "64" in launched
+    assert failed(again) == {}
+
+
+def test_a_process_that_has_its_context_needs_no_room_for_another(
+    project: Project, launched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with project.run(isolated=True) as run:
+        run.judge(lambda: scale(tuned(32, 64)))
+        room = isolation_module.CONTEXT_BYTES + isolation_module.STAGING_BYTES
+        monkeypatch.setattr(isolation_module, "copies_allowed", lambda *given: room)
+        run.judge(lambda: scale(tuned(128, 256)), node="tests/test_scale.py::test_other")
+    assert {"128", "256"} <= set(launched)
 
 
 def test_the_environment_switches_it_off(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

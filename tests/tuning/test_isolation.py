@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import math
 import os
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +24,8 @@ import kerntune
 from kerntune.base.case_result import is_fault
 from kerntune.capture.fault_limits import spread
 from kerntune.capture.recorder import record
-from kerntune.errors import MeasurementError, TuningError, UsageError
+from kerntune.errors import BackendError, MeasurementError, TuningError, UsageError
+from kerntune.gpu import staging
 from kerntune.gpu.program import Loader
 from kerntune.gpu.scripted import (
     ABORT,
@@ -269,6 +273,86 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
     found = race(backend)
     assert found.failures == ()
     assert found.notes == (), "none was launched in this process alone"
+
+
+@pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGABRT])
+def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, ended: int) -> None:
+    """Not what it printed last. What is killed twice is never launched in this process."""
+    real, asked = isolation_module.LookProcess.ask, []
+
+    def ask(self: Any, request: Any, limit_s: float) -> Any:
+        if type(request).__name__ == "LookRequest" and request.recording.binaries[0].constexprs["BLOCK"] == "128":
+            asked.append(request)
+            self.close()
+            raise isolation_module.ProcessEnded("its process was ended: the SIGKILL of a printf", ended)
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    found = race(backend, bad(128, ILLEGAL_ADDRESS))
+    assert set(reasons(found)) == {128}
+    assert found.notes == ()
+    assert len(asked) == (2 if ended == signal.SIGKILL else 1)
+
+
+def test_bytes_that_can_not_be_staged_run_here_and_that_is_said(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(self: Any, source: Any, at: int) -> None:
+        raise BackendError("reading the device: CUDA_ERROR_OUT_OF_MEMORY (2)")
+
+    monkeypatch.setattr(staging.HostStaging, "put", put)
+    monkeypatch.setattr(staging.DeviceStaging, "put", put)
+    found = race(backend)
+    assert found.failures == ()
+    assert "could not be copied to another process: reading the device" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "error"),
+    [
+        (subprocess, "Popen", BlockingIOError(11, "Resource temporarily unavailable")),
+        (os, "memfd_create", OSError(38, "Function not implemented")),
+        (isolation_module, "LookProcess", RuntimeError("cannot schedule new futures after shutdown")),
+    ],
+)
+def test_where_no_process_can_start_the_tuning_runs_here_and_that_is_said(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, error: Exception
+) -> None:
+    def refused(*given: Any, **words: Any) -> Any:
+        raise error
+
+    race(backend)  # everything is compiled
+    monkeypatch.setattr(module, name, refused)
+    found = race(backend)
+    assert found.failures == ()
+    assert str(error.args[-1]) in found.notes[0]
+
+
+def test_starts_that_fail_are_not_repeated_for_ever(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts = []
+
+    class Unstartable(isolation_module.LookProcess):
+        def wait(self) -> None:
+            starts.append(self)
+            raise MeasurementError("a process for first looks did not start")
+
+    monkeypatch.setattr(isolation_module, "LookProcess", Unstartable)
+    isolation = Isolation(script(backend, isolated=True))
+    for _ in range(4):
+        with pytest.raises(MeasurementError, match="did not start"):
+            isolation.process()
+    isolation.close()
+    assert len(starts) == 2
+    assert not isolation.wanted
+
+
+def test_other_contents_are_another_launch() -> None:
+    """What a hook leaves may be what makes it fault."""
+    compiled = SimpleNamespace(binary=SimpleNamespace(code="c"))
+    faults = Faults("k")
+    faults.add(FirstLaunchFault("it faulted", compiled, (1, 1, 1), [0], content=((0, 7),)))  # type: ignore[arg-type]
+    assert faults.like(("c", (1, 1, 1), ((0, 7),))) is not None
+    assert faults.like(("c", (1, 1, 1), ((0, 8),))) is None
 
 
 def test_what_takes_too_much_memory_runs_here_and_is_said(backend: FakeBackend) -> None:

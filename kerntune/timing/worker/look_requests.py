@@ -71,6 +71,8 @@ class LookFailed(msgspec.Struct, frozen=True, tag="look failed"):
     spoiled: bool = True
     resources: bool = False
     launch: int = 0
+    no_memory: bool = False
+    """The device had no room for what the launch needs besides its storages, or for a copy of these."""
 
 
 LookMessage = Union[Ready, RequestFailed, StageRequest, Staged, ForgetRequest, LookRequest, LookReply, LookFailed]

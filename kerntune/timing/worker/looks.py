@@ -84,7 +84,9 @@ class Looker:
             lost = self._is_lost()
             if not lost:
                 loader.close()
-            return LookFailed(str(exc), lost, isinstance(exc, OutOfResourcesError), self._running)
+            return LookFailed(
+                str(exc), lost, isinstance(exc, OutOfResourcesError), self._running, isinstance(exc, MeasurementError)
+            )
         return reply
 
     def _run(self, loader: Loader, recording: Recording, artifacts: Artifacts) -> LookReply:
