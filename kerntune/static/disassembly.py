@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -90,11 +90,8 @@ class Code(msgspec.Struct, frozen=True):
 class ListingStore(Protocol):
     """Listings that earlier processes have stored."""
 
-    def find(self, code: Code) -> Listing | None:
-        """The listing of a piece of code, if it is stored."""
-
-    def add(self, listings: dict[Code, Listing]) -> None:
-        """Store these too. Never raises: they can be made again."""
+    def complete(self, codes: Sequence[Code], make: Callable[[list[Code]], dict[Code, Listing]]) -> dict[Code, Listing]:
+        """The stored listings of these, and those that ``make`` gives for the others, which are stored too."""
 
 
 class Disassembler:
@@ -136,12 +133,11 @@ class Disassembler:
 
     def _listed(self, unknown: Mapping[Code, bytes], arch: str) -> dict[Code, Listing]:
         """Listings from the store where it has them, the others from one run of nvdisasm."""
-        known = {key: found for key in unknown if self._memory is not None and (found := self._memory.find(key))}
-        rest = {key: text for key, text in unknown.items() if key not in known}
-        made = dict(zip(rest, _disassemble(list(rest.values()), arch), strict=True))
-        if self._memory is not None and made:
-            self._memory.add(made)
-        return {**known, **made}
+
+        def make(codes: list[Code]) -> dict[Code, Listing]:
+            return dict(zip(codes, _disassemble([unknown[code] for code in codes], arch), strict=True))
+
+        return make(list(unknown)) if self._memory is None else self._memory.complete(list(unknown), make)
 
     def _store(self, fresh: Mapping[Code, Listing], used: Sequence[Code]) -> None:
         self._known.update(fresh)

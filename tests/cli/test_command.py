@@ -33,6 +33,8 @@ COMMANDS = [
     ["diff"],
     ["calibrate"],
     ["anchor"],
+    ["history", "show"],
+    ["history", "add"],
     ["doctor"],
 ]
 
@@ -48,7 +50,7 @@ def test_every_command_is_tried() -> None:
     assert sorted(map(tuple, COMMANDS)) == sorted(subcommands(build_parser()))
 
 
-@pytest.mark.parametrize("words", [[], ["baselines"], ["static"], ["cache"], *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize("words", [[], ["baselines"], ["static"], ["cache"], ["history"], *COMMANDS], ids=" ".join)
 def test_help(kerntune, words):
     ran = kerntune(*words, "--help")
     assert ran.code == 0
@@ -57,7 +59,7 @@ def test_help(kerntune, words):
 
 
 def test_help_names_every_command(kerntune):
-    groups = ["baselines"], ["static"], ["cache"], []
+    groups = ["baselines"], ["static"], ["cache"], ["history"], []
     text = "".join(kerntune(*words, "--help").out for words in groups)
     for words in COMMANDS:
         assert f"    {words[-1]}" in text

@@ -266,7 +266,7 @@ def test_a_read_only_folder_loses_nothing(project: Project, monkeypatch: pytest.
 
     with project.run(FAST, SLOW, update=Update.ALL) as run:
         checked = run.check(after, x_of())
-        monkeypatch.setattr("tempfile.mkstemp", refuse)
+        monkeypatch.setattr("kerntune.base.codec._write", refuse)
         with pytest.raises(BaselineError, match=r"can't be written \(Permission denied\)"):
             checked.commit()
     assert path.read_bytes() == old

@@ -25,9 +25,12 @@ MOST_PACKAGES, MOST_KINDS = 11, 5
 GOING_UP = {
     ("gpu: FakeGpu.graph", "timing: GraphSlot.__init__.<locals>.work"): "a graph records what its caller enqueues",
     ("kernels: specialize", "gpu: StandIns.specializing.<locals>.<lambda>"): "a stand-in tensor is asked its address",
-    ("capture: Capture.launch", "gate: winner_first.<locals>.<lambda>"): "the gate knows earlier winners",
-    ("static: Disassembler._listed", "tuning: ListingCache.find"): "listings of earlier runs are a protocol of static",
-    ("static: Disassembler._listed", "tuning: ListingCache.add"): "as above",
+    ("capture: Capture._in_order", "gate: winner_first.<locals>.prefer"): "the gate knows earlier winners",
+    ("capture: Capture._record", "tuning: CapturedLaunch.__call__"): "a config runs first in a process of tuning's",
+    (
+        "static: Disassembler._listed",
+        "tuning: ListingCache.complete",
+    ): "listings of earlier runs are a protocol of static",
 }
 """Callbacks that stay, each with its reason."""
 

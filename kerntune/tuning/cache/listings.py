@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -69,6 +69,14 @@ class ListingCache:
     def damaged(self) -> list[str]:
         """What was found damaged so far, a line each."""
         return self._entries.damaged
+
+    def complete(self, codes: Sequence[Code], make: Callable[[list[Code]], dict[Code, Listing]]) -> dict[Code, Listing]:
+        """The listings of these: those that are stored, and for the others what ``make`` gives, which is stored."""
+        known = {code: found for code in codes if (found := self.find(code)) is not None}
+        made = make([code for code in codes if code not in known])
+        if made:
+            self.add(made)
+        return {**known, **made}
 
     def find(self, code: Code) -> Listing | None:
         """What is remembered of the code."""
