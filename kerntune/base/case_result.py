@@ -128,7 +128,7 @@ class Attribution(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 IDENTITY = "identity"
-"""The rung of a comparison whose sides do the same work: nothing was timed."""
+"""The kind of a comparison whose sides do the same work: nothing was timed."""
 
 
 class Since(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
