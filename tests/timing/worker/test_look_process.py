@@ -181,6 +181,7 @@ def test_one_that_can_not_be_killed_is_left(
 ) -> None:
     process = start(processes, gpu, staging, Rule(fault=HANG))
     process.wait()
+    os.kill(process.pid, signal.SIGSTOP)  # or it ends by itself, because its pipe is closed
     with monkeypatch.context() as patch:
         patch.setattr(look_process, "CLOSE_LIMIT_S", 0.05)
         patch.setattr(os, "killpg", lambda *given: None)
