@@ -23,4 +23,4 @@ def test_a_killed_run_leaves_nothing(tmp_path: Path) -> None:
     assert found["most_processes"] >= 4, "forks and workers"
     assert found["with_processes_left"] == 0, done.stdout
     assert found["with_unreadable_files"] == 0, done.stdout
-    assert found["went_on_afterwards"] == 2
+    assert found["went_on_afterwards"] == 1, "the last one isn't killed"
