@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,13 @@ import inner
 import pytest
 from inner import SAME_PROCESS, find_plugin
 
+import kerntune.gate
 import pytest_kerntune.session  # noqa: F401 - numpy can't be imported twice, and pytester forgets what the inner run imports
 
 HERE = Path(__file__).parent
+
+ENGINE = "kerntune.gate.api"
+"""What a scripted engine stands in for."""
 
 QUIET = (*inner.QUIET, *inner.USER_WARNINGS)
 
@@ -98,3 +103,19 @@ def one_test() -> Callable[..., str]:
         return f"{decorator}def test_add(autotune):\n    assert autotune(kernel({verdict!r}{extra}), 5) == 5\n"
 
     return source
+
+
+@pytest.fixture(autouse=True)
+def gate_stays() -> Iterator[None]:
+    """A run in this process may leave its scripted engine where later tests of this process look for the real one."""
+    before = sys.modules.get(ENGINE)
+    yield
+    if sys.modules.get(ENGINE) is not before:
+        sys.modules.pop(ENGINE, None)
+        if before is not None:
+            sys.modules[ENGINE] = before
+    found = sys.modules.get(ENGINE)
+    if found is None:
+        vars(kerntune.gate).pop("api", None)
+    else:
+        vars(kerntune.gate)["api"] = found
