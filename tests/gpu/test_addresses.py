@@ -63,6 +63,7 @@ def test_a_dead_tensors_memory_is_nobodys_and_was_somebodys(backend: FakeBackend
 @pytest.fixture
 def frozen() -> Iterator[None]:
     """Takes back a :func:`gc.freeze`."""
+    gc.unfreeze()  # of an earlier test
     yield
     gc.unfreeze()
 
