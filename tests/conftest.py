@@ -1,6 +1,7 @@
 """Shared by all tests."""
 
 import atexit
+import contextlib
 import gc
 import os
 import shutil
@@ -36,6 +37,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000)  # of 700 new objects each time, hardly any was garbage
     atexit.register(gc.unfreeze)  # the interpreter's end goes through them, or bindings report them as leaked
+
+
+@pytest.fixture(autouse=True)
+def triton_settings_stay() -> Iterator[None]:
+    """What a test sets of Triton's knobs ends with it: ``monkeypatch`` leaves a knob set that was not set before."""
+    with contextlib.ExitStack() as stack:
+        if triton_knobs := sys.modules.get("triton.knobs"):  # tests of the pure packages don't load Triton
+            for group in vars(triton_knobs).values():
+                if isinstance(group, triton_knobs.base_knobs):
+                    stack.enter_context(group.scope())
+        yield
 
 
 @pytest.fixture(scope="session")

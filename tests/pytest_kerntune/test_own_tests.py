@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import textwrap
 from pathlib import Path
 
 from forked import Copies
@@ -27,6 +28,27 @@ def test_variables_that_change_what_kerntune_does_are_not_the_users(copies: Copi
     probe = f"import conftest, os; print([name for name in {list(USERS)} if name in os.environ])"
     done = copies.run("-c", probe, cwd=TESTS, env=os.environ | USERS)
     assert done.stdout.splitlines() == ["[]"], done.stderr
+
+
+def test_a_knob_that_a_test_sets_ends_with_it(copies: Copies, tmp_path: Path) -> None:
+    """Triton's own way back from a set knob is ``scope()``: ``monkeypatch`` sets the value that it had by default."""
+    tests = """
+        from triton import knobs
+
+        def test_one(monkeypatch):
+            monkeypatch.setattr(knobs.compilation, "disable_line_info", True)
+            knobs.runtime.debug = True
+
+        def test_two():
+            assert "disable_line_info" not in vars(knobs.compilation)
+            assert "debug" not in vars(knobs.runtime)
+    """
+    file = tmp_path / "test_knobs.py"
+    file.write_text(textwrap.dedent(tests))
+    environ = os.environ | {"PYTHONPATH": str(TESTS)}
+    arguments = ("-m", "pytest", "-q", "-p", "no:randomly", "-p", "conftest", "--rootdir", str(tmp_path), str(file))
+    done = copies.run(*arguments, cwd=tmp_path, env=environ)
+    assert done.returncode == 0, done.stdout
 
 
 def imported(path: Path) -> set[str | None]:
