@@ -39,9 +39,20 @@ def _dispatch(words: list[str]) -> int:
     if tuple(words[:2]) == REFRESH and words[2:3] not in (["-h"], ["--help"]):
         return run_refresh(words[2:])  # all that follows is pytest's, options too
     _refuse_empty(words)
+    words, tests = _split(words)
     args = build_parser().parse_args(words)
+    if tests:
+        args.tests = tests
     run: Subcommand = args.function
     return run(args)
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """What ``bisect`` takes itself, and what follows ``--``: pytest's, options too."""
+    if words[:1] != ["bisect"] or "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
 
 
 def _refuse_empty(words: list[str]) -> None:
@@ -76,6 +87,9 @@ def build_parser() -> argparse.ArgumentParser:
     _case(calibrate)
     calibrate.add_argument(
         "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
+    )
+    _bisect(
+        _command(commands, "bisect", run_bisect, "the first commit, or Triton, with which a test's kernels are slower")
     )
     _anchor(_command(commands, "anchor", run_anchor, "make today's baselines the anchor, at a release"))
     _history(commands.add_parser("history", help="what many runs say together: where cases got slower or faster"))
@@ -206,6 +220,48 @@ def _mv(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replace", action="store_true", help="also where NEW has a baseline of other kernels, which is lost"
     )
+
+
+def _bisect(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "kerntune bisect [GOOD [BAD]] [OPTIONS] -- TESTS"
+    parser.add_argument(
+        "revisions", metavar="GOOD [BAD]", nargs="*", help="commits, branches or tags; BAD is HEAD if it is left out"
+    )
+    parser.add_argument(
+        "--setup",
+        metavar="CMD",
+        default="",
+        help="a shell command that builds a commit, in its checkout; a commit for which it fails is skipped",
+    )
+    parser.add_argument(
+        "--triton",
+        metavar="3.8,3.9",
+        default="",
+        help="go through these versions, the good one first: pip installs them to kerntune's cache folder; NAME=PATH "
+        "of an interpreter or of a folder that has triton/",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        default="",
+        help="time nothing: compile for this, as cuda:90, and let the static rules decide (default: without a GPU, the "
+        "targets of the baselines)",
+    )
+    parser.add_argument("--own-tests", action="store_true", help="run each commit's own tests (default: today's)")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="only the working tree, against GOOD: exit with 0 if it isn't slower, 1 if it is, 125 if that can't be "
+        "told and 128 if the command is wrong, as `git bisect run` wants it",
+    )
+    parser.add_argument(
+        "--keep", metavar="DIR", help="with --check: keep what was recorded of GOOD there, and use it again"
+    )
+    parser.add_argument(
+        "--processes", metavar="N", type=int, default=0, help="versions compiled at once (default: one for four cores)"
+    )
+    _folder(parser)
+    parser.set_defaults(tests=[])
 
 
 def _anchor(parser: argparse.ArgumentParser) -> None:
@@ -402,6 +458,13 @@ def run_doctor(args: argparse.Namespace) -> int:
     from kerntune.cli import doctor
 
     return doctor.run(args)
+
+
+def run_bisect(args: argparse.Namespace) -> int:
+    """``kerntune bisect``."""
+    from kerntune.cli.bisect import entry
+
+    return entry.run(args)
 
 
 def run_refresh(args: Sequence[str]) -> int:

@@ -97,8 +97,8 @@ def git_output(where: Path, *args: str, given: bytes = b"") -> bytes | None:
 def run_git(
     where: Path, *args: str, env: Mapping[str, str] | None = None, given: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run git in the folder ``where``, with ``given`` as its input; it asks nobody for a password, and its messages are
-    English. :class:`UsageError` if there is no git."""
+    """Run git in the folder ``where``, with ``given`` as its input; it never prompts for a password, and its messages
+    are in English. :class:`UsageError` if there is no git."""
     quiet = {**(os.environ if env is None else env), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     command = ["git", "-C", str(where), *args]
     try:

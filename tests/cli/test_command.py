@@ -33,6 +33,7 @@ COMMANDS = [
     ["diff"],
     ["calibrate"],
     ["anchor"],
+    ["bisect"],
     ["history", "show"],
     ["history", "add"],
     ["doctor"],
