@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from kerntune import capture as captures
@@ -22,6 +22,7 @@ from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.deferred import go_on, late_of, leave
 from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
+from kerntune.tuning.private_pools import outside_graph_pool
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call, unraced_call
@@ -48,16 +49,23 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     call = _Call(tuner, args, kwargs, keep)
     config = call.known()
     if config is None:
-        with _TUNING:
-            config = call.known()
-            if config is None:
-                return Ran(call.tune(plain))
+        tuned = outside_graph_pool(partial(_tune_in_turn, call, plain))
+        if isinstance(tuned, Ran):
+            return tuned
+        config = tuned
     if (late := late_of(tuner, call.key)) is None:
         return Ran(call.launch(config), config)
     if late.due and not kwargs.get("warmup"):
         config = call.try_late() or config
     result = call.launch(config)
     return Ran(result, None if late.due and late_of(tuner, call.key) is late else config)
+
+
+def _tune_in_turn(call: _Call, plain: Callable[..., Any]) -> Any:
+    """What tuned and launched the call; or the config, if another thread has found it meanwhile."""
+    with _TUNING:
+        config = call.known()
+        return Ran(call.tune(plain)) if config is None else config
 
 
 @dataclass
