@@ -78,7 +78,6 @@ GRAPH_PARTS = (
     ),
     PrivatePart("torch._inductor.codegen.custom_extern_kernel_codegen", "CustomCodegen", CODE, TUNED),
     PrivatePart("torch._inductor.ir", "FallbackKernel.codegen_args", CODE, TUNED),
-    PrivatePart("torch._inductor.ir", "FallbackKernel.unflatten_args", CODE, TUNED),
     PrivatePart(WRAPPER, "PythonWrapperCodegen.val_to_arg_str", CODE, TUNED, ("s",)),
     PrivatePart("torch._inductor.virtualized", "V", CODE, "AOTInductor and cpp_wrapper aren't recognised"),
     PrivatePart(
@@ -120,23 +119,34 @@ def _is_there(part: PrivatePart, module: ModuleType | None) -> bool:
 
 
 def _modules() -> dict[str, ModuleType]:
-    """The modules of :data:`PARTS`, by name; one that this torch lacks is left out."""
-    for load in (_load_dynamo, _load_inductor, _load_functorch):
+    """The modules of :data:`PARTS`, by name; those that this torch lacks are left out."""
+    found: list[ModuleType] = []
+    for load in (_tracing_modules, _inductors_modules, _cache_modules):
         with contextlib.suppress(ImportError):
-            load()
-    return {name: sys.modules[name] for name in {part.module for part in PARTS} if name in sys.modules}
+            found += load()
+    return {module.__name__: module for module in found}
 
 
-def _load_dynamo() -> None:
-    pass
+def _tracing_modules() -> list[ModuleType]:
+    from torch._dynamo import guards, side_effects
+    from torch._dynamo.variables import base, functions, tensor
+    from torch._higher_order_ops import triton_kernel_wrap
+    from torch._library import triton
+
+    return [guards, side_effects, base, functions, tensor, triton_kernel_wrap, triton]
 
 
-def _load_inductor() -> None:
-    pass
+def _inductors_modules() -> list[ModuleType]:
+    from torch._inductor import cudagraph_trees, ir, virtualized
+    from torch._inductor.codegen import custom_extern_kernel_codegen, wrapper
+
+    return [cudagraph_trees, ir, virtualized, custom_extern_kernel_codegen, wrapper]
 
 
-def _load_functorch() -> None:
-    pass
+def _cache_modules() -> list[ModuleType]:
+    from torch._functorch._aot_autograd import autograd_cache
+
+    return [autograd_cache]
 
 
 # tracing
