@@ -66,6 +66,13 @@ def captures_graph() -> bool:
     return bool(torch.cuda.is_current_stream_capturing())
 
 
+def is_exporting() -> bool:
+    """Whether ``torch.export`` is running what calls."""
+    import torch
+
+    return bool(torch.compiler.is_exporting())
+
+
 def device_in_use() -> int | None:
     """The number of torch's current GPU; None if torch has not used one, or there is none."""
     import torch

@@ -12,9 +12,9 @@ from typing import Any
 from kerntune import capture as captures
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
-from kerntune.errors import CacheMissError, MeasurementError, TuningError
+from kerntune.errors import CacheMissError, MeasurementError, TuningError, UsageError
 from kerntune.gpu.base import Gpu
-from kerntune.gpu.probe import captures_graph
+from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import Ran
 from kerntune.kernels.source import is_kernel, jit_of
@@ -42,10 +42,16 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
 
     ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
+    :class:`UsageError` where torch exports the function that calls, with fake tensors.
     """
     recording = captures.current()
     if recording is not None:
         return Ran(recording.tuned_run(tuner, args, kwargs))
+    if is_exporting():
+        raise UsageError(
+            f"kernel {tuner.base_fn.__name__} is launched on fake tensors: torch.export(strict=False) runs the "
+            "function itself; launch it in a torch.library.triton_op through wrap_triton, or export with strict=True"
+        )
     call = _Call(tuner, args, kwargs, keep)
     config = call.known()
     if config is None:

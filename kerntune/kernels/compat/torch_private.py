@@ -77,6 +77,7 @@ GRAPH_PARTS = (
         "generated code calls the operator through torch's dispatcher: 4 to 12 us more a call",
     ),
     PrivatePart("torch._inductor.codegen.custom_extern_kernel_codegen", "CustomCodegen", CODE, TUNED),
+    PrivatePart("torch.fx.experimental.proxy_tensor", "get_proxy_mode", TRACE, TUNED),
     PrivatePart("torch._inductor.ir", "FallbackKernel.codegen_args", CODE, TUNED),
     PrivatePart(WRAPPER, "PythonWrapperCodegen.val_to_arg_str", CODE, TUNED, ("s",)),
     PrivatePart("torch._inductor.virtualized", "V", CODE, "AOTInductor and cpp_wrapper aren't recognised"),
@@ -88,7 +89,7 @@ GRAPH_PARTS = (
         ("gm",),
     ),
     PrivatePart(AOT_CACHE, "BypassAOTAutogradCache", KEYS, "the same"),
-    PrivatePart("torch._library.triton", "get_triton_kernels_for_op", KEYS, "the same", ("name",)),
+    PrivatePart("torch._library.triton", "triton_ops_to_kernels", KEYS, "the same"),
 )
 """For kernels in compiled graphs."""
 
@@ -132,8 +133,9 @@ def _tracing_modules() -> list[ModuleType]:
     from torch._dynamo.variables import base, functions, tensor
     from torch._higher_order_ops import triton_kernel_wrap
     from torch._library import triton
+    from torch.fx.experimental import proxy_tensor
 
-    return [guards, side_effects, base, functions, tensor, triton_kernel_wrap, triton]
+    return [guards, side_effects, base, functions, tensor, triton_kernel_wrap, triton, proxy_tensor]
 
 
 def _inductors_modules() -> list[ModuleType]:
@@ -195,6 +197,13 @@ def constant_variable(value: Any) -> Any:
     from torch._dynamo.variables.constant import ConstantVariable
 
     return ConstantVariable.create(value)
+
+
+def makes_graph(tx: Any) -> bool:
+    """Whether a call is to be put into a graph; under ``make_fx`` an operator's body also runs for its sizes alone."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    return tx is not None or get_proxy_mode() is not None
 
 
 def exports(tx: Any) -> bool:
@@ -390,24 +399,17 @@ def no_cache_entry(why: str) -> Exception:
     return found
 
 
-def kernels_in_operators(gm: Any) -> Iterator[Any]:
-    """The Triton kernels inside of the ``triton_op`` operators that a graph calls."""
-    from torch._library.triton import get_triton_kernels_for_op
+def kernels_in_operators(gm: Any) -> Iterator[list[Any]]:
+    """For each ``triton_op`` operator that a graph calls the Triton kernels in it, as far as torch has found them in
+    its source: it may be none of them."""
+    from torch._library.triton import triton_ops_to_kernels
 
     for module in gm.modules():
         graph = getattr(module, "graph", None)
         for node in graph.nodes if graph is not None else ():
-            for name in _operator_names(node.target):
-                yield from get_triton_kernels_for_op(name)
-
-
-def _operator_names(target: Any) -> Iterator[str]:
-    from torch._ops import OpOverload, OpOverloadPacket
-
-    if isinstance(target, OpOverload):
-        yield target._name
-    elif isinstance(target, OpOverloadPacket):
-        yield from (getattr(target, name)._name for name in target.overloads())
+            name = str(getattr(node.target, "_name", None) or getattr(node.target, "_qualified_op_name", ""))
+            if (known := triton_ops_to_kernels.get(name.partition(".")[0])) is not None:
+                yield known
 
 
 # CUDA graphs

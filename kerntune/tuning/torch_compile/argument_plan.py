@@ -41,7 +41,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedValues:
     """A tuple or list of values."""
 
     kind: type
@@ -53,7 +53,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Described:
+class TensorDescription:
     """A host's tensor descriptor of a tensor."""
 
     tensor: Given
@@ -84,7 +84,7 @@ class RebuiltFunction:
         return made
 
 
-ArgumentPlan = Union[KnownValue, Given, Listed, Described, RebuiltFunction]
+ArgumentPlan = Union[KnownValue, Given, ListedValues, TensorDescription, RebuiltFunction]
 """How one value is made."""
 
 
@@ -92,9 +92,9 @@ def parts(plan: ArgumentPlan) -> Iterator[ArgumentPlan]:
     """A plan and all plans in it."""
     yield plan
     inside: tuple[ArgumentPlan, ...] = ()
-    if isinstance(plan, Listed):
+    if isinstance(plan, ListedValues):
         inside = plan.items
-    elif isinstance(plan, Described):
+    elif isinstance(plan, TensorDescription):
         inside = (plan.tensor,)
     elif isinstance(plan, RebuiltFunction):
         inside = (*plan.cells, *plan.defaults, *(p for _, p in plan.keywords))
@@ -106,9 +106,9 @@ def renumbered(plan: ArgumentPlan, places: Mapping[int, int]) -> ArgumentPlan:
     """A plan whose tensors have other numbers."""
     if isinstance(plan, Given):
         return Given(plan.kind, places[plan.index]) if plan.kind == "tensors" else plan
-    if isinstance(plan, Listed):
+    if isinstance(plan, ListedValues):
         return replace(plan, items=tuple(renumbered(item, places) for item in plan.items))
-    if isinstance(plan, Described):
+    if isinstance(plan, TensorDescription):
         return replace(plan, tensor=Given("tensors", places[plan.tensor.index]))
     if isinstance(plan, RebuiltFunction):
         return replace(
@@ -122,7 +122,7 @@ def renumbered(plan: ArgumentPlan, places: Mapping[int, int]) -> ArgumentPlan:
 
 def is_fixed(plan: ArgumentPlan) -> bool:
     """Whether the value is the same at every call of the graph."""
-    return not any(isinstance(part, (Given, Described)) for part in parts(plan))
+    return not any(isinstance(part, (Given, TensorDescription)) for part in parts(plan))
 
 
 def settle(plan: ArgumentPlan) -> ArgumentPlan:

@@ -8,11 +8,11 @@ from typing import Any
 from kerntune.kernels.compat import torch_private
 from kerntune.tuning.torch_compile.argument_plan import (
     ArgumentPlan,
-    Described,
     Given,
     KnownValue,
-    Listed,
+    ListedValues,
     RebuiltFunction,
+    TensorDescription,
     settle,
 )
 
@@ -65,11 +65,11 @@ class TracingReader(ArgumentReader):
         if isinstance(value, torch.SymFloat):
             return self._given("floats", value, value)
         if isinstance(value, (tuple, list)):
-            return Listed(type(value), tuple(self._plan(item) for item in value))
+            return ListedValues(type(value), tuple(self._plan(item) for item in value))
         if hasattr(value, "block_shape") and hasattr(value, "base"):
             base = self._plan(value.base)
             assert isinstance(base, Given)
-            return Described(base, tuple(map(int, value.block_shape)))
+            return TensorDescription(base, tuple(map(int, value.block_shape)))
         if getattr(value, "__closure__", None) and hasattr(value, "__code__"):
             return self._function(value)
         return KnownValue(_settled_number(value))
@@ -113,10 +113,10 @@ class DynamoReader(ArgumentReader):
         if (found := torch_private.descriptor_parts(variable)) is not None:
             tensor, shape = found
             sizes = tuple(self.constant_of(size) for size in torch_private.items_of(shape)[1])  # type: ignore[index]
-            return Described(self._tensor(tensor), sizes)
+            return TensorDescription(self._tensor(tensor), sizes)
         if (listed := torch_private.items_of(variable)) is not None:
             kind, items = listed
-            return Listed(kind, tuple(self._plan(item) for item in items))
+            return ListedValues(kind, tuple(self._plan(item) for item in items))
         if (function := torch_private.function_parts(variable, self.tx)) is not None:
             return self._function(function)
         return KnownValue(torch_private.object_of(variable))

@@ -10,10 +10,10 @@ from typing import Any
 from kerntune.kernels.compat import torch_private
 from kerntune.tuning.torch_compile.argument_plan import (
     ArgumentPlan,
-    Described,
     Given,
     KnownValue,
-    Listed,
+    ListedValues,
+    TensorDescription,
     is_fixed,
     parts,
 )
@@ -84,7 +84,7 @@ class GeneratedCall:
             return repr(plan.value)
         if is_fixed(plan):
             return kept
-        if isinstance(plan, Listed) and all(isinstance(item, (Given, KnownValue)) for item in plan.items):
+        if isinstance(plan, ListedValues) and all(isinstance(item, (Given, KnownValue)) for item in plan.items):
             items = [self._text(item, "") for item in plan.items]
             return f"({', '.join(map(str, items))},)" if all(items) and plan.kind is tuple else None
         return None
@@ -92,7 +92,7 @@ class GeneratedCall:
     def _made_grid(self) -> str | None:
         """A grid that closes over integers of the graph."""
         grid = self.launch.grid
-        if any(isinstance(part, Described) or getattr(part, "kind", "ints") in HELD for part in parts(grid)):
+        if any(isinstance(part, TensorDescription) or getattr(part, "kind", "ints") in HELD for part in parts(grid)):
             return None
         return f"{self.token}.grid_of({', '.join(self.given['ints'][n.index] for n in numbers_in(grid))})"
 

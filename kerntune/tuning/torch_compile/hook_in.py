@@ -68,6 +68,7 @@ def _call_triton_kernel(before: Any, hopifier: Any, variable: Any, args: Any, kw
 
 
 def _source_codes(before: Any, details: Any, gm: Any) -> Any:
-    if any(is_ours(kernel) for kernel in torch_private.kernels_in_operators(gm)):
-        raise torch_private.no_cache_entry("a triton_op launches a kernel whose config kerntune chooses")
+    for kernels in torch_private.kernels_in_operators(gm):
+        if not kernels or any(map(is_ours, kernels)):
+            raise torch_private.no_cache_entry("a triton_op may launch a kernel whose config kerntune chooses")
     return before(gm)

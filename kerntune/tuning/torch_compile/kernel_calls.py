@@ -16,10 +16,10 @@ from kerntune.kernels.source import jit_of, kernel_name
 from kerntune.tuning.launch_paths import engine_of
 from kerntune.tuning.torch_compile.argument_plan import (
     ArgumentPlan,
-    Described,
     Given,
     KnownValue,
-    Listed,
+    ListedValues,
+    TensorDescription,
     Values,
     is_fixed,
     parts,
@@ -117,13 +117,15 @@ class KernelCall:
     def _example(self, plan: ArgumentPlan) -> Any:
         if isinstance(plan, Given):
             return self.reader.examples[plan]
-        if isinstance(plan, Described):
+        if isinstance(plan, TensorDescription):
             base = self.reader.examples[plan.tensor]
             return DescribedExample(base, base.dtype, base.shape, base.stride(), plan.block_shape)
         return plan.of(Values((), (), ())) if is_fixed(plan) else plan
 
     def trace(self) -> Any:
         """Put the call into the graph."""
+        if not torch_private.makes_graph(self.tx):
+            return None
         exported = torch_private.exports(self.tx)
         config = winner_of(self.tuner, self.examples(), hints=exported)
         if config is not None and config.pre_hook is None and self._torch_can_launch(exported):
@@ -138,7 +140,7 @@ class KernelCall:
 
     def _torch_can_launch(self, exported: bool) -> bool:
         """Whether torch's own means can launch this: what they would refuse is left to kerntune's operator."""
-        return exported or not any(isinstance(plan, Listed) for plan in (*self.launch.args, *self._keywords()))
+        return exported or not any(isinstance(plan, ListedValues) for plan in (*self.launch.args, *self._keywords()))
 
     def _keywords(self) -> list[ArgumentPlan]:
         return [plan for _, plan in self.launch.kwargs]
