@@ -53,6 +53,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.reference",
     "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
+    "kerntune.tuning.torch_compile",  # defines an operator of torch's
     "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, for isinstance() in users' code
 )
 
@@ -75,6 +76,7 @@ EXPORTS = {
     "kerntune.gpu": set(),
     "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.compiling.binary": set(),
+    "kerntune.tuning.torch_compile": set(),
     "kerntune.tuning.cache": {
         "StoredTrial",
         "TrialCache",
@@ -144,6 +146,7 @@ EXPORTS = {
         "triton_key_is_known",
         "triton_series",
         "triton_version",
+        "tuner_of_one",
         "tuning_listener",
         "without_line_info",
     },

@@ -6,15 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from kerntune import capture as captures
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
-from kerntune.errors import CacheMissError, MeasurementError, TuningError
+from kerntune.errors import CacheMissError, MeasurementError, TuningError, UsageError
 from kerntune.gpu.base import Gpu
-from kerntune.gpu.probe import captures_graph
+from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import Ran
 from kerntune.kernels.source import is_kernel, jit_of
@@ -22,6 +22,7 @@ from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.deferred import go_on, late_of, leave
 from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
+from kerntune.tuning.private_pools import outside_graph_pool
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call, unraced_call
@@ -41,23 +42,36 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
 
     ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
+    :class:`UsageError` where torch exports the function that calls, with fake tensors.
     """
     recording = captures.current()
     if recording is not None:
         return Ran(recording.tuned_run(tuner, args, kwargs))
+    if is_exporting():
+        raise UsageError(
+            f"kernel {tuner.base_fn.__name__} is launched on fake tensors: torch.export(strict=False) runs the "
+            "function itself; launch it in a torch.library.triton_op through wrap_triton, or export with strict=True"
+        )
     call = _Call(tuner, args, kwargs, keep)
     config = call.known()
     if config is None:
-        with _TUNING:
-            config = call.known()
-            if config is None:
-                return Ran(call.tune(plain))
+        tuned = outside_graph_pool(partial(_tune_in_turn, call, plain))
+        if isinstance(tuned, Ran):
+            return tuned
+        config = tuned
     if (late := late_of(tuner, call.key)) is None:
         return Ran(call.launch(config), config)
     if late.due and not kwargs.get("warmup"):
         config = call.try_late() or config
     result = call.launch(config)
     return Ran(result, None if late.due and late_of(tuner, call.key) is late else config)
+
+
+def _tune_in_turn(call: _Call, plain: Callable[..., Any]) -> Any:
+    """What tuned and launched the call; or the config, if another thread has found it meanwhile."""
+    with _TUNING:
+        config = call.known()
+        return Ran(call.tune(plain)) if config is None else config
 
 
 @dataclass

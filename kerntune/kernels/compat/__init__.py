@@ -54,6 +54,7 @@ from kerntune.kernels.compat.tuners import (
     out_of_resources,
     prints_tuning,
     triton_config,
+    tuner_of_one,
     tuning_listener,
 )
 from kerntune.kernels.compat.versions import assembler_version, torch_version, triton_series, triton_version
@@ -113,6 +114,7 @@ __all__ = [
     "triton_key_is_known",
     "triton_series",
     "triton_version",
+    "tuner_of_one",
     "tuning_listener",
     "without_line_info",
 ]

@@ -38,6 +38,13 @@ def triton_config(config: Any) -> Any:
     )  # fmt: skip
 
 
+def tuner_of_one(tuner: Any, config: Any) -> Any:
+    """Triton's own tuner of the same kernel with one config, with which it is launched untimed."""
+    from triton.runtime.autotuner import Autotuner
+
+    return Autotuner(tuner.fn, tuner.arg_names, [config], [], None, None)
+
+
 def heuristic_layers(fn: Any) -> tuple[list[Any], Any]:
     """``@triton.heuristics`` between a tuner and its kernel, as names and functions, outermost first; the kernel."""
     from triton.runtime.autotuner import Heuristics
