@@ -67,6 +67,10 @@ class Executor(Protocol):
         """Held for a whole comparison: one measuring process per device. :class:`MeasurementError` if another one
         doesn't end within ``patience_s`` (default: an hour)."""
 
+    def lock_shared(self, patience_s: float = ...) -> AbstractContextManager[None]:
+        """Held while anything of ours runs that isn't timed: beside others that do the same, and while nobody measures.
+        A thread that holds it must let go before it asks for :meth:`lock`. :class:`MeasurementError` as there."""
+
     def free_bytes(self) -> int:
         """Device memory that could be allocated now."""
 

@@ -169,6 +169,12 @@ class DriverGpu:
         with device_lock.hold(self.spec.uuid, self.spec.name, patience_s):
             yield
 
+    @contextlib.contextmanager
+    def lock_shared(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """Beside others that run on the device, while nobody measures there."""
+        with device_lock.share(self.spec.uuid, self.spec.name, patience_s):
+            yield
+
     def _enter(self) -> None:
         """Give the calling thread the device's context if it has none: autograd's own thread has touched no device
         when the first backward function that it runs launches a kernel."""

@@ -21,6 +21,7 @@ from kerntune import __version__
 from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
+from kerntune.gpu import device_lock
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
@@ -120,6 +121,9 @@ class Script:
 
 FLUSH_NS = 30_000.0  # as on an H200
 
+LOCK_TIMEOUT_S = 3600.0
+"""As of a real device."""
+
 COMPARED = 1 << 12
 """Bytes of a buffer that a comparison looks at: a launch changes all of it."""
 
@@ -205,9 +209,15 @@ class FakeGpu:
             triton=compat.triton_version(), torch=compat.torch_version(), kerntune=__version__, device=self.spec.name
         )
 
-    def lock(self, patience_s: float = 0.0) -> contextlib.AbstractContextManager[None]:
-        """There is no other process."""
-        return contextlib.nullcontext()
+    def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
+        """A device that has an id is shared with other processes; there is none for another."""
+        spec = self.spec
+        return device_lock.hold(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+
+    def lock_shared(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
+        """The same."""
+        spec = self.spec
+        return device_lock.share(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
 
     def free_bytes(self) -> int:
         """What the script gives, less what was allocated."""
