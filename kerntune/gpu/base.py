@@ -174,6 +174,10 @@ class Gpu(Executor, Protocol):
     def reaches(self, address: int) -> bool:
         """Whether a number is an address of memory that this process can use, the device's or the host's."""
 
+    def entered(self) -> AbstractContextManager[None]:
+        """This device is torch's current one meanwhile, as all work but :meth:`lock`, :meth:`lock_shared`,
+        :meth:`free_bytes` and :meth:`synchronize` needs it."""
+
     def borrow(self, tensor: Any) -> Buffer:
         """The memory under a user's tensor, whole storage, not copied; it is kept alive."""
 
@@ -223,6 +227,20 @@ class Backend(Protocol):
     @property
     def torch_device(self) -> str:
         """What users' tests create tensors on."""
+
+    @property
+    def ordinal(self) -> int:
+        """The device's number among those that torch sees."""
+
+    @property
+    def count(self) -> int:
+        """How many devices there are."""
+
+    def current(self) -> int:
+        """The number of the calling thread's current device, on which Triton launches."""
+
+    def on(self, ordinal: int) -> Backend:
+        """The same kind of run on another device of this process; itself for its own number."""
 
     def activate(self) -> AbstractContextManager[None]:
         """Held for the whole session."""

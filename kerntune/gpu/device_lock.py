@@ -71,7 +71,7 @@ class _Mine:
     """Whether one of its threads has the device alone."""
 
     firm: dict[int, int] = field(default_factory=dict)
-    loose: contextlib.ExitStack | None = None
+    loose: _Loose | None = None
     """What is held for the tests of this process; None while it gives way, and where nothing does."""
 
     @property
@@ -90,6 +90,10 @@ def _mine(uuid: str) -> _Mine:
     return found
 
 
+def _all_mine() -> list[_Mine]:
+    return [one for one in list(_known.values()) if one.pid == os.getpid()]
+
+
 @contextlib.contextmanager
 def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     """Have the device alone; :class:`MeasurementError` if others don't leave within ``patience_s``, or if the calling
@@ -100,9 +104,9 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     first. On a file system where locks do nothing, that is reported once.
     """
     mine, thread = _mine(uuid), threading.get_ident()
-    if thread in mine.firm:
-        raise MeasurementError(f"{name} is shared by this thread, which can't have it alone before it has let go")
-    with _giving_way(mine, uuid, name, patience_s), _sides(uuid, name, patience_s, alone=True):
+    if any(thread in one.firm for one in _all_mine()):
+        raise MeasurementError(f"this thread shares a GPU: it can't have {name} alone before it has let go")
+    with _giving_way(), _sides(uuid, name, patience_s, alone=True):
         mine.alone = True
         try:
             yield
@@ -136,33 +140,46 @@ def share_loosely(uuid: str, name: str, patience_s: float) -> Iterator[None]:
     if mine.alone or mine.loose is not None:
         yield
         return
-    mine.loose = _taken(uuid, name, patience_s, inside=mine.shares)
+    loose = _Loose(uuid, name, patience_s)
+    loose.take(inside=bool(mine.firm))
+    mine.loose = loose
     try:
         yield
     finally:
-        held, mine.loose = mine.loose, None
-        if held is not None:
-            held.close()
+        mine.loose = None
+        loose.leave()
+
+
+@dataclass
+class _Loose:
+    """A side that is let go of when this process wants a device alone."""
+
+    uuid: str
+    name: str
+    patience_s: float
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def take(self, inside: bool) -> None:
+        self.stack.enter_context(_sides(self.uuid, self.name, self.patience_s, alone=False, inside=inside))
+
+    def leave(self) -> None:
+        self.stack.close()
 
 
 @contextlib.contextmanager
-def _giving_way(mine: _Mine, uuid: str, name: str, patience_s: float) -> Iterator[None]:
-    held, mine.loose = mine.loose, None
-    if held is None:
-        yield
-        return
-    held.close()
+def _giving_way() -> Iterator[None]:
+    """Of all devices: who keeps one and waits for another may be waited for by that one's holder."""
+    given = [(one, one.loose) for one in _all_mine() if one.loose is not None]
+    for one, loose in given:
+        one.loose = None
+        loose.leave()
     try:
         yield
     finally:
-        with contextlib.suppress(MeasurementError):  # what runs then would be slower at worst, or disturb others
-            mine.loose = _taken(uuid, name, patience_s, inside=mine.shares)
-
-
-def _taken(uuid: str, name: str, patience_s: float, *, inside: bool) -> contextlib.ExitStack:
-    stack = contextlib.ExitStack()
-    stack.enter_context(_sides(uuid, name, patience_s, alone=False, inside=inside))
-    return stack
+        for one, loose in given:
+            with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
+                loose.take(inside=bool(one.firm))
+            one.loose = loose
 
 
 # the two places
@@ -185,7 +202,14 @@ def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool
 
 
 def _take(
-    stack: contextlib.ExitStack, name: str, handle: int | None, place: Path, patience_s: float, *, alone: bool, inside: bool
+    stack: contextlib.ExitStack,
+    name: str,
+    handle: int | None,
+    place: Path,
+    patience_s: float,
+    *,
+    alone: bool,
+    inside: bool,
 ) -> bool:
     """Whether the side is held; False where there is no lock to be had."""
     if handle is None:

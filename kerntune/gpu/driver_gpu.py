@@ -176,11 +176,11 @@ class DriverGpu:
             yield
 
     def _enter(self) -> None:
-        """Give the calling thread the device's context if it has none: autograd's own thread has touched no device
-        when the first backward function that it runs launches a kernel."""
+        """Give the calling thread the device's context if it has none, or another's: autograd's own thread has touched
+        no device when the first backward function that it runs launches a kernel."""
         current = ctypes.c_void_p()
         check(library().cuCtxGetCurrent(ctypes.byref(current)), "asking for the current context")
-        if not current:
+        if current.value != self._context.value:
             check(library().cuCtxSetCurrent(self._context), "entering the device's context")
 
     def free_bytes(self) -> int:

@@ -34,7 +34,9 @@ class TwoSidedLock:
     def __init__(self, handle: int) -> None:
         self._handle = handle
 
-    def acquire(self, alone: bool, patience_s: float, waiting: Callable[[float], None], *, inside: bool = False) -> bool:
+    def acquire(
+        self, alone: bool, patience_s: float, waiting: Callable[[float], None], *, inside: bool = False
+    ) -> bool:
         """Wait for one side; False where the file system has no locks. :class:`LockBusy` after ``patience_s`` seconds.
 
         ``waiting`` is called with the seconds that it has taken so far. ``inside``: this process shares the file

@@ -190,7 +190,7 @@ def test_who_waits_to_measure_comes_before_later_ones(inside: bool) -> None:
 def test_a_thread_that_shares_is_refused_at_once_when_it_wants_to_measure() -> None:
     """Two that both do so would wait for each other."""
     with share(UUID, NAME, 0.0):
-        with pytest.raises(MeasurementError, match="is shared by this thread, which can't have it alone"):
+        with pytest.raises(MeasurementError, match="this thread shares a GPU: it can't have NVIDIA H200 alone"):
             hold(UUID, NAME, 60.0).__enter__()
         with pytest.raises(LockBusy):
             other_one().acquire(True, 0.0, ignored)
