@@ -162,6 +162,12 @@ class Session:
         device waits for what it was given; without, this is what is known."""
         return self._fault.known(ask)
 
+    def in_turn(self) -> contextlib.AbstractContextManager[None]:
+        """Held by whatever runs while no other process measures on this process's current GPU; :meth:`check` may be
+        called inside of it. :class:`MeasurementError` if others don't end."""
+        gpu = self.backend.gpu
+        return contextlib.nullcontext() if gpu is None else gpu.lock_loosely()
+
     def check(self, call: Call, progress: Callable[[str], None] = lambda text: None) -> Checked:
         """Run the call once, compare it with its reference, tune, time and judge what it launched.
 

@@ -71,6 +71,10 @@ class Executor(Protocol):
         """Held while anything of ours runs that isn't timed: beside others that do the same, and while nobody measures.
         A thread that holds it must let go before it asks for :meth:`lock`. :class:`MeasurementError` as there."""
 
+    def lock_loosely(self, patience_s: float = ...) -> AbstractContextManager[None]:
+        """As :meth:`lock_shared`, for code that may ask for :meth:`lock` in between: that lets go of this first, and
+        takes it again at its end."""
+
     def free_bytes(self) -> int:
         """Device memory that could be allocated now."""
 

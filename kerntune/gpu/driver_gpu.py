@@ -175,6 +175,12 @@ class DriverGpu:
         with device_lock.share(self.spec.uuid, self.spec.name, patience_s):
             yield
 
+    @contextlib.contextmanager
+    def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """The same, but for what this process measures meanwhile."""
+        with device_lock.share_loosely(self.spec.uuid, self.spec.name, patience_s):
+            yield
+
     def _enter(self) -> None:
         """Give the calling thread the device's context if it has none, or another's: autograd's own thread has touched
         no device when the first backward function that it runs launches a kernel."""

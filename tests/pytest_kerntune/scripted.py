@@ -3,6 +3,7 @@ xdist too. ``install()`` in a conftest puts it where the plugin imports ``kerntu
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import types
@@ -143,6 +144,10 @@ class Session:
 
     def close(self) -> None:
         log("close")
+
+    def in_turn(self) -> contextlib.AbstractContextManager[None]:
+        log("in turn")
+        return contextlib.nullcontext()
 
     def check(self, call: Call, progress: Any) -> Checked:
         log(f"check {call.nodeid} {call.name} scope={call.scope} tolerance={call.policy.tolerance}")
