@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
-from kerntune.base.working_locks import locks_work
+from kerntune.base.working_locks import locks_work, open_lock_file
 from kerntune.errors import MeasurementError
-from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock, open_lock_file
+from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
 NOTICE_S = 10.0
 """Seconds of waiting after which a process says what it waits for."""

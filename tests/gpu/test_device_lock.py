@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.base.working_locks import locks_work
+from kerntune.base.working_locks import locks_work, open_lock_file
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
 from kerntune.gpu.device_lock import hold, lock_file, share, share_loosely
 from kerntune.gpu.probe import has_cuda
-from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock, open_lock_file
+from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
 SOURCE = Path(__file__).parents[2]
 NAME, UUID = "NVIDIA H200", "0123-45"
