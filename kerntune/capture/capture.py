@@ -301,6 +301,7 @@ class Capture:
 
         First content is what the candidate's hooks leave, which they do on a copy: the user's tensors stay as they are.
         """
+        self._settle_device(site.kernel, site.arguments)
         site.chosen = index
         launch = probe.specialized
         hooked = site.writes_arguments or site.candidates[index].hook is not None
