@@ -178,7 +178,7 @@ class Gate:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """On xdist's controller, before a worker starts."""
-        found = {FOUND_GPU: not self.engine.static, **self._spread.told(node)}
+        found = {FOUND_GPU: not self.engine.static, **self._spread.input_of(node)}
         node.workerinput.update({**self._aside.made, **found})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:

@@ -52,8 +52,8 @@ class Spread:
             crowded = len(local) > count if self._wanted else len(local) > 1
             self._crowded[str(spec.id)] = bool(count) and crowded
 
-    def told(self, node: Any) -> dict[str, bool]:
-        """What a worker is told. One that takes the place of another has the other's list."""
+    def input_of(self, node: Any) -> dict[str, bool]:
+        """What goes into a worker's ``workerinput``. One that takes the place of another has the other's list."""
         return {CROWDED: self._crowded.get(str(node.gateway.id), any(self._crowded.values()))}
 
 

@@ -139,7 +139,7 @@ def _locked(path: str) -> int | None:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(handle).st_ino == os.stat(path).st_ino:  # else somebody has cleaned up meanwhile
+        if os.fstat(handle).st_ino == os.stat(path).st_ino:  # else it has been removed meanwhile
             return handle
     except OSError:
         pass

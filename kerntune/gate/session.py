@@ -218,7 +218,7 @@ class Session:
     # steps of a check
 
     def _captured(self, call: Call, arguments: tuple[Argument, ...]) -> CapturedCall:
-        """The call, run once, on the GPU that it launches on, while nobody measures there."""
+        """The call, run once, on the GPU that it launches on, while no process measures there."""
         if self.backend.gpu is None:
             prefer = stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
             return run_captured(self.backend, self._compiler, call, arguments, prefer)

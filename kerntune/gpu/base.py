@@ -68,8 +68,9 @@ class Executor(Protocol):
         doesn't end within ``patience_s`` (default: an hour)."""
 
     def lock_shared(self, patience_s: float = ...) -> AbstractContextManager[None]:
-        """Held while anything of ours runs that isn't timed: beside others that do the same, and while nobody measures.
-        A thread that holds it must let go before it asks for :meth:`lock`. :class:`MeasurementError` as there."""
+        """Held while anything of ours runs that isn't timed: beside others that do the same, and while no process
+        measures. A thread that holds it must let go before it asks for :meth:`lock`. :class:`MeasurementError` as
+        there."""
 
     def lock_loosely(self, patience_s: float = ...) -> AbstractContextManager[None]:
         """As :meth:`lock_shared`, for code that may ask for :meth:`lock` in between: that lets go of this first, and

@@ -1,9 +1,8 @@
-"""One measuring process per device, whatever project it works on, and beside it nothing of ours that runs there: a lock
-with two sides on the device's node, and one by its UUID.
+"""A lock with two sides on a device's node, and one by its UUID: one process measures there, or several share it.
 
-Measuring has the device alone; capturing, and tests of the same run, share it. A side is never exchanged for the other
-while it is held: two that both share would wait for each other for ever. What gives way is let go of first, and taken
-again at the end.
+That holds whatever project they work on. Measuring has the device alone; capturing, and tests of the same run, share it.
+A side is never exchanged for the other while it is held: two that both share would wait for each other for ever. What
+gives way is let go of first, and taken again at the end.
 """
 
 from __future__ import annotations
@@ -116,8 +115,8 @@ def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def share(uuid: str, name: str, patience_s: float) -> Iterator[None]:
-    """Run on the device beside others that share it, while nobody measures. :class:`MeasurementError` as :func:`hold`.
-    At once where this process has the device alone."""
+    """Run on the device beside others that share it, while no process measures; at once where this process has the
+    device alone. :class:`MeasurementError` as :func:`hold`."""
     mine, thread = _mine(uuid), threading.get_ident()
     if mine.alone:
         yield

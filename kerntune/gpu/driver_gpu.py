@@ -171,7 +171,7 @@ class DriverGpu:
 
     @contextlib.contextmanager
     def lock_shared(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-        """Beside others that run on the device, while nobody measures there."""
+        """Beside others that run on the device, while no process measures there."""
         with device_lock.share(self.spec.uuid, self.spec.name, patience_s):
             yield
 

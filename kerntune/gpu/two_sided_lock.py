@@ -1,8 +1,8 @@
 """``flock`` on one file that many share or one has alone, across processes and containers.
 
 Two locks of the kernel lie on one open file: ``flock``, whose side is the lock itself, and a write lock on the file's
-first byte (``F_OFD_SETLK``, fcntl(2)) through which everybody passes on the way in. Who waits to have the file alone
-keeps that byte, so that nobody comes in meanwhile and it has to wait only for those that are in. The system lets go of
+first byte (``F_OFD_SETLK``, fcntl(2)) through which all pass on the way in. Who waits to have the file alone
+keeps that byte, so that no other comes in meanwhile, and waits only for those that are in. The system lets go of
 both when the holder ends, however it ends.
 """
 

@@ -28,7 +28,7 @@ class DeviceNumbers:
 
     def number(self, device: Any = None) -> int:
         """The number of a device given as number, text, ``torch.device`` or tensor; the current one for None, for
-        negative numbers and for what isn't on a GPU."""
+        negative numbers and for what isn't on a GPU. ``RuntimeError`` as torch's if there is no such device."""
         index = _index(device)
         if index is None or index < 0:
             return self.current()
