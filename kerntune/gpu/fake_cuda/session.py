@@ -118,9 +118,8 @@ class StandIns:
             yield
 
     def _install(self, stack: contextlib.ExitStack) -> None:
-        fake = StandInFakeMode(
-            len(self.numbers.specs)
-        )  # first: it imports parts of torch that list torch.cuda's functions
+        # first: it imports parts of torch that list torch.cuda's functions
+        fake = StandInFakeMode(len(self.numbers.specs))
         install_cuda(stack, self.numbers)
         install_methods(stack, self._known)
         self._launches.install(stack)
