@@ -173,7 +173,7 @@ class Gate:
     def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
         """On xdist's controller, after other plugins and before the first worker starts, which imports torch."""
         if not self.engine.static:
-            self._spread.turn(specs)
+            self._spread.turn(specs, self.engine.gpus)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

@@ -39,16 +39,17 @@ class Spread:
         self._wanted = wanted
         self._crowded: dict[str, bool] = {}
 
-    def turn(self, specs: Sequence[Any]) -> None:
-        """Give each worker of this host its list of GPUs, before it starts. One whose list is given already (by another
-        plugin, or with ``--tx popen//env:CUDA_VISIBLE_DEVICES=1``) keeps that, and so does one of another host."""
+    def turn(self, specs: Sequence[Any], seen: int) -> None:
+        """Give each worker of this host its list of the GPUs that are ``seen``, before it starts. One whose list is
+        given already (by another plugin, or with ``--tx popen//env:CUDA_VISIBLE_DEVICES=1``) keeps that, and so does one
+        of another host."""
         from kerntune.gpu.rotation import rotated, turned_by_others, visible_count
 
         local = [spec for spec in specs if spec.popen and not turned_by_others(spec.env)]
-        count, amd = visible_count()
+        count = visible_count(seen)
         for turns, spec in enumerate(local):
             if self._wanted:
-                spec.env.update(rotated(os.environ, count, turns, amd))
+                spec.env.update(rotated(os.environ, count, turns))
             crowded = len(local) > count if self._wanted else len(local) > 1
             self._crowded[str(spec.id)] = bool(count) and crowded
 

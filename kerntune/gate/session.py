@@ -100,6 +100,11 @@ class Session:
         return self.backend.torch_device
 
     @property
+    def gpus(self) -> int:
+        """How many GPUs this process sees; 0 without any."""
+        return 0 if self.static else self.backend.count
+
+    @property
     def static(self) -> bool:
         """Whether nothing can run here: tests run on stand-ins."""
         return self.backend.gpu is None

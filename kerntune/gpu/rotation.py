@@ -45,13 +45,7 @@ def turned_by_others(given: Mapping[str, str]) -> bool:
     return any(name in given for name in (CUDA, HIP, ROCR))
 
 
-def visible_count(environ: Mapping[str, str] = os.environ) -> tuple[int, bool]:
-    """How many GPUs this process can give each of its workers first, and whether they are AMD's."""
-    import torch
-
-    from kerntune.gpu.probe import has_stand_ins
-
-    if has_stand_ins() or not torch.cuda.is_available():
-        return 0, False
-    amd, seen = torch.version.hip is not None, int(torch.cuda.device_count())
-    return (seen if amd else max(seen, len(listed(environ, CUDA, seen)))), amd
+def visible_count(seen: int, environ: Mapping[str, str] = os.environ) -> int:
+    """How many GPUs the processes of a run can begin with, where this one sees so many of them: of MIG instances it
+    sees one, whatever the list has."""
+    return max(seen, len(listed(environ, CUDA, seen))) if seen else 0

@@ -25,6 +25,7 @@ from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
 from kerntune.gpu import device_lock
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
+from kerntune.gpu.rotation import CUDA, listed
 from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
 
 if TYPE_CHECKING:  # a process for first looks has no tensors, and is there sooner without torch
@@ -525,17 +526,26 @@ class FakeBackend:
 
 
 def scripted_host(devices: int | Sequence[str], script: Script | None = None) -> FakeBackend:
-    """The first device of a host with so many scripted GPUs, equal ones or one of each target (``cuda:90``).
+    """The first visible device of a host with so many scripted GPUs, equal ones or one of each target (``cuda:90``).
 
     Each has an id of its own, by which processes share it: two that make the same host have the same GPUs.
+    ``CUDA_VISIBLE_DEVICES`` chooses and orders them by number or UUID, as real ones.
     """
     targets = ["cuda:90"] * devices if isinstance(devices, int) else list(devices)
-    made = FakeBackend(script, targets[0])
-    made._be_one_of([_numbered(target, number) for number, target in enumerate(targets)], script or Script())
+    specs = [_numbered(target, number) for number, target in enumerate(targets)]
+    seen = [found for entry in listed(os.environ, CUDA, len(specs)) if (found := _named(specs, entry)) is not None]
+    made = FakeBackend(script, str(seen[0].target))
+    made._be_one_of(seen, script or Script())
     return made
+
+
+def _named(specs: Sequence[DeviceSpec], entry: str) -> DeviceSpec | None:
+    if entry.isdecimal():
+        return specs[int(entry)] if int(entry) < len(specs) else None
+    return next((spec for spec in specs if f"GPU-{spec.uuid}".startswith(entry)), None)
 
 
 def _numbered(target: str, number: int) -> DeviceSpec:
     """Equal targets are equal models, others are others."""
     spec = typical_device(Target.parse(target))
-    return msgspec.structs.replace(spec, name=f"Fake {spec.name}", uuid=f"fa4e0000-0000-0000-0000-{number:012x}")
+    return msgspec.structs.replace(spec, name=f"Fake {spec.name}", uuid=f"fa4e{number:04x}-0000-0000-0000-000000000000")

@@ -49,13 +49,8 @@ def test_of_amd_s_variables_the_nearest_to_the_program_is_turned(environ: dict[s
     assert rotated(environ, 2, 1, amd=True) == {name: f"{before[1]},{before[0]}"}
 
 
-def test_stand_ins_are_no_gpus_to_spread_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kerntune.gpu.probe.has_stand_ins", lambda: True)
-    assert visible_count({CUDA: "0,1"}) == (0, False)
-
-
-def test_a_process_sees_one_mig_instance_and_may_give_out_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    assert visible_count({CUDA: MIGS}) == (3, False)
-    assert visible_count({CUDA: "5"}) == (1, False)
+def test_a_process_sees_one_mig_instance_and_may_give_out_more() -> None:
+    assert visible_count(1, {CUDA: MIGS}) == 3
+    assert visible_count(1, {CUDA: "5"}) == 1
+    assert visible_count(2, {}) == 2
+    assert visible_count(0, {CUDA: MIGS}) == 0

@@ -117,6 +117,7 @@ def compare_reference(actual: Any, expected: Any, *, rtol: Any, atol: Any, case:
 class Session:
     device = "cuda"
     compiled_for = ()
+    gpus = 1
 
     def __init__(self, settings: Settings, backend: Any, options: Any) -> None:
         self.settings, self.backend, self.options, self.static = settings, backend, options, options["static"]

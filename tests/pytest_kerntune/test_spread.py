@@ -12,11 +12,10 @@ CONFTEST = """
 import os
 import pathlib
 
-import kerntune.gpu.rotation
 import scripted
 
 scripted.install()
-kerntune.gpu.rotation.visible_count = lambda environ=os.environ: ({count}, False)
+scripted.Session.gpus = {count}
 me = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 with pathlib.Path("seen.log").open("a") as file:
     file.write(me + " " + os.environ.get("CUDA_VISIBLE_DEVICES", "all") + "\\n")
@@ -113,3 +112,53 @@ def test_a_wrong_word_is_refused(project):
     result = project.run()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*ini key kerntune_turns: 'some' is none of all, marked, off*"])
+
+
+# on the real engine
+
+HOST = """
+import tempfile
+import kerntune.gpu.device_lock as device_lock
+from kerntune.gpu.scripted import Rule, Script, scripted_host
+
+tempfile.tempdir = {folder!r}
+device_lock.device_node = lambda uuid: None
+
+def pytest_kerntune_backend(config):
+    return scripted_host(2, Script([Rule(time_ns=20_000.0)]))
+"""
+
+KERNEL = """
+import pytest, torch, triton, triton.language as tl
+
+@triton.jit
+def double_kernel(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+
+@pytest.mark.parametrize("n", [1024, 2048])
+def test_double(autotune, n):
+    assert torch.cuda.device_count() == 2
+    x = torch.ones(n, device=autotune.device)
+    y = torch.empty_like(x)
+    autotune(double_kernel[(n // 128,)], x, y, n, BLOCK=128)
+"""
+
+
+def test_each_worker_measures_on_its_own_gpu_and_all_share_baselines(project, monkeypatch, source_environ, tmp_path):
+    """The second run gives each test to the other worker, and both find the baseline that the other one wrote."""
+    monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
+    project.pytester.makeconftest(HOST.format(folder=str(tmp_path)))
+    project.pytester.makepyfile(test_it=KERNEL)
+    words = ("-n2", "--dist=load", "-W", "ignore:TRITON_DEFAULT_FP_FUSION", "--kerntune-json=run.json")
+    result = project.run(*words)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(["case*GPU*time*verdict*", "*NEW (recorded)*"])
+    first = {r["case"]["nodeid"]: r["gpu_name"] for r in project.json()["results"]}
+    assert len(set(first.values())) == 2
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    project.run(*words).assert_outcomes(passed=2)
+    results = project.json()["results"]
+    assert [r["verdict"] for r in results] == ["PASS", "PASS"]
+    second = {r["case"]["nodeid"]: r["gpu_name"] for r in results}
+    assert set(second.values()) == set(first.values())
