@@ -19,6 +19,7 @@ from kerntune.gate.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from pytest_kerntune.benchmark_fixture import require
 from pytest_kerntune.policies import policy_of
 from pytest_kerntune.setting import Option, SettingSource, choice
+from pytest_kerntune.spread import TurnTaking
 from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:
@@ -111,6 +112,18 @@ OPTIONS = (
         "Under --kerntune-interpret: wall time of one launch after which its test fails (default: 60; 0: no limit).",
         "SECONDS",
     ),
+    Option(
+        "",
+        "kerntune_spread",
+        "Under pytest-xdist: give each worker another GPU of this host as its first (on, default), or leave the "
+        "mapping to the project (off).",
+    ),
+    Option(
+        "",
+        "kerntune_turns",
+        "Under pytest-xdist, where workers share a GPU: which tests wait while another worker measures there: all "
+        "(default), marked (those with autotune, or marked gpu or cuda), or off.",
+    ),
     Option("--kerntune-export", "", "", "DIR"),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
     Option(
@@ -149,6 +162,8 @@ OPTIONS = (
 )
 
 
+ON_OFF = ("on", "off")
+
 INTERPRET_LIMIT = 60.0
 """As :data:`kerntune.gpu.interpreter.launches.NEVER_ENDS_SECONDS`, which only the interpreter's own imports can
 reach."""
@@ -178,6 +193,12 @@ class Options:
 
     history: str = ""
     """Where runs are collected: a folder, ``git:BRANCH`` or a URL; empty for nowhere."""
+
+    spread: bool = True
+    """Whether each of xdist's workers begins with another GPU."""
+
+    turns: TurnTaking = TurnTaking.ALL
+    """Which tests wait while another of xdist's workers measures on their GPU."""
 
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
@@ -303,6 +324,8 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
         export=export,
         history="" if export else _history(source),
+        spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",
+        turns=source.read("kerntune_turns", choice(TurnTaking), TurnTaking.ALL),
     )
 
 

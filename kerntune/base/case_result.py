@@ -258,6 +258,12 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     provenance: Provenance | None = None
     """Of a case that was timed."""
 
+    gpu: str = ""
+    """The GPU that it ran on (``GPU-`` and its UUID); empty where that has none. ``device`` is its model."""
+
+    gpu_name: str = ""
+    """The same for people: ``GPU 1`` of ``/dev/nvidia1``."""
+
     @property
     def bytes_per_second(self) -> float | None:
         """``bytes_moved`` over today's time."""

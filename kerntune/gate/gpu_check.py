@@ -37,6 +37,7 @@ from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_st
 from kerntune.gate.stores import Stores, known_figures, readable
 from kerntune.gate.throughput import bytes_moved, device_bandwidth, launch_shares
 from kerntune.gpu.base import Backend
+from kerntune.gpu.gpu_text import gpu_id, gpu_name
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
 from kerntune.timing.callables import CallSlot
@@ -245,6 +246,8 @@ class TimedCheck:
             message=timed_message(verdict, case.id, before, after, shown, [*said, *told, *warnings]),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
+            gpu=gpu_id(self.gpu.spec),
+            gpu_name=gpu_name(self.gpu.spec),
             launches=launch_reports(findings.static),
             baseline_ns=before,
             current_ns=after,
@@ -287,6 +290,8 @@ class TimedCheck:
             message=", ".join([f"{verdict.value} {case.id}: {why}", *warnings]),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
+            gpu=gpu_id(self.gpu.spec),
+            gpu_name=gpu_name(self.gpu.spec),
             launches=launch_reports(launch_statics(case.recorded, self.gpu.spec, {})),
             tolerance=policy.tolerance,
             causes=(why,),

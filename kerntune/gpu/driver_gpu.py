@@ -169,12 +169,24 @@ class DriverGpu:
         with device_lock.hold(self.spec.uuid, self.spec.name, patience_s):
             yield
 
+    @contextlib.contextmanager
+    def lock_shared(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """Beside others that run on the device, while no process measures there."""
+        with device_lock.share(self.spec.uuid, self.spec.name, patience_s):
+            yield
+
+    @contextlib.contextmanager
+    def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """The same, but for what this process measures meanwhile."""
+        with device_lock.share_loosely(self.spec.uuid, self.spec.name, patience_s):
+            yield
+
     def _enter(self) -> None:
-        """Give the calling thread the device's context if it has none: autograd's own thread has touched no device
-        when the first backward function that it runs launches a kernel."""
+        """Give the calling thread the device's context if it has none, or another's: autograd's own thread has touched
+        no device when the first backward function that it runs launches a kernel."""
         current = ctypes.c_void_p()
         check(library().cuCtxGetCurrent(ctypes.byref(current)), "asking for the current context")
-        if not current:
+        if current.value != self._context.value:
             check(library().cuCtxSetCurrent(self._context), "entering the device's context")
 
     def free_bytes(self) -> int:

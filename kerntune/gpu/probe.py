@@ -48,7 +48,7 @@ def has_cuda() -> bool:
     """Whether torch sees an NVIDIA GPU, not a stand-in. AMD GPUs can be compiled for, but not yet measured on."""
     import torch
 
-    return bool(torch.cuda.is_available()) and torch.version.hip is None and not _stood_in()
+    return bool(torch.cuda.is_available()) and torch.version.hip is None and not has_stand_ins()
 
 
 def why_unused() -> str:
@@ -94,7 +94,8 @@ def current_thread_state() -> Callable[[], contextlib.AbstractContextManager[Any
     return state
 
 
-def _stood_in() -> bool:
+def has_stand_ins() -> bool:
+    """Whether the GPU that torch reports in this process is none."""
     session = sys.modules.get("kerntune.gpu.fake_cuda.session")  # a module that isn't imported isn't active
     return session is not None and bool(session.are_active())
 

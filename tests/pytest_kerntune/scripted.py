@@ -3,6 +3,7 @@ xdist too. ``install()`` in a conftest puts it where the plugin imports ``kerntu
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import types
@@ -116,6 +117,7 @@ def compare_reference(actual: Any, expected: Any, *, rtol: Any, atol: Any, case:
 class Session:
     device = "cuda"
     compiled_for = ()
+    gpus = 1
 
     def __init__(self, settings: Settings, backend: Any, options: Any) -> None:
         self.settings, self.backend, self.options, self.static = settings, backend, options, options["static"]
@@ -143,6 +145,10 @@ class Session:
 
     def close(self) -> None:
         log("close")
+
+    def in_turn(self) -> contextlib.AbstractContextManager[None]:
+        log("in turn")
+        return contextlib.nullcontext()
 
     def check(self, call: Call, progress: Any) -> Checked:
         log(f"check {call.nodeid} {call.name} scope={call.scope} tolerance={call.policy.tolerance}")
