@@ -69,6 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     _static(commands.add_parser("static", help="what is known of kernels without running them"))
     _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
     _code(_command(commands, "diff", run_code, "a case's code in a compiler stage, the baseline's beside today's"))
+    _dump(_command(commands, "dump", run_dump, "a case's launches as folders that run without kerntune"))
     calibrate = _command(
         commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
     )
@@ -193,6 +194,24 @@ def _code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unified", action="store_true", help="as diff -u, instead of side by side")
     parser.add_argument("--width", metavar="N", type=int, default=0, help="columns (default: the terminal's)")
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
+
+
+def _dump(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", default="kerntune-dump", help="folder (default: kerntune-dump)"
+    )
+    parser.add_argument(
+        "--content",
+        choices=("described", "recorded"),
+        default="described",
+        help="of tensors: how their numbers are distributed (default), or all bytes, before and after each launch",
+    )
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for without a GPU")
+    parser.add_argument(
+        "--stored", action="store_true", help="what the baseline holds, instead of running the test: no source"
+    )
+    _folder(parser)
 
 
 def _mv(parser: argparse.ArgumentParser) -> None:
@@ -360,6 +379,13 @@ def run_calibrate(args: argparse.Namespace) -> int:
     from kerntune.cli import calibrate
 
     return calibrate.run(args)
+
+
+def run_dump(args: argparse.Namespace) -> int:
+    """``kerntune dump``."""
+    from kerntune.cli import dump
+
+    return dump.run(args)
 
 
 def run_anchor(args: argparse.Namespace) -> int:

@@ -21,6 +21,7 @@ from kerntune.kernels.source import is_kernel, jit_of
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.deferred import go_on, late_of, leave
+from kerntune.tuning.launch_dumps import dump_folder, dumping
 from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
@@ -88,8 +89,12 @@ class _Call:
         tuner.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**self.named, **self.kwargs, **words})
-        with compat.profiler_range(lambda: _range_name(tuner, config)):
-            return tuner.fn.run(*self.args, **self.kwargs, **words)
+
+        def run() -> Any:
+            with compat.profiler_range(lambda: _range_name(tuner, config)):
+                return tuner.fn.run(*self.args, **self.kwargs, **words)
+
+        return run() if dump_folder() is None else dumping(tuner, self.key, config, self.args, self.kwargs, run)
 
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""

@@ -31,6 +31,7 @@ COMMANDS = [
     ["cache", "export"],
     ["cache", "import"],
     ["diff"],
+    ["dump"],
     ["calibrate"],
     ["anchor"],
     ["history", "show"],
