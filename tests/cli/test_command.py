@@ -32,6 +32,7 @@ COMMANDS = [
     ["cache", "import"],
     ["diff"],
     ["dump"],
+    ["export"],
     ["calibrate"],
     ["anchor"],
     ["history", "show"],
