@@ -185,7 +185,7 @@ def _write_files(
     sass = machine_code(binary, data)
     if sass:
         (made / "kernel.sass").write_text(sass, encoding="utf-8")
-    storages = tuple(_storage(made, recording, i, artifacts, contents) for i in used)
+    storages = tuple(_storage(made, recording, launch, i, artifacts, contents) for i in used)
     expected = tuple(_expected(made, used.index(i), contents.after[i]) for i in used if i in contents.after)
     found = _described(recording, launch, used, storages, expected, texts, environment, case)
     (made / LAUNCH_FILE).write_bytes(to_json(found))
@@ -243,7 +243,12 @@ def _described(
 
 
 def _storage(
-    made: Path, recording: Recording, index: int, artifacts: Mapping[str, bytes], contents: DumpedContents
+    made: Path,
+    recording: Recording,
+    launch: Launch,
+    index: int,
+    artifacts: Mapping[str, bytes],
+    contents: DumpedContents,
 ) -> DumpedStorage:
     storage = recording.storages[index]
     content: Zeros | Normal | Uniform | ContentFile
@@ -258,7 +263,7 @@ def _storage(
         raise StoreError(f"a storage's content {storage.content.sha256[:12]} is not stored, so it can't be dumped")
     else:
         content = storage.content
-    return DumpedStorage(storage.nbytes, storage.dtype, content, storage.read, storage.written)
+    return DumpedStorage(storage.nbytes, storage.dtype, content, index in launch.reads, index in launch.writes)
 
 
 def _expected(made: Path, index: int, data: bytes) -> Expected:

@@ -12,9 +12,9 @@ from kerntune.base.codec import write_atomic
 from kerntune.base.config import Config
 from kerntune.base.device import Target
 from kerntune.cli.cache import open_cache
-from kerntune.compiling.c_launcher import CKernel, c_names, header, source
 from kerntune.errors import GridError, UsageError
 from kerntune.gate.console import OK, say
+from kerntune.gpu.c_launcher import CKernel, c_names, header, source
 from kerntune.grids import FixedGrid, Grid
 from kerntune.grids.traced import grid_of_text, traced
 from kerntune.kernels import compat

@@ -27,6 +27,7 @@ from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call, unraced_call
 from kerntune.tuning.tune_options import TuneOptions, options_of
+from kerntune.tuning.tuning_log import log_config
 from kerntune.tuning.tuning_result import Tuned
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, launches_nothing
 
@@ -170,6 +171,7 @@ class _Call:
         stored = winners.stored(site)
         if stored is None:
             return
+        log_config(site, "stored winner", index, time_ns=stored.time_ns)
         self.tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
         late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
         if late and winners.mode is not TuneMode.FROZEN:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from stub_driver import COMPILER, built, i32, needs_compiler
 
 from kerntune.base.recording import Binary, Launch, Param, Scratch, TensorMap
-from kerntune.compiling.c_launcher import CKernel, c_names, header, source
 from kerntune.errors import GridError, UsageError
+from kerntune.gpu.c_launcher import CKernel, c_names, header, source
 from kerntune.grids import FixedGrid, Grid, Grid1D, Grid2DWithYZOverflow
 from kerntune.grids.traced import grid_of_text, traced
 
