@@ -71,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     _code(_command(commands, "diff", run_code, "a case's code in a compiler stage, the baseline's beside today's"))
     _dump(_command(commands, "dump", run_dump, "a case's launches as folders that run without kerntune"))
     _export(_command(commands, "export", run_export, "a tuned kernel as cubin, C header and C launcher"))
+    _figures(_command(commands, "figures", run_figures, "all cases against what their device reaches"))
     calibrate = _command(
         commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
     )
@@ -236,6 +237,14 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="TARGET", help="what to compile for (default: the stored winner's)")
     parser.add_argument("--cpp", action="store_true", help="a launcher in C++11 instead of C99")
     parser.add_argument("--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)")
+
+
+def _figures(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN.json", nargs="?", help="what --kerntune-json wrote (default: baselines)")
+    _folder(parser)
+    _case(parser)
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder of the cache, which knows devices' rates")
+    _json(parser)
 
 
 def _mv(parser: argparse.ArgumentParser) -> None:
@@ -417,6 +426,13 @@ def run_export(args: argparse.Namespace) -> int:
     from kerntune.cli import export
 
     return export.run(args)
+
+
+def run_figures(args: argparse.Namespace) -> int:
+    """``kerntune figures``."""
+    from kerntune.cli import figures
+
+    return figures.run(args)
 
 
 def run_anchor(args: argparse.Namespace) -> int:

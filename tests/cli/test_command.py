@@ -33,6 +33,7 @@ COMMANDS = [
     ["diff"],
     ["dump"],
     ["export"],
+    ["figures"],
     ["calibrate"],
     ["anchor"],
     ["history", "show"],
