@@ -44,8 +44,9 @@ def device_bandwidth(gpu: Executor, cache: Path) -> float | None:
 def device_matmul(gpu: Executor, cache: Path, dtype: str) -> float | None:
     """The device's measured operations a second in products of a dtype (torch's name): from the cache folder, else
     measured now (some 50 ms) and kept there. None where it can't be measured, or for no dtype."""
-    if not dtype or device_bandwidth(gpu, cache) is None:
+    if not dtype:
         return None
+    device_bandwidth(gpu, cache)  # the entry that the rate is kept in
     found = _stored(gpu, cache)
     if found is not None and dtype in found.matmul:
         return found.matmul[dtype]

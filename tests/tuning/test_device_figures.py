@@ -18,7 +18,8 @@ from kerntune.tuning.device_figures import device_bandwidth, device_matmul, stor
 
 
 @pytest.fixture
-def gpu(backend: FakeBackend) -> FakeGpu:
+def gpu(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    monkeypatch.setattr(device_figures, "measured_bandwidth", lambda gpu: 2e12)
     found = script(backend)
     found.spec = msgspec.structs.replace(found.spec, uuid="GPU-1")
     return found
@@ -48,7 +49,7 @@ def test_a_rate_is_measured_once(gpu: FakeGpu, tmp_path: Path, measured: list[st
     assert measured == ["float16", "bfloat16"]
     (stored,) = stored_figures(tmp_path)
     assert stored.matmul == {"float16": 100e12, "bfloat16": 100e12}
-    assert stored.bandwidth == device_bandwidth(gpu, tmp_path)
+    assert stored.bandwidth == device_bandwidth(gpu, tmp_path) == 2e12
 
 
 def test_what_an_earlier_version_kept_is_completed(gpu: FakeGpu, tmp_path: Path, measured: list[str]) -> None:
@@ -62,6 +63,12 @@ def test_what_an_earlier_version_kept_is_completed(gpu: FakeGpu, tmp_path: Path,
 def test_what_can_not_be_measured_is_no_rate(gpu: FakeGpu, tmp_path: Path, measured: list[str]) -> None:
     assert [device_matmul(gpu, tmp_path, d) for d in ("", "bool", "int8", "float64")] == [None] * 4
     assert measured == ["bool", "int8", "float64"]
+
+
+def test_without_an_identity_nothing_is_kept(gpu: FakeGpu, tmp_path: Path, measured: list[str]) -> None:
+    gpu.spec = msgspec.structs.replace(gpu.spec, uuid="")
+    assert [device_matmul(gpu, tmp_path, "float16") for _ in range(2)] == [100e12] * 2
+    assert stored_figures(tmp_path) == []
 
 
 def test_a_scripted_device_multiplies_nothing(gpu: FakeGpu) -> None:
