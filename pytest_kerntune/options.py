@@ -57,6 +57,12 @@ OPTIONS = (
     ),
     Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE"),
     Option(
+        "--kerntune-profile",
+        "kerntune_profile",
+        "Run each timed case once more under torch's profiler, and write a Chrome trace of it to FOLDER.",
+        "FOLDER",
+    ),
+    Option(
         "--kerntune-history",
         "kerntune_history",
         "Add this run to a history: a folder, git:BRANCH, or a URL (s3://...). `kerntune history show` reads it.",
@@ -179,6 +185,9 @@ class Options:
     history: str = ""
     """Where runs are collected: a folder, ``git:BRANCH`` or a URL; empty for nowhere."""
 
+    profile: Path | None = None
+    """The folder of Chrome traces."""
+
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
 
@@ -207,6 +216,7 @@ class Options:
             cache_dir=self.cache_dir,
             read_only=bool(self.against),
             calibrate=self.export is None,
+            profile=self.profile,
         )
 
 
@@ -301,6 +311,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         against=against,
         anchor="" if export else _anchor(source, baselines),
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
+        profile=None if export else source.path("--kerntune-profile"),
         export=export,
         history="" if export else _history(source),
     )

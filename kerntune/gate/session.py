@@ -28,6 +28,7 @@ from kerntune.gate.call_capture import (
 )
 from kerntune.gate.case_dump import dump_case
 from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
+from kerntune.gate.case_profile import profile_case
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
 from kerntune.gate.static_check import check_static
@@ -261,6 +262,8 @@ class Session:
         self._note(captured.call, timed.case.fingerprint)
         checked = timed.run()
         self._dump(timed.case)
+        if self.settings.profile is not None and timed.case.recording.working:
+            profile_case(self.settings.profile, timed.case)
         return checked
 
     def _dump(self, case: RecordedCase) -> None:
