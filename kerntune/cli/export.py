@@ -35,6 +35,10 @@ from kerntune.tuning.exported import (
 def run(args: argparse.Namespace) -> int:
     """Write the files, and print their paths."""
     from kerntune.gpu.compile_only import StaticBackend  # imports torch, which other commands do without
+    from kerntune.gpu.tensor_views import empty_tensor
+
+    def make(like: TensorLike) -> Any:
+        return empty_tensor(like.dtype, like.shape, like.contiguous)
 
     compat.take_announcements()
     given = dict(map(_key, args.key or []))
@@ -52,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     arguments = {**{n: v for n, v in known.items() if n in jit_of(kernel).arg_names}, **given}
     backend = StaticBackend((target,))
     with backend.activate():
-        made = compiled_ahead(backend, kernel, arguments, config, _tensor)
+        made = compiled_ahead(backend, kernel, arguments, config, make)
         grid = _grid(args.grid, module, made, config, arguments)
     notes = [f"Config: {config}.", *_before_launch(kernel)]
     paths = _written(args, name, made, grid, notes)
@@ -85,15 +89,6 @@ def _config(text: str | None, kernel: Any, name: str, stored: Config | None) -> 
     raise UsageError(
         f"kernel {name}: no stored winner fits these arguments; tune it (call it once), or say --config BLOCK=128,..."
     )
-
-
-def _tensor(like: TensorLike) -> Any:
-    import torch
-
-    dtype = getattr(torch, like.dtype, None)
-    if not isinstance(dtype, torch.dtype):
-        raise UsageError(f"{like}: torch has no dtype {like.dtype}")
-    return torch.empty_strided(like.shape, like.contiguous, dtype=dtype, device="cuda")
 
 
 def _grid(
