@@ -58,6 +58,12 @@ OPTIONS = (
     ),
     Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE"),
     Option(
+        "--kerntune-profile",
+        "kerntune_profile",
+        "Run each timed case once more under torch's profiler, and write a Chrome trace of it to FOLDER.",
+        "FOLDER",
+    ),
+    Option(
         "--kerntune-history",
         "kerntune_history",
         "Add this run to a history: a folder, git:BRANCH, or a URL (s3://...). `kerntune history show` reads it.",
@@ -199,6 +205,8 @@ class Options:
 
     turns: TurnTaking = TurnTaking.ALL
     """Which tests wait while another of xdist's workers measures on their GPU."""
+    profile: Path | None = None
+    """The folder of Chrome traces."""
 
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
@@ -228,6 +236,7 @@ class Options:
             cache_dir=self.cache_dir,
             read_only=bool(self.against),
             calibrate=self.export is None,
+            profile=self.profile,
         )
 
 
@@ -322,6 +331,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         against=against,
         anchor="" if export else _anchor(source, baselines),
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
+        profile=None if export else source.path("--kerntune-profile"),
         export=export,
         history="" if export else _history(source),
         spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",

@@ -10,6 +10,7 @@ import msgspec
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.roofline import Roofline
 from kerntune.base.stats import Estimate, TwoModes
 
 
@@ -239,7 +240,7 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     flops: float | None = None
     bytes_moved: float | None = None
     """Bytes that one call reads and writes: as given by its test, else from the memory plan
-    (:func:`kerntune.gate.throughput.bytes_moved`)."""
+    (:func:`kerntune.base.traffic.bytes_moved`)."""
 
     bandwidth: float | None = None
     """Bytes per second of a copy on this device, as measured there."""
@@ -263,24 +264,30 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     gpu_name: str = ""
     """The same for people: ``GPU 1`` of ``/dev/nvidia1``."""
+    matmul_peak: float | None = None
+    """Operations a second of a large product of random numbers of ``matmul_dtype`` on this device, as measured there;
+    where ``flops`` is given."""
+
+    matmul_dtype: str = ""
 
     @property
     def bytes_per_second(self) -> float | None:
         """``bytes_moved`` over today's time."""
-        return self._rate(self.bytes_moved)
+        return self.roofline.bytes_per_second
 
     @property
     def flops_per_second(self) -> float | None:
         """``flops`` over today's time."""
-        return self._rate(self.flops)
-
-    def _rate(self, amount: float | None) -> float | None:
-        if not amount or not self.current_ns or not math.isfinite(self.current_ns):
-            return None
-        return amount / self.current_ns * 1e9
+        return self.roofline.flops_per_second
 
     @property
     def of_bandwidth(self) -> float | None:
         """The share of the device's measured bandwidth that is used (1.0 is all a copy gets)."""
-        rate = self.bytes_per_second
-        return rate / self.bandwidth if rate is not None and self.bandwidth else None
+        return self.roofline.of_bandwidth
+
+    @property
+    def roofline(self) -> Roofline:
+        """Today's time against what the device's memory and tensor cores reach."""
+        known = self.current_ns is not None and math.isfinite(self.current_ns)
+        time_ns = self.current_ns if known else None
+        return Roofline(time_ns, self.bytes_moved, self.flops, self.bandwidth, self.matmul_peak)

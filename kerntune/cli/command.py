@@ -80,6 +80,9 @@ def build_parser() -> argparse.ArgumentParser:
     _static(commands.add_parser("static", help="what is known of kernels without running them"))
     _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
     _code(_command(commands, "diff", run_code, "a case's code in a compiler stage, the baseline's beside today's"))
+    _dump(_command(commands, "dump", run_dump, "a case's launches as folders that run without kerntune"))
+    _export(_command(commands, "export", run_export, "a tuned kernel as cubin, C header and C launcher"))
+    _figures(_command(commands, "figures", run_figures, "all cases against what their device reaches"))
     calibrate = _command(
         commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
     )
@@ -207,6 +210,55 @@ def _code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unified", action="store_true", help="as diff -u, instead of side by side")
     parser.add_argument("--width", metavar="N", type=int, default=0, help="columns (default: the terminal's)")
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
+
+
+def _dump(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", default="kerntune-dump", help="folder (default: kerntune-dump)"
+    )
+    parser.add_argument(
+        "--content",
+        choices=("described", "recorded"),
+        default="described",
+        help="of tensors: how their numbers are distributed (default), or all bytes, before and after each launch",
+    )
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for without a GPU")
+    parser.add_argument(
+        "--stored", action="store_true", help="what the baseline holds, instead of running the test: no source"
+    )
+    _folder(parser)
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="KERNEL", help="package.module:kernel or path/to/file.py:kernel")
+    parser.add_argument(
+        "--key",
+        metavar="NAME=VALUE",
+        action="append",
+        help="an argument of the call: n=4096, x_ptr=fp16[4096,128]; those that aren't given are the stored winner's",
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder of the files")
+    parser.add_argument(
+        "--grid",
+        metavar="GRID",
+        help="cdiv(n, BLOCK), or a grid or grid function of the kernel's module (default: three arguments)",
+    )
+    parser.add_argument(
+        "--config", metavar="NAME=VALUE,...", help="instead of the stored winner's: BLOCK=128,num_warps=4"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of files and C functions (default: the kernel's)")
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for (default: the stored winner's)")
+    parser.add_argument("--cpp", action="store_true", help="a launcher in C++11 instead of C99")
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)")
+
+
+def _figures(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN.json", nargs="?", help="what --kerntune-json wrote (default: baselines)")
+    _folder(parser)
+    _case(parser)
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder of the cache, which knows devices' rates")
+    _json(parser)
 
 
 def _mv(parser: argparse.ArgumentParser) -> None:
@@ -416,6 +468,27 @@ def run_calibrate(args: argparse.Namespace) -> int:
     from kerntune.cli import calibrate
 
     return calibrate.run(args)
+
+
+def run_dump(args: argparse.Namespace) -> int:
+    """``kerntune dump``."""
+    from kerntune.cli import dump
+
+    return dump.run(args)
+
+
+def run_export(args: argparse.Namespace) -> int:
+    """``kerntune export``."""
+    from kerntune.cli import export
+
+    return export.run(args)
+
+
+def run_figures(args: argparse.Namespace) -> int:
+    """``kerntune figures``."""
+    from kerntune.cli import figures
+
+    return figures.run(args)
 
 
 def run_anchor(args: argparse.Namespace) -> int:

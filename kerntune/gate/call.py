@@ -39,6 +39,9 @@ class Settings:
     calibrate: bool = True
     """Whether a baseline that is written is calibrated."""
 
+    profile: Path | None = None
+    """The folder that gets a Chrome trace of each case."""
+
 
 @dataclass(frozen=True)
 class Call:

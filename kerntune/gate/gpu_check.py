@@ -10,6 +10,7 @@ from kerntune.base.case_result import Attribution, CaseResult
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes, outliers
+from kerntune.base.traffic import bytes_moved, matmul_dtype
 from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
 from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of
@@ -35,7 +36,7 @@ from kerntune.gate.reference import Rerun
 from kerntune.gate.replay import Replayer, RungUsed
 from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_statics
 from kerntune.gate.stores import Stores, known_figures, readable
-from kerntune.gate.throughput import bytes_moved, device_bandwidth, launch_shares
+from kerntune.gate.throughput import launch_shares
 from kerntune.gpu.base import Backend
 from kerntune.gpu.gpu_text import gpu_id, gpu_name
 from kerntune.gpu.memory import Memory
@@ -45,6 +46,7 @@ from kerntune.timing.launch_shares import launch_times
 from kerntune.timing.sample import Sample, Slot
 from kerntune.timing.sampling import estimate_ns, slot_for, take_sample
 from kerntune.timing.worker.pool import Pairs
+from kerntune.tuning.device_figures import device_bandwidth, device_matmul
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_winners import Winners
 
@@ -238,6 +240,7 @@ class TimedCheck:
         warnings = (*filter(None, [remark]), *warnings_of(judgement, findings.pending, call.policy))
         warnings = (*warnings, *modes_text(modes(sample.times_ns)), *self.tuning.notes)
         shown = found.shown if found is not None else None
+        dtype = matmul_dtype(case.recording) if call.flops else ""
         return CaseResult(
             case=case.id,
             fingerprint=case.fingerprint,
@@ -271,8 +274,10 @@ class TimedCheck:
             baseline_path=self.stores.own.shown(self.path),
             since=since,
             flops=call.flops,
-            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(case.recording),
+            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(case.recording, case.recorded.accesses),
             bandwidth=device_bandwidth(self.gpu, self.cache),
+            matmul_dtype=dtype,
+            matmul_peak=device_matmul(self.gpu, self.cache, dtype),
             shares=launch_shares(case.recording, findings.time.launches_ns),
             provenance=provenance_of(case.recording, baseline, self.gpu.environment()),
         )

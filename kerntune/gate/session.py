@@ -20,13 +20,16 @@ from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, Tim
 from kerntune.gate.call import Call, Checked, Settings
 from kerntune.gate.call_capture import (
     CapturedCall,
+    RecordedCase,
     run_captured,
     stored_first,
     unseen_text,
     winner_first,
 )
 from kerntune.gate.capture_share import CaptureShare, call_bytes
+from kerntune.gate.case_dump import dump_case
 from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
+from kerntune.gate.case_profile import profile_case
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
 from kerntune.gate.measured_gpu import MeasuredGpus
@@ -41,6 +44,7 @@ from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.captured_launch import CapturedLaunch
 from kerntune.tuning.isolation import Isolation
+from kerntune.tuning.launch_dumps import dump_folder
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
@@ -237,6 +241,9 @@ class Session:
 
     def _check_static(self, captured: CapturedCall) -> Checked:
         found = [check_static(self.stores, captured, t, self.settings.update) for t in self.backend.targets]
+        if dump_folder() is not None:
+            for target in self.backend.targets:
+                self._dump(captured.on(target, self.stores.reference))
         for result, _ in found:
             self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
@@ -251,7 +258,17 @@ class Session:
         isolation = measured.isolation(options_of_policy(captured.call.policy).isolate)
         timed = TimedCheck(run, captured, self._winners(captured.call, gpu), progress, isolation)
         self._note(captured.call, timed.case.fingerprint)
-        return timed.run()
+        checked = timed.run()
+        self._dump(timed.case)
+        if self.settings.profile is not None and timed.case.recording.working:
+            profile_case(self.settings.profile, timed.case)
+        return checked
+
+    def _dump(self, case: RecordedCase) -> None:
+        """Under ``KERNTUNE_DUMP``: write what the case launches."""
+        folder = dump_folder()
+        if folder is not None:
+            dump_case(folder, case, self.backend)
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
         call, why = captured.call, unseen_text(captured.unseen) if captured.unseen else NO_LAUNCH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from kerntune.errors import UsageError
 from kerntune.gpu.fake_cuda import StandIns
 
 
@@ -31,3 +32,14 @@ class StandInTensors:
     def specializing(self) -> contextlib.AbstractContextManager[None]:
         """Makes ``data_ptr`` answer synthetic addresses."""
         return self._stand_ins.specializing()
+
+
+def empty_tensor(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A tensor on the GPU that torch reports, its content undefined; ``dtype`` is torch's name. :class:`UsageError` for
+    a dtype that torch doesn't have."""
+    import torch
+
+    found = getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype):
+        raise UsageError(f"torch has no dtype {dtype}")
+    return torch.empty_strided(shape, strides, dtype=found, device="cuda")

@@ -17,21 +17,22 @@ from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import Ran
-from kerntune.kernels.source import is_kernel, jit_of
+from kerntune.kernels.dispatch.observers import ObservedLaunch
+from kerntune.kernels.source import is_kernel
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.deferred import go_on, late_of, leave
+from kerntune.tuning.launch_dumps import dump_folder, dumping
 from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
+from kerntune.tuning.observing import observed, watch_environment
 from kerntune.tuning.private_pools import outside_graph_pool
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call, unraced_call
 from kerntune.tuning.tune_options import TuneOptions, options_of
+from kerntune.tuning.tuning_log import log_config
 from kerntune.tuning.tuning_result import Tuned
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, launches_nothing
-
-SHORT_HASH = 12
-"""Characters of a source's hash in a profile."""
 
 _TUNING = threading.RLock()
 """One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
@@ -52,6 +53,7 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
             f"kernel {tuner.base_fn.__name__} is launched on fake tensors: torch.export(strict=False) runs the "
             "function itself; launch it in a torch.library.triton_op through wrap_triton, or export with strict=True"
         )
+    watch_environment()
     call = _Call(tuner, args, kwargs, keep)
     config = call.known()
     if config is None:
@@ -102,8 +104,13 @@ class _Call:
         tuner.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**self.named, **self.kwargs, **words})
-        with compat.profiler_range(lambda: _range_name(tuner, config)):
-            return tuner.fn.run(*self.args, **self.kwargs, **words)
+
+        seen = ObservedLaunch(tuner, self.key, config, self.args, self.kwargs)
+
+        def run() -> Any:
+            return observed(seen, lambda: tuner.fn.run(*self.args, **self.kwargs, **words))
+
+        return run() if dump_folder() is None else dumping(tuner, self.key, config, self.args, self.kwargs, run)
 
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""
@@ -179,6 +186,7 @@ class _Call:
         stored = winners.stored(site)
         if stored is None:
             return
+        log_config(site, "stored winner", index, time_ns=stored.time_ns)
         self.tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
         late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
         if late and winners.mode is not TuneMode.FROZEN:
@@ -243,11 +251,6 @@ class _Call:
         finally:
             _TUNING.release()
         return self.tuner.cache.get(self.key)
-
-
-def _range_name(tuner: Any, config: Any) -> str:
-    """What a profile calls a launch: kernel, the start of its source's hash, config."""
-    return f"{tuner.base_fn.__name__} [{jit_of(tuner).cache_key[:SHORT_HASH]}] {config}"
 
 
 def _refuse_graph_capture(kernel: str) -> None:

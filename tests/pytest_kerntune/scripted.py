@@ -33,6 +33,7 @@ class Settings:
     yardstick_name: str = ""
     read_only: bool = False
     calibrate: bool = True
+    profile: Path | None = None
 
 
 @dataclass(frozen=True)
