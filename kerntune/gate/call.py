@@ -39,6 +39,9 @@ class Settings:
     calibrate: bool = True
     """Whether a baseline that is written is calibrated."""
 
+    code_changes: bool = False
+    """Whether results have the hunks of changed code: a compilation of the baseline's TTIR for each changed kernel."""
+
 
 @dataclass(frozen=True)
 class Call:

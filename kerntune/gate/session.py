@@ -240,7 +240,10 @@ class Session:
         return stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
 
     def _check_static(self, captured: CapturedCall) -> Checked:
-        found = [check_static(self.stores, captured, t, self.settings.update) for t in self.backend.targets]
+        found = [
+            check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
+            for t in self.backend.targets
+        ]
         for result, _ in found:
             self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
