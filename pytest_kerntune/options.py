@@ -57,6 +57,19 @@ OPTIONS = (
     ),
     Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE"),
     Option(
+        "--kerntune-html",
+        "kerntune_html",
+        "Write a report of this run to FILE: one HTML file that opens offline. Needs kerntune[report].",
+        "FILE",
+    ),
+    Option(
+        "--kerntune-summary",
+        "kerntune_summary",
+        "Append a summary of this run to FILE in Markdown, the worst first, as for $GITHUB_STEP_SUMMARY; in GitHub "
+        "Actions the worst cases are annotated too.",
+        "FILE",
+    ),
+    Option(
         "--kerntune-history",
         "kerntune_history",
         "Add this run to a history: a folder, git:BRANCH, or a URL (s3://...). `kerntune history show` reads it.",
@@ -179,6 +192,12 @@ class Options:
     history: str = ""
     """Where runs are collected: a folder, ``git:BRANCH`` or a URL; empty for nowhere."""
 
+    html: Path | None = None
+    """Where the HTML report is written."""
+
+    summary: Path | None = None
+    """Where the Markdown summary is appended."""
+
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
 
@@ -207,6 +226,7 @@ class Options:
             cache_dir=self.cache_dir,
             read_only=bool(self.against),
             calibrate=self.export is None,
+            code_changes=self.export is None and bool(self.html or self.json),
         )
 
 
@@ -283,8 +303,14 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     json, benchmark_json = source.file("--kerntune-json"), source.file("--kerntune-benchmark-json")
     if benchmark_json is not None:
         require()
-    if json is not None and json == benchmark_json:
-        raise UsageError(f"--kerntune-json and --kerntune-benchmark-json both name {json}: give them two files")
+    html, summary = source.file("--kerntune-html"), source.file("--kerntune-summary")
+    files = {
+        "--kerntune-json": json,
+        "--kerntune-benchmark-json": benchmark_json,
+        "--kerntune-html": html,
+        "--kerntune-summary": summary,
+    }
+    _refuse_same(files)
     baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES
     return Options(
         root=source.root,
@@ -303,7 +329,17 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
         export=export,
         history="" if export else _history(source),
+        html=None if export else html,
+        summary=None if export else summary,
     )
+
+
+def _refuse_same(files: Mapping[str, Path | None]) -> None:
+    """:class:`UsageError` for two outputs in one file: the second would replace the first."""
+    first: dict[Path, str] = {}
+    for flag, path in files.items():
+        if path is not None and first.setdefault(path, flag) != flag:
+            raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
 
 
 def _history(source: SettingSource) -> str:
