@@ -64,6 +64,19 @@ OPTIONS = (
         "FOLDER",
     ),
     Option(
+        "--kerntune-html",
+        "kerntune_html",
+        "Write a report of this run to FILE: one HTML file that opens offline. Needs kerntune[report].",
+        "FILE",
+    ),
+    Option(
+        "--kerntune-summary",
+        "kerntune_summary",
+        "Append a summary of this run to FILE in Markdown, the worst first, as for $GITHUB_STEP_SUMMARY; in GitHub "
+        "Actions the worst cases are annotated too.",
+        "FILE",
+    ),
+    Option(
         "--kerntune-history",
         "kerntune_history",
         "Add this run to a history: a folder, git:BRANCH, or a URL (s3://...). `kerntune history show` reads it.",
@@ -205,8 +218,15 @@ class Options:
 
     turns: TurnTaking = TurnTaking.ALL
     """Which tests wait while another of xdist's workers measures on their GPU."""
+
     profile: Path | None = None
     """The folder of Chrome traces."""
+
+    html: Path | None = None
+    """Where the HTML report is written."""
+
+    summary: Path | None = None
+    """Where the Markdown summary is appended."""
 
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
@@ -237,6 +257,7 @@ class Options:
             read_only=bool(self.against),
             calibrate=self.export is None,
             profile=self.profile,
+            code_changes=self.export is None and bool(self.html or self.json),
         )
 
 
@@ -313,8 +334,14 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     json, benchmark_json = source.file("--kerntune-json"), source.file("--kerntune-benchmark-json")
     if benchmark_json is not None:
         require()
-    if json is not None and json == benchmark_json:
-        raise UsageError(f"--kerntune-json and --kerntune-benchmark-json both name {json}: give them two files")
+    html, summary = source.file("--kerntune-html"), source.file("--kerntune-summary")
+    files = {
+        "--kerntune-json": json,
+        "--kerntune-benchmark-json": benchmark_json,
+        "--kerntune-html": html,
+        "--kerntune-summary": summary,
+    }
+    _refuse_same(files)
     baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES
     return Options(
         root=source.root,
@@ -336,7 +363,17 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         history="" if export else _history(source),
         spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",
         turns=source.read("kerntune_turns", choice(TurnTaking), TurnTaking.ALL),
+        html=None if export else html,
+        summary=None if export else summary,
     )
+
+
+def _refuse_same(files: Mapping[str, Path | None]) -> None:
+    """:class:`UsageError` for two outputs in one file: the second would replace the first."""
+    first: dict[Path, str] = {}
+    for flag, path in files.items():
+        if path is not None and first.setdefault(path, flag) != flag:
+            raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
 
 
 def _history(source: SettingSource) -> str:

@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("capture", "timing"),
     ("tuning",),
     ("gate",),
+    ("reporting",),
     ("cli", "pytest_kerntune"),
 )
 """The packages. One imports only from layers before its own: not from its neighbours, and never from a later one."""
@@ -159,6 +160,7 @@ EXPORTS = {
     "kerntune.gpu.interpreter": {"Interpreter", "limit_of"},
     "kerntune.kernels": set(),
     "kerntune.timing": set(),
+    "kerntune.reporting": set(),
     "kerntune.search": {
         "Budget",
         "BudgetedSearch",
@@ -660,6 +662,7 @@ TWICE = {
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
     "cache": "the subcommand is named as users type it; the other one forwards an earlier import",
+    "report": "the subcommand is named as users type it; the other one is a run's JSON",
     "history": "the subcommand is named as users type it; the other one is a search's",
     "device": "one forwards an earlier import",
     "hints": "one forwards an earlier import",

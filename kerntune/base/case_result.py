@@ -24,6 +24,15 @@ class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
         return self.nodeid if self.call in ("", "0") else f"{self.nodeid}::{self.call}"
 
 
+class LaunchFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Static figures of a launch: registers and spilled bytes a thread, shared bytes a block, occupancy 0 to 1."""
+
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+
+
 class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One launch of a case, as reports show it: its static figures are of the binary that runs today."""
 
@@ -33,6 +42,31 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None
+    occupancy: float | None = None
+    """Theoretical, 0 to 1; None where the device's limits aren't known."""
+
+    limiter: str = ""
+    """What limits the occupancy: ``threads``, ``registers``, ``shared memory`` or ``blocks``."""
+
+    before: LaunchFigures | None = None
+    """The figures of the baseline's launch that it corresponds to; None without one."""
+
+
+class CodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The code of a launch whose source changed, in one compiler ``stage`` (``ttir``, ``ptx``, ``sass``, ``amdgcn``):
+    hunks of a unified diff from the baseline's to today's. ``cut``: lines of it that were left out for their number."""
+
+    kernel: str
+    stage: str
+    diff: str
+    cut: int = 0
+
+
+class ReplayedTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A paired replay: the median time in nanoseconds of the baseline's binary and of today's, a process each."""
+
+    baseline_ns: tuple[float, ...]
+    current_ns: tuple[float, ...]
 
 
 WRONG = "it wrote other values"
@@ -191,6 +225,10 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return bool(self.work) and self.work == self.baseline_work
 
 
+MAX_STORED_TIMES = 500
+"""Times of a baseline's sample that a result repeats: enough for a distribution."""
+
+
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %).
 
@@ -264,11 +302,21 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     gpu_name: str = ""
     """The same for people: ``GPU 1`` of ``/dev/nvidia1``."""
+
     matmul_peak: float | None = None
     """Operations a second of a large product of random numbers of ``matmul_dtype`` on this device, as measured there;
     where ``flops`` is given."""
 
     matmul_dtype: str = ""
+
+    baseline_times_ns: tuple[float, ...] = ()
+    """The sample that the baseline keeps, taken when it was recorded: at most :data:`MAX_STORED_TIMES` of it."""
+
+    replayed: ReplayedTimes | None = None
+    """Both sides of the paired replay that decided, if there was one today."""
+
+    code: tuple[CodeChange, ...] = ()
+    """How the code of launches whose source changed differs from the baseline's, where a run was asked for a report."""
 
     @property
     def bytes_per_second(self) -> float | None:

@@ -96,6 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _anchor(_command(commands, "anchor", run_anchor, "make today's baselines the anchor, at a release"))
     _history(commands.add_parser("history", help="what many runs say together: where cases got slower or faster"))
+    _report(_command(commands, "report", run_report, "what runs found: an HTML page, a summary, CSV or Parquet"))
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
@@ -352,6 +353,21 @@ def _history(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
+    parser.add_argument("-o", "--output", metavar="FILE", help="one HTML file that opens offline")
+    parser.add_argument("--title", metavar="TEXT", default="kerntune", help="its heading (default: kerntune)")
+    parser.add_argument(
+        "--history", metavar="PLACE", help="a folder, git:BRANCH, or a URL: the cases' history is drawn in the page"
+    )
+    parser.add_argument(
+        "--branch", metavar="NAME", default="", help="the branch of the history (default: that with most runs)"
+    )
+    parser.add_argument("--summary", metavar="FILE", help="append Markdown, as for $GITHUB_STEP_SUMMARY")
+    parser.add_argument("--csv", metavar="FILE", help="a table of all figures")
+    parser.add_argument("--parquet", metavar="FILE", help="the same; needs pip install kerntune[parquet]")
+
+
 def _cache(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = _command(commands, "show", run_cache_show, "all winners")
@@ -524,6 +540,13 @@ def run_history_add(args: argparse.Namespace) -> int:
     from kerntune.cli import history
 
     return history.add(args)
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """``kerntune report``."""
+    from kerntune.cli import report
+
+    return report.run(args)
 
 
 def run_doctor(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kerntune.base.case_result import Attribution, CaseResult
+from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes, outliers
@@ -17,6 +17,7 @@ from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.case_identity import Renamed
+from kerntune.gate.code_changes import StoredCode, code_changes
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.history.points import provenance_of
@@ -251,7 +252,7 @@ class TimedCheck:
             device=self.gpu.spec.name,
             gpu=gpu_id(self.gpu.spec),
             gpu_name=gpu_name(self.gpu.spec),
-            launches=launch_reports(findings.static),
+            launches=launch_reports(findings.static, baseline.static if baseline is not None else ()),
             baseline_ns=before,
             current_ns=after,
             change=found.change if found is not None else None,
@@ -280,7 +281,17 @@ class TimedCheck:
             matmul_peak=device_matmul(self.gpu, self.cache, dtype),
             shares=launch_shares(case.recording, findings.time.launches_ns),
             provenance=provenance_of(case.recording, baseline, self.gpu.environment()),
+            baseline_times_ns=baseline.sample.times_ns[:MAX_STORED_TIMES] if baseline is not None else (),
+            replayed=ReplayedTimes(used.replay.a_ns, used.replay.b_ns) if used.replay is not None else None,
+            code=self._code_changes(baseline, findings.static),
         )
+
+    def _code_changes(self, baseline: TimeBaseline | None, today: tuple[LaunchStatic, ...]) -> tuple[CodeChange, ...]:
+        if baseline is None or not self.settings.code_changes:
+            return ()
+        artifacts = self.stores.reference.readable(self.gpu.spec.target)
+        stored = StoredCode(baseline.static, artifacts, baseline.recording)
+        return code_changes(stored, self.case.recorded, today, self.case.capture.compiler.farm)
 
     def _untimed(self, verdict: Verdict, why: str) -> Checked:
         """The result of a case without a time; its launches are reported all the same."""

@@ -94,6 +94,7 @@ def storable(result: CaseResult) -> CaseResult:
         shown=_finite(result.shown),
         since=result.since and _storable_since(result.since),
         times_ns=tuple(t for t in result.times_ns if math.isfinite(t)),
+        baseline_times_ns=tuple(t for t in result.baseline_times_ns if math.isfinite(t)),
     )
 
 

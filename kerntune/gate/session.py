@@ -240,10 +240,13 @@ class Session:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
 
     def _check_static(self, captured: CapturedCall) -> Checked:
-        found = [check_static(self.stores, captured, t, self.settings.update) for t in self.backend.targets]
         if dump_folder() is not None:
             for target in self.backend.targets:
                 self._dump(captured.on(target, self.stores.reference))
+        found = [
+            check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
+            for t in self.backend.targets
+        ]
         for result, _ in found:
             self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
