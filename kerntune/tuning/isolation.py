@@ -6,13 +6,13 @@ A candidate that faults, hangs, aborts, runs out of memory or writes beside its 
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from kerntune.base.case_result import FIRST_LAUNCH
 from kerntune.base.recording import Artifacts, Recording
+from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError
 from kerntune.gpu.base import Buffer, Gpu
 from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
@@ -46,9 +46,6 @@ CANNOT_START = (OSError, RuntimeError)
 
 TRIES = 2
 """Of a launch whose process others have ended."""
-
-FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals by which others end a process (the system when memory is short, a user): hardly a launch does."""
 
 FAILED_STARTS = 2
 """After so many starts that failed no further process is started."""

@@ -24,6 +24,7 @@ import kerntune
 from kerntune.base.case_result import is_fault
 from kerntune.capture.fault_limits import spread
 from kerntune.capture.recorder import record
+from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.errors import BackendError, MeasurementError, TuningError, UsageError
 from kerntune.gpu import staging
 from kerntune.gpu.program import Loader
@@ -275,7 +276,7 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
     assert found.notes == (), "none was launched in this process alone"
 
 
-@pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGABRT])
+@pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGBUS, signal.SIGXCPU, signal.SIGABRT, signal.SIGSEGV])
 def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, ended: int) -> None:
     """Not what it printed last. What is killed twice is never launched in this process."""
     real, asked = isolation_module.LookProcess.ask, []
@@ -287,11 +288,14 @@ def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: 
             raise isolation_module.ProcessEnded("its process was ended: the SIGKILL of a printf", ended)
         return real(self, request, limit_s)
 
+    settle, settled = Faults.settle, list[FirstLaunchFault]()
+    monkeypatch.setattr(Faults, "settle", lambda self: settled.extend(settle(self)) or settled)
     monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
     found = race(backend, bad(128, ILLEGAL_ADDRESS))
     assert set(reasons(found)) == {128}
     assert found.notes == ()
-    assert len(asked) == (2 if ended == signal.SIGKILL else 1)
+    assert len(asked) == (2 if ended in FROM_OUTSIDE else 1)
+    assert [f.passing for f in settled] == [ended in FROM_OUTSIDE], "else it is remembered"
 
 
 def test_bytes_that_can_not_be_staged_run_here_and_that_is_said(
