@@ -98,6 +98,9 @@ class Script:
     isolated: bool = False
     """Whether first looks are taken in another process, as on a real GPU, which gets the rules."""
 
+    unprotected: Sequence[str] = ()
+    """What the device's setting takes away of the protection between processes."""
+
     pause: Callable[[int], float] = no_pause
     """By the number of launches so far, how long the host takes to enqueue what comes next while the device waits for
     it, in nanoseconds."""
@@ -107,7 +110,7 @@ class Script:
         return next((r for r in self.rules if r.matches(binary)), Rule())
 
     def to_json(self) -> str:
-        """All but ``pause``, for another process: :meth:`from_json`."""
+        """What a process for first launches needs to know: :meth:`from_json`."""
         known = {"rules": tuple(self.rules), "noise": self.noise, "shift": self.shift, "seed": self.seed}
         return msgspec.json.encode({**known, "memory_bytes": self.memory_bytes}).decode()
 
@@ -195,7 +198,13 @@ class FakeGpu:
 
     def looking_process(self) -> tuple[str, ...]:
         """The script, if that says so."""
+        if self.script.unprotected:
+            raise BackendError("; ".join(self.script.unprotected))
         return () if not self.script.isolated else ("--script", self.script.to_json(), str(self.spec.target))
+
+    def unprotected(self) -> list[str]:
+        """What the script says."""
+        return list(self.script.unprotected)
 
     def environment(self) -> Environment:
         """The real versions, the scripted device."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
@@ -49,6 +50,10 @@ TRIES = 2
 
 FAILED_STARTS = 2
 """After so many starts that failed no further process is started."""
+
+
+_told: weakref.WeakKeyDictionary[Gpu, set[str]] = weakref.WeakKeyDictionary()
+"""What was told of each device."""
 
 
 class Isolate(str, Enum):
@@ -179,6 +184,15 @@ class Isolation:
             host.close()
 
 
+def untold(gpu: Gpu) -> list[str]:
+    """What a device's setting takes away of the protection between processes and this process hasn't been told yet;
+    from now on it has."""
+    told = _told.setdefault(gpu, set())
+    found = [text for text in gpu.unprotected() if text not in told]
+    told.update(found)
+    return found
+
+
 class FirstLaunches:
     """The first launches of one tuning, of a kernel on a memory's first contents."""
 
@@ -192,10 +206,14 @@ class FirstLaunches:
         self.why_not = ""
         """Why some launches ran in this process without an earlier one elsewhere; empty if none did."""
 
-    @property
-    def why_here(self) -> str:
-        """The same, or why no process can be had on this device."""
-        return self.why_not or self._isolation.why_not
+    def notes(self) -> tuple[str, ...]:
+        """The same for messages, or why no process can be had. What the device's setting takes away is told once a
+        process, not with each kernel."""
+        isolation, why = self._isolation, self.why_not
+        if not why and not isolation.gpu.unprotected():
+            why = isolation.why_not
+        here = [f"kernel {self._kernel}: first launches ran in this process: {why}"] if why else []
+        return (*untold(isolation.gpu), *here)
 
     @property
     def active(self) -> bool:

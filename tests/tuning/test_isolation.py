@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import SimpleNamespace
@@ -414,6 +415,26 @@ def test_what_faulted_is_remembered(faulty: FakeBackend, monkeypatch: pytest.Mon
     scale(kernel)
     assert kernel.best_config.kwargs == {"BLOCK": 128}
     assert not faulty.gpu.lost
+
+
+MPS = "MPS is on: a fault of one process ends the others"
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_the_library_says_once_what_the_device_does_not_protect(this_gpu: FakeBackend, mode: str) -> None:
+    script(this_gpu, block(128, 100.0), isolated=True, unprotected=(MPS,))
+    with pytest.warns(RuntimeWarning, match=MPS) as said:
+        scale(library(*BLOCKS, isolate=mode))
+    assert [str(w.message) for w in said if "kernel" in str(w.message) or "MPS" in str(w.message)] == [MPS]
+    with warnings.catch_warnings(record=True) as again:
+        warnings.simplefilter("always")
+        scale(library(1024, 2048, isolate=mode))
+    assert again == []
+
+
+def test_where_the_device_protects_nothing_always_is_an_error(backend: FakeBackend) -> None:
+    with pytest.raises(MeasurementError, match=f"first launches can't run in a process of their own: {MPS}"):
+        race(backend, mode=Isolate.ALWAYS, unprotected=(MPS,))
 
 
 @pytest.mark.parametrize("given", ["environment", "option"])
