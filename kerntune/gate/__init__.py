@@ -17,6 +17,7 @@ causes              causes of a change: sentences, and each one's share of the t
 replay              today's recording beside the baseline's; the fallbacks where that can't be
 launch_changes      what differs between launches: lines, findings of rules, gated metrics
 call_tuning         the configs that a call's launches run with
+outside_writes      what a call's own launches write outside of their tensors
 call_capture        a call run once, and the case that it is on a target
 reference           a result against its reference, of the captured run and of further ones
 stores              the folders of a run: own, reference, anchor; what they have of a case

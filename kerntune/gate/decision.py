@@ -24,7 +24,8 @@ class Evidence:
     states when the case was calibrated, ``effect_floor`` the smallest change that could be detected. ``stored``
     is today's time against the stored one, where nothing of the baseline can be replayed; its interval holds what
     sessions differ by. ``other_settings`` tells that the environment had the compiler make other code than it would
-    under the baseline's.
+    under the baseline's. ``outside_writes`` is whether a launch changed bytes outside of its tensors; of ``identical``
+    work, that was looked for when the baseline was recorded.
     """
 
     launched: int
@@ -39,6 +40,7 @@ class Evidence:
     effect_floor: float = 0.0
     stored: Estimate | None = None
     other_settings: bool = False
+    outside_writes: bool = False
 
 
 def decide(evidence: Evidence, policy: Policy) -> Verdict:
@@ -48,8 +50,8 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     line  holds when                                                         verdict
     ====  =================================================================  ============
     1     nothing was launched, or less than the baseline has                INCOMPLETE
-    2     a static rule failed (a limit of the device, without a baseline),  REGRESSED
-          or a gated metric grew
+    2     a launch wrote outside of its tensors, a static rule failed (a     REGRESSED
+          limit of the device, without a baseline), or a gated metric grew
     3     there is no baseline                                               NEW
     4     no rule failed, and time isn't gated (static only, say)            PASS,
                                                                              INCONCLUSIVE
@@ -67,7 +69,7 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     """
     if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
         return Verdict.INCOMPLETE
-    if evidence.static_failure:
+    if evidence.static_failure or evidence.outside_writes:
         return Verdict.REGRESSED
     if evidence.expected is None:
         return Verdict.NEW

@@ -39,7 +39,7 @@ from kerntune.timing.worker.pool import LocalPairs, Pairs, WorkerPool
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.captured_launch import CapturedLaunch
-from kerntune.tuning.isolation import Isolate, Isolation, untold
+from kerntune.tuning.isolation import Isolate, Isolation, unsaid
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
@@ -135,7 +135,7 @@ class Session:
     def _unprotected(self) -> list[str]:
         """What the device's setting takes away, for the header; then no case says it again."""
         gpu = self.backend.gpu
-        return [] if gpu is None else [f"not protected: {text}" for text in untold(gpu)]
+        return [] if gpu is None else [f"not protected: {text}" for text in unsaid(gpu)]
 
     def _measure(self) -> str:
         """The baselines that this run compares with."""
