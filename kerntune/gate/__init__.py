@@ -17,7 +17,6 @@ causes              causes of a change: sentences, and each one's share of the t
 replay              today's recording beside the baseline's; the fallbacks where that can't be
 launch_changes      what differs between launches: lines, findings of rules, gated metrics
 call_tuning         the configs that a call's launches run with
-outside_writes      what a call's own launches write outside of their tensors
 call_capture        a call run once, and the case that it is on a target
 reference           a result against its reference, of the captured run and of further ones
 stores              the folders of a run: own, reference, anchor; what they have of a case
@@ -25,7 +24,8 @@ case_identity       fingerprints, inputs of closures, renamed tests and moves of
 call                the user's call, the project's settings, the result; what writing a baseline does to a test
 ==================  ===================================================================================================
 
-``device_fault`` tells whether the GPU still runs anything in this process. They rest on ``baselines``, ``bundle``
+``device_fault`` tells whether the GPU still runs anything in this process, ``outside_writes`` what a case's own
+launches write outside of their tensors. They rest on ``baselines``, ``bundle``
 and ``calibration`` (files and what is in them), ``decision`` (the table: numbers in, a verdict out),
 ``static_figures`` and ``throughput`` (figures), ``report`` (tables and run JSON), and on what the command and the
 plugin share: ``console``, ``git``, ``project``, ``pytest_run``.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from kerntune.base.case_result import OutsideWrite
@@ -18,7 +20,8 @@ FLOATS = ("*fp", "*bf")
 """How the types of pointers to numbers begin that are no integers: addresses are hardly ever computed from these."""
 
 
-class OutsideWrites(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class OutsideWrites:
     """What a look at a case's launches came to. ``why_not`` says why it could not be finished."""
 
     found: tuple[OutsideWrite, ...] = ()
