@@ -138,6 +138,11 @@ class Run:
             os._exit(code)
 
     def _pytest(self) -> int:
+        self._alone()
+        return int(pytest.main([*plugin_options(), *OPTIONS, str(self.folder)]))
+
+    def _alone(self) -> None:
+        """In a session, a folder and with caches of its own."""
         os.setsid()
         output = os.open(self.folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for number in (1, 2):
@@ -149,7 +154,6 @@ class Run:
         os.sched_getaffinity = lambda pid: set(range(self.cores))  # type: ignore[assignment,misc]
         sys.path.insert(0, str(self.folder))
         self._note_trials()
-        return int(pytest.main([*plugin_options(), *OPTIONS, str(self.folder)]))
 
     def _note_trials(self) -> None:
         """Write a byte for each candidate that was timed."""

@@ -129,6 +129,7 @@ class Comparer:
             state_range=state_range_of(baseline),
             effect_floor=floor_of(baseline),
             stored=stored_change(baseline, sample, self.case.call.policy.level) if last else None,
+            foreign_work=used.replay is not None and used.replay.foreign.disturbs,
         )
 
     def _drift(self, stored: float, sample: Sample, used: RungUsed) -> float | None:

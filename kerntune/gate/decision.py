@@ -25,7 +25,8 @@ class Evidence:
     is today's time against the stored one, where nothing of the baseline can be replayed; its interval holds what
     sessions differ by. ``other_settings`` tells that the environment had the compiler make other code than it would
     under the baseline's. ``outside_writes`` is whether a launch changed bytes outside of its tensors; of ``identical``
-    work, that was looked for when the baseline was recorded.
+    work, that was looked for when the baseline was recorded. ``foreign_work`` is whether other processes used the
+    device during the replay.
     """
 
     launched: int
@@ -41,6 +42,7 @@ class Evidence:
     stored: Estimate | None = None
     other_settings: bool = False
     outside_writes: bool = False
+    foreign_work: bool = False
 
 
 def decide(evidence: Evidence, policy: Policy) -> Verdict:
@@ -57,8 +59,10 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
                                                                              INCONCLUSIVE
     5     identical, and its time is near the stored one                     PASS
     6     identical otherwise                                                DRIFTED
-    7     replayed: the whole interval is slower than tolerance and floor    REGRESSED
-    8     replayed: the whole interval is faster than tolerance and floor    IMPROVED
+    7     replayed: the whole interval is slower than tolerance and floor,   REGRESSED
+          and no other process used the device meanwhile
+    8     replayed: the whole interval is faster than tolerance and floor,   IMPROVED
+          and no other process used the device meanwhile
     9     replayed: the interval excludes a slowdown beyond tolerance        PASS, DRIFTED
     10    no replay: the stored sample excludes a slowdown beyond tolerance  PASS
     11    anything else                                                      INCONCLUSIVE
@@ -116,9 +120,9 @@ def drift_limit(state_range: float) -> float:
 def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted: bool) -> Verdict:
     limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
     if change.low > limit:
-        return Verdict.REGRESSED
+        return Verdict.INCONCLUSIVE if evidence.foreign_work else Verdict.REGRESSED
     if change.high < -limit:
-        return Verdict.IMPROVED
+        return Verdict.INCONCLUSIVE if evidence.foreign_work else Verdict.IMPROVED
     if change.high <= limit:
         return Verdict.DRIFTED if drifted else Verdict.PASS
     return Verdict.INCONCLUSIVE

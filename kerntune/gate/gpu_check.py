@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.history.points import provenance_of
 from kerntune.gate.launch_changes import exceeded
 from kerntune.gate.messages import (
+    foreign_text,
     modes_text,
     reasons_of,
     reported,
@@ -38,6 +40,7 @@ from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_st
 from kerntune.gate.stores import Stores, known_figures, readable
 from kerntune.gate.throughput import bytes_moved, device_bandwidth, launch_shares
 from kerntune.gpu.base import Backend
+from kerntune.gpu.foreign_work import NONE_SEEN, ClockWatch, ForeignWork
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
 from kerntune.timing.callables import CallSlot
@@ -74,6 +77,7 @@ class CaseTime:
 
     sample: Sample
     launches_ns: tuple[float, ...] = ()
+    foreign: ForeignWork = NONE_SEEN
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,16 @@ class TimedCheck:
     def _time(self, baseline: TimeBaseline | None) -> CaseTime:
         self.progress(f"{self.case.id}: timing")
         slot, launches_ns = (self._op_slot(), ()) if self.call.scope == "op" else self._kernel_slot()
-        return CaseTime(self._sample(slot, baseline), launches_ns)
+        sample = self._sample(slot, baseline)
+        return CaseTime(sample, launches_ns, self._foreign_work(baseline, sample))
+
+    def _foreign_work(self, baseline: TimeBaseline | None, sample: Sample) -> ForeignWork:
+        """What other processes do on the device, where a time becomes a baseline or is drift; there is no need to know
+        it of one that is as stored."""
+        if baseline is not None and not self.comparer.moved(baseline, sample):
+            return NONE_SEEN
+        with contextlib.closing(ClockWatch(self.gpu)) as clock:
+            return clock.watch()
 
     def _sample(self, slot: Slot, baseline: TimeBaseline | None) -> Sample:
         quick = self._roughly(baseline)
@@ -251,6 +264,7 @@ class TimedCheck:
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
         remark = self.stores.reference.remark(self.gpu.spec, case.id, case.fingerprint)
         warnings = (*filter(None, [remark]), *warnings_of(judgement, findings.pending, call.policy))
+        warnings = (*warnings, *foreign_text(judgement, findings.time.foreign))
         warnings = (*warnings, *modes_text(modes(sample.times_ns)), *findings.outside.warnings, *self.tuning.notes)
         shown = found.shown if found is not None else None
         return CaseResult(

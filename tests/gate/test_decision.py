@@ -102,8 +102,13 @@ TABLE: list[Row] = [
         lambda e, t: unreplayed(e) and (e.stored is None or not e.stored.high <= t),
         Verdict.INCONCLUSIVE,
     ),
-    ("slower", lambda e, t: replayed(e) and ends(e)[0] > t, Verdict.REGRESSED),
-    ("faster", lambda e, t: replayed(e) and ends(e)[1] < -t, Verdict.IMPROVED),
+    ("slower", lambda e, t: replayed(e) and ends(e)[0] > t and not e.foreign_work, Verdict.REGRESSED),
+    ("faster", lambda e, t: replayed(e) and ends(e)[1] < -t and not e.foreign_work, Verdict.IMPROVED),
+    (
+        "slower or faster while others used the device",
+        lambda e, t: replayed(e) and (ends(e)[0] > t or ends(e)[1] < -t) and e.foreign_work,
+        Verdict.INCONCLUSIVE,
+    ),
     (
         "not slower",
         lambda e, t: replayed(e) and -t <= ends(e)[1] <= t and not drifted(e),
@@ -178,6 +183,16 @@ def outside_evidence() -> list[Evidence]:
     ]
 
 
+def foreign_evidence() -> list[Evidence]:
+    """Cases during whose replay other processes used the device."""
+    return [
+        Evidence(launched, expected, identical, replay, drift, 1000.0, timed=timed, foreign_work=True)
+        for (launched, expected), identical, replay, drift, timed in itertools.product(
+            [(0, 1), (1, 1), (1, 2), (1, None)], (False, True), REPLAYS, (None, 0.0, 0.2), (False, True)
+        )
+    ]
+
+
 def unlike_evidence() -> list[Evidence]:
     """Cases that were compiled under other settings than their baselines."""
     return [
@@ -194,7 +209,8 @@ def unlike_evidence() -> list[Evidence]:
 
 @pytest.fixture(scope="module")
 def evidence() -> list[Evidence]:
-    return [*all_evidence(), *more_evidence(), *spread_evidence(), *unlike_evidence(), *outside_evidence()]
+    kinds = (all_evidence, more_evidence, spread_evidence, unlike_evidence, outside_evidence, foreign_evidence)
+    return [e for kind in kinds for e in kind()]
 
 
 @pytest.mark.parametrize("floor_ns", [0.0, 100.0])
