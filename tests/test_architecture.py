@@ -430,6 +430,36 @@ def test_nothing_is_executed() -> None:
     assert wrong == []
 
 
+ENDS_BY_ITSELF = frozenset(
+    {
+        "kerntune.compiling.fork_client",  # the server watches its socket and this process
+        "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
+        "kerntune.timing.worker.pool",  # base.orphans.end_with_parent
+        "kerntune.timing.worker.look_process",  # compiling.forking.die_with
+        "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
+        "kerntune.gate.history.places",  # git
+        "kerntune.gate.history.record",  # git
+        "kerntune.cli.revision",  # git
+    }
+)
+"""Modules whose processes end soon, or notice by other means that this one has ended."""
+
+
+def test_programs_end_with_the_process_that_waits_for_them() -> None:
+    """A second pytest, or a disassembler, would go on for minutes after a run that was killed."""
+    unbound = [
+        f"{m.name}:{node.lineno}"
+        for m in MODULES.values()
+        if m.name not in ENDS_BY_ITSELF
+        for node in ast.walk(m.tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).startswith("subprocess.")
+        and "bound_command(" not in ast.unparse(node.args[0] if node.args else node)
+        and ast.unparse(node.func) not in ("subprocess.TimeoutExpired", "subprocess.CompletedProcess")
+    ]
+    assert unbound == []
+
+
 # torch and triton
 
 

@@ -114,6 +114,25 @@ MAX_REASON = 200
 """Characters of a reason in a summary: a compiler's message can be pages long."""
 
 
+class OutsideWrite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that a launch changed outside of its tensors: ``count`` of them, the first at ``offset`` and the last at
+    ``last`` bytes from the begin of ``argument``'s storage, which holds ``nbytes`` bytes. ``launch`` is its place among
+    those of the case that run, from 0.
+
+    ``certain``: it ran on the very contents that it found in the call. Else an earlier launch has written integers that
+    it reads, which the call itself may have changed between the two.
+    """
+
+    kernel: str
+    launch: int
+    argument: str
+    offset: int
+    last: int
+    count: int
+    nbytes: int
+    certain: bool = True
+
+
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A candidate that was compiled and not run because of its static figures (``static_prune``)."""
 
@@ -258,6 +277,9 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     remarks: tuple[str, ...] = ()
     """Improvements, and changes that are neither better nor worse."""
+
+    outside_writes: tuple[OutsideWrite, ...] = ()
+    """Writes of the case's own launches outside of their tensors, where these were looked for."""
 
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()

@@ -43,7 +43,7 @@ from kerntune.static.metrics import DISASSEMBLER
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
 from kerntune.tuning.captured_launch import CapturedLaunch
-from kerntune.tuning.isolation import Isolation
+from kerntune.tuning.isolation import Isolation, unsaid
 from kerntune.tuning.launch_dumps import dump_folder
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
@@ -140,7 +140,12 @@ class Session:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
         anchored = [] if self.stores.anchor is None else [f"anchor {self._anchor_name}"]
-        return [f"{place}, {versions}", self._measure(), *anchored]
+        return [f"{place}, {versions}", self._measure(), *anchored, *self._unprotected()]
+
+    def _unprotected(self) -> list[str]:
+        """What the device's setting takes away, for the header; then no case says it again."""
+        gpu = self.backend.gpu
+        return [] if gpu is None else [f"not protected: {text}" for text in unsaid(gpu)]
 
     def _measure(self) -> str:
         """The baselines that this run compares with."""

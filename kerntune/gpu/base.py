@@ -176,6 +176,10 @@ class Gpu(Executor, Protocol):
         """The words by which a process opens this device for first looks (:mod:`kerntune.timing.worker.looks`); none
         where none is wanted. :class:`BackendError` says why none can."""
 
+    def unprotected(self) -> list[str]:
+        """What the device's setting takes away of the protection between processes, a sentence each (MPS,
+        exclusive-process mode: :mod:`kerntune.gpu.shared_device`)."""
+
     def reaches(self, address: int) -> bool:
         """Whether a number is an address of memory that this process can use, the device's or the host's."""
 

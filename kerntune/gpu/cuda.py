@@ -14,6 +14,7 @@ from kerntune.gpu.base import Buffer, GpuGraph
 from kerntune.gpu.compare import Difference
 from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.gpu.nvml import device_state
+from kerntune.gpu.shared_device import mps_folder, unprotected_by
 from kerntune.gpu.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.kernels import compat
 
@@ -66,12 +67,16 @@ class CudaGpu(DriverGpu):
 
     def looking_process(self) -> tuple[str, ...]:
         """The device's number. None where a second context can't be, or would die with the first."""
-        mode = self._attribute(COMPUTE_MODE)
-        if mode != COMPUTE_DEFAULT:
-            raise BackendError("the device's compute mode allows one process at a time")
-        if self._attribute_or(MPS_ENABLED, 0):
-            raise BackendError("under MPS a fault ends the work of all processes that share the device")
+        if found := self.unprotected():
+            raise BackendError("; ".join(found))
+        if self._attribute(COMPUTE_MODE) != COMPUTE_DEFAULT:
+            raise BackendError("the device's compute mode allows no second context")
         return (str(self.ordinal),)
+
+    def unprotected(self) -> list[str]:
+        """As the driver says; of MPS, as its pipes say where the driver doesn't know."""
+        mps = self._attribute_or(MPS_ENABLED, int(mps_folder() is not None))
+        return unprotected_by(self._attribute(COMPUTE_MODE), bool(mps))
 
     def environment(self) -> Environment:
         """Versions, and what NVML says of the device as it is now. Nothing is ever set on it."""

@@ -172,8 +172,7 @@ class _Tuning:
 
     def _notes(self) -> tuple[str, ...]:
         notes = self.consensus.notes() if self.consensus is not None else ()
-        why = self.trial_set.elsewhere.why_here if self.trial_set.elsewhere is not None else ""
-        return (*notes, *([f"kernel {self.site.kernel}: first launches ran in this process: {why}"] if why else []))
+        return (*notes, *(self.trial_set.elsewhere.notes() if self.trial_set.elsewhere is not None else ()))
 
     # estimates
 

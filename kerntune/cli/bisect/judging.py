@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.orphans import bound_command
 from kerntune.base.policy import Verdict
 from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion, Checkout, NotBuilt, last_lines
 from kerntune.cli.stored import load_folder
@@ -192,7 +193,13 @@ class VersionJudge:
         command = [layout.python, "-m", "kerntune.cli", "baselines", "refresh", "-q", "-p", "no:cacheprovider"]
         command += [f"--kerntune-json={log}", *options, *self._project.tests]
         done = subprocess.run(
-            command, cwd=layout.root, env=layout.env, capture_output=True, text=True, errors="replace", check=False
+            bound_command(command),
+            cwd=layout.root,
+            env=layout.env,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
         )
         output = done.stdout + done.stderr
         if done.returncode not in (0, 1, NOTHING_RAN) or not log.exists():
