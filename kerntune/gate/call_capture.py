@@ -92,7 +92,7 @@ def run_captured(
     """
     capture = Capture(backend, compiler, call.candidates, prefer=prefer, before_launch=before_launch)
     value, ended = None, None
-    with watched() as unseen, capture.active():
+    with watched() as unseen, capture.active(), capture.compiled_functions():
         try:
             value = call.fn(*call.args, **call.kwargs)
         except Exception as exc:
@@ -221,3 +221,21 @@ def unseen_text(names: Sequence[str]) -> str:
         f"it launches {', '.join(names)}, compiled without a Python source (from IR), which can't be recorded, so "
         "nothing was checked; launch kernel[grid](...) of a @triton.jit function in this test"
     )
+
+
+def uncheckable(captured: CapturedCall) -> str:
+    """Why nothing can be said of a call's launches, since some aren't known; empty if all are."""
+    if captured.unseen:
+        return unseen_text(captured.unseen)
+    hidden, guesses = captured.capture.compiled.unseen, captured.capture.guesses
+    if hidden:
+        return (
+            f"it runs {'; '.join(hidden)}, so its launches can't be seen, and nothing was checked; compile without "
+            "cpp_wrapper, and let this call make the launches"
+        )
+    if guesses:
+        return (
+            f"Inductor decides by timing, which nothing can do here: {'; '.join(guesses)}. Check this call on a GPU, or "
+            "compile it without max-autotune, benchmark_fusion and multi_kernel"
+        )
+    return ""

@@ -22,7 +22,7 @@ from kerntune.gate.call_capture import (
     Preference,
     run_captured,
     stored_first,
-    unseen_text,
+    uncheckable,
     winner_first,
 )
 from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
@@ -178,7 +178,7 @@ class Session:
         with self._lock():
             prefer, before = self._preference(call, arguments), self._before_launch(call)
             captured = run_captured(self.backend, self._compiler, call, arguments, prefer, before)
-            if captured.unseen or not captured.capture.launches:
+            if uncheckable(captured) or not captured.capture.launches:
                 return self._incomplete(captured)
             if self.backend.gpu is None:
                 return self._check_static(captured)
@@ -256,7 +256,7 @@ class Session:
         return timed.run()
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
-        call, why = captured.call, unseen_text(captured.unseen) if captured.unseen else NO_LAUNCH
+        call, why = captured.call, uncheckable(captured) or NO_LAUNCH
         verdict = decide(Evidence(launched=0), call.policy)
         result = CaseResult(
             case=call.case,

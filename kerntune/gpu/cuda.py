@@ -16,6 +16,7 @@ from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.gpu.nvml import device_state
 from kerntune.gpu.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.kernels import compat
+from kerntune.kernels.compat.torch_private import before_compiled
 
 COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
 """Numbers of ``CUdevice_attribute`` and of ``CUcomputemode`` (cuda.h); drivers before 12.3 don't know the last."""
@@ -159,6 +160,10 @@ class CudaTensors:
     def specializing(self) -> contextlib.AbstractContextManager[None]:
         """Real tensors know their addresses."""
         return contextlib.nullcontext()
+
+    def compiling(self, begin: Callable[[], None]) -> contextlib.AbstractContextManager[Sequence[str]]:
+        """Functions are compiled as always; a GPU is there to time what has to be."""
+        return before_compiled(begin)
 
 
 class CudaBackend:
