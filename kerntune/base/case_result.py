@@ -32,6 +32,8 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None
+    origins: tuple[str, ...] = ()
+    """The ATen operators that a generated kernel computes; none of a kernel that a person wrote."""
 
 
 WRONG = "it wrote other values"
@@ -219,6 +221,9 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     remarks: tuple[str, ...] = ()
     """Improvements, and changes that are neither better nor worse."""
+
+    elsewhere: dict[str, int] = {}
+    """How often compiled functions called operators that are no Triton launch, by name (``aten.mm``): not gated."""
 
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()

@@ -131,8 +131,8 @@ class Capture:
 
     @contextlib.contextmanager
     def compiled_functions(self) -> Iterator[None]:
-        """Inside of :meth:`active`: capture what functions launch that ``torch.compile`` has compiled. They are compiled
-        anew; :attr:`compiled` has what else they do, :attr:`guesses` what only a time could have decided."""
+        """Inside of :meth:`active`: capture what functions launch that ``torch.compile`` has compiled. They are
+        compiled anew; :attr:`compiled` has what else they do, :attr:`guesses` what only a time could have decided."""
         with contextlib.ExitStack() as stack:
             begin = functools.partial(install_inductor, stack, self, self.compiled)
             with self.backend.tensors.compiling(begin) as guesses:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kerntune.base.case_result import CaseId
+import msgspec
+
+from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.device import Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Pending, Site, current
+from kerntune.capture.inductor.compiled_calls import elsewhere_text
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CacheMissError, ConfigError
@@ -235,7 +238,16 @@ def uncheckable(captured: CapturedCall) -> str:
         )
     if guesses:
         return (
-            f"Inductor decides by timing, which nothing can do here: {'; '.join(guesses)}. Check this call on a GPU, or "
-            "compile it without max-autotune, benchmark_fusion and multi_kernel"
+            f"Inductor decides by timing, which nothing can do here: {'; '.join(guesses)}. Check this call on a GPU, "
+            "or compile it without max-autotune, benchmark_fusion and multi_kernel"
         )
     return ""
+
+
+def told_elsewhere(result: CaseResult, captured: CapturedCall) -> CaseResult:
+    """The result with what the call's compiled functions run besides Triton kernels."""
+    elsewhere = captured.capture.compiled.elsewhere
+    if not elsewhere:
+        return result
+    remarks = (*result.remarks, elsewhere_text(elsewhere))
+    return msgspec.structs.replace(result, elsewhere=dict(sorted(elsewhere.items())), remarks=remarks)

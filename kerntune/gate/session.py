@@ -22,6 +22,7 @@ from kerntune.gate.call_capture import (
     Preference,
     run_captured,
     stored_first,
+    told_elsewhere,
     uncheckable,
     winner_first,
 )
@@ -245,7 +246,9 @@ class Session:
             self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
         remarks = (captured.remark,) if captured.remark else ()
-        results = tuple(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)) for r, _ in found)
+        results = tuple(
+            told_elsewhere(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)), captured) for r, _ in found
+        )
         return Checked(captured.value, results, pending, self.store, ended=captured.ended)
 
     def _check_timed(self, captured: CapturedCall, gpu: Gpu, progress: Callable[[str], None]) -> Checked:
@@ -253,7 +256,8 @@ class Session:
         isolation = self._isolation_for(captured.call)
         timed = TimedCheck(run, captured, self._winners(captured.call, gpu), progress, isolation)
         self._note(captured.call, timed.case.fingerprint)
-        return timed.run()
+        checked = timed.run()
+        return replace(checked, results=tuple(told_elsewhere(r, captured) for r in checked.results))
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
         call, why = captured.call, uncheckable(captured) or NO_LAUNCH

@@ -11,7 +11,16 @@ from typing import Any
 from kerntune.kernels.compat import torch_private
 
 NO_WORK = frozenset(
-    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "set_", "resize_", "lift_fresh"}
+    {
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "detach",
+        "set_",
+        "resize_",
+    }
 )
 """ATen operators that run nothing on the device; views are known by themselves."""
 
@@ -20,8 +29,8 @@ NO_WORK = frozenset(
 class CompiledCalls:
     """The calls of compiled graphs while one call of the user's is captured.
 
-    ``elsewhere`` counts operators that are no Triton launch (cuBLAS, cuDNN, ATen's own kernels), by name; ``unseen`` has
-    a sentence's part for each graph whose launches were made where a capture can't see them.
+    ``elsewhere`` counts operators that are no Triton launch (cuBLAS, cuDNN, ATen's own kernels), by name; ``unseen``
+    has a sentence's part for each graph whose launches were made where a capture can't see them.
     """
 
     launches: Sequence[Any]

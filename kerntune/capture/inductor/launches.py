@@ -63,8 +63,8 @@ class InductorLaunch:
         return self.capture.launch_other(lambda target: self._probe(config, target), pending, run)
 
     def _pending(self, config: Any, site: Site | None) -> Pending:
-        targets, found = self.capture.backend.targets, {}
-        for target in targets:
+        found: dict[Target, Specialized | TrialError] = {}
+        for target in self.capture.backend.targets:
             try:
                 found[target] = self._specialized(config, target)
             except CompileError as exc:

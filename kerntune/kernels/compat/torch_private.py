@@ -111,10 +111,10 @@ INDUCTOR: dict[str, PrivatePart] = {
     ),
     "precompile": PrivatePart(_HEURISTICS, "CachingAutotuner.precompile", "compilation, which kerntune does itself"),
     "tune": PrivatePart(_HEURISTICS, "CachingAutotuner.autotune_to_one_config", "Inductor's own choice of a config"),
-    "grid": PrivatePart(
-        _HEURISTICS, "CachingAutotuner._interpret_args_grid", "the grid of a launch", ("args", "cfg")
+    "grid": PrivatePart(_HEURISTICS, "CachingAutotuner._interpret_args_grid", "the grid of a launch", ("args", "cfg")),
+    "compile": PrivatePart(
+        _HEURISTICS, "triton.compile", "the arguments of a compilation", ("src", "target", "options")
     ),
-    "compile": PrivatePart(_HEURISTICS, "triton.compile", "the arguments of a compilation", ("src", "target", "options")),
     "driver": PrivatePart(
         "torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", "Triton's driver, which has none to set here"
     ),
@@ -244,27 +244,24 @@ def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
 
     It is taken from Inductor's own call of ``triton.compile``, so it holds in every version, whatever options it gives.
     """
-    owner, name = INDUCTOR["compile"].owner()
-    me = threading.get_ident()
-    with _asking:
-        original = getattr(owner, name)
+    me, original = threading.get_ident(), inductor_part("compile")
+    with _asking, contextlib.ExitStack() as stack:
 
         def ask(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
             if threading.get_ident() != me:
                 return original(src, target=target, options=options, **more)
             raise _Asked(src, dict(options or {}))
 
-        setattr(owner, name, ask)
+        loaded_kernel(tuner)
+        replace_part(stack, "compile", ask)
+        replace_part(stack, "driver", lambda: None)  # where there is none to set, this may be called after a capture
         try:
-            loaded_kernel(tuner)
             tuner._precompile_config(config)
         except _Asked as asked:
             source = asked.source
             return InductorCompilation(
                 source.fn, dict(source.signature), dict(source.constants), dict(source.attrs), asked.options
             )
-        finally:
-            setattr(owner, name, original)
     raise BackendError(f"{INDUCTOR['compile_config'].path} compiled without calling triton.compile")
 
 
