@@ -133,13 +133,12 @@ class Capture:
     def compiled_functions(self) -> Iterator[None]:
         """Inside of :meth:`active`: capture what functions launch that ``torch.compile`` has compiled. They are
         compiled anew; :attr:`compiled` has what else they do, :attr:`guesses` what only a time could have decided."""
-        with contextlib.ExitStack() as stack:
-            begin = functools.partial(install_inductor, stack, self, self.compiled)
-            with self.backend.tensors.compiling(begin) as guesses:
-                try:
-                    yield
-                finally:
-                    self.guesses = tuple(guesses)
+        begin = functools.partial(install_inductor, capture=self, calls=self.compiled)
+        with self.backend.tensors.compiling(begin) as guesses:
+            try:
+                yield
+            finally:
+                self.guesses = tuple(guesses)
 
     def concerns_me(self) -> bool:
         """Whether launches of the calling thread belong to this capture."""

@@ -161,7 +161,9 @@ class CudaTensors:
         """Real tensors know their addresses."""
         return contextlib.nullcontext()
 
-    def compiling(self, begin: Callable[[], None]) -> contextlib.AbstractContextManager[Sequence[str]]:
+    def compiling(
+        self, begin: Callable[[contextlib.ExitStack], None]
+    ) -> contextlib.AbstractContextManager[Sequence[str]]:
         """Functions are compiled as always; a GPU is there to time what has to be."""
         return before_compiled(begin)
 

@@ -33,6 +33,8 @@ class StandInTensors:
         """Makes ``data_ptr`` answer synthetic addresses."""
         return self._stand_ins.specializing()
 
-    def compiling(self, begin: Callable[[], None]) -> contextlib.AbstractContextManager[Sequence[str]]:
+    def compiling(
+        self, begin: Callable[[contextlib.ExitStack], None]
+    ) -> contextlib.AbstractContextManager[Sequence[str]]:
         """Code is generated for the device that doesn't exist; what only a time decides is guessed, and noted."""
         return self._stand_ins.compiled.generating(begin)

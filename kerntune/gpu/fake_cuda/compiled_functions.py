@@ -43,7 +43,7 @@ class CompiledFunctions:
         self._capture: Replacements | None = None
         """What is replaced while a call is captured, from its first compiled function on."""
 
-        self._begin: Callable[[], None] = lambda: None
+        self._begin: Callable[[contextlib.ExitStack], None] = lambda stack: None
         self._compile: Callable[..., Any] = torch.compile
         self._stand_ins: Replacements | None = None
         self.choices = TimedChoices()
@@ -64,8 +64,8 @@ class CompiledFunctions:
         return functools.wraps(model)(self._wrapped(model, options))
 
     @contextlib.contextmanager
-    def generating(self, begin: Callable[[], None] = lambda: None) -> Iterator[list[str]]:
-        """While a call is captured: functions are compiled, after ``begin()``. The choices among kernels that Inductor
+    def generating(self, begin: Callable[[contextlib.ExitStack], None] = lambda stack: None) -> Iterator[list[str]]:
+        """While a call is captured: functions are compiled, after ``begin``. The choices among kernels that Inductor
         would have made by their times, as they are made."""
         self.choices = TimedChoices()
         with Replacements() as stack:
@@ -112,7 +112,7 @@ class CompiledFunctions:
         forget_answers()
         self._install_device(stack)
         self.choices.install(stack)
-        self._begin()  # before the next: what it watches runs among stand-ins
+        self._begin(stack)  # before the next: what it watches runs among stand-ins
         compile_frame, graph_call = inductor_part("compile_frame"), inductor_part("graph_call")
 
         def outside_modes(*args: Any, **kwargs: Any) -> Any:
@@ -135,7 +135,7 @@ class CompiledFunctions:
             replace(stack, interface, name, staticmethod(answer) if static else answer)
         replace(stack, interface, "get_raw_stream", staticmethod(lambda device: 0))
         replace(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
-        replace(stack, torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: False)
+        replace(stack, torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
         replace(stack, *INDUCTOR["fold_uniform"].owner(), folding_on_cpu(inductor_part("fold_uniform")))
         replace(stack, torch._subclasses.fake_tensor.FakeTensorMode, "avoid_device_init", True)
         for word, stub in _STUBS.items():

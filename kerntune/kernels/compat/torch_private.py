@@ -187,29 +187,29 @@ def replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def before_compiled(begin: Callable[[], None]) -> Iterator[Sequence[str]]:
-    """``begin()`` is called before a function compiled by ``torch.compile`` runs meanwhile: now if one may exist, else
-    when the first is made. Torch's compiler isn't imported for a call that has none."""
+def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[Sequence[str]]:
+    """``begin`` is called before a function compiled by ``torch.compile`` runs meanwhile, with a stack that closes at
+    the end: now if such a function may exist, else when the first is made. Torch's compiler isn't imported for a call
+    that has none."""
     import torch
 
-    if inductor_is_used():
-        begin()
-        yield ()
-        return
-    original = torch.compile
-    begun: list[bool] = []
+    with contextlib.ExitStack() as stack:
+        if inductor_is_used():
+            begin(stack)
+            yield ()
+            return
+        original = torch.compile
+        begun: list[bool] = []
 
-    def compile_(*args: Any, **kwargs: Any) -> Any:
-        if not begun:
-            begun.append(True)
-            begin()
-        return original(*args, **kwargs)
+        def compile_(*args: Any, **kwargs: Any) -> Any:
+            if not begun:
+                begun.append(True)
+                begin(stack)
+            return original(*args, **kwargs)
 
-    torch.compile = compile_
-    try:
+        torch.compile = compile_
+        stack.callback(setattr, torch, "compile", original)
         yield ()
-    finally:
-        torch.compile = original
 
 
 def inductor_is_used() -> bool:
