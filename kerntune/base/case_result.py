@@ -51,6 +51,9 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     before: LaunchFigures | None = None
     """The figures of the baseline's launch that it corresponds to; None without one."""
 
+    origins: tuple[str, ...] = ()
+    """The ATen operators that a generated kernel computes; none of a kernel that a person wrote."""
+
 
 class CodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The code of a launch whose source changed, in one compiler ``stage`` (``ttir``, ``ptx``, ``sass``, ``amdgcn``):
@@ -280,6 +283,9 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     outside_writes: tuple[OutsideWrite, ...] = ()
     """Writes of the case's own launches outside of their tensors, where these were looked for."""
+
+    elsewhere: dict[str, int] = {}
+    """How often compiled functions called operators that are no Triton launch, by name (``aten.mm``): not gated."""
 
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()

@@ -15,6 +15,7 @@ from kerntune.compiling.compiler import Compiled
 from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.gpu.memory import Source
 from kerntune.kernels.abi import pointer_views
+from kerntune.kernels.generated import origins_of
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.specialize import Specialized
 
@@ -75,9 +76,8 @@ def record(capture: Capture, target: Target) -> Recorded:
             binaries.append(compiled.binary)
         launch = pending.specialized[target]
         assert isinstance(launch, Specialized)
-        config = pending.site.candidates[pending.site.chosen].config if pending.site else None
         recorded = make_launch(plan, launch, compiled, pending.grid)
-        launches.append(_replace(recorded, config=config, binary=binaries.index(compiled.binary)))
+        launches.append(_replace(recorded, config=pending.config, binary=binaries.index(compiled.binary)))
         keep(out, compiled)
     out.recording = Recording(
         target=target,
@@ -109,6 +109,7 @@ def make_launch(
         reads=tuple(sorted({*plan.touched(views, access.reads), *beyond})),
         writes=tuple(sorted({*plan.touched(views, access.writes), *beyond})),
         float_atomics=access.float_atomics,
+        origins=origins_of(launch.jit),
     )
 
 

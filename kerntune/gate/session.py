@@ -23,7 +23,8 @@ from kerntune.gate.call_capture import (
     RecordedCase,
     run_captured,
     stored_first,
-    unseen_text,
+    told_elsewhere,
+    uncheckable,
     winner_first,
 )
 from kerntune.gate.capture_share import CaptureShare, call_bytes
@@ -195,7 +196,7 @@ class Session:
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
         captured = self._captured(call, arguments)
-        if captured.unseen or not captured.capture.launches:
+        if uncheckable(captured) or not captured.capture.launches:
             return self._incomplete(captured)
         gpu = captured.capture.backend.gpu
         if gpu is None:
@@ -256,7 +257,9 @@ class Session:
             self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
         remarks = (captured.remark,) if captured.remark else ()
-        results = tuple(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)) for r, _ in found)
+        results = tuple(
+            told_elsewhere(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)), captured) for r, _ in found
+        )
         return Checked(captured.value, results, pending, self.store, ended=captured.ended)
 
     def _check_timed(self, captured: CapturedCall, gpu: Gpu, progress: Callable[[str], None]) -> Checked:
@@ -270,7 +273,7 @@ class Session:
         self._dump(timed.case)
         if self.settings.profile is not None and timed.case.recording.working:
             profile_case(self.settings.profile, timed.case)
-        return checked
+        return replace(checked, results=tuple(told_elsewhere(r, captured) for r in checked.results))
 
     def _dump(self, case: RecordedCase) -> None:
         """Under ``KERNTUNE_DUMP``: write what the case launches."""
@@ -279,7 +282,7 @@ class Session:
             dump_case(folder, case, self.backend)
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
-        call, why = captured.call, unseen_text(captured.unseen) if captured.unseen else NO_LAUNCH
+        call, why = captured.call, uncheckable(captured) or NO_LAUNCH
         verdict = decide(Evidence(launched=0), call.policy)
         result = CaseResult(
             case=call.case,

@@ -17,6 +17,7 @@ from kerntune.gpu.nvml import device_state
 from kerntune.gpu.shared_device import mps_folder, unprotected_by
 from kerntune.gpu.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.kernels import compat
+from kerntune.kernels.compat.inductor_parts import before_compiled
 
 COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
 """Numbers of ``CUdevice_attribute`` and of ``CUcomputemode`` (cuda.h); drivers before 12.3 don't know the last."""
@@ -176,6 +177,12 @@ class CudaTensors:
     def specializing(self) -> contextlib.AbstractContextManager[None]:
         """Real tensors know their addresses."""
         return contextlib.nullcontext()
+
+    def compiling(
+        self, begin: Callable[[contextlib.ExitStack], None]
+    ) -> contextlib.AbstractContextManager[Sequence[str]]:
+        """Functions are compiled as always; a GPU is there to time what has to be."""
+        return before_compiled(begin)
 
 
 class CudaBackend:

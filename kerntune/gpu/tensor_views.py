@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerntune.errors import UsageError
@@ -32,6 +33,12 @@ class StandInTensors:
     def specializing(self) -> contextlib.AbstractContextManager[None]:
         """Makes ``data_ptr`` answer synthetic addresses."""
         return self._stand_ins.specializing()
+
+    def compiling(
+        self, begin: Callable[[contextlib.ExitStack], None]
+    ) -> contextlib.AbstractContextManager[Sequence[str]]:
+        """Code is generated for the device that doesn't exist; what only a time decides is guessed, and noted."""
+        return self._stand_ins.compiled.generating(begin)
 
 
 def empty_tensor(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
