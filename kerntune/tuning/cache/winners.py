@@ -34,7 +34,7 @@ class WinnerCache:
 
     def get(self, key: WinnerKey) -> Winner | None:
         """The stored winner, else a shipped one, else None."""
-        return self._own(key) or shipped.find(key, self._entries.tell)
+        return self.own(key) or shipped.find(key, self._entries.tell)
 
     def put(
         self,
@@ -59,7 +59,7 @@ class WinnerCache:
         """
         path = self._indexed(winner.key)
         while not self._entries.write_new(path, winner):
-            standing = self._own(winner.key)
+            standing = self.own(winner.key)
             if standing is not None and standing != instead_of and not (standing.untried and not winner.untried):
                 return standing
             if standing is not None or path.exists():
@@ -69,7 +69,7 @@ class WinnerCache:
 
     def holds(self, key: WinnerKey) -> bool:
         """Whether the folder itself has a winner for a key."""
-        return self._own(key) is not None
+        return self.own(key) is not None
 
     def entries(self) -> list[Winner]:
         """All winners of the folder that can be read."""
@@ -94,7 +94,8 @@ class WinnerCache:
         stored = ((w.key, w.environment) for w in self._entries.all())
         return why_missed("winner", key, environment, stored, self.folder)
 
-    def _own(self, key: WinnerKey) -> Winner | None:
+    def own(self, key: WinnerKey) -> Winner | None:
+        """The folder's winner, without shipped ones."""
         digest = key.digest()
         found = self._entries.read(self._file(digest))
         return found if found is not None and found.key.digest() == digest else None
