@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kerntune.tuning.api.autotuner import Autotuner
     from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
     from kerntune.tuning.api.install import install
+    from kerntune.tuning.chosen import fingerprint
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ __all__ = [
     "KerntuneError",
     "Target",
     "autotune",
+    "fingerprint",
     "install",
     "matmul",
     "persistent_reduction",
@@ -34,6 +36,7 @@ __all__ = [
 _LAZY = {
     "Autotuner": "kerntune.tuning.api.autotuner",
     "autotune": "kerntune.tuning.api.decorators",
+    "fingerprint": "kerntune.tuning.chosen",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",
     "persistent_reduction": "kerntune.tuning.api.decorators",

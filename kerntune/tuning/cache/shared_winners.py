@@ -40,10 +40,10 @@ class SharedWinnerCache(WinnerCache):
         found = self.store.find(key)
         return self.get(key) if found is None else self._confirmed(found, found)
 
-    def offer(self, winner: Winner, instead_of: Winner | None = None) -> Winner:
+    def offer(self, winner: Winner, instead_of: Winner | None = None, *, first_stands: bool = True) -> Winner:
         standing = self.store.offer(winner, instead_of)
         if standing is None:
-            return super().offer(winner, instead_of)
+            return super().offer(winner, instead_of, first_stands=first_stands)
         if standing == winner:
             super().add(winner)
         return self._confirmed(winner, standing) or winner

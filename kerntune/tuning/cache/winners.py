@@ -51,16 +51,18 @@ class WinnerCache:
         """Store a winner as it is. :class:`CacheError` if the folder can't be written."""
         self._entries.write(self._indexed(winner.key), winner)
 
-    def offer(self, winner: Winner, instead_of: Winner | None = None) -> Winner:
+    def offer(self, winner: Winner, instead_of: Winner | None = None, *, first_stands: bool = False) -> Winner:
         """Store a winner unless another process has stored one of the same key meanwhile; the one that stands then.
 
         ``instead_of`` is what was stored when the tuning began: that is replaced, and so is a winner with untried
-        configs by one without. :class:`CacheError` if the folder can't be written.
+        configs by one without, unless the ``first_stands`` that was stored since. :class:`CacheError` if the folder
+        can't be written.
         """
         path = self._indexed(winner.key)
         while not self._entries.write_new(path, winner):
             standing = self.own(winner.key)
-            if standing is not None and standing != instead_of and not (standing.untried and not winner.untried):
+            unfinished = standing is not None and bool(standing.untried) and not winner.untried and not first_stands
+            if standing is not None and standing != instead_of and not unfinished:
                 return standing
             if standing is not None or path.exists():
                 self._entries.write(path, winner)
