@@ -65,6 +65,7 @@ EXPORTS = {
         "KerntuneError",
         "Target",
         "autotune",
+        "fingerprint",
         "install",
         "matmul",
         "persistent_reduction",

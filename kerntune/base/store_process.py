@@ -38,7 +38,7 @@ from kerntune.base.store_requests import (
     WriteLaterRequest,
     WriteReply,
 )
-from kerntune.base.url_files import UrlFiles, open_files
+from kerntune.base.url_files import SFTP, UrlFiles, open_files
 from kerntune.errors import FrameError, KerntuneError, StoreError
 
 URL = "KERNTUNE_STORE_PROCESS_URL"
@@ -72,12 +72,14 @@ class PendingMembers:
 class StoreServer:
     """Serves one parent. ``files`` is opened by the first request, and again after an error."""
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(self, url: str, timeout_s: float | None) -> None:
         self._url, self._timeout_s = url, timeout_s
         self._files: UrlFiles | None = None
         self._later: deque[WriteLaterRequest | RemoveLaterRequest] = deque()
         self._bundles: dict[str, PendingMembers] = {}
         self._renewals: dict[str, tuple[RenewRequest, int, float]] = {}
+        self.failed = ""
+        """What went wrong last with what nobody waits for."""
 
     @property
     def files(self) -> UrlFiles:
@@ -85,6 +87,12 @@ class StoreServer:
         if self._files is None:
             self._files = open_files(self._url, self._timeout_s)
         return self._files
+
+    def prepare(self) -> None:
+        """Make what needs no network: the client of an object store takes half a second to be made."""
+        if self._url.partition("://")[0] not in SFTP:
+            with contextlib.suppress(Exception):  # the first request says it
+                self.files.prepare()
 
     def answer(self, request: StoreRequest) -> StoreReply | None:
         """Do what is asked now, or note what is to be done later; None where there is no reply."""
@@ -137,8 +145,8 @@ class StoreServer:
         """Do one thing that is due, or that there is at all if the process is ``ending``; whether there was one."""
         try:
             return self._renewed(ending) or self._written_later() or self._bundled(ending)
-        except Exception:  # nobody waits for it; the next request that somebody waits for says what is wrong
-            self._files = None
+        except Exception as exc:  # nobody waits for it; the next request that somebody waits for says what is wrong
+            self._files, self.failed = None, f"{type(exc).__name__}: {exc}"
             return True
 
     def _renewed(self, ending: bool) -> bool:
@@ -234,6 +242,7 @@ def main(words: list[str]) -> int:
     os.dup2(2, 1)  # what packages print is no message
     try:
         _load(url)
+        server.prepare()
         send(target, StoreReady())
         serve(server, int(parent), 0, target)
     except FrameError:  # the parent has ended meanwhile
@@ -245,10 +254,11 @@ def main(words: list[str]) -> int:
 
 
 def _load(url: str) -> None:
-    """Import what the first request needs: that takes half a second, and is no sign of an outage."""
+    """Import and prepare what the first request needs, without the network: that takes half a second or two, and is no
+    sign of an outage."""
     protocol = url.partition("://")[0]
     with contextlib.suppress(Exception):  # the first request says it
-        if protocol in ("sftp", "ssh"):
+        if protocol in SFTP:
             import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401
         elif protocol != "file":
             from fsspec import get_filesystem_class  # type: ignore[import-not-found,import-untyped,unused-ignore]

@@ -39,6 +39,9 @@ class UrlFiles(Protocol):
     exclusive: bool
     """Whether of several processes that :meth:`create` a file one succeeds."""
 
+    def prepare(self) -> None:
+        """Do what takes time and needs no network."""
+
     def read(self, name: str, limit: int) -> bytes | None:
         """A file's bytes, None if there is none; one byte more than ``limit`` at most, so that longer ones are seen."""
 
@@ -78,6 +81,9 @@ class FolderFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def prepare(self) -> None:
+        pass
 
     def read(self, name: str, limit: int) -> bytes | None:
         path = self._folder / name
@@ -120,6 +126,10 @@ class FsspecFiles:
         self._root = root.rstrip("/")
         if timeout_s is not None and hasattr(self._fs, "retries"):
             self._fs.retries = 1  # s3fs tries each request five times
+
+    def prepare(self) -> None:
+        if hasattr(self._fs, "connect"):
+            self._fs.connect()  # s3fs: reads the description of the service, 2 MB of JSON
 
     def read(self, name: str, limit: int) -> bytes | None:
         try:
@@ -218,6 +228,9 @@ class SftpFiles:
         self._sftp = self._client.open_sftp()
         self._sftp.get_channel().settimeout(timeout_s)
         self._made: set[str] = set()
+
+    def prepare(self) -> None:
+        pass
 
     def read(self, name: str, limit: int) -> bytes | None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,7 @@ from kerntune.base.store_requests import (
 from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, is_url
 from kerntune.errors import CacheError, StoreError, UsageError
 from kerntune.tuning.cache import trials, winner
+from kerntune.tuning.cache.direct_client import DirectClient
 from kerntune.tuning.cache.entries import MAX_ENTRY
 from kerntune.tuning.cache.key import Question
 from kerntune.tuning.cache.refused import RefusedFiles
@@ -62,7 +64,7 @@ class SharedStore:
     counts as not there.
     """
 
-    def __init__(self, url: str, folder: Path, client: StoreClient | None = None) -> None:
+    def __init__(self, url: str, folder: Path, client: StoreClient | DirectClient | None = None) -> None:
         self.url, self.client = url, client or StoreClient(url)
         self.folder = folder
         self.is_read_only = url.partition("://")[0] in READ_ONLY
@@ -94,7 +96,7 @@ class SharedStore:
         """The latest usable winner of each key in a bundle."""
         found: dict[str, Winner] = {}
         for member in sorted(members, key=_generation):
-            one = self._winner(f"{winner_folder(key)}/{member}.json", members[member])
+            one = self.winner_of(f"{winner_folder(key)}/{member}.json", members[member])
             if one is not None and _kernel_of(one.key) == _kernel_of(key):
                 found[one.key.digest()] = one
         return found
@@ -107,7 +109,7 @@ class SharedStore:
             data = self._read(name, MAX_ENTRY)
             if not data:
                 break
-            one = self._winner(name, data, key)
+            one = self.winner_of(name, data, key)
             found = one or found
             if one is not None:
                 self._add(one, generation, data)
@@ -130,7 +132,7 @@ class SharedStore:
                 return None
             if reply.won:
                 return mine
-            other = self._winner(name, reply.other or b"", mine.key)
+            other = self.winner_of(name, reply.other or b"", mine.key)
             if other is not None and not (other.untried and other == instead_of and not mine.untried):
                 return other
         return None
@@ -154,7 +156,7 @@ class SharedStore:
         if not self.is_read_only:
             self.client.tell(AddRequest(bundle_name(found.key), _member(found.key, generation), data))
 
-    def _winner(self, name: str, data: bytes, key: WinnerKey | None = None) -> Winner | None:
+    def winner_of(self, name: str, data: bytes, key: WinnerKey | None = None) -> Winner | None:
         """What a file says, if it is what its name says."""
         if self.refused.has(name, data):
             return None
@@ -180,7 +182,7 @@ class SharedStore:
         read = self._ask(ReadRequest(names, MAX_ENTRY))
         if not isinstance(read, Contents):
             return None
-        found = (self._trials(name, data, key) for name, data in zip(names, read.data, strict=True) if data)
+        found = (self.trials_in(name, data, key) for name, data in zip(names, read.data, strict=True) if data)
         return [trial for some in found for trial in some]
 
     def add_trials(self, found: Sequence[StoredTrial]) -> None:
@@ -188,13 +190,15 @@ class SharedStore:
         if found and not self.is_read_only:
             self.client.tell(WriteLaterRequest(*trials_file(found)))
 
-    def _trials(self, name: str, data: bytes, key: TrialKey) -> Iterable[StoredTrial]:
+    def trials_in(self, name: str, data: bytes, key: TrialKey | None = None) -> Iterable[StoredTrial]:
+        """What a file has, if that is what its name says."""
         if self.refused.has(name, data):
             return ()
         where = self._shown(name)
         try:
             found = codec.from_json(data, TrialsFile, TRIALS_SCHEMA, where=where, error=CacheError).trials
-            if any(t.key != key or t.schema != trials.SCHEMA for t in found):
+            asked = key.digest() if key is not None else name.split("/")[-2]
+            if any(t.key.digest() != asked or t.schema != trials.SCHEMA for t in found):
                 raise CacheError(f"{where}: has trials of another question than its name says")
         except StoreError as exc:
             self.refused.add(name, data, str(exc))
@@ -302,6 +306,11 @@ def check_url(url: str) -> None:
 def store_folder(folder: Path, url: str) -> Path:
     """Where a cache folder keeps what it has of a store."""
     return folder / "stores" / hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+def forget_stores(folder: Path) -> None:
+    """Remove what a cache folder has of any store."""
+    shutil.rmtree(folder / "stores", ignore_errors=True)
 
 
 def shared_store(folder: Path) -> SharedStore | None:

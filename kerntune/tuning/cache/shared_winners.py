@@ -56,9 +56,6 @@ class SharedWinnerCache(WinnerCache):
     def of_other_configs(self, key: WinnerKey) -> list[Winner]:
         return [*self.mirror.of_other_configs(key), *super().of_other_configs(key)]
 
-    def clear(self) -> int:
-        return self.mirror.clear() + super().clear()
-
     def _confirmed(self, mine: Winner, standing: Winner | None) -> Winner | None:
         """Remember what the store has; ``mine`` itself where they are equal, so that callers can tell."""
         if standing is None:
