@@ -132,6 +132,8 @@ class Winners:
         """Store what was found; whose index stands then: its own, or that of another process's winner."""
         if self.mode is not TuneMode.FORCE:
             before = self._seen.get(found.key.digest())
+            if before is not None and self.agrees and of_this_run(before.created):
+                before = None  # others go on with it
             standing = self.cache.offer(found, before, first_stands=self.agrees)
             if standing is found:
                 return winner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,10 @@ def test_fsspec_reads_what_was_written(memory: UrlFiles) -> None:
 def test_only_services_with_conditional_writes_are_exclusive(memory: UrlFiles) -> None:
     assert not memory.exclusive
     assert FolderFiles(Path("/")).exclusive
+
+
+def test_a_long_file_is_read_up_to_its_limit_and_a_fifo_is_not_waited_for(files: UrlFiles, tmp_path: Path) -> None:
+    files.replace("long", b"x" * 100)
+    assert files.read("long", 10) == b"x" * 11
+    os.mkfifo(tmp_path / "store" / "fifo")
+    assert files.read("fifo", 10) == b""

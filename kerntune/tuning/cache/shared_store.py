@@ -82,13 +82,14 @@ class SharedStore:
     def of_kernel(self, key: WinnerKey) -> list[Winner] | None:
         """All winners of a kernel's source, on this kind of device under this Triton: one request."""
         name = bundle_name(key)
-        data = self._read(name, store_bundle.MAX_PACKED)
-        if data is None:
+        reply = self._ask(ReadRequest((name,), store_bundle.MAX_PACKED))
+        if not isinstance(reply, Contents):
             return None
+        data = reply.data[0]
         try:
-            members = store_bundle.unpack(data, name) if data else {}
+            members = {} if data is None else store_bundle.unpack(data, self._shown(name))
         except StoreError as exc:
-            self.refused.add(name, data, str(exc))
+            self.refused.add(name, data or b"", str(exc))
             return []
         return list(self._standing(key, members).values())
 
@@ -106,8 +107,8 @@ class SharedStore:
         found = None
         for generation in range(1, LAST_GENERATION + 1):
             name = winner_name(key, generation)
-            data = self._read(name, MAX_ENTRY)
-            if not data:
+            reply = self._ask(ReadRequest((name,), MAX_ENTRY))
+            if not isinstance(reply, Contents) or (data := reply.data[0]) is None:
                 break
             one = self.winner_of(name, data, key)
             found = one or found
@@ -161,6 +162,8 @@ class SharedStore:
         if self.refused.has(name, data):
             return None
         try:
+            if len(data) > MAX_ENTRY:
+                raise CacheError(f"{self._shown(name)}: has more than the {MAX_ENTRY} bytes that it may have")
             found = codec.from_json(data, Winner, winner.SCHEMA, where=self._shown(name), error=CacheError)
             if found.key.digest() != name.rpartition("/")[2].partition(".")[0] or (key or found.key) != found.key:
                 raise CacheError(f"{self._shown(name)}: is of another key than its name says")
@@ -196,6 +199,8 @@ class SharedStore:
             return ()
         where = self._shown(name)
         try:
+            if len(data) > MAX_ENTRY:
+                raise CacheError(f"{where}: has more than the {MAX_ENTRY} bytes that it may have")
             found = codec.from_json(data, TrialsFile, TRIALS_SCHEMA, where=where, error=CacheError).trials
             asked = key.digest() if key is not None else name.split("/")[-2]
             if any(t.key.digest() != asked or t.schema != trials.SCHEMA for t in found):
@@ -204,17 +209,6 @@ class SharedStore:
             self.refused.add(name, data, str(exc))
             return ()
         return found
-
-    def _read(self, name: str, limit: int) -> bytes | None:
-        """A file's bytes, empty if there is none; None if the store can't be asked. A longer one is refused."""
-        reply = self._ask(ReadRequest((name,), limit))
-        if not isinstance(reply, Contents):
-            return None
-        data = reply.data[0] or b""
-        if len(data) > limit:
-            self.refused.add(name, data, f"{self._shown(name)}: has more than the {limit} bytes that it may have")
-            return b""
-        return data
 
     def _ask(self, request: StoreRequest) -> object:
         return self.client.ask(request)
