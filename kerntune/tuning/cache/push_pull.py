@@ -55,10 +55,7 @@ def _offer(folder: Path, url: str, won: Iterable[Winner], of_question: dict[str,
     client, kept = DirectClient(url), 0
     store = SharedStore(url, store_folder(folder, url), client)
     for mine in won:
-        standing = store.offer(mine)
-        if standing is not None and standing != mine:
-            store.find(mine.key)  # has it in the bundle
-            kept += 1
+        kept += store.offer(mine) not in (mine, None)
     for some in of_question.values():
         store.add_trials(some)
     client.finish()

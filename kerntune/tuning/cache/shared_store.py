@@ -134,8 +134,10 @@ class SharedStore:
             if reply.won:
                 return mine
             other = self.winner_of(name, reply.other or b"", mine.key)
-            if other is not None and not (other.untried and other == instead_of and not mine.untried):
-                return other
+            if other is not None:
+                self._add(other, generation, reply.other or b"")
+                if not (other.untried and other == instead_of and not mine.untried):
+                    return other
         return None
 
     def replace(self, mine: Winner) -> bool:
