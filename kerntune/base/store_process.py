@@ -1,6 +1,6 @@
 """``python -m kerntune.base.store_process PARENT TIMEOUT``: talks to a store for the process that started it.
 
-What waits for a reply comes first, one request after the other. Bundles, renewals and what is to be written later are
+Requests with a reply come first, one after the other. Bundles, renewals and what is to be written later are
 done while nothing is asked, and what is left of them in the seconds after the parent has ended.
 """
 
@@ -79,7 +79,7 @@ class StoreServer:
         self._bundles: dict[str, PendingMembers] = {}
         self._renewals: dict[str, tuple[RenewRequest, int, float]] = {}
         self.failed = ""
-        """What went wrong last with what nobody waits for."""
+        """What went wrong last with what has no reply."""
 
     @property
     def files(self) -> UrlFiles:
@@ -132,7 +132,7 @@ class StoreServer:
         elif isinstance(request, (WriteLaterRequest, RemoveLaterRequest)):
             self._later.append(request)
 
-    # what nobody waits for
+    # what has no reply
 
     def wait_s(self) -> float | None:
         """Seconds until something is due; None if there is nothing."""
@@ -145,7 +145,7 @@ class StoreServer:
         """Do one thing that is due, or that there is at all if the process is ``ending``; whether there was one."""
         try:
             return self._renewed(ending) or self._written_later() or self._bundled(ending)
-        except Exception as exc:  # nobody waits for it; the next request that somebody waits for says what is wrong
+        except Exception as exc:  # it has no reply; the next request that has one says what is wrong
             self._files, self.failed = None, f"{type(exc).__name__}: {exc}"
             return True
 

@@ -113,7 +113,7 @@ class FolderFiles:
 
 
 class FsspecFiles:
-    """What fsspec reaches. Nothing is cached."""
+    """What fsspec reaches. Nothing is cached. :class:`UsageError` if a package is missing."""
 
     def __init__(self, url: str, timeout_s: float | None) -> None:
         protocol = url.partition("://")[0]
@@ -206,10 +206,11 @@ def _or_none(files: UrlFiles, name: str, limit: int) -> bytes | None:
 
 
 class SftpFiles:
-    """A server that speaks SFTP, by paramiko: fsspec's ``mv`` replaces what is there, and waits have no limit.
+    """An SFTP server, by paramiko: fsspec's ``mv`` replaces what is there, and waits have no limit.
 
     A plain rename fails where the target exists (draft-ietf-secsh-filexfer-02, 6.5; OpenSSH links and unlinks): that
-    decides who creates a file. The server's key must be known to ``~/.ssh/known_hosts``.
+    decides who creates a file. The server's key must be known to ``~/.ssh/known_hosts``. :class:`UsageError` if
+    paramiko is missing.
     """
 
     exclusive = True

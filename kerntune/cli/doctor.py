@@ -8,7 +8,6 @@ import platform
 import re
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,14 +166,13 @@ def check_store(given: str | None) -> Check:
     url = store_url()
     mirror = WinnerCache(store_folder(open_cache(given).folder, url))
     found = f"{shown_url(url)}: {counted(len(mirror.entries()), 'winner')} of it here"
-    client = StoreClient(url)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        begin = time.perf_counter()
-        reply = client.ask(PROBE)
-        seconds = time.perf_counter() - begin
+    client, failures = StoreClient(url), list[str]()
+    client.report = failures.append
+    begin = time.perf_counter()
+    reply = client.ask(PROBE)
+    seconds = time.perf_counter() - begin
     client.close()
     if reply is None:
-        return Check("store", found, str(told[-1].message) if told else "it does not answer")
+        return Check("store", found, "; ".join(failures))
     written = "read only, `kerntune cache push` writes" if url.partition("://")[0] in READ_ONLY else "first writer wins"
     return Check("store", f"{found}, {written}; answered within {seconds:.1f} s of its process's start")

@@ -397,7 +397,7 @@ class DriverGpu:
         return not self._awaiting.is_alive()
 
     def _await(self) -> None:
-        """An error of the device is met again by whoever uses it next."""
+        """The next call of the driver meets an error of the device again."""
         library().cuCtxSetCurrent(self._context)
         library().cuCtxSynchronize()
 

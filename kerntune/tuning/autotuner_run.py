@@ -19,6 +19,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.dispatch import Ran
 from kerntune.kernels.source import is_kernel, jit_of
 from kerntune.tuning import context
+from kerntune.tuning.agreement import turn
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.chosen import note
@@ -29,7 +30,6 @@ from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call, unraced_call
 from kerntune.tuning.tune_options import TuneOptions, options_of
 from kerntune.tuning.tuning_result import Tuned
-from kerntune.tuning.turns import turn
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, launches_nothing
 
 SHORT_HASH = 12

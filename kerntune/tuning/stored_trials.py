@@ -83,7 +83,7 @@ class Trials:
         return bool(self._cache.of(key))
 
     def share(self, site: Site) -> None:
-        """Store what is known of a site for other machines, if there is a store; nobody waits for that."""
+        """Store what is known of a site for other machines, if there is a store, some time later."""
         if self._store is not None:
             self._store.add_trials(self._cache.of(self.key(site)))
 

@@ -159,7 +159,7 @@ class Winners:
             target=str(spec.target),
             device=spec.name,
             triton=compat.triton_version(),
-            arguments=_arguments(site) + (self.lax if lax is None else lax),
+            arguments=_arguments(site) + _settings(spec.target.backend) + (self.lax if lax is None else lax),
             configs=tuple(c.config for c in site.listed),
             search="" if site.search is None else str(site.search),
         )
@@ -198,6 +198,13 @@ def _arguments(site: Site) -> str:
     else:
         own = exact_arguments(site)
     return "; ".join([own, *(f"{name}={text}" for name, text in _heuristics(site))])
+
+
+def _settings(backend: str) -> str:
+    """What the environment has the compiler do that it doesn't do by default; empty where nothing is set. In a store
+    that machines share, such a machine's winners are for machines like it."""
+    found = compat.compiler_settings(backend)
+    return "".join(f"; {name}={text}" for name, text in sorted(found.items()))
 
 
 def _heuristics(site: Site) -> Iterator[tuple[str, str]]:

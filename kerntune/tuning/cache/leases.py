@@ -1,4 +1,4 @@
-"""Who tunes a key: one process of a machine by a lock on a file, one machine by a file of the shared store.
+"""Which process tunes a key: one process of a machine by a lock on a file, one machine by a file of the shared store.
 
 A lease saves work and decides nothing: which winner stands is decided by who stores one first. So a lease may be taken
 over too early without harm.
@@ -40,7 +40,7 @@ MAX_LEASE = 1024
 class FileLease:
     """A lock on a file named after the key, which ends with the process that holds it; the file is removed then.
 
-    In a folder where locks do nothing, or that can't be written, everybody holds it.
+    In a folder where locks do nothing, or that can't be written, each process holds it.
     """
 
     def __init__(self, folder: Path, digest: str) -> None:
@@ -125,7 +125,7 @@ class StoreLease:
         return said.startswith(RELEASED) or time.monotonic() - self._seen_at >= self._expiry_s
 
     def release(self, found: bool) -> None:
-        """Let another have it; with a winner ``found`` nobody needs it any more."""
+        """Let another have it; with a winner ``found`` no process needs it any more."""
         if not self._held:
             return
         self._held = False

@@ -74,7 +74,7 @@ class SharedStore:
 
     @property
     def damaged(self) -> list[str]:
-        """What can't be used of the store's files, a line each; each is told once on this machine."""
+        """What can't be used of the store's files, a line each; each is reported once on this machine."""
         return self.refused.lines
 
     # winners

@@ -13,6 +13,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections.abc import Callable
 
 from kerntune.base.frames import Reader, Timeout, send
 from kerntune.base.store_process import URL
@@ -47,6 +48,9 @@ class StoreClient:
 
     def __init__(self, url: str, *, limit_s: float = LIMIT_S, rest_s: float = REST_S) -> None:
         self.url, self._limit_s, self._rest_s = url, limit_s, rest_s
+        self.report: Callable[[str], None] = warn
+        """Gets the one line that says why the store can't be used."""
+
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: Reader[StoreReply] | None = None
@@ -101,7 +105,7 @@ class StoreClient:
                 self._leave_alone(str(exc))
 
     def close(self, wait_s: float = 10.0) -> None:
-        """Let the process end when it has done what it was told, which is waited for."""
+        """Let the process end when it has done what is left, which is waited for."""
         with self._lock:
             self._forget_forked()
             process, self._process = self._process, None
@@ -151,7 +155,7 @@ class StoreClient:
         self._rest = min(2 * self._rest, LONGEST_REST_S)
         if not self._said:
             self._said = True
-            _say(f"{shown_url(self.url)}: can't be used ({why}); tuning goes on with this machine's own cache")
+            self.report(f"{shown_url(self.url)}: can't be used ({why}); tuning goes on with this machine's own cache")
 
     def _is_back(self) -> bool:
         """Whether a store that was left alone answers again: it is asked once its rest is over, and not waited for."""
@@ -241,8 +245,8 @@ def shown_url(url: str) -> str:
     return f"{scheme}://{user.partition(':')[0]}{at}{rest}" if at and "/" not in user else url
 
 
-def _say(text: str) -> None:
-    """Where warnings are errors, on the standard error stream: a store never ends a run."""
+def warn(text: str) -> None:
+    """Warn of a store; where warnings are errors, on the standard error stream: a store never ends a run."""
     try:
         warnings.warn(f"kerntune's store: {text}", RuntimeWarning, stacklevel=4)
     except RuntimeWarning:

@@ -17,12 +17,12 @@ from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Site
 from kerntune.gpu.scripted import FakeBackend, FakeGpu
-from kerntune.tuning import autotuner_run, chosen, ranks, turns
+from kerntune.tuning import agreement, autotuner_run, chosen, ranks
+from kerntune.tuning.agreement import Limits, turn
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.ranks import BEGUN, MARGIN_S, of_this_run, several_ranks
 from kerntune.tuning.stored_winners import Winners
-from kerntune.tuning.turns import Limits, turn
 from tuning.cache.stores import machine
 
 SIZES = (64, 128, 256)
@@ -56,7 +56,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(turns, "time", found)
+    monkeypatch.setattr(agreement, "time", found)
     return found
 
 
