@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
     from kerntune.tuning.api.install import install
     from kerntune.tuning.bandwidth_report import bandwidth
+    from kerntune.tuning.chosen import fingerprint
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,7 @@ __all__ = [
     "Target",
     "autotune",
     "bandwidth",
+    "fingerprint",
     "install",
     "matmul",
     "persistent_reduction",
@@ -37,6 +39,7 @@ _LAZY = {
     "Autotuner": "kerntune.tuning.api.autotuner",
     "autotune": "kerntune.tuning.api.decorators",
     "bandwidth": "kerntune.tuning.bandwidth_report",
+    "fingerprint": "kerntune.tuning.chosen",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",
     "persistent_reduction": "kerntune.tuning.api.decorators",

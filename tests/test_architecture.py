@@ -68,6 +68,7 @@ EXPORTS = {
         "Target",
         "autotune",
         "bandwidth",
+        "fingerprint",
         "install",
         "matmul",
         "persistent_reduction",

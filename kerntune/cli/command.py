@@ -13,6 +13,8 @@ from kerntune.gate.console import FINDINGS, USAGE, complain, speak_anything
 
 EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
 
+STORE_HELP = "s3://, gs://, sftp://, file:// or hf:// (default: KERNTUNE_STORE)"
+
 REFRESH = ("baselines", "refresh")
 
 Subcommand = Callable[[argparse.Namespace], int]
@@ -380,7 +382,12 @@ def _cache(parser: argparse.ArgumentParser) -> None:
     import_ = _command(commands, "import", run_cache_import, "take exported files into the cache")
     import_.add_argument("files", metavar="FILE", nargs="+", help="what export wrote, of either form")
     import_.add_argument("--replace", action="store_true", help="also where the cache has an entry already")
-    for command in (show, clear, export, import_):
+    push = _command(commands, "push", run_cache_push, "store winners and trials behind a URL, for other machines")
+    pull = _command(commands, "pull", run_cache_pull, "take winners and trials from behind a URL")
+    for sub in (push, pull):
+        sub.add_argument("url", nargs="?", metavar="URL", help=STORE_HELP)
+        sub.add_argument("--winners-only", action="store_true", help="leave the trials out")
+    for command in (show, clear, export, import_, push, pull):
         command.add_argument(
             "--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)"
         )
@@ -519,6 +526,20 @@ def run_cache_export(args: argparse.Namespace) -> int:
     from kerntune.cli import cache
 
     return cache.export(args)
+
+
+def run_cache_push(args: argparse.Namespace) -> int:
+    """``kerntune cache push``."""
+    from kerntune.cli import cache
+
+    return cache.push(args)
+
+
+def run_cache_pull(args: argparse.Namespace) -> int:
+    """``kerntune cache pull``."""
+    from kerntune.cli import cache
+
+    return cache.pull(args)
 
 
 def run_cache_import(args: argparse.Namespace) -> int:

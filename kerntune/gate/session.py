@@ -41,8 +41,8 @@ from kerntune.gpu.gpu_text import gpu_name
 from kerntune.gpu.probe import find_backend
 from kerntune.kernels import compat
 from kerntune.static.metrics import DISASSEMBLER
-from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
+from kerntune.tuning.cache.shared_winners import open_winners
 from kerntune.tuning.captured_launch import CapturedLaunch
 from kerntune.tuning.isolation import Isolation, unsaid
 from kerntune.tuning.launch_dumps import dump_folder
@@ -65,7 +65,7 @@ class Session:
     def __init__(self, settings: Settings, backend: Backend, store: BaselineStore) -> None:
         self.settings, self.backend, self.store = settings, backend, store
         self._compiler = Compiler()
-        self._cache = WinnerCache(settings.cache_dir)
+        self._cache = open_winners(settings.cache_dir)
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
         self._gpus = MeasuredGpus(backend)

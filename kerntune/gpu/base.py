@@ -165,6 +165,10 @@ class Executor(Protocol):
     def synchronize(self) -> None:
         """Wait for all enqueued work."""
 
+    def idle(self, limit_s: float) -> bool:
+        """Whether all work of this process on the device, of any stream, has ended, or does so within ``limit_s``. A
+        collective that waits for another process may never end."""
+
 
 class Gpu(Executor, Protocol):
     """An executor that sees the user's tensors and calls: the one in the user's own process."""

@@ -204,6 +204,9 @@ class FakeGpu:
 
         self._recording: list[FakeWork] | None = None
         self.launches = 0
+        self.other_work: Callable[[float], bool] = lambda limit_s: True
+        """Whether other work on the device ends within so many seconds."""
+
         self.lost = ""
         """The error that every call gets from now on; empty on a device that works."""
 
@@ -501,6 +504,10 @@ class FakeGpu:
         """Nothing is ever pending; a device that is lost says so."""
         if self.lost:
             raise BackendError(f"waiting for the device: {self.lost}")
+
+    def idle(self, limit_s: float) -> bool:
+        """As :attr:`other_work` says."""
+        return self.other_work(limit_s)
 
 
 class FakeBackend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -20,7 +20,10 @@ from kerntune.kernels.dispatch import Ran
 from kerntune.kernels.dispatch.observers import ObservedLaunch
 from kerntune.kernels.source import is_kernel
 from kerntune.tuning import context
+from kerntune.tuning.agreement import turn
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache.shared_winners import with_store
+from kerntune.tuning.chosen import note
 from kerntune.tuning.deferred import go_on, late_of, leave
 from kerntune.tuning.launch_dumps import dump_folder, dumping
 from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
@@ -136,11 +139,12 @@ class _Call:
             return self._launch_first(site, tuned.winner, time.perf_counter() - begin)
         if found is None:
             _refuse_graph_capture(site.kernel)
-            with backend.gpu.lock():
-                found = winners.find(
-                    site, unfinished=options.patience is not None
-                )  # of a process that held the lock before
-                winner = self._race(capture, site, winners) if found is None else found
+            unfinished = options.patience is not None
+            with turn(winners, site, backend.gpu, unfinished=unfinished) as found:
+                if found is None:
+                    with backend.gpu.lock():
+                        found = winners.arrived(site, unfinished, ask=False)  # of who held the lock before
+                        winner = self._race(capture, site, winners) if found is None else found
             if found is None:
                 return self._launch_first(site, winner, time.perf_counter() - begin)
         self._reuse(site, found, winners)
@@ -179,30 +183,29 @@ class _Call:
 
     def _winners(self, gpu: Gpu) -> Winners:
         mode = context.tune_mode() if self.keep else TuneMode.FORCE
-        return Winners(WinnerCache(), mode, gpu, self.options.verification.lax)
+        cache = WinnerCache()
+        return Winners(with_store(cache) if self.keep else cache, mode, gpu, self.options.verification.lax)
 
     def _reuse(self, site: Site, index: int, winners: Winners) -> None:
         site.settle(index)
+        note(winners.key(site), site.candidates[index].config)
         stored = winners.stored(site)
         if stored is None:
             return
         log_config(site, "stored winner", index, time_ns=stored.time_ns)
         self.tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
         late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
-        if late and winners.mode is not TuneMode.FROZEN:
+        if late and winners.mode is not TuneMode.FROZEN and not winners.agrees:
             leave(self.tuner, self.key, site, index, late)
 
     def _race(self, capture: Capture, site: Site, winners: Winners) -> int:
         """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
-        tuner = self.tuner
+        tuner, options = self.tuner, self.options
+        trials = Trials(winners) if self.keep else None
+        if self.keep and winners.settles(site):
+            options = replace(options, patience=None)
         try:
-            tuned = tune_call(
-                capture,
-                site,
-                self.options,
-                incumbent=winners.incumbent(site),
-                trials=Trials(winners) if self.keep else None,
-            )
+            tuned = tune_call(capture, site, options, incumbent=winners.incumbent(site), trials=trials)
         except TuningError as exc:
             tell_failed(capture, site, exc.failures)
             raise
@@ -216,9 +219,12 @@ class _Call:
         winner = tuned.winner
         if self.keep:
             standing = winners.keep(site, winner, tuned.times_ns[winner], untried=late)
-            winner = standing if standing in tuned.times_ns else winner
+            winner = standing if winners.agrees or standing in tuned.times_ns else winner
+            note(winners.key(site), site.candidates[winner].config)
+        if trials is not None:
+            trials.share(site)
         site.settle(winner)
-        if late:
+        if late and not winners.agrees:
             leave(tuner, self.key, site, winner, late, tuned.stragglers)
         warn_of(site, tuned)
         return winner

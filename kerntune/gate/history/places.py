@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from kerntune.base.codec import read_file, write_atomic
 from kerntune.base.temporary_folders import scratch_folder
+from kerntune.base.url_files import is_url, open_files
 from kerntune.errors import HistoryError, UsageError
 from kerntune.gate.git import run_git, top_of
 from kerntune.gate.history.points import MAX_BYTES, HistoryRun
@@ -56,7 +57,7 @@ def place_of(text: str, start: Path) -> Place:
         if not branch or branch.startswith("-") or not _accepted(branch):
             raise UsageError(f"{text}: {branch!r} is no name of a branch; give one, as git:kerntune-history")
         return Branch(top_of(start), branch)
-    if re.match(r"[a-z][a-z0-9+.-]+://", text):
+    if is_url(text):
         return Remote(text)
     return Folder(Path(os.path.abspath(start / Path(text).expanduser())))
 
@@ -215,43 +216,34 @@ _LOST_RACE = (
 
 
 class Remote:
-    """A folder behind a URL that fsspec understands (``s3://``, ``gs://``, ``sftp://``, ``file://``)."""
+    """A folder behind a URL (:mod:`kerntune.base.url_files`)."""
 
     def __init__(self, url: str) -> None:
-        try:
-            from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        except ImportError:
-            raise UsageError(f"{url}: install kerntune[store], which brings fsspec, to keep a history there") from None
-        try:
-            self._fs, self._root = url_to_fs(url)
-        except (ImportError, ValueError) as exc:
-            raise UsageError(f"{url}: {exc}") from None
         self._url = url
+        self._files = self._done(lambda: open_files(url))
 
     @property
     def name(self) -> str:
         return self._url
 
     def names(self) -> list[str]:
-        found = self._done(lambda: self._fs.find(self._root))
-        return sorted(n.removeprefix(self._root).lstrip("/") for n in found or () if n.endswith(SUFFIX))
+        found: list[str] = self._done(self._files.names)
+        return [name for name in found if name.endswith(SUFFIX)]
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         for name in names:
-            data = self._done(lambda name=name: self._fs.cat_file(f"{self._root}/{name}", end=MAX_BYTES + 1))
+            data = self._done(lambda name=name: self._files.read(name, MAX_BYTES))
             if data is not None:  # else removed meanwhile
                 yield name, data
 
     def add(self, name: str, data: bytes) -> None:
-        path = f"{self._root}/{name}"
-        self._done(lambda: self._fs.makedirs(path.rpartition("/")[0], exist_ok=True))
-        self._done(lambda: self._fs.pipe_file(path, data))
+        self._done(lambda: self._files.replace(name, data))
 
     def _done(self, action: Any) -> Any:
         try:
             return action()
-        except FileNotFoundError:
-            return None
+        except UsageError:
+            raise
         except Exception as exc:  # each file system raises its own
             raise HistoryError(f"{self._url}: {type(exc).__name__}: {exc}") from exc
 
