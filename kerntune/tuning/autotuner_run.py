@@ -21,16 +21,29 @@ from kerntune.kernels.source import is_kernel, jit_of
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.deferred import go_on, late_of, leave
-from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
+from kerntune.tuning.many.noting import note, noting
+from kerntune.tuning.notify import (
+    naming_missing_gpu,
+    tell,
+    tell_failed,
+    tell_nearest,
+    tell_unfit,
+    tell_unraced,
+    timings_of,
+    warn_of,
+)
 from kerntune.tuning.stored_trials import Trials
-from kerntune.tuning.stored_winners import Winners
+from kerntune.tuning.stored_winners import Winners, index_of
 from kerntune.tuning.tune_call import tune_call, unraced_call
-from kerntune.tuning.tune_options import TuneOptions, options_of
+from kerntune.tuning.tune_options import TuneOptions, mode_of, options_of
 from kerntune.tuning.tuning_result import Tuned
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, launches_nothing
 
 SHORT_HASH = 12
 """Characters of a source's hash in a profile."""
+
+STAYS = (TuneMode.FROZEN, TuneMode.NEAREST)
+"""Modes in which no config is tried, late ones neither."""
 
 _TUNING = threading.RLock()
 """One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
@@ -93,11 +106,12 @@ class _Call:
 
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""
+        note(self.tuner, self.args, self.kwargs)
         if compat.interprets():
             return self._launch_interpreted()
         backend = context.this_gpu()
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
-            return plain(self.tuner, *self.args, **self.kwargs)
+            return self._launch_first_that_can() if noting() else plain(self.tuner, *self.args, **self.kwargs)
         begin, options = time.perf_counter(), self.options
         winners = self._winners(backend.gpu)
         capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
@@ -113,6 +127,8 @@ class _Call:
                 raise
             self._settle_unraced(site, tuned)
             return self._launch_first(site, tuned.winner, time.perf_counter() - begin)
+        if found is None and (noting() or winners.mode is TuneMode.NEAREST):
+            return self._launch_untuned(site, winners)
         if found is None:
             _refuse_graph_capture(site.kernel)
             with backend.gpu.lock():
@@ -144,20 +160,59 @@ class _Call:
         tuner.pre_hook(words, reset_only=True)  # as Triton's does after it has tuned
         return self.launch(config)
 
+    def _launch_untuned(self, site: Site, winners: Winners) -> Any:
+        """Launch with the nearest call's winner in that mode, else with the first config that can be; nothing is
+        stored. What was chosen stays for this process."""
+        near = winners.nearest(site) if winners.mode is TuneMode.NEAREST else None
+        first = None if near is None else index_of(site, near.winner.config)
+        if winners.mode is TuneMode.NEAREST:
+            tell_nearest(site, self.key, near)
+        order = [first] if first is not None else []
+        order += [i for i in range(len(site.originals)) if i != first]
+        return self._launch_one_of([site.originals[i] for i in order], near is not None)
+
+    def _launch_first_that_can(self) -> Any:
+        """Without a GPU that kerntune measures on, where nothing may be tuned."""
+        return self._launch_one_of(self._pruned(), False)
+
+    def _launch_one_of(self, configs: Sequence[Any], near: bool) -> Any:
+        """Launch with the first of these that compiles and that the device takes, and keep it in this process. The
+        last one's error if none can be. ``near``: the first is another call's winner, so its failure is said."""
+        for config in configs:
+            try:
+                words = {**self.named, **self.kwargs, **config.all_kwargs()}
+                self.tuner.pre_hook(words, reset_only=True)
+                result = self.launch(config)
+            except compat.launch_errors() as exc:
+                if config is configs[-1]:
+                    raise
+                if near and config is configs[0]:
+                    tell_unfit(self.tuner, config, exc)
+                continue
+            self.tuner.cache[self.key] = config
+            return result
+        raise AssertionError("a tuner has a config at least")
+
+    def _pruned(self) -> list[Any]:
+        """The configs that the user's pruning leaves."""
+        self.tuner.nargs = self.named
+        try:
+            return compat.prune_configs(self.tuner, self.kwargs)
+        finally:
+            self.tuner.nargs = None
+
     def _launch_interpreted(self) -> Any:
         """Triton's interpreter has no times worth comparing, and needs no GPU: with the first config that the user's
         pruning leaves."""
-        self.tuner.nargs = self.named
-        try:
-            first = compat.prune_configs(self.tuner, self.kwargs)[0]
-        finally:
-            self.tuner.nargs = None
+        first = self._pruned()[0]
         self.tuner.cache[self.key] = first
         self.tuner.pre_hook({**self.named, **self.kwargs, **first.all_kwargs()}, reset_only=True)
         return self.launch(first)
 
     def _winners(self, gpu: Gpu) -> Winners:
-        mode = context.tune_mode() if self.keep else TuneMode.FORCE
+        mode = mode_of(self.tuner, keep=self.keep)
+        if mode is TuneMode.FROZEN and noting():
+            mode = TuneMode.AUTO  # what has no winner is what is noted
         return Winners(WinnerCache(), mode, gpu, self.options.verification.lax)
 
     def _reuse(self, site: Site, index: int, winners: Winners) -> None:
@@ -167,7 +222,7 @@ class _Call:
             return
         self.tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
         late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
-        if late and winners.mode is not TuneMode.FROZEN:
+        if late and winners.mode not in STAYS and not noting():
             leave(self.tuner, self.key, site, index, late)
 
     def _race(self, capture: Capture, site: Site, winners: Winners) -> int:
@@ -210,7 +265,7 @@ class _Call:
     def try_late(self) -> Any:
         """The config to launch, if what was due for late ones could be done now: not while a CUDA graph is captured,
         nor while another thread tunes, nor where tuning is frozen."""
-        frozen = self.keep and context.tune_mode() is TuneMode.FROZEN
+        frozen = self.keep and mode_of(self.tuner) in STAYS
         if frozen or captures_graph() or not _TUNING.acquire(blocking=False):
             return None
         try:

@@ -19,6 +19,7 @@ from kerntune.kernels.value_text import text_of
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
 from kerntune.tuning.cache.damage_report import report_damage
 from kerntune.tuning.cache.winner import SCHEMA
+from kerntune.tuning.nearest import Near, nearest
 
 NOT_KEY = frozenset({"grid", "warmup"})
 """Launch words among a site's arguments: a grid is a new function object at every call."""
@@ -42,12 +43,13 @@ class Winners:
         """The stored winner's index among the candidates; None if there is none or the mode forces a new race.
 
         A winner of candidates some of which were never tried counts only if ``unfinished`` ones do, or if the mode is
-        ``frozen``.
+        ``frozen`` or ``nearest``: nothing will ever be tried there.
         """
         if len(site.candidates) == 1:
             return 0
         found = self.stored(site)
-        if found is not None and (unfinished or not found.untried or self.mode is TuneMode.FROZEN):
+        lasting = self.mode in (TuneMode.FROZEN, TuneMode.NEAREST)
+        if found is not None and (unfinished or not found.untried or lasting):
             return index_of(site, found.config)
         if self.mode is TuneMode.FROZEN:
             raise CacheMissError(
@@ -102,6 +104,11 @@ class Winners:
                 return other
         self.cache.add(found)
         return winner
+
+    def nearest(self, site: Site) -> Near | None:
+        """The winner of the nearest call that has one (:func:`kerntune.tuning.nearest.nearest`), among the site's
+        candidates."""
+        return nearest(self.cache, self.key(site), lambda config: index_of(site, config) is not None)
 
     def why_missed(self, site: Site) -> list[str]:
         """What differs from the nearest stored winner of the kernel, a line each."""
