@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kerntune.tuning.api.autotuner import Autotuner
     from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
     from kerntune.tuning.api.install import install
+    from kerntune.tuning.many.tune_many import tune_many, tuning_job
 
 __version__ = "0.1.0"
 
@@ -29,6 +30,8 @@ __all__ = [
     "pointwise",
     "reduction",
     "split_scan",
+    "tune_many",
+    "tuning_job",
 ]
 
 _LAZY = {
@@ -40,6 +43,8 @@ _LAZY = {
     "pointwise": "kerntune.tuning.api.decorators",
     "reduction": "kerntune.tuning.api.decorators",
     "split_scan": "kerntune.tuning.api.decorators",
+    "tune_many": "kerntune.tuning.many.tune_many",
+    "tuning_job": "kerntune.tuning.many.tune_many",
 }
 
 

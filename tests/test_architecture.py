@@ -71,6 +71,8 @@ EXPORTS = {
         "pointwise",
         "reduction",
         "split_scan",
+        "tune_many",
+        "tuning_job",
     },
     "kerntune.gpu": set(),
     "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},

@@ -103,8 +103,9 @@ class TuningJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     """One key of one kernel, to be tuned anywhere: plain names, numbers and texts.
 
     ``kernel`` is the tuner's qualified name in ``module``; the first ``positional`` of the ``arguments`` were given by
-    position. ``configs`` are the candidates of a kernel that has no tuner (of a marker). ``key`` and ``file`` are for
-    messages. ``unknown`` says why the call can't be repeated elsewhere; nothing is tuned then.
+    position. ``configs`` are the candidates of a kernel that has no tuner (of a marker). ``key`` is the tuner's, and
+    ``rounded`` says that it alone decides which winner holds, as a heuristic's does. ``file`` is for messages.
+    ``unknown`` says why the call can't be repeated elsewhere; nothing is tuned then.
     """
 
     schema: str
@@ -115,6 +116,7 @@ class TuningJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     positional: Annotated[int, msgspec.Meta(ge=0)] = 0
     configs: tuple[Config, ...] = ()
     key: str = ""
+    rounded: bool = False
     file: str = ""
     unknown: str = ""
 

@@ -12,7 +12,7 @@ from typing import Any
 from kerntune import capture as captures
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
-from kerntune.errors import CacheMissError, MeasurementError, TuningError
+from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
 from kerntune.kernels import compat
@@ -73,6 +73,15 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     return Ran(result, None if late.due and late_of(tuner, call.key) is late else config)
 
 
+def site_and_winners(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Site, Winners]:
+    """A call's site, and where its winner is kept; nothing is launched. :class:`NoGpuError` without a GPU."""
+    backend = context.this_gpu()
+    if backend is None or backend.gpu is None:
+        raise NoGpuError(f"kernel {tuner.base_fn.__name__}: kerntune finds no GPU here to measure on")
+    call = _Call(tuner, args, kwargs, True)
+    return call.site_in(Capture(backend, context.COMPILER, thread=threading.get_ident())), call.winners_on(backend.gpu)
+
+
 @dataclass
 class _Call:
     """A tuner that was called with these arguments; ``keep`` as in :func:`run_tuned`."""
@@ -113,9 +122,9 @@ class _Call:
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
             return self._launch_first_that_can() if noting() else plain(self.tuner, *self.args, **self.kwargs)
         begin, options = time.perf_counter(), self.options
-        winners = self._winners(backend.gpu)
+        winners = self.winners_on(backend.gpu)
         capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
-        site = self._site(capture)
+        site = self.site_in(capture)
         try:
             found = winners.find(site, unfinished=options.patience is not None)
         except CacheMissError:
@@ -142,7 +151,7 @@ class _Call:
         tell(self.tuner, site, self.key, None)
         return self.launch(site.originals[found])
 
-    def _site(self, capture: Capture) -> Site:
+    def site_in(self, capture: Capture) -> Site:
         """The call's site. Where the user's pruning leaves nothing, Triton's own error, as without us."""
         try:
             return capture.site_of(self.tuner, self.args, self.kwargs)
@@ -209,7 +218,8 @@ class _Call:
         self.tuner.pre_hook({**self.named, **self.kwargs, **first.all_kwargs()}, reset_only=True)
         return self.launch(first)
 
-    def _winners(self, gpu: Gpu) -> Winners:
+    def winners_on(self, gpu: Gpu) -> Winners:
+        """Where its winner is kept, in the call's mode."""
         mode = mode_of(self.tuner, keep=self.keep)
         if mode is TuneMode.FROZEN and noting():
             mode = TuneMode.AUTO  # what has no winner is what is noted
@@ -278,7 +288,7 @@ class _Call:
                     self.kwargs,
                     backend=backend,
                     compiler=context.COMPILER,
-                    winners=self._winners(backend.gpu),
+                    winners=self.winners_on(backend.gpu),
                     options=self.options,
                 )
         finally:

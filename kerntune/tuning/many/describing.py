@@ -49,8 +49,8 @@ def describe(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any], configs
     except KerntuneError as exc:
         unknown = str(exc)
     return TuningJob(
-        SCHEMA, module, name, arguments, grid, min(len(args), len(names)), tuple(configs),
-        key=_key(tuner, args, kwargs), file=function.__code__.co_filename, unknown=unknown,
+        SCHEMA, module, name, arguments, grid, min(len(args), len(names)), tuple(configs), _key(tuner, args, kwargs),
+        rounded=hasattr(tuner, "tuning_key"), file=function.__code__.co_filename, unknown=unknown,
     )  # fmt: skip
 
 
