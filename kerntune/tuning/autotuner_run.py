@@ -10,8 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from kerntune import capture as captures
+from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
+from kerntune.capture.site import site_of_given
 from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
@@ -19,7 +21,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.dispatch import Ran
 from kerntune.kernels.source import is_kernel, jit_of
 from kerntune.tuning import context
-from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.deferred import go_on, late_of, leave
 from kerntune.tuning.many.noting import note, noting
 from kerntune.tuning.notify import (
@@ -32,6 +34,7 @@ from kerntune.tuning.notify import (
     timings_of,
     warn_of,
 )
+from kerntune.tuning.patience import ALL
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners, index_of
 from kerntune.tuning.tune_call import tune_call, unraced_call
@@ -80,6 +83,30 @@ def site_and_winners(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
         raise NoGpuError(f"kernel {tuner.base_fn.__name__}: kerntune finds no GPU here to measure on")
     call = _Call(tuner, args, kwargs, True)
     return call.site_in(Capture(backend, context.COMPILER, thread=threading.get_ident())), call.winners_on(backend.gpu)
+
+
+def tune_given(
+    jit: Any, args: Sequence[Any], kwargs: dict[str, Any], configs: Sequence[Config], mode: TuneMode
+) -> tuple[Winner | None, bool]:
+    """The winner among ``configs`` of a kernel that has no tuner, stored before or now, and whether it was tuned now;
+    None where there is nothing to time. Nothing is launched on the call's own tensors."""
+    backend = context.this_gpu()
+    if backend is None or backend.gpu is None:
+        raise NoGpuError(f"kernel {jit.fn.__name__}: kerntune finds no GPU here to measure on")
+    options = TuneOptions.now(patience=ALL)
+    names = compat.option_names(backend.targets[0])
+    capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+    winners = Winners(WinnerCache(), mode, backend.gpu, options.verification.lax)
+    site = site_of_given(jit, args, kwargs, configs, names)
+    with _TUNING, backend.gpu.lock():
+        if winners.find(site) is not None:
+            return winners.stored(site), False
+        tuned = tune_call(capture, site, options, incumbent=winners.incumbent(site), trials=Trials(winners))
+    if tuned.unraced:
+        return None, False
+    winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+    warn_of(site, tuned)
+    return Winners(WinnerCache(), TuneMode.AUTO, backend.gpu, options.verification.lax).stored(site), True
 
 
 @dataclass

@@ -19,12 +19,15 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.invented import invented
 from kerntune.kernels import compat
-from kerntune.kernels.source import wrappers
+from kerntune.kernels.source import jit_of, wrappers
 from kerntune.tuning import autotuner_run, context
 from kerntune.tuning.many.named_kernel import tuner_of
 from kerntune.tuning.many.noting import SHAPES, noting
 from kerntune.tuning.many.outcome import Ended, JobOutcome, JobRequest, encoded, request_of
 from kerntune.tuning.patience import ALL
+
+
+NOTHING_STORED = "nothing was stored: its grid is empty, or it can't be timed"
 
 
 def run_job(request: bytes) -> bytes:
@@ -72,12 +75,13 @@ def _device(job: TuningJob) -> Backend:
 
 
 def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -> JobOutcome:
-    tuner = _tuner_in(job, kernel)
-
     def find(text: FunctionText) -> Any:
         return tuner_of(text.module, text.name, modules)
 
     args, words = invented(job, find)
+    if job.configs:
+        return _tuned_among(job, jit_of(kernel), args, words, force)
+    tuner = _tuner_in(job, kernel)
     with _settings(tuner, TuneMode.FORCE if force else TuneMode.AUTO):
         site, winners = autotuner_run.site_and_winners(tuner, args, words)
         if len(site.candidates) == 1:
@@ -97,7 +101,18 @@ def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> JobO
         stored = winners.stored(site)
     if stored is not None:
         return _outcome(job, Ended.TUNED, config=str(stored.config), time_ns=stored.time_ns, winner=stored)
-    return _outcome(job, Ended.NOTHING, notes=("nothing was stored: its grid is empty, or it can't be timed",))
+    return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
+
+
+def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], force: bool) -> JobOutcome:
+    """Tune a kernel without a tuner among the candidates that a test's marker gives it, as ``pytest --kerntune`` does;
+    its winner is stored where that run finds it."""
+    mode = TuneMode.FORCE if force else TuneMode.AUTO
+    found, fresh = autotuner_run.tune_given(jit, args, words, job.configs, mode)
+    ended = Ended.TUNED if fresh else Ended.STORED
+    if found is None:
+        return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
+    return _outcome(job, ended, config=str(found.config), time_ns=found.time_ns, winner=found)
 
 
 def _tuner_in(job: TuningJob, kernel: Any) -> Any:
