@@ -26,7 +26,6 @@ from kerntune.tuning.many.noting import SHAPES, noting
 from kerntune.tuning.many.outcome import Ended, JobOutcome, JobRequest, encoded, request_of
 from kerntune.tuning.patience import ALL
 
-
 NOTHING_STORED = "nothing was stored: its grid is empty, or it can't be timed"
 
 
