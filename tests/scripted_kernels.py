@@ -1,8 +1,10 @@
-"""Kernels for processes that tests start: whoever imports this module has a scripted GPU, unless it has stand-ins."""
+"""Kernels for processes that tests start. Where ``KERNTUNE_TESTS_SCRIPTED`` is set, a process that imports them has a
+scripted GPU, unless it has stand-ins already."""
 
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import torch
@@ -16,12 +18,18 @@ from kerntune.tuning import context
 
 BLOCKS = (64, 128, 256)
 
-if not are_active():
+SCRIPTED = "KERNTUNE_TESTS_SCRIPTED"
+"""Yes, or a file: the first process that finds none makes it and is killed, in the midst of its first job."""
+
+if os.environ.get(SCRIPTED) and not are_active():
     RULES = [Rule(constexprs={"BLOCK": block}, time_ns=1000.0 * abs(block - 120)) for block in BLOCKS]
     BACKEND = FakeBackend(Script(RULES))
     ACTIVE = BACKEND.activate()
     ACTIVE.__enter__()
     context.this_gpu = lambda: BACKEND  # type: ignore[assignment]
+    if os.sep in os.environ[SCRIPTED] and not os.path.exists(os.environ[SCRIPTED]):
+        os.close(os.open(os.environ[SCRIPTED], os.O_CREAT))
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def configs() -> list[triton.Config]:
@@ -48,14 +56,6 @@ def bare_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n) - 1, mask=i < n)
 
 
-@kerntune.autotune(configs(), key=["n"])
-@triton.jit
-def deadly_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    """A process in which it is to be tuned ends: its grid is asked for."""
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
-
-
 def grid(n: int) -> Any:
     return lambda meta: (triton.cdiv(n, meta["BLOCK"]),)
 
@@ -73,7 +73,3 @@ def scale(n: int) -> None:
 def add(n: int) -> None:
     x, y = pair(n)
     add_kernel[grid(n)](x, y, n)
-
-
-if "KERNTUNE_TESTS_END" in os.environ:
-    os.kill(os.getpid(), 9)

@@ -398,8 +398,8 @@ BY_TEXT = frozenset({"kerntune", "kerntune.base.moved", "kerntune.tuning.many.na
 
 
 def test_nothing_is_imported_by_text() -> None:
-    """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, what forwards moved ones, and the module of a
-    kernel that the user wants tuned."""
+    """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, what forwards moved ones, and the module
+    of a kernel that the user wants tuned."""
     callers = {
         m.name
         for m in MODULES.values()

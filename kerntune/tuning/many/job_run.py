@@ -149,7 +149,7 @@ def _look_in(paths: tuple[str, ...]) -> None:
 
 def _text(job: TuningJob, exc: Exception) -> str:
     what = str(exc) if isinstance(exc, KerntuneError) else f"{type(exc).__name__}: {exc}"
-    return what if job.kernel in what else f"{job}: {what}"
+    return f"{job}: {what.removeprefix(f'kernel {job.name}: ')}"
 
 
 def _spoiled(backend: Backend | None) -> bool:
