@@ -25,7 +25,6 @@ from kerntune.tuning.many.noting import SHAPES
 from kerntune.tuning.many.outcome import Ended, JobOutcome
 from kerntune.tuning.many.progress import WORDS
 from kerntune.tuning.many.shapes_file import ShapesFile
-from kerntune.tuning.many.tune_many import tune_many
 
 PLUGIN = "pytest_kerntune.noted_calls"
 
@@ -52,11 +51,13 @@ def run(args: argparse.Namespace) -> int:
         return OK
     if not jobs:
         raise UsageError("there is nothing to tune: no call of a tuned kernel was found")
+    from kerntune.tuning.many import tune_many  # Triton with it
+
     say(f"importing {', '.join(sorted({job.module for job in jobs}))}")
     outcomes: list[JobOutcome] = []
     try:
         with _executor(args) as executor:
-            tune_many(
+            tune_many.tune_many(
                 jobs, executor=executor, gpus=args.gpus, modules=args.module, paths=paths, force=args.force,
                 tell=outcomes.append,
             )  # fmt: skip

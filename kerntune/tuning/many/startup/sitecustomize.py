@@ -46,13 +46,17 @@ class _Then(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        try:
-            from kerntune.tuning.api.install import install
+        _install()
 
-            install()
-        except Exception as exc:  # the program runs as without
-            text = f"kerntune can't note this process's kernels of triton.autotune: {type(exc).__name__}: {exc}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+def _install() -> None:
+    try:
+        from kerntune.tuning.api.install import install
+
+        install()
+    except Exception as exc:  # the program runs as without
+        text = f"kerntune can't note this process's kernels of triton.autotune: {type(exc).__name__}: {exc}"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _run_the_other() -> None:
@@ -62,5 +66,8 @@ def _run_the_other() -> None:
         spec.loader.exec_module(module_from_spec(spec))
 
 
-sys.meta_path.insert(0, _Watch())
+if "triton" in sys.modules:
+    _install()
+else:
+    sys.meta_path.insert(0, _Watch())
 _run_the_other()
