@@ -18,8 +18,9 @@ from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, Tuning
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph
 from kerntune.kernels import compat
+from kerntune.kernels.content_use import content_use
 from kerntune.kernels.dispatch import Ran
-from kerntune.kernels.source import is_kernel, jit_of
+from kerntune.kernels.source import is_kernel, jit_of, kernel_file
 from kerntune.tuning import context
 from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.deferred import go_on, late_of, leave
@@ -85,11 +86,28 @@ def site_and_winners(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
     return call.site_in(Capture(backend, context.COMPILER, thread=threading.get_ident())), call.winners_on(backend.gpu)
 
 
+def content_notes(site: Site, config: Config) -> tuple[str, ...]:
+    """That a kernel's work depends on what its tensors hold, if it does: then times on made-up contents say little."""
+    backend, index = context.this_gpu(), index_of(site, config)
+    if backend is None or index is None:
+        return ()
+    capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+    with capture.active():
+        launch = capture.probe(site, index).specialized
+    decided = content_use(context.COMPILER.compile(launch).ttir)
+    if not decided:
+        return ()
+    return (
+        f"kernel {site.kernel} ({kernel_file(site.jit)}): what it loads decides {' and '.join(decided)}, and its "
+        "tensors held random numbers and indices in range; if the winner matters, tune this key in the program itself",
+    )
+
+
 def tune_given(
     jit: Any, args: Sequence[Any], kwargs: dict[str, Any], configs: Sequence[Config], mode: TuneMode
-) -> tuple[Winner | None, bool]:
-    """The winner among ``configs`` of a kernel that has no tuner, stored before or now, and whether it was tuned now;
-    None where there is nothing to time. Nothing is launched on the call's own tensors."""
+) -> tuple[Site, Winner | None, bool]:
+    """The site and winner among ``configs`` of a kernel that has no tuner, stored before or now, and whether it was
+    tuned now; no winner where there is nothing to time. Nothing is launched on the call's own tensors."""
     backend = context.this_gpu()
     if backend is None or backend.gpu is None:
         raise NoGpuError(f"kernel {jit.fn.__name__}: kerntune finds no GPU here to measure on")
@@ -100,13 +118,13 @@ def tune_given(
     site = site_of_given(jit, args, kwargs, configs, names)
     with _TUNING, backend.gpu.lock():
         if winners.find(site) is not None:
-            return winners.stored(site), False
+            return site, winners.stored(site), False
         tuned = tune_call(capture, site, options, incumbent=winners.incumbent(site), trials=Trials(winners))
     if tuned.unraced:
-        return None, False
+        return site, None, False
     winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
     warn_of(site, tuned)
-    return Winners(WinnerCache(), TuneMode.AUTO, backend.gpu, options.verification.lax).stored(site), True
+    return site, Winners(WinnerCache(), TuneMode.AUTO, backend.gpu, options.verification.lax).stored(site), True
 
 
 @dataclass

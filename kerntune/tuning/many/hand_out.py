@@ -12,7 +12,7 @@ import msgspec
 
 from kerntune.base.tuning_job import TuningJob
 from kerntune.tuning.many.job_run import run_job
-from kerntune.tuning.many.outcome import Ended, JobOutcome, JobRequest, encoded, outcome_of
+from kerntune.tuning.many.outcome import Ended, JobRequest, TuningOutcome, encoded, outcome_of
 
 TIMES = 3
 """How often a job is given out at most: once, and twice more where a process that had it died."""
@@ -34,7 +34,7 @@ class Result(Protocol):
         """The result, or what kept it from being."""
 
 
-class Executor(Protocol):
+class JobExecutor(Protocol):
     """Anything that has work done elsewhere."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
@@ -57,7 +57,7 @@ class HandOut:
     what goes wrong with a call. Such a job is given out again, :data:`TIMES` times in all.
     """
 
-    def __init__(self, requests: Sequence[JobRequest], executor: Executor, window: int = WINDOW) -> None:
+    def __init__(self, requests: Sequence[JobRequest], executor: JobExecutor, window: int = WINDOW) -> None:
         self._waiting = deque((request, 1) for request in requests)
         self._executor, self._window = executor, window
         self._given: dict[int, _Given] = {}
@@ -66,7 +66,7 @@ class HandOut:
         self._silent: set[int] = set()
         """Those whose results don't call back, and must be asked."""
 
-    def __iter__(self) -> Iterator[JobOutcome]:
+    def __iter__(self) -> Iterator[TuningOutcome]:
         poll = POLL_S[0]
         while self._waiting or self._given:
             self._fill()
@@ -108,7 +108,7 @@ class HandOut:
         except queue.Empty:
             return None
 
-    def _take(self, given: _Given) -> JobOutcome | None:
+    def _take(self, given: _Given) -> TuningOutcome | None:
         """The outcome; None if the job is given out again."""
         try:
             found = outcome_of(given.result.result())
@@ -116,17 +116,17 @@ class HandOut:
             return self._died(given, exc)
         return msgspec.structs.replace(found, given_out=given.times)
 
-    def _died(self, given: _Given, exc: Exception) -> JobOutcome | None:
+    def _died(self, given: _Given, exc: Exception) -> TuningOutcome | None:
         if given.times < TIMES:
             self._waiting.appendleft((given.request, given.times + 1))
             return None
         return lost(given.request.job, given.times, exc)
 
 
-def lost(job: TuningJob, times: int, exc: BaseException) -> JobOutcome:
+def lost(job: TuningJob, times: int, exc: BaseException) -> TuningOutcome:
     """The outcome of a job whose processes all died."""
     error = (
         f"{job}: each of {times} processes that tuned it ended ({type(exc).__name__}: {exc}); tune it alone to see "
         "why, or with KERNTUNE_ISOLATE=always, which launches each config in a process of its own first"
     )
-    return JobOutcome(job.digest(), job.name, job.key, Ended.LOST, error=error, given_out=times)
+    return TuningOutcome(job.digest(), job.name, job.key, Ended.LOST, error=error, given_out=times)

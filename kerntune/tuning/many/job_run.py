@@ -15,15 +15,17 @@ import msgspec
 
 from kerntune.base.policy import TuneMode
 from kerntune.base.tuning_job import FunctionText, TuningJob
+from kerntune.capture import Site
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.invented import invented
 from kerntune.kernels import compat
 from kerntune.kernels.source import jit_of, wrappers
 from kerntune.tuning import autotuner_run, context
+from kerntune.tuning.cache import Winner
 from kerntune.tuning.many.named_kernel import tuner_of
 from kerntune.tuning.many.noting import SHAPES, noting
-from kerntune.tuning.many.outcome import Ended, JobOutcome, JobRequest, encoded, request_of
+from kerntune.tuning.many.outcome import Ended, JobRequest, TuningOutcome, encoded, request_of
 from kerntune.tuning.patience import ALL
 
 NOTHING_STORED = "nothing was stored: its grid is empty, or it can't be timed"
@@ -37,7 +39,7 @@ def run_job(request: bytes) -> bytes:
     return encoded(outcome_for(request_of(request)))
 
 
-def outcome_for(asked: JobRequest) -> JobOutcome:
+def outcome_for(asked: JobRequest) -> TuningOutcome:
     """Import the kernel, make arguments like those described, and tune. The winner is stored, and in the outcome."""
     begin, job = time.perf_counter(), asked.job
     backend: Backend | None = None
@@ -58,8 +60,8 @@ def outcome_for(asked: JobRequest) -> JobOutcome:
     )  # fmt: skip
 
 
-def _outcome(job: TuningJob, ended: Ended, **words: Any) -> JobOutcome:
-    return JobOutcome(job.digest(), job.name, job.key, ended, **words)
+def _outcome(job: TuningJob, ended: Ended, **words: Any) -> TuningOutcome:
+    return TuningOutcome(job.digest(), job.name, job.key, ended, **words)
 
 
 def _device(job: TuningJob) -> Backend:
@@ -73,7 +75,7 @@ def _device(job: TuningJob) -> Backend:
     return backend
 
 
-def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -> JobOutcome:
+def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -> TuningOutcome:
     def find(text: FunctionText) -> Any:
         return tuner_of(text.module, text.name, modules)
 
@@ -87,31 +89,35 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
             return _outcome(job, Ended.NOTHING, config=str(site.candidates[0].config))
         stored = winners.stored(site)
         if stored is not None and not stored.untried:
-            return _outcome(job, Ended.STORED, config=str(stored.config), time_ns=stored.time_ns, winner=stored)
+            return _won(job, site, stored, Ended.STORED)
         named = dict(zip(tuner.arg_names, args, strict=False))
         tuner.cache.pop(compat.autotuner_key(tuner, named, words), None)  # of another call that this tuner takes for it
         autotuner_run.run_tuned(tuner, args, {**words, "warmup": False}, keep=True, plain=_refuse)
         return _found(job, tuner, args, words)
 
 
-def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> JobOutcome:
+def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> TuningOutcome:
     with _settings(tuner, TuneMode.AUTO):
         site, winners = autotuner_run.site_and_winners(tuner, args, words)
         stored = winners.stored(site)
     if stored is not None:
-        return _outcome(job, Ended.TUNED, config=str(stored.config), time_ns=stored.time_ns, winner=stored)
+        return _won(job, site, stored, Ended.TUNED)
     return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
 
 
-def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], force: bool) -> JobOutcome:
+def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], force: bool) -> TuningOutcome:
     """Tune a kernel without a tuner among the candidates that a test's marker gives it, as ``pytest --kerntune`` does;
     its winner is stored where that run finds it."""
     mode = TuneMode.FORCE if force else TuneMode.AUTO
-    found, fresh = autotuner_run.tune_given(jit, args, words, job.configs, mode)
-    ended = Ended.TUNED if fresh else Ended.STORED
+    site, found, fresh = autotuner_run.tune_given(jit, args, words, job.configs, mode)
     if found is None:
         return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
-    return _outcome(job, ended, config=str(found.config), time_ns=found.time_ns, winner=found)
+    return _won(job, site, found, Ended.TUNED if fresh else Ended.STORED)
+
+
+def _won(job: TuningJob, site: Site, winner: Winner, ended: Ended) -> TuningOutcome:
+    notes = autotuner_run.content_notes(site, winner.config) if ended is Ended.TUNED else ()
+    return _outcome(job, ended, config=str(winner.config), time_ns=winner.time_ns, winner=winner, notes=notes)
 
 
 def _tuner_in(job: TuningJob, kernel: Any) -> Any:
@@ -127,8 +133,8 @@ def _refuse(tuner: Any, *args: Any, **kwargs: Any) -> Any:
 
 @contextlib.contextmanager
 def _settings(tuner: Any, mode: TuneMode) -> Iterator[None]:
-    """A tuner that tunes, whatever its decorator and the environment say, and waits for every config: nobody waits for
-    the call."""
+    """A tuner that tunes, whatever its decorator and the environment say, and waits for every config: no user
+    waits for the call."""
     given = {"tune_mode": mode, "patience": ALL if getattr(tuner, "patience", None) is None else tuner.patience}
     before = {name: vars(tuner)[name] for name in given if name in vars(tuner)}
     vars(tuner).update(given)

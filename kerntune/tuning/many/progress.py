@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import TextIO
 
-from kerntune.tuning.many.outcome import Ended, JobOutcome
+from kerntune.tuning.many.outcome import Ended, TuningOutcome
 
 BAR = 24
 """Columns."""
@@ -20,7 +20,7 @@ AGAIN_S = 0.1
 """Seconds between two pictures of the bar."""
 
 
-class Progress:
+class KeyProgress:
     """How many of ``total`` jobs are done; errors are printed as they come."""
 
     def __init__(self, total: int, stream: TextIO | None = None, clock: float | None = None) -> None:
@@ -30,7 +30,7 @@ class Progress:
         self._shown = -EVERY_S
         self._terminal = self._stream.isatty()
 
-    def tell(self, outcome: JobOutcome) -> None:
+    def tell(self, outcome: TuningOutcome) -> None:
         """One more is done."""
         self._counts[outcome.ended] += 1
         if outcome.error:
@@ -54,7 +54,7 @@ class Progress:
         left = f"; {_duration(seconds / done * (self._total - done))} left" if 0 < done < self._total else ""
         return f"{done} of {self._total} keys: {', '.join(parts) or 'none done'}{left}"
 
-    def _show(self, outcome: JobOutcome, seconds: float) -> None:
+    def _show(self, outcome: TuningOutcome, seconds: float) -> None:
         text = self.line(seconds)
         if not self._terminal:
             self._print(f"kerntune: {text} (last: {outcome.kernel})")

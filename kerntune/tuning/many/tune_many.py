@@ -15,25 +15,25 @@ from kerntune.kernels.source import wrappers
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe
 from kerntune.tuning.many.gpu_pools import GpuPools, chosen_gpus
-from kerntune.tuning.many.hand_out import Executor, HandOut
+from kerntune.tuning.many.hand_out import HandOut, JobExecutor
 from kerntune.tuning.many.noting import SHAPES
-from kerntune.tuning.many.outcome import Ended, JobOutcome, JobRequest, outcome_of
-from kerntune.tuning.many.progress import Progress
+from kerntune.tuning.many.outcome import Ended, JobRequest, TuningOutcome, outcome_of
+from kerntune.tuning.many.progress import KeyProgress
 from kerntune.tuning.many.shapes_file import ShapesFile
 
 Jobs = Union[str, "os.PathLike[str]", Iterable[TuningJob]]
 
-Tell = Callable[[JobOutcome], None]
+Tell = Callable[[TuningOutcome], None]
 
 
 @dataclass(frozen=True)
 class TunedMany:
     """What became of many jobs, in the order in which they ended."""
 
-    outcomes: tuple[JobOutcome, ...]
+    outcomes: tuple[TuningOutcome, ...]
 
     @property
-    def failed(self) -> tuple[JobOutcome, ...]:
+    def failed(self) -> tuple[TuningOutcome, ...]:
         """Those that have no winner though they should: each with its ``error``."""
         return tuple(o for o in self.outcomes if not o.good)
 
@@ -61,7 +61,7 @@ def tuning_job(kernel: Any, grid: Any, *args: Any, **kwargs: Any) -> TuningJob:
 def tune_many(
     jobs: Jobs,
     *,
-    executor: Executor | None = None,
+    executor: JobExecutor | None = None,
     gpus: Sequence[int | str] | None = None,
     modules: Sequence[str] = (),
     paths: Sequence[str] = (),
@@ -91,7 +91,7 @@ def tune_many(
         if executor is None:
             pools = GpuPools(chosen_gpus(gpus), environment={SHAPES: ""}, paths=paths, spoiled=_spoiled)
             executor = stack.enter_context(pools)
-        shown = Progress(len(requests)) if progress else None
+        shown = KeyProgress(len(requests)) if progress else None
         if shown is not None:
             stack.callback(shown.close)
         found = []
@@ -104,7 +104,7 @@ def tune_many(
     return TunedMany(tuple(found))
 
 
-def _outcomes(requests: Sequence[JobRequest], executor: Executor) -> Iterator[JobOutcome]:
+def _outcomes(requests: Sequence[JobRequest], executor: JobExecutor) -> Iterator[TuningOutcome]:
     """The outcomes as they come; if the caller goes on no more, nothing else is begun."""
     out = HandOut(requests, executor)
     try:
@@ -133,7 +133,7 @@ def requests_of(jobs: Jobs, modules: Sequence[str], paths: Sequence[str], force:
     return list(found.values())
 
 
-def keep(outcome: JobOutcome, force: bool = False) -> None:
+def keep(outcome: TuningOutcome, force: bool = False) -> None:
     """Store a winner here, too, unless it is: processes of this machine have done so, those of others have not."""
     if outcome.winner is None:
         return

@@ -33,6 +33,14 @@ def above_kernel(x_ptr, n, EVEN: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(x_ptr + i, 1.0, mask=EVEN or i < n)
 
 
+@kerntune.autotune(configs(64, 128), key=["n"])
+@triton.jit
+def gather_kernel(index_ptr, x_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.load(index_ptr + i, mask=i < n, other=0)
+    tl.store(x_ptr + i, tl.load(x_ptr + at), mask=i < n)
+
+
 class Kernels:
     """A class may hold kernels as well."""
 

@@ -17,7 +17,7 @@ from kerntune.gpu.scripted import ILLEGAL_ADDRESS, FakeBackend, Rule
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe
 from kerntune.tuning.many.job_run import outcome_for, run_job
-from kerntune.tuning.many.outcome import Ended, JobOutcome, JobRequest, encoded, outcome_of
+from kerntune.tuning.many.outcome import Ended, JobRequest, TuningOutcome, encoded, outcome_of
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 
@@ -37,7 +37,7 @@ def job(n: int = 1000, kernel: Any = kernels.scaled, **words: Any) -> TuningJob:
     return tuning_job(kernel, kernels.grid(n), *kernels.pair(n, **words), n, 2.0)
 
 
-def run(one: TuningJob, **words: Any) -> JobOutcome:
+def run(one: TuningJob, **words: Any) -> TuningOutcome:
     return outcome_of(run_job(encoded(JobRequest(one, **words))))
 
 
@@ -188,6 +188,15 @@ def test_warnings_of_a_tuning_come_along(backend: FakeBackend) -> None:
     found = outcome_for(JobRequest(job()))
     assert found.config == "BLOCK=256 num_warps=4 num_stages=3"
     assert any("BLOCK=128" in note for note in found.notes)
+
+
+def test_a_kernel_whose_contents_decide_its_addresses_is_said(backend: FakeBackend) -> None:
+    index, x = torch.empty(512, device="cuda", dtype=torch.int32), torch.empty(512, device="cuda")
+    found = run(tuning_job(kernels.gather_kernel, kernels.grid(512), index, x, 512))
+    assert found.ended is Ended.TUNED
+    assert len(found.notes) == 1
+    for part in ("kernel gather_kernel", "kernels.py", "decides which memory it touches", "in the program itself"):
+        assert part in found.notes[0]
 
 
 def test_other_configs_than_noted_still_race(backend: FakeBackend) -> None:
