@@ -22,7 +22,7 @@ from kerntune.gate.console import FINDINGS, OK, complain, counted, say
 from kerntune.gate.pytest_run import plugin_args
 from kerntune.tuning.many.gpu_pools import chosen_gpus
 from kerntune.tuning.many.noting import SHAPES
-from kerntune.tuning.many.outcome import Ended, TuningOutcome
+from kerntune.tuning.many.outcome import Ended, KeyOutcome
 from kerntune.tuning.many.progress import WORDS
 from kerntune.tuning.many.shapes_file import ShapesFile
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from kerntune.tuning.many import tune_many  # Triton with it
 
     say(f"importing {', '.join(sorted({job.module for job in jobs}))}")
-    outcomes: list[TuningOutcome] = []
+    outcomes: list[KeyOutcome] = []
     try:
         with _executor(args) as executor:
             tune_many.tune_many(
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     return _summary(outcomes, OK if all(o.good for o in outcomes) else FINDINGS)
 
 
-def _summary(outcomes: Sequence[TuningOutcome], code: int) -> int:
+def _summary(outcomes: Sequence[KeyOutcome], code: int) -> int:
     for text in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
         complain(f"note: {text}")
     parts = [f"{n} {WORDS[ended]}" for ended in Ended if (n := sum(o.ended is ended for o in outcomes))]

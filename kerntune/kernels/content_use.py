@@ -39,7 +39,7 @@ def _functions(ttir: str) -> Iterator[list[str]]:
     yield lines
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Region:
     """An operation with a body: the values that it carries from round to round, and its results."""
 

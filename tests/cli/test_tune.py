@@ -16,7 +16,7 @@ from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.cli import tune
 from kerntune.errors import UsageError
 from kerntune.tuning.cache import WinnerCache
-from kerntune.tuning.many.outcome import Ended, TuningOutcome
+from kerntune.tuning.many.outcome import Ended, KeyOutcome
 from kerntune.tuning.many.shapes_file import ShapesFile
 
 TESTS = Path(__file__).parents[1]
@@ -33,7 +33,7 @@ def tuned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             if job.kernel == "interrupt":
                 raise KeyboardInterrupt
             ended = Ended(job.kernel)
-            tell(TuningOutcome(job.digest(), job.name, job.key, ended, notes=("times vary",)))
+            tell(KeyOutcome(job.digest(), job.name, job.key, ended, notes=("times vary",)))
 
     monkeypatch.setattr("kerntune.tuning.many.tune_many.tune_many", tune_many)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")

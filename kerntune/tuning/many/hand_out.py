@@ -12,7 +12,7 @@ import msgspec
 
 from kerntune.base.tuning_job import TuningJob
 from kerntune.tuning.many.job_run import run_job
-from kerntune.tuning.many.outcome import Ended, JobRequest, TuningOutcome, encoded, outcome_of
+from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, outcome_of
 
 TIMES = 3
 """How often a job is given out at most: once, and twice more where a process that had it died."""
@@ -57,16 +57,22 @@ class HandOut:
     what goes wrong with a call. Such a job is given out again, :data:`TIMES` times in all.
     """
 
-    def __init__(self, requests: Sequence[JobRequest], executor: JobExecutor, window: int = WINDOW) -> None:
+    def __init__(
+        self,
+        requests: Sequence[JobRequest],
+        executor: JobExecutor,
+        window: int = WINDOW,
+        function: Callable[[bytes], bytes] = run_job,
+    ) -> None:
         self._waiting = deque((request, 1) for request in requests)
-        self._executor, self._window = executor, window
+        self._executor, self._window, self._function = executor, window, function
         self._given: dict[int, _Given] = {}
         self._next = 0
         self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._silent: set[int] = set()
         """Those whose results don't call back, and must be asked."""
 
-    def __iter__(self) -> Iterator[TuningOutcome]:
+    def __iter__(self) -> Iterator[KeyOutcome]:
         poll = POLL_S[0]
         while self._waiting or self._given:
             self._fill()
@@ -90,7 +96,7 @@ class HandOut:
     def _fill(self) -> None:
         while self._waiting and len(self._given) < self._window:
             request, times = self._waiting.popleft()
-            result = self._executor.submit(run_job, encoded(request))
+            result = self._executor.submit(self._function, encoded(request))
             number, self._next = self._next, self._next + 1
             self._given[number] = _Given(request, times, result)
             if hasattr(result, "add_done_callback"):
@@ -108,7 +114,7 @@ class HandOut:
         except queue.Empty:
             return None
 
-    def _take(self, given: _Given) -> TuningOutcome | None:
+    def _take(self, given: _Given) -> KeyOutcome | None:
         """The outcome; None if the job is given out again."""
         try:
             found = outcome_of(given.result.result())
@@ -116,17 +122,17 @@ class HandOut:
             return self._died(given, exc)
         return msgspec.structs.replace(found, given_out=given.times)
 
-    def _died(self, given: _Given, exc: Exception) -> TuningOutcome | None:
+    def _died(self, given: _Given, exc: Exception) -> KeyOutcome | None:
         if given.times < TIMES:
             self._waiting.appendleft((given.request, given.times + 1))
             return None
         return lost(given.request.job, given.times, exc)
 
 
-def lost(job: TuningJob, times: int, exc: BaseException) -> TuningOutcome:
+def lost(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:
     """The outcome of a job whose processes all died."""
     error = (
         f"{job}: each of {times} processes that tuned it ended ({type(exc).__name__}: {exc}); tune it alone to see "
         "why, or with KERNTUNE_ISOLATE=always, which launches each config in a process of its own first"
     )
-    return TuningOutcome(job.digest(), job.name, job.key, Ended.LOST, error=error, given_out=times)
+    return KeyOutcome(job.digest(), job.name, job.key, Ended.LOST, error=error, given_out=times)

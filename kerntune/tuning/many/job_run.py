@@ -25,7 +25,7 @@ from kerntune.tuning import autotuner_run, context
 from kerntune.tuning.cache import Winner
 from kerntune.tuning.many.named_kernel import tuner_of
 from kerntune.tuning.many.noting import SHAPES, noting
-from kerntune.tuning.many.outcome import Ended, JobRequest, TuningOutcome, encoded, request_of
+from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, request_of
 from kerntune.tuning.patience import ALL
 
 NOTHING_STORED = "nothing was stored: its grid is empty, or it can't be timed"
@@ -39,7 +39,7 @@ def run_job(request: bytes) -> bytes:
     return encoded(outcome_for(request_of(request)))
 
 
-def outcome_for(asked: JobRequest) -> TuningOutcome:
+def outcome_for(asked: JobRequest) -> KeyOutcome:
     """Import the kernel, make arguments like those described, and tune. The winner is stored, and in the outcome."""
     begin, job = time.perf_counter(), asked.job
     backend: Backend | None = None
@@ -60,8 +60,8 @@ def outcome_for(asked: JobRequest) -> TuningOutcome:
     )  # fmt: skip
 
 
-def _outcome(job: TuningJob, ended: Ended, **words: Any) -> TuningOutcome:
-    return TuningOutcome(job.digest(), job.name, job.key, ended, **words)
+def _outcome(job: TuningJob, ended: Ended, **words: Any) -> KeyOutcome:
+    return KeyOutcome(job.digest(), job.name, job.key, ended, **words)
 
 
 def _device(job: TuningJob) -> Backend:
@@ -75,7 +75,7 @@ def _device(job: TuningJob) -> Backend:
     return backend
 
 
-def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -> TuningOutcome:
+def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -> KeyOutcome:
     def find(text: FunctionText) -> Any:
         return tuner_of(text.module, text.name, modules)
 
@@ -96,7 +96,7 @@ def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -
         return _found(job, tuner, args, words)
 
 
-def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> TuningOutcome:
+def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> KeyOutcome:
     with _settings(tuner, TuneMode.AUTO):
         site, winners = autotuner_run.site_and_winners(tuner, args, words)
         stored = winners.stored(site)
@@ -105,7 +105,7 @@ def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> Tuni
     return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
 
 
-def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], force: bool) -> TuningOutcome:
+def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], force: bool) -> KeyOutcome:
     """Tune a kernel without a tuner among the candidates that a test's marker gives it, as ``pytest --kerntune`` does;
     its winner is stored where that run finds it."""
     mode = TuneMode.FORCE if force else TuneMode.AUTO
@@ -115,7 +115,7 @@ def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], for
     return _won(job, site, found, Ended.TUNED if fresh else Ended.STORED)
 
 
-def _won(job: TuningJob, site: Site, winner: Winner, ended: Ended) -> TuningOutcome:
+def _won(job: TuningJob, site: Site, winner: Winner, ended: Ended) -> KeyOutcome:
     notes = autotuner_run.content_notes(site, winner.config) if ended is Ended.TUNED else ()
     return _outcome(job, ended, config=str(winner.config), time_ns=winner.time_ns, winner=winner, notes=notes)
 

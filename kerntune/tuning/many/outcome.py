@@ -35,7 +35,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     force: bool = False
 
 
-class TuningOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class KeyOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What became of a job. ``error`` says why it failed, and what to do; ``notes`` what else is to be known.
 
     ``pid`` is of the process that had it, on ``host``; with ``spoiled`` that process's device runs nothing any more.
@@ -64,7 +64,7 @@ class TuningOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
         return self.ended in (Ended.TUNED, Ended.STORED, Ended.NOTHING)
 
 
-def encoded(value: JobRequest | TuningOutcome) -> bytes:
+def encoded(value: JobRequest | KeyOutcome) -> bytes:
     """As bytes, which any executor can carry: no class of ours is pickled."""
     return _ENCODER.encode(value)
 
@@ -74,7 +74,7 @@ def request_of(data: bytes) -> JobRequest:
     return _decoded(_REQUEST, data)
 
 
-def outcome_of(data: bytes) -> TuningOutcome:
+def outcome_of(data: bytes) -> KeyOutcome:
     """What :func:`encoded` gave; :class:`StoreError` otherwise."""
     return _decoded(_OUTCOME, data)
 
@@ -88,4 +88,4 @@ def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
 
 _ENCODER = msgspec.json.Encoder()
 _REQUEST = msgspec.json.Decoder(JobRequest)
-_OUTCOME = msgspec.json.Decoder(TuningOutcome)
+_OUTCOME = msgspec.json.Decoder(KeyOutcome)

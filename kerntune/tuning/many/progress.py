@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import TextIO
 
-from kerntune.tuning.many.outcome import Ended, TuningOutcome
+from kerntune.tuning.many.outcome import Ended, KeyOutcome
 
 BAR = 24
 """Columns."""
@@ -30,7 +30,7 @@ class KeyProgress:
         self._shown = -EVERY_S
         self._terminal = self._stream.isatty()
 
-    def tell(self, outcome: TuningOutcome) -> None:
+    def tell(self, outcome: KeyOutcome) -> None:
         """One more is done."""
         self._counts[outcome.ended] += 1
         if outcome.error:
@@ -54,7 +54,7 @@ class KeyProgress:
         left = f"; {_duration(seconds / done * (self._total - done))} left" if 0 < done < self._total else ""
         return f"{done} of {self._total} keys: {', '.join(parts) or 'none done'}{left}"
 
-    def _show(self, outcome: TuningOutcome, seconds: float) -> None:
+    def _show(self, outcome: KeyOutcome, seconds: float) -> None:
         text = self.line(seconds)
         if not self._terminal:
             self._print(f"kerntune: {text} (last: {outcome.kernel})")

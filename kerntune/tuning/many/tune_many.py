@@ -17,23 +17,23 @@ from kerntune.tuning.many.describing import describe
 from kerntune.tuning.many.gpu_pools import GpuPools, chosen_gpus
 from kerntune.tuning.many.hand_out import HandOut, JobExecutor
 from kerntune.tuning.many.noting import SHAPES
-from kerntune.tuning.many.outcome import Ended, JobRequest, TuningOutcome, outcome_of
+from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, outcome_of
 from kerntune.tuning.many.progress import KeyProgress
 from kerntune.tuning.many.shapes_file import ShapesFile
 
 Jobs = Union[str, "os.PathLike[str]", Iterable[TuningJob]]
 
-Tell = Callable[[TuningOutcome], None]
+Tell = Callable[[KeyOutcome], None]
 
 
 @dataclass(frozen=True)
 class TunedMany:
     """What became of many jobs, in the order in which they ended."""
 
-    outcomes: tuple[TuningOutcome, ...]
+    outcomes: tuple[KeyOutcome, ...]
 
     @property
-    def failed(self) -> tuple[TuningOutcome, ...]:
+    def failed(self) -> tuple[KeyOutcome, ...]:
         """Those that have no winner though they should: each with its ``error``."""
         return tuple(o for o in self.outcomes if not o.good)
 
@@ -104,7 +104,7 @@ def tune_many(
     return TunedMany(tuple(found))
 
 
-def _outcomes(requests: Sequence[JobRequest], executor: JobExecutor) -> Iterator[TuningOutcome]:
+def _outcomes(requests: Sequence[JobRequest], executor: JobExecutor) -> Iterator[KeyOutcome]:
     """The outcomes as they come; if the caller goes on no more, nothing else is begun."""
     out = HandOut(requests, executor)
     try:
@@ -133,7 +133,7 @@ def requests_of(jobs: Jobs, modules: Sequence[str], paths: Sequence[str], force:
     return list(found.values())
 
 
-def keep(outcome: TuningOutcome, force: bool = False) -> None:
+def keep(outcome: KeyOutcome, force: bool = False) -> None:
     """Store a winner here, too, unless it is: processes of this machine have done so, those of others have not."""
     if outcome.winner is None:
         return

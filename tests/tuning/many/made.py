@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kerntune.base.tuning_job import SCHEMA, TuningJob
-from kerntune.tuning.many.outcome import Ended, JobRequest, TuningOutcome, encoded, request_of
+from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, request_of
 
 
 def job(number: int) -> TuningJob:
@@ -20,7 +20,7 @@ def request(number: int) -> JobRequest:
 def done(data: bytes, ended: Ended = Ended.TUNED, **words: Any) -> bytes:
     """What a process says of a request."""
     one = request_of(data).job
-    return encoded(TuningOutcome(one.digest(), one.name, one.key, ended, **words))
+    return encoded(KeyOutcome(one.digest(), one.name, one.key, ended, **words))
 
 
 class Scripted:

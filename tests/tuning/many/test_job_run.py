@@ -17,7 +17,7 @@ from kerntune.gpu.scripted import ILLEGAL_ADDRESS, FakeBackend, Rule
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.many.describing import describe
 from kerntune.tuning.many.job_run import outcome_for, run_job
-from kerntune.tuning.many.outcome import Ended, JobRequest, TuningOutcome, encoded, outcome_of
+from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, outcome_of
 from kerntune.tuning.many.tune_many import tuning_job
 from tuning.many import kernels
 
@@ -37,7 +37,7 @@ def job(n: int = 1000, kernel: Any = kernels.scaled, **words: Any) -> TuningJob:
     return tuning_job(kernel, kernels.grid(n), *kernels.pair(n, **words), n, 2.0)
 
 
-def run(one: TuningJob, **words: Any) -> TuningOutcome:
+def run(one: TuningJob, **words: Any) -> KeyOutcome:
     return outcome_of(run_job(encoded(JobRequest(one, **words))))
 
 

@@ -21,7 +21,7 @@ from kerntune.errors import UsageError
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
 from kerntune.tuning.cache.winner import SCHEMA as WINNER_SCHEMA
-from kerntune.tuning.many.outcome import Ended, TuningOutcome, encoded, request_of
+from kerntune.tuning.many.outcome import Ended, KeyOutcome, encoded, request_of
 from kerntune.tuning.many.progress import KeyProgress
 from kerntune.tuning.many.shapes_file import ShapesFile
 from kerntune.tuning.many.tune_many import TunedMany, tune_many, tuning_job
@@ -56,7 +56,7 @@ def jobs(*sizes: int) -> list[TuningJob]:
 
 
 def test_all_keys_are_tuned_once_and_later_not_at_all(backend: FakeBackend, tmp_path: Path) -> None:
-    told: list[TuningOutcome] = []
+    told: list[KeyOutcome] = []
     found = tune_many(jobs(100, 200, 300, 200), executor=Here(), progress=False, tell=told.append)
     assert isinstance(found, TunedMany)
     assert (found.count(Ended.TUNED), len(found.outcomes), found.failed) == (3, 3, ())
@@ -115,7 +115,7 @@ class Far:
 
     def submit(self, function: Any, /, data: bytes) -> Any:
         one, future = request_of(data).job, Future[bytes]()
-        found = TuningOutcome(one.digest(), one.name, one.key, Ended.TUNED, winner=self.winner)
+        found = KeyOutcome(one.digest(), one.name, one.key, Ended.TUNED, winner=self.winner)
         future.set_result(encoded(found))
         return future
 
@@ -131,7 +131,7 @@ def test_winners_of_other_machines_are_stored_here(tmp_path: Path, monkeypatch: 
 
 
 def test_results_are_stored_as_they_come_and_stay_after_ctrl_c(backend: FakeBackend, tmp_path: Path) -> None:
-    def interrupt(outcome: TuningOutcome) -> None:
+    def interrupt(outcome: KeyOutcome) -> None:
         if len(WinnerCache(tmp_path).entries()) == 2:
             raise KeyboardInterrupt
 
@@ -193,8 +193,8 @@ def test_a_dask_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared:
 # what is shown
 
 
-def outcome(ended: Ended, error: str = "") -> TuningOutcome:
-    return TuningOutcome("d", "module.kernel", "(1,)", ended, error=error)
+def outcome(ended: Ended, error: str = "") -> KeyOutcome:
+    return KeyOutcome("d", "module.kernel", "(1,)", ended, error=error)
 
 
 def test_lines_without_a_terminal() -> None:
