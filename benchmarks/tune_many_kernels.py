@@ -1,4 +1,4 @@
-"""The kernel of ``benchmarks/tune_many.py``: processes that import it there have scripted GPUs, and log what they do."""
+"""The kernel of ``benchmarks/tune_many.py``: processes that import it there have scripted GPUs, and log their tunings."""
 
 from __future__ import annotations
 
