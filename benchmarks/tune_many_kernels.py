@@ -1,4 +1,4 @@
-"""The kernel of ``benchmarks/tune_many.py``: processes that import it there have scripted GPUs, and log their tunings."""
+"""The kernel of ``benchmarks/tune_many.py``: processes that import it there get scripted GPUs, and log tunings."""
 
 from __future__ import annotations
 
