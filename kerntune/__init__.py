@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kerntune.tuning.api.install import install
     from kerntune.tuning.bandwidth_report import bandwidth
     from kerntune.tuning.chosen import fingerprint
+    from kerntune.tuning.many.tune_many import tune_many, tuning_job
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,8 @@ __all__ = [
     "pointwise",
     "reduction",
     "split_scan",
+    "tune_many",
+    "tuning_job",
 ]
 
 _LAZY = {
@@ -46,6 +49,8 @@ _LAZY = {
     "pointwise": "kerntune.tuning.api.decorators",
     "reduction": "kerntune.tuning.api.decorators",
     "split_scan": "kerntune.tuning.api.decorators",
+    "tune_many": "kerntune.tuning.many.tune_many",
+    "tuning_job": "kerntune.tuning.many.tune_many",
 }
 
 

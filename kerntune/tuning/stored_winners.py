@@ -22,6 +22,7 @@ from kerntune.tuning.cache.damage_report import report_damage
 from kerntune.tuning.cache.leases import Lease
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.cache.winner import SCHEMA
+from kerntune.tuning.nearest import Near, nearest
 from kerntune.tuning.ranks import of_this_run, several_ranks
 
 NOT_KEY = frozenset({"grid", "warmup"})
@@ -47,8 +48,9 @@ class Winners:
         """The stored winner's index among the candidates; None if there is none or the mode forces a new race.
 
         A winner of candidates some of which were never tried counts only if ``unfinished`` ones do, or if the mode is
-        ``frozen``. Where winners are agreed upon with others (:attr:`agrees`) it counts if it was stored since this run
-        began, whatever is asked for: else ranks would go on with different ones.
+        ``frozen`` or ``nearest``: nothing will ever be tried there. Where winners are agreed upon with others
+        (:attr:`agrees`) it counts if it was stored since this run began, whatever is asked for: else ranks would go on
+        with different ones.
         """
         if len(site.candidates) == 1:
             return 0
@@ -63,7 +65,7 @@ class Winners:
         return None
 
     def _counts(self, found: Winner, unfinished: bool) -> bool:
-        if not found.untried or self.mode is TuneMode.FROZEN:
+        if not found.untried or self.mode in (TuneMode.FROZEN, TuneMode.NEAREST):
             return True
         return of_this_run(found.created) if self.agrees else unfinished
 
@@ -141,6 +143,11 @@ class Winners:
                 return other
         self.cache.add(found)
         return winner
+
+    def nearest(self, site: Site) -> Near | None:
+        """The winner of the nearest call that has one (:func:`kerntune.tuning.nearest.nearest`), among the site's
+        candidates."""
+        return nearest(self.cache, self.key(site), lambda config: index_of(site, config) is not None)
 
     def why_missed(self, site: Site) -> list[str]:
         """What differs from the nearest stored winner of the kernel, a line each."""

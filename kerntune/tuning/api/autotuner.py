@@ -9,7 +9,7 @@ from typing import Any
 
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 
-from kerntune.base.policy import StaticPrune
+from kerntune.base.policy import StaticPrune, TuneMode
 from kerntune.kernels.dispatch import LaunchPath, Ran
 from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.tuning.autotuner_run import run_tuned
@@ -37,6 +37,9 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
 
     patience: float | str | None = None
     """Seconds to wait for stragglers, or ``all``; None leaves it to ``KERNTUNE_PATIENCE``."""
+
+    tune_mode: TuneMode | None = None
+    """How winners are found; None leaves it to ``KERNTUNE_TUNE``."""
 
     left_out: dict[Any, str]
     """Configs that the last tuning did not run, with the reason: ``static_prune``."""
