@@ -17,6 +17,7 @@ from kerntune.capture.fault_limits import in_doubt, is_hopeless, spread
 from kerntune.capture.inductor.compiled_calls import CompiledCalls
 from kerntune.capture.inductor.launches import install_inductor
 from kerntune.capture.launch import Pending, Probe, bind, probe_of
+from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.compiling.compiler import Compiled, Compiler
@@ -78,6 +79,9 @@ class Capture:
     prefer: Callable[[Site], Sequence[int]] = lambda site: range(len(site.candidates))
     thread: int | None = None
     """Only this thread's launches are captured (its ``threading.get_ident()``); all threads' if None."""
+
+    on_device: Callable[[Backend], None] = lambda backend: None
+    """Called before the first launch if that is on another GPU than ``backend``'s, with the one of that GPU."""
 
     before_launch: Callable[[Capture, Pending, Compiled], None] | None = None
     """Called where something runs, before a launch whose config was open. One for which it raises :class:`LaunchFault`
@@ -160,7 +164,20 @@ class Capture:
         if doing is None and kernel_name(jit) in self.given:
             return self._on_given(jit, args, kwargs)
         with self._lock:
+            self._settle_device(kernel_name(jit), {**dict(zip(jit.arg_names, args, strict=False)), **kwargs})
             return self._record(jit, args, kwargs, doing)
+
+    def _settle_device(self, kernel: str, arguments: Mapping[str, Any]) -> None:
+        """Go on where the first launch is; :class:`CaptureError` if a later one is elsewhere, or mixes devices."""
+        if self.backend.gpu is None:
+            return
+        device = launch_device(self.backend, kernel, arguments)
+        if self.latest is not None:
+            refuse_second_device(kernel, device, self.latest.kernel, self.backend.ordinal)
+        elif device != self.backend.ordinal:
+            self.backend = self.backend.on(device)
+            self.plan = Plan(self.backend)
+            self.on_device(self.backend)
 
     def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any], trying: _Trying | None) -> Any:
         pending = bind(self.backend, jit, args, kwargs, None if trying is None else trying.site)
@@ -195,6 +212,8 @@ class Capture:
             doing.seen.append(probe)
             return None
         with self._lock:
+            bound = [x.bound for x in pending.specialized.values() if isinstance(x, Specialized)]
+            self._settle_device(pending.kernel, bound[0] if bound else {})
             return self._run_recorded(pending, run, doing)
 
     def _refuse_misfit(self, compiled: Compiled) -> None:
@@ -213,10 +232,13 @@ class Capture:
         site = self.site_of(tuner, args, kwargs)
         if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup"):
             return site.run(site.candidates[0].words())
+        self._settle_device(site.kernel, site.arguments)
         return self.launch(site)
 
     def _on_given(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        return self.launch(site_of_given(jit, args, kwargs, self.given[kernel_name(jit)], self._options()))
+        site = site_of_given(jit, args, kwargs, self.given[kernel_name(jit)], self._options())
+        self._settle_device(site.kernel, site.arguments)
+        return self.launch(site)
 
     def _options(self) -> Sequence[str]:
         """What configs may set of the compiler's options."""
@@ -311,6 +333,7 @@ class Capture:
 
         First content is what the candidate's hooks leave, which they do on a copy: the user's tensors stay as they are.
         """
+        self._settle_device(site.kernel, site.arguments)
         site.chosen = index
         launch = probe.specialized
         hooked = site.writes_arguments or site.candidates[index].hook is not None

@@ -8,6 +8,7 @@ from msgspec.structs import replace as _replace
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Recording
+from kerntune.base.traffic import PointerAccess
 from kerntune.capture import Capture, Pending, Probe
 from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
@@ -40,6 +41,17 @@ class Recorded:
 
     unsaved: str = ""
     """Why the launches can't be run again (:attr:`kerntune.capture.memory_plan.Plan.unsaved`); empty where they can."""
+
+    @property
+    def accesses(self) -> dict[int, PointerAccess]:
+        """By launch, which pointers its compiled code reads and writes."""
+        found: dict[int, PointerAccess] = {}
+        for index, launch in enumerate(self.recording.launches):
+            binary = self.recording.binary_of(launch)
+            compiled = self.compiled.get((binary.sha256, binary.ttir_sha256))
+            if compiled is not None:
+                found[index] = (compiled.access.reads, compiled.access.writes)
+        return found
 
 
 def record(capture: Capture, target: Target) -> Recorded:

@@ -88,12 +88,15 @@ def run_captured(
     arguments: tuple[Argument, ...],
     prefer: Preference,
     before_launch: Callable[[Capture, Pending, Compiled], None] | None = None,
+    on_device: Callable[[Backend], None] = lambda backend: None,
 ) -> CapturedCall:
-    """Run the call and compare its result with its reference. ``before_launch`` as the capture's.
+    """Run the call and compare its result with its reference. ``before_launch`` and ``on_device`` as the capture's.
 
     :class:`ConfigError` where it was given candidates for kernels that it doesn't launch.
     """
-    capture = Capture(backend, compiler, call.candidates, prefer=prefer, before_launch=before_launch)
+    capture = Capture(
+        backend, compiler, call.candidates, prefer=prefer, before_launch=before_launch, on_device=on_device
+    )
     value, ended = None, None
     with watched() as unseen, capture.active(), capture.compiled_functions():
         try:
@@ -102,8 +105,8 @@ def run_captured(
             if not capture.launches or needs_values(backend, exc) is None:
                 raise
             ended = exc
-    if backend.gpu is not None:
-        backend.gpu.synchronize()
+    if capture.backend.gpu is not None:
+        capture.backend.gpu.synchronize()
     call, remark = compared_call(backend, call, value) if ended is None else (call, _cut_short(backend, ended))
     if not unseen:
         _refuse_unmet(call, capture)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from kerntune.base.case_result import CaseResult, ConfigReport
+from kerntune.base.case_result import CaseResult, CodeChange, ConfigReport
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.policy import Policy, StaticPolicy, Update, Verdict
@@ -21,6 +21,7 @@ from kerntune.gate.baselines import (
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
+from kerntune.gate.code_changes import StoredCode, code_changes
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.fusion import FUSION_CHANGED
 from kerntune.gate.launch_changes import (
@@ -56,9 +57,9 @@ class StaticFindings:
 
 
 def check_static(
-    stores: Stores, captured: CapturedCall, target: Target, update: Update
+    stores: Stores, captured: CapturedCall, target: Target, update: Update, *, code: bool = False
 ) -> tuple[CaseResult, PendingBaseline]:
-    """One target's verdict on a call, and the baseline that may be written."""
+    """One target's verdict on a call, and the baseline that may be written. ``code``: with hunks of changed code."""
     case, policy, spec = captured.on(target, stores.reference), captured.call.policy, typical_device(target)
     recorded, fingerprint, series = case.recorded, case.fingerprint, compat.triton_series()
     own_path = stores.reference.static_path(target, series, case.id, fingerprint)
@@ -87,7 +88,7 @@ def check_static(
         outcome=outcome_of(verdict, policy, pending, update),
         message=", ".join([f"{word} {case.id} ({target}, static only)", *found.failures, *reasons]),
         target=str(target),
-        launches=launch_reports(launches),
+        launches=launch_reports(launches, known.launches),
         rung="static",
         causes=reasons,
         findings=(*found.failures, *found.notes),
@@ -96,8 +97,16 @@ def check_static(
         warnings=tuple(stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches))),
         baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
+        code=_code_changes(stores, known, captured, recorded, launches) if code else (),
     )
     return result, pending
+
+
+def _code_changes(
+    stores: Stores, known: KnownCase, captured: CapturedCall, recorded: Recorded, launches: tuple[LaunchStatic, ...]
+) -> tuple[CodeChange, ...]:
+    artifacts = stores.reference.readable(recorded.recording.target)
+    return code_changes(StoredCode(known.launches, artifacts), recorded, launches, captured.capture.compiler.farm)
 
 
 def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:

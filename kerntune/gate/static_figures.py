@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from kerntune.base.case_result import LaunchReport
+from kerntune.base.case_result import LaunchFigures, LaunchReport
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Launch
@@ -118,20 +118,30 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
     )
 
 
-def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
-    """Rows for reports from static figures."""
-    return tuple(
-        LaunchReport(
-            kernel=s.kernel,
-            config=s.config,
-            grid=s.grid,
-            registers=s.metrics.registers,
-            spill_bytes=s.metrics.spill_store_bytes + s.metrics.spill_load_bytes,
-            shared_bytes=s.metrics.shared_bytes,
-            origins=s.origins,
-        )
-        for s in static
+def launch_reports(static: Sequence[LaunchStatic], before: Sequence[LaunchStatic] = ()) -> tuple[LaunchReport, ...]:
+    """Rows for reports from static figures, beside those of the baseline's launches that they correspond to."""
+    old = {i: x for i, x, _ in in_both(before, static)}
+    return tuple(_report(s, old.get(i)) for i, s in enumerate(static))
+
+
+def _report(static: LaunchStatic, before: LaunchStatic | None) -> LaunchReport:
+    return LaunchReport(
+        kernel=static.kernel,
+        config=static.config,
+        grid=static.grid,
+        registers=static.metrics.registers,
+        spill_bytes=static.metrics.spill_store_bytes + static.metrics.spill_load_bytes,
+        shared_bytes=static.metrics.shared_bytes,
+        occupancy=static.metrics.occupancy,
+        limiter=static.metrics.occupancy_limiter,
+        before=None if before is None else _figures(before.metrics),
+        origins=static.origins,
     )
+
+
+def _figures(metrics: StaticMetrics) -> LaunchFigures:
+    spilled = metrics.spill_store_bytes + metrics.spill_load_bytes
+    return LaunchFigures(metrics.registers, spilled, metrics.shared_bytes, metrics.occupancy)
 
 
 class _Launch(Protocol):

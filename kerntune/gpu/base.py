@@ -67,6 +67,15 @@ class Executor(Protocol):
         """Held for a whole comparison: one measuring process per device. :class:`MeasurementError` if another one
         doesn't end within ``patience_s`` (default: an hour)."""
 
+    def lock_shared(self, patience_s: float = ...) -> AbstractContextManager[None]:
+        """Held while anything of ours runs that isn't timed: beside others that do the same, and while no process
+        measures. A thread that holds it must let go before it asks for :meth:`lock`. :class:`MeasurementError` as
+        there."""
+
+    def lock_loosely(self, patience_s: float = ...) -> AbstractContextManager[None]:
+        """As :meth:`lock_shared`, for code that may ask for :meth:`lock` in between: that lets go of this first, and
+        takes it again at its end."""
+
     def free_bytes(self) -> int:
         """Device memory that could be allocated now."""
 
@@ -156,6 +165,10 @@ class Executor(Protocol):
     def synchronize(self) -> None:
         """Wait for all enqueued work."""
 
+    def idle(self, limit_s: float) -> bool:
+        """Whether all work of this process on the device, of any stream, has ended, or does so within ``limit_s``. A
+        collective that waits for another process may never end."""
+
 
 class Gpu(Executor, Protocol):
     """An executor that sees the user's tensors and calls: the one in the user's own process."""
@@ -167,8 +180,16 @@ class Gpu(Executor, Protocol):
         """The words by which a process opens this device for first looks (:mod:`kerntune.timing.worker.looks`); none
         where none is wanted. :class:`BackendError` says why none can."""
 
+    def unprotected(self) -> list[str]:
+        """What the device's setting takes away of the protection between processes, a sentence each (MPS,
+        exclusive-process mode: :mod:`kerntune.gpu.shared_device`)."""
+
     def reaches(self, address: int) -> bool:
         """Whether a number is an address of memory that this process can use, the device's or the host's."""
+
+    def entered(self) -> AbstractContextManager[None]:
+        """This device is torch's current one meanwhile, as all work but :meth:`lock`, :meth:`lock_shared`,
+        :meth:`free_bytes` and :meth:`synchronize` needs it."""
 
     def borrow(self, tensor: Any) -> Buffer:
         """The memory under a user's tensor, whole storage, not copied; it is kept alive."""
@@ -224,6 +245,20 @@ class Backend(Protocol):
     @property
     def torch_device(self) -> str:
         """What users' tests create tensors on."""
+
+    @property
+    def ordinal(self) -> int:
+        """The device's number among those that torch sees."""
+
+    @property
+    def count(self) -> int:
+        """How many devices there are."""
+
+    def current(self) -> int:
+        """The number of the calling thread's current device, on which Triton launches."""
+
+    def on(self, ordinal: int) -> Backend:
+        """The same kind of run on another device of this process; itself for its own number."""
 
     def activate(self) -> AbstractContextManager[None]:
         """Held for the whole session."""

@@ -84,6 +84,29 @@ def source_hash(jit: Any) -> str:
     return _digest(part.text for part in _parts(jit, set()))
 
 
+def source_text(jit: Any) -> str:
+    """The kernel as a Python file: every ``@triton.jit`` function and plain constant that it names, before itself.
+
+    For readers: values that no text gives back (dtypes, classes) are left to their names.
+    """
+    return "\n\n".join(["import triton\nimport triton.language as tl", *_definitions(jit, set())]) + "\n"
+
+
+def _definitions(jit: Any, seen: set[int]) -> Iterator[str]:
+    if id(jit) in seen:
+        return
+    seen.add(id(jit))
+    scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
+    for name, value in sorted(named(_syntax(jit.src), scope).items()):
+        if hasattr(value, "src") and hasattr(value, "params"):
+            yield from _definitions(value, seen)
+        elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
+            inner = getattr(value, "value", value)
+            shown = f"tl.constexpr({inner!r})" if inner is not value else repr(value)
+            yield f"{name} = {shown}"
+    yield f"@triton.jit\n{textwrap.dedent(jit.src).rstrip()}"
+
+
 def salt(jit: Any) -> None:
     """Make Triton's cache distinguish what its own key doesn't: the values of global dtypes, aliases of builtins,
     tuples, attributes of classes. Kernels that name none of these keep Triton's key.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kerntune.kernels.compat import torch_private
+from kerntune.kernels.compat import inductor_parts
 
 NO_WORK = frozenset(
     {
@@ -41,27 +41,27 @@ class CompiledCalls:
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Watch until ``stack`` closes."""
-        original = torch_private.inductor_part("graph_call")
+        original = inductor_parts.inductor_part("graph_call")
 
         def graph_call(graph: Any, inputs: Any) -> Any:
             before = len(self.launches)
             with self._counting():
                 result = original(graph, inputs)
-            if len(self.launches) == before and torch_private.launches_kernels(graph):
-                self._miss(torch_private.why_hidden(graph))
+            if len(self.launches) == before and inductor_parts.launches_kernels(graph):
+                self._miss(inductor_parts.why_hidden(graph))
             return result
 
-        cudagraphify = torch_private.inductor_part("cudagraphify")
+        cudagraphify = inductor_parts.inductor_part("cudagraphify")
 
         def switched(model: Any, *args: Any, **kwargs: Any) -> Any:
             return _Switch(model, lambda: cudagraphify(model, *args, **kwargs), self._live)
 
-        torch_private.replace_part(stack, "graph_call", graph_call)
-        torch_private.replace_part(stack, "cudagraphify", switched)
+        inductor_parts.replace_part(stack, "graph_call", graph_call)
+        inductor_parts.replace_part(stack, "cudagraphify", switched)
         stack.callback(self._end)
-        if torch_private.INDUCTOR["package_call"].exists():
-            package = torch_private.inductor_part("package_call")
-            torch_private.replace_part(stack, "package_call", self._package(package))
+        if inductor_parts.INDUCTOR["package_call"].exists():
+            package = inductor_parts.inductor_part("package_call")
+            inductor_parts.replace_part(stack, "package_call", self._package(package))
 
     _running: bool = True
 

@@ -18,7 +18,7 @@ from kerntune.errors import CompileError, TrialError
 from kerntune.gpu.base import Backend
 from kerntune.grids.check import check_grid
 from kerntune.kernels import compat
-from kerntune.kernels.compat import torch_private
+from kerntune.kernels.compat import inductor_parts
 from kerntune.kernels.generated import GeneratedKernel, mark_generated, name_without_number
 from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized
@@ -48,8 +48,8 @@ class InductorLaunch:
     @cached_property
     def jit(self) -> Any:
         """The kernel, marked with what it was generated for."""
-        jit, word = torch_private.loaded_kernel(self.tuner), torch_private.kernel_word(self.tuner)
-        if not torch_private.is_users_kernel(self.tuner):
+        jit, word = inductor_parts.loaded_kernel(self.tuner), inductor_parts.kernel_word(self.tuner)
+        if not inductor_parts.is_users_kernel(self.tuner):
             origins = origins_of_launch(self.tuner, word)
             mark_generated(jit, GeneratedKernel(name_without_number(word), jit.fn.__name__, origins))
         return jit
@@ -61,7 +61,7 @@ class InductorLaunch:
         config = (
             self.tuner.configs[0]
             if self.capture.backend.gpu is None
-            else torch_private.settled_config(self.tuner, self.args, self.kwargs)
+            else inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
         )
         return self._launch(config, None)
 
@@ -95,7 +95,7 @@ class InductorLaunch:
     def _specialized(self, config: Any, target: Target) -> Specialized:
         """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the
         arguments than they tell at the launch, and less."""
-        asked = torch_private.inductor_compilation(self.tuner, config)
+        asked = inductor_parts.inductor_compilation(self.tuner, config)
         backend = compat.make_backend(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
         try:
             options = backend.parse_options(dict(asked.options))
@@ -107,13 +107,13 @@ class InductorLaunch:
 
     def _bound(self, config: Any, signature: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name; None for what is constant in the kernel and isn't passed."""
-        args, _ = torch_private.inductor_grid(self.tuner, self.args, config)
+        args, _ = inductor_parts.inductor_grid(self.tuner, self.args, config)
         passed = [p.name for p in self.jit.params if not p.is_constexpr]
         bound = {name: value for name, value in zip(passed, args, strict=False) if name in signature}
         return {**dict.fromkeys(signature), **bound, **{k: v for k, v in self.kwargs.items() if k in signature}}
 
     def _grid(self, config: Any, warps: int) -> tuple[int, int, int]:
-        _, grid = torch_private.inductor_grid(self.tuner, self.args, config)
+        _, grid = inductor_parts.inductor_grid(self.tuner, self.args, config)
         name = f"{kernel_name(self.jit)} ({kernel_file(self.jit)})"
         return check_grid(grid, kernel=name, spec=self.capture.backend.spec, num_ctas=1, num_warps=warps)
 
@@ -134,9 +134,9 @@ class InductorLaunch:
 def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: CompiledCalls) -> None:
     """Record the launches of Inductor's kernels until ``stack`` closes. What was compiled is forgotten first: which
     kernels a function has must not depend on the calls before, and a CUDA graph of them would hide its launches."""
-    torch_private.inductor_part("reset")()
+    inductor_parts.inductor_part("reset")()
     for word in ("debug_run", "run"):
-        torch_private.replace_part(stack, word, _recording(capture, torch_private.inductor_part(word)))
+        inductor_parts.replace_part(stack, word, _recording(capture, inductor_parts.inductor_part(word)))
     calls.install(stack)
 
 
@@ -148,7 +148,7 @@ def _recording(capture: Recorder, original: Callable[..., Any]) -> Callable[...,
             more = {"benchmark_run": True} if benchmark_run else {}
             return original(tuner, *args, stream=stream, **more, **kwargs)
 
-        if benchmark_run or not capture.concerns_me() or not torch_private.runs_on_gpu(tuner):
+        if benchmark_run or not capture.concerns_me() or not inductor_parts.runs_on_gpu(tuner):
             return launch()
         return InductorLaunch(capture, tuner, args, kwargs, launch).make()
 

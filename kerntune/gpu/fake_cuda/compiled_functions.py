@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.gpu.fake_cuda.timed_choices import TimedChoices
-from kerntune.kernels.compat.torch_private import (
+from kerntune.kernels.compat.inductor_parts import (
     INDUCTOR,
     forget_answers,
     inductor_part,
@@ -165,7 +165,7 @@ _STUBS: dict[str, Callable[..., Any]] = {
     "keeps_graph": lambda: False,
     "cudagraphify": lambda model, *args, **kwargs: model,
 }
-"""Replacements of private parts of torch's (:data:`kerntune.kernels.compat.torch_private.INDUCTOR`), by their words."""
+"""Replacements of private parts (:data:`kerntune.kernels.compat.inductor_parts.INDUCTOR`), by their words."""
 
 
 class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are skipped

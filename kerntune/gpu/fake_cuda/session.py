@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from kerntune.gpu.fake_cuda.autograd import engine
 from kerntune.gpu.fake_cuda.autograd_functions import install_functions
 from kerntune.gpu.fake_cuda.compiled_functions import CompiledFunctions
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
+from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import StandInDriver
 from kerntune.gpu.fake_cuda.gradient_hooks import hook_handlers
 from kerntune.gpu.fake_cuda.guard import ensure_guard
@@ -58,17 +59,21 @@ class StandIns:
     """Full-size stand-ins for the tensors of a device that doesn't exist.
 
     While active, ``device="cuda"`` makes tensors with shape, strides, dtype and an address, but no memory; kernels are
-    bound and not launched; torch and Triton report the device ``spec``. Everything is process-wide, except that tensors
+    bound and not launched; torch and Triton report the device ``spec`` as number 0, and ``others`` as
+    the next ones. Everything is process-wide, except that tensors
     become stand-ins only on the thread that activated (torch's modes are per thread).
     """
 
-    def __init__(self, spec: DeviceSpec, level: Level = Level.COMPARISONS_PASS) -> None:
+    def __init__(
+        self, spec: DeviceSpec, level: Level = Level.COMPARISONS_PASS, others: Sequence[DeviceSpec] = ()
+    ) -> None:
         self.spec = spec
+        self.numbers = DeviceNumbers((spec, *others))
         self.level = level
         self._addresses = Addresses()
         self._known = KnownValues()
         self._operators = RealImplementations(self._surroundings)
-        self._launches = CapturedLaunches(spec, self.specializing)
+        self._launches = CapturedLaunches(self.numbers, self.specializing)
         self.compiled = CompiledFunctions(self._surroundings, lambda: self._answers)
         self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
@@ -84,6 +89,10 @@ class StandIns:
             ensure_guard()
             self._install(stack)
             yield
+
+    def entered(self, ordinal: int) -> contextlib.AbstractContextManager[None]:
+        """A device is current meanwhile."""
+        return self.numbers.context()(ordinal)
 
     def address(self, tensor: torch.Tensor) -> int:
         """A tensor's synthetic device address in bytes, storage offset included; the real one of a real tensor."""
@@ -111,8 +120,9 @@ class StandIns:
             yield
 
     def _install(self, stack: Replacements) -> None:
-        fake = StandInFakeMode()  # first: it imports parts of torch that list torch.cuda's functions
-        install_cuda(stack, self.spec)
+        # first: it imports parts of torch that list torch.cuda's functions
+        fake = StandInFakeMode(len(self.numbers.specs))
+        install_cuda(stack, self.numbers)
         install_methods(stack, self._known)
         self._launches.install(stack)
         self._operators.install(stack)
@@ -122,7 +132,7 @@ class StandIns:
         self._install_modes(stack, fake)
 
     def _install_driver(self, stack: contextlib.ExitStack) -> None:
-        driver = StandInDriver(self.spec)
+        driver = StandInDriver(self.numbers)
         replace(stack, triton.runtime.driver, "_default", driver)
         replace(stack, triton.runtime.driver, "_active", driver)
 

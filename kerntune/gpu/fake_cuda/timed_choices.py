@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kerntune.gpu.fake_cuda.patches import replace
-from kerntune.kernels.compat.torch_private import INDUCTOR, inductor_part
+from kerntune.kernels.compat.inductor_parts import INDUCTOR, inductor_part
 
 
 class TimedChoices:

@@ -1,365 +1,425 @@
-"""The private parts of torch's compiler that kerntune uses (torch 2.11 to 2.13), all of them.
+"""Every private part of torch's compiler that kerntune touches, and which of them this torch lacks.
 
-None of these names is promised by torch. Each stands in a table with what it is used for, so that a test, and an error
-message, can say which of them another torch has moved. Nothing here imports torch's compiler before a function is
-called.
+torch 2.11 to 2.15 have all of :data:`PARTS`. Where one is missing, what needs it is not installed, and says so by name:
+a user's compilation never fails of it. ``tests/kernels/compat/test_torch_private.py`` names what moved.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType, ModuleType
 from typing import Any
-
-from kerntune.errors import BackendError
 
 
 @dataclass(frozen=True)
 class PrivatePart:
-    """A name in a module of torch, and what it is used for. ``parameters`` are those that the function must have.
-
-    ``optional`` ones are of some versions only: what lacks them needs no replacement.
-    """
+    """A name of torch's that is no interface: ``module`` and the path of attributes in it; of a function also the names
+    of the parameters that are used."""
 
     module: str
-    name: str
-    use: str
+    path: str
+    user: str
+    """Where kerntune uses it."""
+
+    breaks: str
+    """What no longer works without it."""
+
     parameters: tuple[str, ...] = ()
-    optional: bool = False
 
     @property
-    def path(self) -> str:
-        """``module:name``, with dots in the name."""
-        return f"{self.module}:{self.name}"
+    def name(self) -> str:
+        """The full name."""
+        return f"{self.module}.{self.path}"
 
-    def owner(self) -> tuple[Any, str]:
-        """The object that has the attribute, and the attribute's name. :class:`BackendError` if torch moved it."""
-        found: Any = self._module()
-        *outer, last = self.name.split(".")
-        for step in outer:
-            found = getattr(found, step, None)
-        if found is None or not hasattr(found, last):
-            raise BackendError(self.moved())
-        return found, last
 
-    def get(self) -> Any:
-        """The object itself. :class:`BackendError` if torch moved it."""
-        owner, name = self.owner()
-        return getattr(owner, name)
+TRACE = "kerntune/tuning/torch_compile/kernel_calls.py"
+VALUES = "kerntune/tuning/torch_compile/argument_reader.py"
+CODE = "kerntune/tuning/torch_compile/generated_calls.py"
+KEYS = "kerntune/tuning/torch_compile/hook_in.py"
+POOLS = "kerntune/tuning/private_pools.py"
 
-    def exists(self) -> bool:
-        """Whether this torch has it."""
-        try:
-            self.owner()
-        except BackendError:
+WRAP = "torch._higher_order_ops.triton_kernel_wrap"
+FUNCTIONS = "torch._dynamo.variables.functions"
+WRAPPER = "torch._inductor.codegen.wrapper"
+AOT_CACHE = "torch._functorch._aot_autograd.autograd_cache"
+TREES = "torch._inductor.cudagraph_trees"
+TUNED = "tuned kernels in compiled graphs are left to Inductor, or refused by torch"
+
+GRAPH_PARTS = (
+    PrivatePart(WRAP, "TritonHOPifier.init_variable", TRACE, TUNED, ("variable", "kernel", "kernel_idx", "grid")),
+    PrivatePart(WRAP, "TritonHOPifier.call_triton_kernel", TRACE, TUNED, ("variable", "args", "kwargs", "tx")),
+    PrivatePart(WRAP, "TritonHOPifier.raise_unsupported", TRACE, TUNED, ("msg",)),
+    PrivatePart(WRAP, "TracingTritonHOPifier", TRACE, "tuned kernels in triton_op are left to Inductor"),
+    PrivatePart(WRAP, "kernel_side_table.add_kernel", TRACE, TUNED, ("kernel",)),
+    PrivatePart(FUNCTIONS, "TritonKernelVariable", VALUES, TUNED),
+    PrivatePart(FUNCTIONS, "TMADescriptorStableVariable.to_metadata", VALUES, "tensor descriptors are refused"),
+    PrivatePart(FUNCTIONS, "UserFunctionVariable.bind_args", VALUES, TUNED, ("args", "kwargs")),
+    PrivatePart(FUNCTIONS, "UserFunctionVariable.get_code", VALUES, TUNED),
+    PrivatePart(FUNCTIONS, "UserFunctionVariable.get_globals", VALUES, TUNED),
+    PrivatePart(FUNCTIONS, "NestedUserFunctionVariable.bind_args", VALUES, TUNED, ("args", "kwargs")),
+    PrivatePart(FUNCTIONS, "NestedUserFunctionVariable.get_code", VALUES, TUNED),
+    PrivatePart(FUNCTIONS, "NestedUserFunctionVariable.get_globals", VALUES, TUNED),
+    PrivatePart("torch._dynamo.side_effects", "SideEffects.load_cell", VALUES, TUNED, ("cellvar",)),
+    PrivatePart("torch._dynamo.variables.base", "VariableTracker.is_tensor", VALUES, TUNED),
+    PrivatePart("torch._dynamo.variables.base", "VariableTracker.realize", VALUES, TUNED),
+    PrivatePart("torch._dynamo.variables.base", "VariableTracker.is_python_constant", VALUES, TUNED),
+    PrivatePart("torch._dynamo.variables.tensor", "SymNodeVariable.evaluate_expr", VALUES, TUNED),
+    PrivatePart("torch._dynamo.guards", "GuardBuilder.ID_MATCH", VALUES, TUNED),
+    PrivatePart("torch._dynamo.guards", "install_guard", VALUES, TUNED),
+    PrivatePart(
+        "torch._inductor.codegen.custom_extern_kernel_codegen",
+        "CUSTOM_EXTERN_KERNEL_CODEGEN",
+        CODE,
+        "generated code calls the operator through torch's dispatcher: 4 to 12 us more a call",
+    ),
+    PrivatePart("torch._inductor.codegen.custom_extern_kernel_codegen", "CustomCodegen", CODE, TUNED),
+    PrivatePart("torch.fx.experimental.proxy_tensor", "get_proxy_mode", TRACE, TUNED),
+    PrivatePart("torch._inductor.ir", "FallbackKernel.codegen_args", CODE, TUNED),
+    PrivatePart(WRAPPER, "PythonWrapperCodegen.val_to_arg_str", CODE, TUNED, ("s",)),
+    PrivatePart("torch._inductor.virtualized", "V", CODE, "AOTInductor and cpp_wrapper aren't recognised"),
+    PrivatePart(
+        AOT_CACHE,
+        "AOTAutogradCacheDetails.get_triton_source_codes_from_gm",
+        KEYS,
+        "a triton_op traced with kerntune would share AOTAutograd's cache entries with one traced without",
+        ("gm",),
+    ),
+    PrivatePart(AOT_CACHE, "BypassAOTAutogradCache", KEYS, "the same"),
+    PrivatePart("torch._library.triton", "triton_ops_to_kernels", KEYS, "the same"),
+)
+"""For kernels in compiled graphs."""
+
+POOL_PARTS = (
+    PrivatePart(TREES, "get_manager", POOLS, "tuning in a CUDA graph's warm-up allocates in the graph's pool"),
+    PrivatePart(TREES, "CUDAGraphTreeManager.in_warmup", POOLS, "the same"),
+)
+"""For ``mode="reduce-overhead"``."""
+
+PARTS = (*GRAPH_PARTS, *POOL_PARTS)
+"""All of them."""
+
+
+def missing_parts(parts: Sequence[PrivatePart] = PARTS, *, load: bool = True) -> tuple[PrivatePart, ...]:
+    """Those that this torch lacks, or whose parameters have other names. Imports torch's compiler, unless ``load`` is
+    False: of modules that aren't imported then, all parts are missing."""
+    modules = _modules() if load else sys.modules
+    return tuple(part for part in parts if not _is_there(part, modules.get(part.module)))
+
+
+def _is_there(part: PrivatePart, module: ModuleType | None) -> bool:
+    found: Any = module
+    for name in part.path.split("."):
+        if not hasattr(found, name):
             return False
-        return True
-
-    def _module(self) -> Any:
-        """The module, which may be an extension's (``torch._C._dynamo.guards``) that isn't found by importing."""
-        try:
-            return importlib.import_module(self.module)
-        except ImportError:
-            found: Any = sys.modules.get(self.module.partition(".")[0])
-            for step in self.module.split(".")[1:]:
-                found = getattr(found, step, None)
-            return found
-
-    def moved(self) -> str:
-        """The message for a torch without it."""
-        import torch
-
-        return f"torch {torch.__version__} has no {self.path}, which is used for: {self.use}"
-
-    def problem(self) -> str:
-        """What this torch has changed about it; empty if nothing that matters."""
-        try:
-            value = self.get()
-        except BackendError as exc:
-            return "" if self.optional else str(exc)
-        if not self.parameters:
-            return ""
-        has = inspect.signature(value).parameters
-        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in has.values())
-        lacking = [p for p in self.parameters if p not in has and not takes_any]
-        return f"{self.path} has no parameter {', '.join(lacking)} any more: {self.use}" if lacking else ""
+        found = getattr(found, name)
+    return not part.parameters or set(part.parameters) <= set(inspect.signature(found).parameters)
 
 
-def moved_parts() -> list[str]:
-    """What the installed torch has moved or changed, a line each; empty if every part is in its place."""
-    return [text for part in INDUCTOR.values() if (text := part.problem())]
+def _modules() -> dict[str, ModuleType]:
+    """The modules of :data:`PARTS`, by name; those that this torch lacks are left out."""
+    found: list[ModuleType] = []
+    for load in (_tracing_modules, _inductors_modules, _cache_modules):
+        with contextlib.suppress(ImportError):
+            found += load()
+    return {module.__name__: module for module in found}
 
 
-# Inductor's kernels: launches, sources, grids, configs (capture/inductor) and generation without a GPU (gpu/fake_cuda)
+def _tracing_modules() -> list[ModuleType]:
+    from torch._dynamo import guards, side_effects
+    from torch._dynamo.variables import base, functions, tensor
+    from torch._higher_order_ops import triton_kernel_wrap
+    from torch._library import triton
+    from torch.fx.experimental import proxy_tensor
 
-_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
-_DEVICES = "torch._dynamo.device_interface"
-_GUARDS = "torch._C._dynamo.guards"
-
-INDUCTOR: dict[str, PrivatePart] = {
-    "run": PrivatePart(
-        _HEURISTICS, "CachingAutotuner.run", "every launch of a kernel of Inductor's", ("stream", "benchmark_run")
-    ),
-    "debug_run": PrivatePart(_HEURISTICS, "DebugAutotuner.run", "the same while bandwidths are measured", ("stream",)),
-    "compile_config": PrivatePart(
-        _HEURISTICS, "CachingAutotuner._precompile_config", "what is compiled for a config", ("cfg",)
-    ),
-    "precompile": PrivatePart(_HEURISTICS, "CachingAutotuner.precompile", "compilation, which kerntune does itself"),
-    "tune": PrivatePart(_HEURISTICS, "CachingAutotuner.autotune_to_one_config", "Inductor's own choice of a config"),
-    "grid": PrivatePart(_HEURISTICS, "CachingAutotuner._interpret_args_grid", "the grid of a launch", ("args", "cfg")),
-    "compile": PrivatePart(
-        _HEURISTICS, "triton.compile", "the arguments of a compilation", ("src", "target", "options")
-    ),
-    "driver": PrivatePart(
-        "torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", "Triton's driver, which has none to set here"
-    ),
-    "graph_call": PrivatePart(
-        "torch._inductor.output_code", "CompiledFxGraph.__call__", "a call of a compiled graph", ("inputs",)
-    ),
-    "cudagraphify": PrivatePart(
-        "torch._inductor.compile_fx", "cudagraphify", "CUDA graphs, which hide launches from a capture", ("model",)
-    ),
-    "compile_frame": PrivatePart(
-        "torch._dynamo.convert_frame", "CatchErrorsWrapper.__call__", "a frame's compilation", ("frame",)
-    ),
-    "package_call": PrivatePart(
-        "torch._inductor.package.package", "AOTICompiledModel.__call__", "a call of a packaged graph", optional=True
-    ),
-    "config": PrivatePart("torch._inductor", "config", "caches, threads and choices of code generation"),
-    "functorch_config": PrivatePart("torch._functorch", "config", "when a backward graph is compiled, and its cache"),
-    "cuda_interface": PrivatePart(_DEVICES, "CudaInterface", "the functions of torch.cuda as Dynamo has bound them"),
-    "device_properties": PrivatePart(
-        _DEVICES, "caching_worker_device_properties", "properties of devices that are kept"
-    ),
-    "handlers": PrivatePart(
-        "torch._dynamo.variables.torch",
-        "TorchInGraphFunctionVariable._get_handlers",
-        "Dynamo's table of functions, which must be made of torch's own",
-    ),
-    "no_modes": PrivatePart(
-        "torch.utils._python_dispatch", "_disable_current_modes", "compilation outside of the stand-ins' modes"
-    ),
-    "empty_strided": PrivatePart(_GUARDS, "_empty_strided_cuda", "memory that generated code allocates"),
-    "copy_misaligned": PrivatePart(_GUARDS, "copy_if_misaligned", "a look at an address", optional=True),
-    "raw_stream": PrivatePart("torch._C", "_cuda_getCurrentRawStream", "the stream of launches", optional=True),
-    "select": PrivatePart(
-        "torch._inductor.select_algorithm",
-        "AlgorithmSelectorCache.__call__",
-        "max-autotune's choice among templates",
-        ("name", "choices", "input_nodes", "layout"),
-    ),
-    "time_fusion": PrivatePart(
-        "torch._inductor.scheduler", "Scheduler.speedup_by_fusion", "benchmark_fusion's choice", ("node1", "node2")
-    ),
-    "multi_kernel": PrivatePart(
-        "torch._inductor.codegen.multi_kernel", "MultiKernelCall.run", "multi_kernel's choice among kernels"
-    ),
-    "has_triton": PrivatePart("torch.utils._triton", "has_triton", "a cached answer about the GPU"),
-    "reinterpret": PrivatePart(_GUARDS, "_reinterpret_tensor", "views that generated code makes"),
-    "fold_uniform": PrivatePart(
-        "torch._inductor.fx_passes.joint_graph",
-        "UniformValueConstantFolder._deduce_value",
-        "constants that are evaluated on the device",
-    ),
-    "keeps_graph": PrivatePart(
-        "torch._C._autograd", "_get_current_graph_task_keep_graph", "a question of compiled backward code to the engine"
-    ),
-    "reset": PrivatePart("torch._dynamo", "reset", "forgetting compiled code"),
-}
-"""The parts that Inductor's kernels need, by a word of ours."""
+    return [guards, side_effects, base, functions, tensor, triton_kernel_wrap, triton, proxy_tensor]
 
 
-def inductor_part(word: str) -> Any:
-    """The object of an entry of :data:`INDUCTOR`. :class:`BackendError` if torch moved it."""
-    return INDUCTOR[word].get()
+def _inductors_modules() -> list[ModuleType]:
+    from torch._inductor import cudagraph_trees, ir, virtualized
+    from torch._inductor.codegen import custom_extern_kernel_codegen, wrapper
+
+    return [cudagraph_trees, ir, virtualized, custom_extern_kernel_codegen, wrapper]
 
 
-def replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
-    """Put ``value`` in the place of a part until ``stack`` closes."""
-    owner, name = INDUCTOR[word].owner()
-    stack.callback(setattr, owner, name, vars(owner)[name])
-    setattr(owner, name, value)
+def _cache_modules() -> list[ModuleType]:
+    from torch._functorch._aot_autograd import autograd_cache
+
+    return [autograd_cache]
 
 
-@contextlib.contextmanager
-def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[Sequence[str]]:
-    """``begin`` is called before a function compiled by ``torch.compile`` runs meanwhile, with a stack that closes at
-    the end: now if such a function may exist, else when the first is made. Torch's compiler isn't imported for a call
-    that has none."""
+# tracing
+
+
+DYNAMO = FUNCTIONS
+"""The module whose import says that torch's compiler is about to trace."""
+
+
+def hopifier() -> Any:
+    """The class that makes a call of a Triton kernel an operation of a graph, for Dynamo and for ``wrap_triton``."""
+    from torch._higher_order_ops.triton_kernel_wrap import TritonHOPifier
+
+    return TritonHOPifier
+
+
+def accept(variable: Any, kernel: Any, grid: Any) -> None:
+    """What ``init_variable`` does for a kernel that it doesn't refuse."""
+    from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
+
+    variable.kernel, variable.grid = kernel, grid
+    variable.kernel_idx = kernel_side_table.add_kernel(kernel)
+
+
+def with_kernel(hopifier: Any, variable: Any, kernel: Any, grid: Any) -> Any:
+    """The same call of another kernel; torch 2.11 makes variables without the source of the first."""
+    if hasattr(hopifier, "recreate_variable"):
+        return hopifier.recreate_variable(variable, kernel=kernel, kernel_idx=None, grid=grid)
+    return type(variable)(kernel, None, grid)
+
+
+def output_code(tx: Any, op: Any, args: tuple[Any, ...]) -> None:
+    """Put a call of an operator without results into the graph that Dynamo is making."""
+    tx.output.create_proxy("call_function", op, args, {})
+
+
+def none_variable(tx: Any) -> Any:
+    """Dynamo's None."""
+    from torch._dynamo.variables.constant import ConstantVariable
+
+    return ConstantVariable.create(None)
+
+
+def constant_variable(value: Any) -> Any:
+    """Dynamo's variable of a constant."""
+    from torch._dynamo.variables.constant import ConstantVariable
+
+    return ConstantVariable.create(value)
+
+
+def makes_graph(tx: Any) -> bool:
+    """Whether a call is to be put into a graph; under ``make_fx`` an operator's body also runs for its sizes alone."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    return tx is not None or get_proxy_mode() is not None
+
+
+def exports(tx: Any) -> bool:
+    """Whether the graph that is traced is for ``torch.export``, AOTInductor or a C++ wrapper: kerntune isn't there when
+    it runs."""
     import torch
+    from torch._inductor import config
+    from torch._inductor.virtualized import V
 
-    with contextlib.ExitStack() as stack:
-        if inductor_is_used():
-            begin(stack)
-            yield ()
-            return
-        original = torch.compile
-        begun: list[bool] = []
-
-        def compile_(*args: Any, **kwargs: Any) -> Any:
-            if not begun:
-                begun.append(True)
-                begin(stack)
-            return original(*args, **kwargs)
-
-        torch.compile = compile_
-        stack.callback(setattr, torch, "compile", original)
-        yield ()
+    asked = tx is not None and bool(getattr(tx, "export", False) or getattr(tx.output, "export", False))
+    return asked or torch.compiler.is_exporting() or bool(V.aot_compilation) or bool(config.cpp_wrapper)
 
 
-def inductor_is_used() -> bool:
-    """Whether this process has compiled something with ``torch.compile``, or is about to."""
-    return "torch._dynamo" in sys.modules and "torch._inductor" in sys.modules
+# values that Dynamo traces
 
 
-class _Asked(BaseException):
-    """Carries what ``triton.compile`` was to be called with. No ``except Exception`` of torch's may log it."""
+class NoConstant(Exception):
+    """A traced value is of a kind that can't be handed to a graph's operator."""
 
-    def __init__(self, source: Any, options: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.source, self.options = source, options
+
+def real(variable: Any) -> Any:
+    """A variable itself, where Dynamo has made it lazily."""
+    return variable.realize()
+
+
+def is_tensor(variable: Any) -> bool:
+    """Whether a traced value is a tensor."""
+    return bool(variable.is_tensor())
+
+
+def is_number(variable: Any) -> bool:
+    """Whether a traced value is a number that isn't known when the graph is made."""
+    from torch._dynamo.variables.tensor import SymNodeVariable
+
+    return isinstance(variable, SymNodeVariable)
+
+
+def example_of(variable: Any) -> Any:
+    """What stands for a traced tensor or number while it is traced: a fake tensor, a symbolic number."""
+    return variable.as_proxy().node.meta["example_value"]
+
+
+def settled(variable: Any) -> Any:
+    """The constant that a traced number is from now on: another value is another graph."""
+    return variable.evaluate_expr()
+
+
+def descriptor_parts(variable: Any) -> tuple[Any, Any] | None:
+    """Tensor and block shape of a traced ``TensorDescriptor``; None for anything else."""
+    from torch._dynamo.variables.functions import TMADescriptorStableVariable
+
+    if not isinstance(variable, TMADescriptorStableVariable):
+        return None
+    return variable.tensor, variable.block_shape
+
+
+def items_of(variable: Any) -> tuple[type, list[Any]] | None:
+    """A traced tuple or list, and its items; None for anything else."""
+    from torch._dynamo.variables.lists import ListVariable, TupleVariable
+
+    if isinstance(variable, (ListVariable, TupleVariable)):
+        return (list if isinstance(variable, ListVariable) else tuple), list(variable.items)
+    return None
+
+
+def object_of(variable: Any) -> Any:
+    """The object that a traced value is known to be, with a guard that it is the same one at each call; a constant's
+    value. :class:`NoConstant` for what exists only in the graph."""
+    from torch._dynamo.variables.functions import TritonKernelVariable
+    from torch._dynamo.variables.misc import PythonModuleVariable
+    from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+
+    if isinstance(variable, TritonKernelVariable) and variable.grid is None:
+        return variable.kernel
+    if isinstance(variable, PythonModuleVariable):
+        return variable.value
+    if variable.is_python_constant():
+        return variable.as_python_constant()
+    if isinstance(variable, UserDefinedObjectVariable) and variable.source is not None:
+        _same_object(variable.source)
+        return variable.value
+    raise NoConstant(f"a {type(variable).__name__.removesuffix('Variable')}")
+
+
+def _same_object(source: Any) -> None:
+    from torch._dynamo.guards import GuardBuilder, install_guard
+
+    install_guard(source.make_guard(GuardBuilder.ID_MATCH))
+
+
+def object_of_kind(variable: Any, kind: type) -> Any:
+    """The object of a class that a traced value, or a real one, is; None for any other."""
+    from torch._dynamo.variables.base import VariableTracker
+    from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+
+    if not isinstance(variable, VariableTracker):
+        return variable if isinstance(variable, kind) else None
+    variable = real(variable)
+    if not (isinstance(variable, UserDefinedObjectVariable) and isinstance(variable.value, kind)):
+        return None
+    return object_of(variable)
+
+
+def as_grid(function: Callable[..., Any], tx: Any) -> Any:
+    """A function as the grid of a kernel that torch launches, for Dynamo or, where ``tx`` is None, for ``make_fx``."""
+    from torch._dynamo.variables.functions import UserFunctionVariable
+
+    return function if tx is None else UserFunctionVariable(function)
 
 
 @dataclass(frozen=True)
-class InductorCompilation:
-    """What Inductor gives Triton for a kernel and a config: the source object's parts, and the compiler's options."""
+class TracedFunction:
+    """A function of one argument that Dynamo has met, taken apart: what it closes over and its defaults are traced
+    values."""
 
-    jit: Any
-    signature: Mapping[str, Any]
-    constants: Mapping[tuple[int, ...], Any]
-    attrs: Mapping[tuple[int, ...], Any]
-    options: Mapping[str, Any]
-
-
-_asking = threading.Lock()
+    code: CodeType
+    scope: dict[str, Any]
+    cells: Mapping[str, Any]
+    defaults: Mapping[str, Any]
 
 
-def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
-    """What Inductor's ``tuner`` would compile for one of its configs; nothing is compiled.
+def function_parts(variable: Any, tx: Any) -> TracedFunction | None:
+    """The parts of a traced function; None for what is none. :class:`NoConstant` for one without an argument."""
+    from torch._dynamo.variables.functions import BaseUserFunctionVariable, NestedUserFunctionVariable
+    from torch._dynamo.variables.functions import UserFunctionVariable as Plain
 
-    It is taken from Inductor's own call of ``triton.compile``, so it holds in every version, whatever options it gives.
-    """
-    me, original = threading.get_ident(), inductor_part("compile")
-    with _asking, contextlib.ExitStack() as stack:
-
-        def ask(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
-            if threading.get_ident() != me:
-                return original(src, target=target, options=options, **more)
-            raise _Asked(src, dict(options or {}))
-
-        loaded_kernel(tuner)
-        replace_part(stack, "compile", ask)
-        replace_part(stack, "driver", lambda: None)  # where there is none to set, this may be called after a capture
-        try:
-            tuner._precompile_config(config)
-        except _Asked as asked:
-            source = asked.source
-            return InductorCompilation(
-                source.fn, dict(source.signature), dict(source.constants), dict(source.attrs), asked.options
-            )
-    raise BackendError(f"{INDUCTOR['compile_config'].path} compiled without calling triton.compile")
+    if not isinstance(variable, BaseUserFunctionVariable) or not isinstance(
+        variable, (NestedUserFunctionVariable, Plain)
+    ):
+        return None
+    code = variable.get_code()
+    if code.co_argcount < 1:
+        raise NoConstant("a function without an argument")
+    bound = variable.bind_args(tx, [constant_variable(None)], {})
+    cells = {name: tx.output.side_effects.load_cell(bound[name]) for name in code.co_freevars}
+    rest = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+    return TracedFunction(code, variable.get_globals(), cells, {name: bound[name] for name in rest})
 
 
-def loaded_kernel(tuner: Any) -> Any:
-    """The tuner's ``JITFunction`` with its Python function, which a tuner that a worker has made is without."""
-    if tuner.fn.fn is None:
-        tuner.fn = tuner._reload_kernel().fn
-    return tuner.fn
+# generated code
 
 
-def inductor_grid(tuner: Any, args: Sequence[Any], config: Any) -> tuple[tuple[Any, ...], tuple[int, int, int]]:
-    """The arguments that the kernel itself takes, and the grid of a launch with one of the tuner's configs."""
-    kernel_args, grid = tuner._interpret_args_grid(tuple(args), config)
-    x, y, z = (int(n) for n in grid)
-    return tuple(kernel_args), (x, y, z)
+def set_generated_call(op: str, write: Callable[[Any, Callable[[str], None]], None] | None) -> None:
+    """How Inductor's Python wrapper calls an operator: ``write(node, writeline)``; None: as any other."""
+    from torch._inductor.codegen.custom_extern_kernel_codegen import CUSTOM_EXTERN_KERNEL_CODEGEN, CustomCodegen
+
+    if write is None:
+        CUSTOM_EXTERN_KERNEL_CODEGEN.pop(op, None)
+    else:
+        CUSTOM_EXTERN_KERNEL_CODEGEN[op] = CustomCodegen(python=write)
 
 
-def settled_config(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Inductor's config for a launch that is about to be made on a GPU; it is compiled and tuned if it isn't yet."""
-    if not tuner.launchers:
-        tuner.precompile()
-    if len(tuner.launchers) > 1:
-        tuner.autotune_to_one_config(*args, **kwargs)
-    return tuner.launchers[0].config if tuner.launchers else tuner.configs[0]
+@dataclass(frozen=True)
+class _Reference:
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
 
 
-def launches_kernels(graph: Any) -> bool:
-    """Whether a compiled graph's generated code has Triton kernels."""
-    source = str(getattr(graph, "source_code", "") or "")
-    return "async_compile.triton(" in source or "triton_heuristics" in source
+def texts_of_arguments(node: Any) -> list[Any]:
+    """An operator call's arguments as texts of the generated code; of lists the items' texts."""
+    from torch._inductor.virtualized import V
+
+    tensors = [_Reference(tensor.codegen_reference()) for tensor in node.inputs]
+    args, _ = node.unflatten_args(tensors, node.constant_args)
+    text = V.graph.wrapper_code.val_to_arg_str
+    return [[text(v) for v in arg] if isinstance(arg, (list, tuple)) else arg for arg in args]
 
 
-def why_hidden(graph: Any) -> str:
-    """Where a graph that launched nothing visible makes its launches, as far as is known."""
-    if (getattr(graph, "fx_kwargs", None) or {}).get("cpp_wrapper"):
-        return "a graph compiled with cpp_wrapper, which launches from C++"
-    return "a compiled graph whose launches were recorded before, such as in a CUDA graph that it replays"
+def write_once(line: str) -> None:
+    """Put a line where the generated module begins, unless it is there."""
+    from torch._inductor.virtualized import V
+
+    V.graph.wrapper_code.add_import_once(line)
 
 
-def kernel_word(tuner: Any) -> str:
-    """The name that Inductor gave a kernel: a number at its end, its ATen operators before."""
-    return str(tuner.inductor_meta.get("kernel_name") or tuner.fn.__name__)
+# cache keys
 
 
-def runs_on_gpu(tuner: Any) -> bool:
-    """Whether the kernel is for a GPU; Triton compiles for CPUs too."""
-    return getattr(tuner.device_props, "type", "cuda") != "cpu"
+def cache_details() -> Any:
+    """The class whose attributes are AOTAutograd's cache key of a graph."""
+    from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails
+
+    return AOTAutogradCacheDetails
 
 
-def is_users_kernel(tuner: Any) -> bool:
-    """Whether the kernel is the user's own, which Inductor only launches."""
-    return bool(getattr(tuner, "custom_kernel", False))
+def no_cache_entry(why: str) -> Exception:
+    """What is raised for a graph that AOTAutograd must not store."""
+    from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+
+    found: Exception = BypassAOTAutogradCache(why)
+    return found
 
 
-@contextlib.contextmanager
-def only_code_generation() -> Iterator[None]:
-    """Inductor's settings while it generates code that isn't run: in this process, and without a cache of graphs."""
-    inductor, functorch = inductor_part("config"), inductor_part("functorch_config")
-    wanted: dict[str, Any] = {
-        "compile_threads": 1,
-        "fx_graph_cache": False,
-        "fx_graph_remote_cache": False,
-        "autotune_local_cache": False,
-        "autotune_remote_cache": False,
-        "bundled_autotune_remote_cache": False,
-        "use_static_cuda_launcher": False,
-        "use_static_triton_launcher": False,
-    }
-    later = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(inductor.patch({k: v for k, v in wanted.items() if hasattr(inductor, k)}))
-        stack.enter_context(functorch.patch({k: v for k, v in later.items() if hasattr(functorch, k)}))
-        yield
+def kernels_in_operators(gm: Any) -> Iterator[list[Any]]:
+    """For each ``triton_op`` operator that a graph calls the Triton kernels in it, as far as torch has found them in
+    its source: it may be none of them."""
+    from torch._library.triton import triton_ops_to_kernels
+
+    for module in gm.modules():
+        graph = getattr(module, "graph", None)
+        for node in graph.nodes if graph is not None else ():
+            name = str(getattr(node.target, "_name", None) or getattr(node.target, "_qualified_op_name", ""))
+            if (known := triton_ops_to_kernels.get(name.partition(".")[0])) is not None:
+                yield known
 
 
-def interface_functions() -> Iterator[tuple[str, bool]]:
-    """Names that Dynamo's CUDA interface has bound of ``torch.cuda``, and whether each is a static method there."""
-    interface = inductor_part("cuda_interface")
-    import torch
-
-    for name, value in vars(interface).items():
-        if not name.startswith("__") and hasattr(torch.cuda, name):
-            yield name, isinstance(value, staticmethod)
+# CUDA graphs
 
 
-def forget_answers() -> None:
-    """Drop what torch has kept of its questions about the GPU: another one is there now, or none."""
-    inductor_part("device_properties").clear()
-    for asked in (inductor_part("has_triton"), *_kept_answers()):
-        clear: Callable[[], None] | None = getattr(asked, "cache_clear", None)
-        if clear is not None:
-            clear()
-
-
-def _kept_answers() -> Iterator[Any]:
-    """Cached functions of Inductor's that ask about the device; each is there in some versions."""
-    for module in ("torch._inductor.utils", "torch._inductor.runtime.hints", "torch.utils._triton"):
-        found = sys.modules.get(module)
-        for value in list(vars(found).values()) if found is not None else ():
-            if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == module:
-                yield value
+def warms_up_for_graph(device: int) -> bool:
+    """Whether a CUDA graph of ``mode="reduce-overhead"`` is being warmed up on a device: what torch allocates in this
+    thread is in the graph's private pool then."""
+    trees = sys.modules.get(TREES)
+    if trees is None:
+        return False
+    manager = trees.get_manager(device, create_if_none_exists=False)
+    return manager is not None and bool(manager.in_warmup)
