@@ -403,7 +403,14 @@ def test_inside_only_the_version_comes_from_the_package_itself() -> None:
     assert wrong == []
 
 
-BY_TEXT = frozenset({"kerntune", "kerntune.base.moved", "kerntune.tuning.many.named_kernel", "kerntune.kernels.compat.inductor_parts"})
+BY_TEXT = frozenset(
+    {
+        "kerntune",
+        "kerntune.base.moved",
+        "kerntune.kernels.compat.inductor_parts",
+        "kerntune.tuning.many.named_kernel",
+    }
+)
 
 
 def test_nothing_is_imported_by_text() -> None:

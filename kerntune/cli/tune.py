@@ -127,7 +127,9 @@ def noted_in(tests: Sequence[str], target: str | None, really: bool, paths: Sequ
             "-q",
             "--tb=no",
         ]
-        done = subprocess.run(bound_command([*command, *options, *tests]), env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            bound_command([*command, *options, *tests]), env=env, capture_output=True, text=True, check=False
+        )
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         if done.returncode not in RAN:
             last = "\n".join(lines[-SHOWN_LINES:])

@@ -19,15 +19,14 @@ launch_changes      what differs between launches: lines, findings of rules, gat
 call_tuning         the configs that a call's launches run with
 call_capture        a call run once, and the case that it is on a target
 reference           a result against its reference, of the captured run and of further ones
-capture_share       the capture's side of the device's lock
-measured_gpu        the GPUs of a run: timing workers and first launches of each
 stores              the folders of a run: own, reference, anchor; what they have of a case
 case_identity       fingerprints, inputs of closures, renamed tests and moves of their baselines
 call                the user's call, the project's settings, the result; what writing a baseline does to a test
 ==================  ===================================================================================================
 
 ``device_fault`` tells whether the GPU still runs anything in this process, ``outside_writes`` what a case's own
-launches write outside of their tensors. ``fusion`` names changes of what
+launches write outside of their tensors. ``measured_gpu`` has the timing
+workers and first launches of each GPU, ``capture_share`` the capture's side of a device's lock. ``fusion`` names changes of what
 Inductor fuses, ``code_changes`` gives hunks of changed code; ``case_dump`` and ``case_profile`` write a case's launches
 and its trace. They rest on ``baselines``, ``bundle`` and ``calibration`` (files and what is in them), ``decision`` (the table: numbers in, a verdict out),
 ``static_figures`` and ``throughput`` (figures), ``report`` (tables and run JSON), and on what the command and the
