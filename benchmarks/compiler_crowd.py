@@ -4,8 +4,8 @@
 
 Each worker is a fork of this process with a compile farm and a Triton cache of its own, as a worker of pytest-xdist
 has; it compiles matmul configs for sm_90. A job is noted by the clock while its compiling process works on it, so the
-count doesn't rest on the tokens themselves. Memory is the proportional set size (PSS) of all processes together, sampled
-every half second. The JSON is written to ``benchmarks/results/compiler_crowd.json``; the run fails if more compilers
+count doesn't rest on the tokens themselves. Memory is the proportional set size (PSS) of all processes together,
+sampled every half second. The JSON is written to ``benchmarks/results/compiler_crowd.json``; the run fails if more compilers
 ran at once than there were tokens.
 """
 
@@ -34,12 +34,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import triton
-from tests.compiling import kernels
 
 from kerntune.base.device import Target
 from kerntune.compiling import farm, worker_process
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.compiler_tokens import SWITCH, token_count
+from tests.compiling import kernels
 
 RESULT = Path(__file__).parent / "results" / "compiler_crowd.json"
 SAMPLE_S = 0.5
