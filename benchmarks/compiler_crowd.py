@@ -5,8 +5,8 @@
 Each worker is a fork of this process with a compile farm and a Triton cache of its own, as a worker of pytest-xdist
 has; it compiles matmul configs for sm_90. A job is noted by the clock while its compiling process works on it, so the
 count doesn't rest on the tokens themselves. Memory is the proportional set size (PSS) of all processes together,
-sampled every half second. The JSON is written to ``benchmarks/results/compiler_crowd.json``; the run fails if more compilers
-ran at once than there were tokens.
+sampled every half second. The JSON is written to ``benchmarks/results/compiler_crowd.json``; the run fails if more
+compilers ran at once than there were tokens.
 """
 
 from __future__ import annotations

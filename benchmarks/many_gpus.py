@@ -4,10 +4,11 @@
     python benchmarks/many_gpus.py OUT.json --scripted --keys 4 --only xdist,aa
 
 One command on a host with two GPUs; OUT.json is written after each part, so a run that is broken off leaves what it
-has. Each way (``pytest -n``, ``kerntune.tune_many``, a Dask cluster) tunes the keys twice, each time with empty caches:
-on the first GPU with half of the cores that this process may use, and on all GPUs with all of them. ``startup_s`` is until the
-first key is begun and is no part of ``keys_per_s``. ``winners`` holds the two runs' winners against each other: equal
-configs are equal, others are replayed in pairs (log-ratio of the times, in turn, in processes of their own).
+has. Each way (``pytest -n``, ``kerntune.tune_many``, a Dask cluster) tunes the keys twice, each time with empty
+caches: on the first GPU with half of the cores that this process may use, and on all GPUs with all of them.
+``startup_s`` is until the first key is begun and is no part of ``keys_per_s``. ``winners`` holds the two runs'
+winners against each other: equal configs are equal, others are replayed in pairs (log-ratio of the times, in turn, in
+processes of their own).
 
 ``aa`` has the standard deviation of replays of equal code, in rows for four processes on one GPU and for two on each of
 two: each replays its cases alone on the device, and in between runs kernels there while others wait or run, too.

@@ -41,8 +41,8 @@ class Spread:
 
     def turn(self, specs: Sequence[Any], seen: int) -> None:
         """Give each worker of this host its list of the GPUs that are ``seen``, before it starts. One whose list is
-        given already (by another plugin, or with ``--tx popen//env:CUDA_VISIBLE_DEVICES=1``) keeps that, and so does one
-        of another host."""
+        given already (by another plugin, or with ``--tx popen//env:CUDA_VISIBLE_DEVICES=1``) keeps that, and so
+        does one of another host."""
         from kerntune.gpu.rotation import rotated, turned_by_others, visible_count
 
         local = [spec for spec in specs if spec.popen and not turned_by_others(spec.env)]

@@ -1,8 +1,8 @@
 """A lock with two sides on a device's node, and one by its UUID: one process measures there, or several share it.
 
-That holds whatever project they work on. Measuring has the device alone; capturing, and tests of the same run, share it.
-A side is never exchanged for the other while it is held: two that both share would wait for each other for ever. What
-gives way is let go of first, and taken again at the end.
+That holds whatever project they work on. Measuring has the device alone; capturing, and tests of the same run, share
+it. A side is never exchanged for the other while it is held: two that both share would wait for each other for ever.
+What gives way is let go of first, and taken again at the end.
 """
 
 from __future__ import annotations
