@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerntune.base.policy import Policy, TuneMode, Update
+from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from pytest_kerntune.benchmark_fixture import require
@@ -57,6 +57,25 @@ OPTIONS = (
         "TARGET[,TARGET]",
     ),
     Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE"),
+    Option(
+        "--kerntune-profile",
+        "kerntune_profile",
+        "Run each timed case once more under torch's profiler, and write a Chrome trace of it to FOLDER.",
+        "FOLDER",
+    ),
+    Option(
+        "--kerntune-html",
+        "kerntune_html",
+        "Write a report of this run to FILE: one HTML file that opens offline. Needs kerntune[report].",
+        "FILE",
+    ),
+    Option(
+        "--kerntune-summary",
+        "kerntune_summary",
+        "Append a summary of this run to FILE in Markdown, the worst first, as for $GITHUB_STEP_SUMMARY; in GitHub "
+        "Actions the worst cases are annotated too.",
+        "FILE",
+    ),
     Option(
         "--kerntune-history",
         "kerntune_history",
@@ -200,6 +219,15 @@ class Options:
     turns: TurnTaking = TurnTaking.ALL
     """Which tests wait while another of xdist's workers measures on their GPU."""
 
+    profile: Path | None = None
+    """The folder of Chrome traces."""
+
+    html: Path | None = None
+    """Where the HTML report is written."""
+
+    summary: Path | None = None
+    """Where the Markdown summary is appended."""
+
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
 
@@ -228,6 +256,8 @@ class Options:
             cache_dir=self.cache_dir,
             read_only=bool(self.against),
             calibrate=self.export is None,
+            profile=self.profile,
+            code_changes=self.export is None and bool(self.html or self.json),
         )
 
 
@@ -304,14 +334,20 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     json, benchmark_json = source.file("--kerntune-json"), source.file("--kerntune-benchmark-json")
     if benchmark_json is not None:
         require()
-    if json is not None and json == benchmark_json:
-        raise UsageError(f"--kerntune-json and --kerntune-benchmark-json both name {json}: give them two files")
+    html, summary = source.file("--kerntune-html"), source.file("--kerntune-summary")
+    files = {
+        "--kerntune-json": json,
+        "--kerntune-benchmark-json": benchmark_json,
+        "--kerntune-html": html,
+        "--kerntune-summary": summary,
+    }
+    _refuse_same(files)
     baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES
     return Options(
         root=source.root,
         baselines=baselines,
         update=update,
-        tune=source.read("--kerntune-tune", choice(TuneMode), TuneMode.AUTO),
+        tune=source.read("--kerntune-tune", _mode, TuneMode.AUTO),
         policy=policy_of(source, update, ci and not against),
         scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
         targets=source.read("--kerntune-target", _targets, ()),
@@ -322,11 +358,26 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         against=against,
         anchor="" if export else _anchor(source, baselines),
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
+        profile=None if export else source.path("--kerntune-profile"),
         export=export,
         history="" if export else _history(source),
         spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",
         turns=source.read("kerntune_turns", choice(TurnTaking), TurnTaking.ALL),
+        html=None if export else html,
+        summary=None if export else summary,
     )
+
+
+def _refuse_same(files: Mapping[str, Path | None]) -> None:
+    """:class:`UsageError` for two outputs in one file: the second would replace the first."""
+    first: dict[Path, str] = {}
+    for flag, path in files.items():
+        if path is not None and first.setdefault(path, flag) != flag:
+            raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
+
+
+def _mode(text: str, where: str) -> TuneMode:
+    return TuneMode(parse_choice(text, tuple(mode.value for mode in GATE_MODES), where))
 
 
 def _history(source: SettingSource) -> str:

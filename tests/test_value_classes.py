@@ -31,6 +31,7 @@ CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
+    "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
     "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Tried", "_Tuning",
     "MeasuredGpu", "_Loose", "_Mine", "_Notice",
 }  # fmt: skip

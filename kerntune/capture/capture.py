@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,6 +14,8 @@ from typing import Any
 from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.base.device import Target
 from kerntune.capture.fault_limits import in_doubt, is_hopeless, spread
+from kerntune.capture.inductor.compiled_calls import CompiledCalls
+from kerntune.capture.inductor.launches import install_inductor
 from kerntune.capture.launch import Pending, Probe, bind, probe_of
 from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
@@ -36,8 +39,8 @@ from kerntune.kernels.relaunch import as_launch
 from kerntune.kernels.source import kernel_name
 from kerntune.kernels.specialize import Specialized
 
-SeenLaunch = tuple[Any, Sequence[Any], dict[str, Any]]
-"""Kernel, positional arguments and keywords of a launch."""
+SeenLaunch = Callable[[Target], Probe]
+"""What a launch would be for a target; raises what specializing raises."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Capture:
         self.plan = Plan(self.backend)
         self._thread = _Thread()
         self._lock = threading.RLock()
+        self.compiled = CompiledCalls(self.launches)
+        self.guesses: tuple[str, ...] = ()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -128,6 +133,17 @@ class Capture:
             CompiledKernel.__getitem__ = get_launcher
             _ACTIVE.release()
 
+    @contextlib.contextmanager
+    def compiled_functions(self) -> Iterator[None]:
+        """Inside of :meth:`active`: capture what functions launch that ``torch.compile`` has compiled. They are
+        compiled anew; :attr:`compiled` has what else they do, :attr:`guesses` what only a time could have decided."""
+        begin = functools.partial(install_inductor, capture=self, calls=self.compiled)
+        with self.backend.tensors.compiling(begin) as guesses:
+            try:
+                yield
+            finally:
+                self.guesses = tuple(guesses)
+
     def concerns_me(self) -> bool:
         """Whether launches of the calling thread belong to this capture."""
         return self.thread in (None, threading.get_ident())
@@ -141,7 +157,7 @@ class Capture:
     def _on_launch(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         doing = self._thread.doing
         if isinstance(doing, _Probing):
-            doing.seen.append((jit, args, kwargs))
+            doing.seen.append(lambda target: probe_of(self.backend, jit, args, kwargs, target))
             return None
         if kwargs.get("warmup"):
             return self._original(jit, *args, **kwargs)
@@ -165,6 +181,10 @@ class Capture:
 
     def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any], trying: _Trying | None) -> Any:
         pending = bind(self.backend, jit, args, kwargs, None if trying is None else trying.site)
+        return self._run_recorded(pending, lambda: self._original(jit, *args, **kwargs), trying)
+
+    def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: _Trying | None) -> Any:
+        """Note a launch, and make it by ``run()``."""
         if self.backend.gpu is not None and 0 not in pending.grid:
             first = pending.specialized[self.backend.targets[0]]
             if isinstance(first, TrialError):
@@ -180,9 +200,19 @@ class Capture:
         ):
             self._refuse_misfit(self.compiler.compile(launch))
         self.latest = pending
-        result = self._original(jit, *args, **kwargs)
+        result = run()
         self.launches.append(pending)
         return result
+
+    def launch_other(self, probe: Callable[[Target], Probe], pending: Pending, run: Callable[[], Any]) -> Any:
+        """Record a launch that reaches none of Triton's entry points: ``pending``, made by ``run()``. While it is only
+        found out what would be launched, ``probe`` says so and nothing runs."""
+        doing = self._thread.doing
+        if isinstance(doing, _Probing):
+            doing.seen.append(probe)
+            return None
+        with self._lock:
+            return self._run_recorded(pending, run, doing)
 
     def _refuse_misfit(self, compiled: Compiled) -> None:
         """Where nothing runs: a candidate that the device would refuse gives way to the next, as it would there."""
@@ -370,8 +400,7 @@ class Capture:
         return self.plan.preserving(site.arguments.values() if hooked else ())
 
     def _probe(self, site: Site, candidate: Candidate, target: Target) -> Probe:
-        jit, args, kwargs = self._run_first(site, candidate)
-        return probe_of(self.backend, jit, args, kwargs, target)
+        return self._run_first(site, candidate)(target)
 
     def _run_first(self, site: Site, candidate: Candidate) -> SeenLaunch:
         """Run what runs before a launch with a candidate; what would be launched."""

@@ -94,6 +94,7 @@ def storable(result: CaseResult) -> CaseResult:
         shown=_finite(result.shown),
         since=result.since and _storable_since(result.since),
         times_ns=tuple(t for t in result.times_ns if math.isfinite(t)),
+        baseline_times_ns=tuple(t for t in result.baseline_times_ns if math.isfinite(t)),
     )
 
 
@@ -246,6 +247,10 @@ def _figures(result: CaseResult) -> Mapping[str, str]:
         "bytes_per_second": None if result.bytes_per_second is None else f"{result.bytes_per_second:.4g}",
         "of_bandwidth": None if result.of_bandwidth is None else f"{result.of_bandwidth:.3f}",
         "flops_per_second": None if result.flops_per_second is None else f"{result.flops_per_second:.4g}",
+        "of_matmul": None if result.roofline.of_matmul is None else f"{result.roofline.of_matmul:.3f}",
+        "intensity": None if result.roofline.intensity is None else f"{result.roofline.intensity:.4g}",
+        "roof": result.roofline.roof or None,
+        "of_roof": None if result.roofline.of_roof is None else f"{result.roofline.of_roof:.3f}",
         "shares": ", ".join(f"{x.kernel} {x.share:.0%}" for x in result.shares) or None,
     }
     return {k: v for k, v in figures.items() if v is not None}

@@ -20,13 +20,17 @@ from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, Tim
 from kerntune.gate.call import Call, Checked, Settings
 from kerntune.gate.call_capture import (
     CapturedCall,
+    RecordedCase,
     run_captured,
     stored_first,
-    unseen_text,
+    told_elsewhere,
+    uncheckable,
     winner_first,
 )
 from kerntune.gate.capture_share import CaptureShare, call_bytes
+from kerntune.gate.case_dump import dump_case
 from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
+from kerntune.gate.case_profile import profile_case
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
 from kerntune.gate.measured_gpu import MeasuredGpus
@@ -37,10 +41,11 @@ from kerntune.gpu.gpu_text import gpu_name
 from kerntune.gpu.probe import find_backend
 from kerntune.kernels import compat
 from kerntune.static.metrics import DISASSEMBLER
-from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
+from kerntune.tuning.cache.shared_winners import open_winners
 from kerntune.tuning.captured_launch import CapturedLaunch
-from kerntune.tuning.isolation import Isolation
+from kerntune.tuning.isolation import Isolation, unsaid
+from kerntune.tuning.launch_dumps import dump_folder
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
@@ -60,7 +65,7 @@ class Session:
     def __init__(self, settings: Settings, backend: Backend, store: BaselineStore) -> None:
         self.settings, self.backend, self.store = settings, backend, store
         self._compiler = Compiler()
-        self._cache = WinnerCache(settings.cache_dir)
+        self._cache = open_winners(settings.cache_dir)
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
         self._gpus = MeasuredGpus(backend)
@@ -136,7 +141,12 @@ class Session:
             place = f"{self.backend.spec.name} ({self.backend.spec.target})"
         versions = f"Triton {compat.triton_version()}, torch {compat.torch_version()}"
         anchored = [] if self.stores.anchor is None else [f"anchor {self._anchor_name}"]
-        return [f"{place}, {versions}", self._measure(), *anchored]
+        return [f"{place}, {versions}", self._measure(), *anchored, *self._unprotected()]
+
+    def _unprotected(self) -> list[str]:
+        """What the device's setting takes away, for the header; then no case says it again."""
+        gpu = self.backend.gpu
+        return [] if gpu is None else [f"not protected: {text}" for text in unsaid(gpu)]
 
     def _measure(self) -> str:
         """The baselines that this run compares with."""
@@ -186,7 +196,7 @@ class Session:
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
         captured = self._captured(call, arguments)
-        if captured.unseen or not captured.capture.launches:
+        if uncheckable(captured) or not captured.capture.launches:
             return self._incomplete(captured)
         gpu = captured.capture.backend.gpu
         if gpu is None:
@@ -236,12 +246,20 @@ class Session:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
 
     def _check_static(self, captured: CapturedCall) -> Checked:
-        found = [check_static(self.stores, captured, t, self.settings.update) for t in self.backend.targets]
+        if dump_folder() is not None:
+            for target in self.backend.targets:
+                self._dump(captured.on(target, self.stores.reference))
+        found = [
+            check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
+            for t in self.backend.targets
+        ]
         for result, _ in found:
             self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
         remarks = (captured.remark,) if captured.remark else ()
-        results = tuple(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)) for r, _ in found)
+        results = tuple(
+            told_elsewhere(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)), captured) for r, _ in found
+        )
         return Checked(captured.value, results, pending, self.store, ended=captured.ended)
 
     def _check_timed(self, captured: CapturedCall, gpu: Gpu, progress: Callable[[str], None]) -> Checked:
@@ -251,10 +269,20 @@ class Session:
         isolation = measured.isolation(options_of_policy(captured.call.policy).isolate)
         timed = TimedCheck(run, captured, self._winners(captured.call, gpu), progress, isolation)
         self._note(captured.call, timed.case.fingerprint)
-        return timed.run()
+        checked = timed.run()
+        self._dump(timed.case)
+        if self.settings.profile is not None and timed.case.recording.working:
+            profile_case(self.settings.profile, timed.case)
+        return replace(checked, results=tuple(told_elsewhere(r, captured) for r in checked.results))
+
+    def _dump(self, case: RecordedCase) -> None:
+        """Under ``KERNTUNE_DUMP``: write what the case launches."""
+        folder = dump_folder()
+        if folder is not None:
+            dump_case(folder, case, self.backend)
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
-        call, why = captured.call, unseen_text(captured.unseen) if captured.unseen else NO_LAUNCH
+        call, why = captured.call, uncheckable(captured) or NO_LAUNCH
         verdict = decide(Evidence(launched=0), call.policy)
         result = CaseResult(
             case=call.case,

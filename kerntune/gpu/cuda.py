@@ -14,8 +14,10 @@ from kerntune.gpu.base import Buffer, GpuGraph
 from kerntune.gpu.compare import Difference
 from kerntune.gpu.driver_gpu import DriverGpu, HostBuffer, borrowed
 from kerntune.gpu.nvml import device_state
+from kerntune.gpu.shared_device import mps_folder, unprotected_by
 from kerntune.gpu.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.kernels import compat
+from kerntune.kernels.compat.inductor_parts import before_compiled
 
 COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
 """Numbers of ``CUdevice_attribute`` and of ``CUcomputemode`` (cuda.h); drivers before 12.3 don't know the last."""
@@ -66,12 +68,16 @@ class CudaGpu(DriverGpu):
 
     def looking_process(self) -> tuple[str, ...]:
         """The device's number. None where a second context can't be, or would die with the first."""
-        mode = self._attribute(COMPUTE_MODE)
-        if mode != COMPUTE_DEFAULT:
-            raise BackendError("the device's compute mode allows one process at a time")
-        if self._attribute_or(MPS_ENABLED, 0):
-            raise BackendError("under MPS a fault ends the work of all processes that share the device")
+        if found := self.unprotected():
+            raise BackendError("; ".join(found))
+        if self._attribute(COMPUTE_MODE) != COMPUTE_DEFAULT:
+            raise BackendError("the device's compute mode allows no second context")
         return (str(self.ordinal),)
+
+    def unprotected(self) -> list[str]:
+        """As the driver says; of MPS, as its pipes say where the driver doesn't know."""
+        mps = self._attribute_or(MPS_ENABLED, int(mps_folder() is not None))
+        return unprotected_by(self._attribute(COMPUTE_MODE), bool(mps))
 
     def environment(self) -> Environment:
         """Versions, and what NVML says of the device as it is now. Nothing is ever set on it."""
@@ -171,6 +177,12 @@ class CudaTensors:
     def specializing(self) -> contextlib.AbstractContextManager[None]:
         """Real tensors know their addresses."""
         return contextlib.nullcontext()
+
+    def compiling(
+        self, begin: Callable[[contextlib.ExitStack], None]
+    ) -> contextlib.AbstractContextManager[Sequence[str]]:
+        """Functions are compiled as always; a GPU is there to time what has to be."""
+        return before_compiled(begin)
 
 
 class CudaBackend:

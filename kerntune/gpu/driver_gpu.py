@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -131,6 +132,7 @@ class DriverGpu:
         self._side = ctypes.c_void_p()
         check(cuda.cuStreamCreate(ctypes.byref(self._side), STREAM_NON_BLOCKING), "creating a stream")
         self._capturing = False
+        self._awaiting: threading.Thread | None = None
         self._flush: DriverBuffer | None = None
 
     def current_stream(self) -> int:
@@ -391,6 +393,25 @@ class DriverGpu:
     def synchronize(self) -> None:
         """The whole context, torch's streams included."""
         check(library().cuCtxSynchronize(), "waiting for the device")
+
+    def idle(self, limit_s: float) -> bool:
+        """The driver has no question for this, and a collective's stream is not known here: another thread waits for
+        the whole context, and goes on waiting where that takes longer than ``limit_s``."""
+        self._enter()
+        end = time.monotonic() + limit_s
+        if self._awaiting is not None:  # of an earlier question: it says nothing of what was enqueued since
+            self._awaiting.join(limit_s)
+            if self._awaiting.is_alive():
+                return False
+        self._awaiting = threading.Thread(target=self._await, name="kerntune-idle", daemon=True)
+        self._awaiting.start()
+        self._awaiting.join(max(0.0, end - time.monotonic()))
+        return not self._awaiting.is_alive()
+
+    def _await(self) -> None:
+        """The next call of the driver meets an error of the device again."""
+        library().cuCtxSetCurrent(self._context)
+        library().cuCtxSynchronize()
 
 
 def borrowed(address: int, nbytes: int, owner: Any) -> Buffer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target, typical_device
 from kerntune.errors import UsageError
@@ -62,6 +64,34 @@ def captures_graph() -> bool:
     import torch
 
     return bool(torch.cuda.is_current_stream_capturing())
+
+
+def is_exporting() -> bool:
+    """Whether ``torch.export`` is running what calls."""
+    import torch
+
+    return bool(torch.compiler.is_exporting())
+
+
+def device_in_use() -> int | None:
+    """The number of torch's current GPU; None if torch has not used one, or there is none."""
+    import torch
+
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+
+def current_thread_state() -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """What makes another thread launch as this one does: device, stream, inference mode."""
+    import torch
+
+    stream, inference = torch.cuda.current_stream(), torch.is_inference_mode_enabled()
+
+    @contextlib.contextmanager
+    def state() -> Iterator[None]:
+        with torch.cuda.stream(stream), torch.no_grad(), torch.inference_mode(inference):
+            yield
+
+    return state
 
 
 def has_stand_ins() -> bool:

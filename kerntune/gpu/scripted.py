@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +26,7 @@ from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
 from kerntune.gpu import device_lock
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
+from kerntune.gpu.foreign_work import OUT, SYMBOL
 from kerntune.gpu.rotation import CUDA, listed
 from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
 
@@ -101,6 +103,12 @@ class Script:
     isolated: bool = False
     """Whether first looks are taken in another process, as on a real GPU, which gets the rules."""
 
+    foreign: float = 0.0
+    """The share of its time that other processes have."""
+
+    unprotected: Sequence[str] = ()
+    """What the device's setting takes away of the protection between processes."""
+
     pause: Callable[[int], float] = no_pause
     """By the number of launches so far, how long the host takes to enqueue what comes next while the device waits for
     it, in nanoseconds."""
@@ -110,7 +118,7 @@ class Script:
         return next((r for r in self.rules if r.matches(binary)), Rule())
 
     def to_json(self) -> str:
-        """All but ``pause``, for another process: :meth:`from_json`."""
+        """What a process for first launches needs to know: :meth:`from_json`."""
         known = {"rules": tuple(self.rules), "noise": self.noise, "shift": self.shift, "seed": self.seed}
         return msgspec.json.encode({**known, "memory_bytes": self.memory_bytes}).decode()
 
@@ -120,6 +128,9 @@ class Script:
         found = msgspec.json.decode(text)
         return cls(**{**found, "rules": msgspec.convert(found["rules"], tuple[Rule, ...])})
 
+
+TURN_NS, CLOCK_NS = 2_000_000, 32
+"""A process's turn on a shared device, and a step of the device's clock."""
 
 FLUSH_NS = 30_000.0  # as on an H200
 
@@ -193,6 +204,9 @@ class FakeGpu:
 
         self._recording: list[FakeWork] | None = None
         self.launches = 0
+        self.other_work: Callable[[float], bool] = lambda limit_s: True
+        """Whether other work on the device ends within so many seconds."""
+
         self.lost = ""
         """The error that every call gets from now on; empty on a device that works."""
 
@@ -201,11 +215,17 @@ class FakeGpu:
 
     def looking_process(self) -> tuple[str, ...]:
         """The script, if that says so."""
+        if self.script.unprotected:
+            raise BackendError("; ".join(self.script.unprotected))
         return () if not self.script.isolated else ("--script", self.script.to_json(), str(self.spec.target))
 
     def entered(self) -> contextlib.AbstractContextManager[None]:
         """Among the stand-ins."""
         return contextlib.nullcontext() if self._stand_ins is None else self._stand_ins.entered(self.ordinal)
+
+    def unprotected(self) -> list[str]:
+        """What the script says."""
+        return list(self.script.unprotected)
 
     def environment(self) -> Environment:
         """The real versions, the scripted device."""
@@ -371,6 +391,8 @@ class FakeGpu:
     ) -> Callable[[], None]:
         """A launch takes its scripted time and marks the buffers it points to."""
         assert isinstance(function, FakeFunction)
+        if function.binary.symbol == SYMBOL:
+            return partial(self._watch, self._containing(addresses[0] or 0), float(params[1].value or 0))
         rule = function.rule(self.script)
         byte = rule.leaves if rule.leaves is not None else WRONG if rule.wrong else RIGHT
         left: dict[FakeBuffer, tuple[Mark, ...]] = {
@@ -390,6 +412,15 @@ class FakeGpu:
                 self._recording.append(work)
 
         return call
+
+    def _watch(self, out: FakeBuffer | None, ns: float) -> None:
+        """What the kernel of :mod:`kerntune.gpu.foreign_work` finds: a turn of others after each one of ours."""
+        assert out is not None
+        self._clock += ns
+        turns = math.ceil(ns / TURN_NS) if self.script.foreign else 0
+        lost = int(ns * self.script.foreign)
+        data = OUT.pack(turns, lost, lost // max(turns, 1), int(ns) // CLOCK_NS, int(ns))
+        out.put(Repeated(data), len(data))
 
     def _beside(self, addresses: Sequence[int | None], offset: int, count: int) -> list[tuple[FakeBuffer, int, bytes]]:
         """Whose memory a launch writes beside its last pointer's, from which place on, and what."""
@@ -473,6 +504,10 @@ class FakeGpu:
         """Nothing is ever pending; a device that is lost says so."""
         if self.lost:
             raise BackendError(f"waiting for the device: {self.lost}")
+
+    def idle(self, limit_s: float) -> bool:
+        """As :attr:`other_work` says."""
+        return self.other_work(limit_s)
 
 
 class FakeBackend:

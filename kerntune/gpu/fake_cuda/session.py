@@ -17,6 +17,7 @@ from kerntune.errors import UsageError
 from kerntune.gpu.fake_cuda.assertions import Comparisons
 from kerntune.gpu.fake_cuda.autograd import engine
 from kerntune.gpu.fake_cuda.autograd_functions import install_functions
+from kerntune.gpu.fake_cuda.compiled_functions import CompiledFunctions
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
 from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import StandInDriver
@@ -29,7 +30,7 @@ from kerntune.gpu.fake_cuda.loading import Loaded
 from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, TorchFunctionHandlers, entered
 from kerntune.gpu.fake_cuda.modules import module_apply, parse_to
 from kerntune.gpu.fake_cuda.ops import RealImplementations
-from kerntune.gpu.fake_cuda.patches import replace
+from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.gpu.fake_cuda.placement import Placement
 from kerntune.gpu.fake_cuda.pointers import Addresses
 from kerntune.gpu.fake_cuda.tensors import install_methods
@@ -73,6 +74,7 @@ class StandIns:
         self._known = KnownValues()
         self._operators = RealImplementations(self._surroundings)
         self._launches = CapturedLaunches(self.numbers, self.specializing)
+        self.compiled = CompiledFunctions(self._surroundings, lambda: self._answers)
         self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
 
@@ -83,7 +85,7 @@ class StandIns:
         :class:`UsageError` if stand-ins are active already; :class:`BackendError` if this torch doesn't support them.
         Activate before users' modules are imported: ``skipif(not torch.cuda.is_available())`` is decided then.
         """
-        with alone(), contextlib.ExitStack() as stack:
+        with alone(), Replacements() as stack:
             ensure_guard()
             self._install(stack)
             yield
@@ -117,7 +119,7 @@ class StandIns:
             replace(stack, FakeTensor, "data_ptr", lambda tensor: self.address(tensor))
             yield
 
-    def _install(self, stack: contextlib.ExitStack) -> None:
+    def _install(self, stack: Replacements) -> None:
         # first: it imports parts of torch that list torch.cuda's functions
         fake = StandInFakeMode(len(self.numbers.specs))
         install_cuda(stack, self.numbers)
@@ -134,14 +136,14 @@ class StandIns:
         replace(stack, triton.runtime.driver, "_default", driver)
         replace(stack, triton.runtime.driver, "_active", driver)
 
-    def _install_torch(self, stack: contextlib.ExitStack) -> None:
+    def _install_torch(self, stack: Replacements) -> None:
         backward = engine(torch.autograd._engine_run_backward, self._surroundings)
         replace(stack, torch.autograd, "_engine_run_backward", backward)
         replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
         install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
         replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
-        replace(stack, torch, "compile", run_eagerly)
+        self.compiled.install(stack)
         stack.enter_context(set_wrap_triton_enabled(False))
 
     def _install_modes(self, stack: contextlib.ExitStack, fake: StandInFakeMode) -> None:

@@ -37,6 +37,14 @@ def out_of_resources(required: int, limit: int, name: str) -> Exception:
     return OutOfResources(required, limit, name)  # type: ignore[no-any-return]
 
 
+def launch_errors() -> tuple[type[Exception], ...]:
+    """What Triton raises for a config that doesn't compile, or that the device can't launch: the driver's errors are
+    RuntimeErrors."""
+    from triton.runtime.errors import TritonError
+
+    return (TritonError, RuntimeError)
+
+
 def triton_config(config: Any) -> Any:
     """A :class:`kerntune.base.config.Config` as Triton's; backend options go among the keywords, as in AMD's
     examples."""
@@ -47,6 +55,13 @@ def triton_config(config: Any) -> Any:
         words, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas,
         maxnreg=config.maxnreg,
     )  # fmt: skip
+
+
+def tuner_of_one(tuner: Any, config: Any) -> Any:
+    """Triton's own tuner of the same kernel with one config, with which it is launched untimed."""
+    from triton.runtime.autotuner import Autotuner
+
+    return Autotuner(tuner.fn, tuner.arg_names, [config], [], None, None)
 
 
 def heuristic_layers(fn: Any) -> tuple[list[Any], Any]:
