@@ -65,6 +65,8 @@ class Run:
         self.killed: set[int] = set()
         self.interrupted: set[int] = set()
         self.ends_s: list[float] = []
+        self.moments = sorted(self.random.randrange(args.keys) for _ in range(args.kills))
+        self.half = self.random.uniform(0.2, 0.8) * args.keys
 
     def lines(self) -> list[list[str]]:
         return [line.split() for line in self.log.read_text().splitlines()] if self.log.exists() else []
@@ -100,19 +102,22 @@ class Run:
         return {**self.result(), "starts": starts, "last code": code, "seconds": round(time.monotonic() - begin, 1)}
 
     def disturb(self, process: subprocess.Popen[str], interrupt: bool) -> int:
-        """Kill processes that tune at random moments, and send one Ctrl-C, until the command ends; its exit code."""
-        half = self.random.uniform(0.2, 0.8) * self.args.keys
+        """Kill a process that tunes whenever so many keys are done, and send one Ctrl-C, until the command ends; its
+        exit code."""
         while process.poll() is None:
-            time.sleep(self.random.uniform(0.0, self.args.every))
+            time.sleep(self.random.uniform(0.0, 0.3))
             done = sum(what == "end" for what, _, _ in self.lines())
             victims = list(self.under_way())
-            if interrupt and done >= half and victims:
+            if not victims:
+                continue
+            if interrupt and done >= self.half:
                 self.interrupted.update(victims)
                 at = time.monotonic()
                 process.send_signal(signal.SIGINT)
                 process.wait()
                 self.ends_s.append(round(time.monotonic() - at, 2))
-            elif victims:
+            elif self.moments and done >= self.moments[0]:
+                self.moments.pop(0)
                 victim = self.random.choice(victims)
                 try:
                     os.kill(victim, signal.SIGKILL)
@@ -217,7 +222,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--keys", type=int, default=40)
     parser.add_argument("--pools", type=int, default=2)
-    parser.add_argument("--every", type=float, default=6.0, help="seconds between two kills, at most")
+    parser.add_argument("--kills", type=int, default=4, help="processes that are killed in a round, at random keys")
     parser.add_argument("--real", action="store_true")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
