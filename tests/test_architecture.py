@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("capture", "timing"),
     ("tuning",),
     ("gate",),
+    ("reporting",),
     ("cli", "pytest_kerntune"),
 )
 """The packages. One imports only from layers before its own: not from its neighbours, and never from a later one."""
@@ -53,6 +54,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.reference",
     "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
+    "kerntune.tuning.torch_compile",  # defines an operator of torch's
     "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, for isinstance() in users' code
 )
 
@@ -65,6 +67,8 @@ EXPORTS = {
         "KerntuneError",
         "Target",
         "autotune",
+        "bandwidth",
+        "fingerprint",
         "install",
         "matmul",
         "persistent_reduction",
@@ -77,6 +81,7 @@ EXPORTS = {
     "kerntune.gpu": set(),
     "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.compiling.binary": set(),
+    "kerntune.tuning.torch_compile": set(),
     "kerntune.tuning.cache": {
         "StoredTrial",
         "TrialCache",
@@ -101,11 +106,13 @@ EXPORTS = {
         "assembler_version",
         "autotuner_errors",
         "autotuner_key",
+        "begin_nvtx_range",
         "binder_of",
         "cache_dir_set",
         "compile_c",
         "compiled_kernel",
         "compiler_settings",
+        "current_stream",
         "default_options",
         "direct_call",
         "direct_order",
@@ -147,6 +154,7 @@ EXPORTS = {
         "triton_key_is_known",
         "triton_series",
         "triton_version",
+        "tuner_of_one",
         "tuning_listener",
         "without_line_info",
     },
@@ -156,6 +164,7 @@ EXPORTS = {
     "kerntune.gpu.interpreter": {"Interpreter", "limit_of"},
     "kerntune.kernels": set(),
     "kerntune.timing": set(),
+    "kerntune.reporting": set(),
     "kerntune.search": {
         "Budget",
         "BudgetedSearch",
@@ -426,6 +435,36 @@ def test_nothing_is_executed() -> None:
     assert wrong == []
 
 
+ENDS_BY_ITSELF = frozenset(
+    {
+        "kerntune.compiling.fork_client",  # the server watches its socket and this process
+        "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
+        "kerntune.timing.worker.pool",  # base.orphans.end_with_parent
+        "kerntune.timing.worker.look_process",  # compiling.forking.die_with
+        "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
+        "kerntune.gate.history.places",  # git
+        "kerntune.gate.history.record",  # git
+        "kerntune.cli.revision",  # git
+    }
+)
+"""Modules whose processes end soon, or notice by other means that this one has ended."""
+
+
+def test_programs_end_with_the_process_that_waits_for_them() -> None:
+    """A second pytest, or a disassembler, would go on for minutes after a run that was killed."""
+    unbound = [
+        f"{m.name}:{node.lineno}"
+        for m in MODULES.values()
+        if m.name not in ENDS_BY_ITSELF
+        for node in ast.walk(m.tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).startswith("subprocess.")
+        and "bound_command(" not in ast.unparse(node.args[0] if node.args else node)
+        and ast.unparse(node.func) not in ("subprocess.TimeoutExpired", "subprocess.CompletedProcess")
+    ]
+    assert unbound == []
+
+
 # torch and triton
 
 
@@ -658,6 +697,7 @@ TWICE = {
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
     "cache": "the subcommand is named as users type it; the other one forwards an earlier import",
+    "report": "the subcommand is named as users type it; the other one is a run's JSON",
     "history": "the subcommand is named as users type it; the other one is a search's",
     "device": "one forwards an earlier import",
     "hints": "one forwards an earlier import",

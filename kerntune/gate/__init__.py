@@ -24,7 +24,8 @@ case_identity       fingerprints, inputs of closures, renamed tests and moves of
 call                the user's call, the project's settings, the result; what writing a baseline does to a test
 ==================  ===================================================================================================
 
-``device_fault`` tells whether the GPU still runs anything in this process. They rest on ``baselines``, ``bundle``
+``device_fault`` tells whether the GPU still runs anything in this process, ``outside_writes`` what a case's own
+launches write outside of their tensors. They rest on ``baselines``, ``bundle``
 and ``calibration`` (files and what is in them), ``decision`` (the table: numbers in, a verdict out),
 ``static_figures`` and ``throughput`` (figures), ``report`` (tables and run JSON), and on what the command and the
 plugin share: ``console``, ``git``, ``project``, ``pytest_run``.
