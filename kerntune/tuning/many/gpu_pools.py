@@ -225,11 +225,11 @@ class GpuPools:
                 continue
             try:
                 result = pool.run(function, arguments)
-            except BaseException as exc:
+                if self.spoiled(result):
+                    pool.end()
+            except BaseException as exc:  # whoever waits for the future must get it, and this thread go on
                 pool.end()
                 future.set_exception(exc)
-                continue
-            if self.spoiled(result):
-                pool.end()
-            future.set_result(result)
+            else:
+                future.set_result(result)
         pool.end()

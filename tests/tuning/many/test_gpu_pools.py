@@ -101,6 +101,16 @@ def test_a_spoiled_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         assert pools.submit(seen).result()[0] == pools.submit(seen).result()[0]
 
 
+def test_work_that_cannot_be_judged_fails_and_the_pool_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(result: object) -> bool:
+        raise ValueError("not ours")
+
+    with GpuPools(("0",), spoiled=judge) as pools:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="not ours"):
+                pools.submit(seen).result(60)
+
+
 def test_paths_come_first(tmp_path: Path) -> None:
     with GpuPools(("0",), paths=(str(tmp_path),)) as pools:
         assert pools.submit(first_path).result() == str(tmp_path)
