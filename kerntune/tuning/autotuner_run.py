@@ -252,7 +252,10 @@ class _Call:
             tell_nearest(site, self.key, near)
         order = [first] if first is not None else []
         order += [i for i in range(len(site.originals)) if i != first]
-        return self._launch_one_of([site.originals[i] for i in order], near is not None)
+        result = self._launch_one_of([site.originals[i] for i in order], near is not None)
+        chosen = next(i for i in order if site.originals[i] is self.tuner.cache[self.key])
+        note(winners.key(site), site.candidates[chosen].config)
+        return result
 
     def _launch_first_that_can(self) -> Any:
         """Without a GPU that kerntune measures on, where nothing may be tuned."""
