@@ -31,7 +31,7 @@ CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
-    "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Tried", "_Tuning",
+    "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Seen", "_Tried", "_Tuning",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 

@@ -15,7 +15,6 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
 from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, TrialError
-from kerntune.gpu.probe import current_device
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import Needs
@@ -25,6 +24,7 @@ from kerntune.kernels.value_text import text_of
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
 from kerntune.tuning.api.autotuner import Autotuner
+from kerntune.tuning.api.descent_options import DescentOptions
 
 UNDECIDED = (Config(), Config())
 """Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""
@@ -48,12 +48,14 @@ class HeuristicTuner(Autotuner):
         reset_to_zero: Sequence[str] = (),
         cache_results: bool = True,
         static_prune: Any = None,
+        descend: Any = None,
     ) -> None:
         undecided = [compat.triton_config(config) for config in UNDECIDED]
         self._proposer = proposer
         super().__init__(fn, fn.arg_names, undecided, list(key), list(reset_to_zero), None, cache_results=cache_results)
         if static_prune is not None:
             self.static_prune = StaticPrune.parse(static_prune, f"kernel {proposer.kernel}, static_prune")
+        self.descent = DescentOptions.given(descend, f"kernel {proposer.kernel}")
         self._counting = counts
         self._table = None if table is None else Path(table)
         self._defaults = _defaults(self.base_fn)
@@ -88,6 +90,10 @@ class HeuristicTuner(Autotuner):
         """The candidates of the call that is under way, as Triton's configs."""
         return self._proposal({**(self.nargs or {}), **kwargs})[0]
 
+    def listed(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
+        """The proposal for a call, from the best of which a descent begins."""
+        return self._proposal({**named, **kwargs})[1]
+
     def tuning_key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """What a winner depends on: rounded sizes, strides' order, dtypes, the call's constexprs, ``key`` arguments."""
         given = {**self._defaults, **arguments}
@@ -105,7 +111,7 @@ class HeuristicTuner(Autotuner):
         self._refuse_given_blocks(arguments)
         given = {**self._defaults, **arguments}
         look, kind = self._proposer.inputs(given), self._kind(given)
-        device = self._device()
+        device = context.device_now()
         key = (look, kind, device)
         if key not in self._proposals:
             configs = self._ready(look) or self._propose(look, kind, device, given)
@@ -154,10 +160,6 @@ class HeuristicTuner(Autotuner):
             if recording is not None and isinstance(exc, EnvironmentFault):
                 raise  # other configs would be proposed, and be taken for a change
             return NO_COUNTS
-
-    def _device(self) -> DeviceSpec:
-        recording = captures.current()
-        return current_device() if recording is None else recording.backend.spec
 
     def _refuse_given_blocks(self, given: Mapping[str, Any]) -> None:
         clash = [block for block in self._proposer.blocks.values() if block in given]
