@@ -68,6 +68,7 @@ def descend(
     prepare: Prepare = lambda configs: None,
 ) -> Config:
     """The descent on a history that may already hold some configs; returns the config where it ends."""
+    history.time_of(start)
     best, moved = start, True
     while moved and not history.full:
         moved = False
