@@ -25,10 +25,11 @@ class MeasuredOutcome(Protocol):
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The plainest :class:`MeasuredOutcome`."""
+    """The plainest :class:`MeasuredOutcome`. ``registers`` of a thread, where they are known."""
 
     time_ns: float | None
     reason: str = ""
+    registers: int | None = None
 
 
 Measure = Callable[[Config], MeasuredOutcome]

@@ -16,6 +16,7 @@ from kerntune.kernels import compat
 from kerntune.kernels.dispatch import LaunchPath, Ran
 from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.search import Descent, Search
+from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning import context
 from kerntune.tuning.api.descent_options import DescentOptions
 from kerntune.tuning.autotuner_run import run_tuned
@@ -77,7 +78,9 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         """What a winner depends on beside the arguments' types."""
         return Needs(exact=frozenset(self.keys))
 
-    def search_for(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Search | Descent | None:
+    def search_for(
+        self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
+    ) -> Search | Descent | RegisterScaling | None:
         """What chooses configs beyond the list for a call with these arguments by position and these by name."""
         if self.descent is None:
             return None

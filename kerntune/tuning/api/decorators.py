@@ -13,7 +13,7 @@ from kerntune import heuristics
 from kerntune.base.config import Config
 from kerntune.base.policy import StaticPrune
 from kerntune.errors import ConfigError, HintError, UsageError
-from kerntune.heuristics.hints import KernelHints, Modes
+from kerntune.heuristics.hints import HeuristicType, KernelHints, Modes
 from kerntune.heuristics.proposer import Family, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.source import function_of
@@ -243,10 +243,20 @@ def _decorator(
             preset=preset,
             reduces=reduces,
             whole_rows=whole_rows,
+            kind=KINDS.get(family, HeuristicType.USER_AUTOTUNE) if counts else HeuristicType.USER_AUTOTUNE,
         )
         return HeuristicTuner(fn, proposer, counts=counts, **words)
 
     return decorate
+
+
+KINDS: Mapping[Family, HeuristicType] = {
+    heuristics.pointwise: HeuristicType.POINTWISE,
+    heuristics.reduction: HeuristicType.REDUCTION,
+    heuristics.persistent_reduction: HeuristicType.PERSISTENT_REDUCTION,
+    heuristics.split_scan: HeuristicType.SPLIT_SCAN,
+}
+"""The families by name. A matrix product has none: its best config may spill, and no block of it is halved."""
 
 
 def _function(fn: Any) -> Any:

@@ -15,12 +15,15 @@ from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
 from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, TrialError
+from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.kernels.source import jit_of
 from kerntune.kernels.specialize import specialize
 from kerntune.kernels.value_text import text_of
+from kerntune.search import Descent, Search
+from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
 from kerntune.tuning.api.autotuner import Autotuner
@@ -89,6 +92,31 @@ class HeuristicTuner(Autotuner):
     def prune_configs(self, kwargs: dict[str, Any]) -> list[Any]:
         """The candidates of the call that is under way, as Triton's configs."""
         return self._proposal({**(self.nargs or {}), **kwargs})[0]
+
+    def search_for(
+        self, named: Mapping[str, Any], kwargs: Mapping[str, Any]
+    ) -> Search | Descent | RegisterScaling | None:
+        """A descent, if one was asked for and the order of additions may vary; else halved reduction blocks, where
+        registers may limit a reduction."""
+        proposer, device = self._proposer, context.device_now()
+        hints = self._hints({**named, **kwargs}, device)
+        if self.descent is not None and hints is not None and heuristics.may_descend(proposer.kind, hints):
+            return super().search_for(named, kwargs)
+        if hints is None or not heuristics.may_scale(hints, device, proposer.kind):
+            return None
+        listed = self.listed(named, kwargs)
+        return RegisterScaling(listed, proposer.blocks, hints, device, proposer.kind, proposer.preset)
+
+    def most_spilled(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> int | None:
+        """The registers that a candidate of a call may spill (:func:`kerntune.heuristics.spill_threshold`)."""
+        device = context.device_now()
+        hints = self._hints({**named, **kwargs}, device)
+        return None if hints is None else heuristics.spill_threshold(hints, device, self._proposer.kind)
+
+    def _hints(self, arguments: Mapping[str, Any], device: DeviceSpec) -> KernelHints | None:
+        """What is known of a call; None for an empty one."""
+        look = self._proposer.inputs({**self._defaults, **arguments})
+        return None if look.empty else self._proposer.hints_of(look, device)
 
     def listed(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Config, ...]:
         """The proposal for a call, from the best of which a descent begins."""
