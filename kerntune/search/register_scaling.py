@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
-from kerntune.heuristics import Preset, scale_reductions
+from kerntune.heuristics import Preset, scale_reductions, scaled_down
 from kerntune.heuristics.hints import BLOCK_NAMES, HeuristicType, KernelHints
 from kerntune.search.budgeted import Prepare
 from kerntune.search.history import Found, History, Measured
@@ -32,6 +32,11 @@ class RegisterScaling:
     def has(self, config: Config) -> bool:
         """Whether a config of the list becomes this one with reduction blocks halved."""
         return any(self._halved(start, config) for start in self.listed)
+
+    def may_help(self, registers: Mapping[Config, int | None]) -> bool:
+        """Whether any config of the list would be halved if it took so many registers a thread."""
+        pairs = ((self._canonical(c), registers.get(c)) for c in self.listed)
+        return any(scaled_down(c, count, self.hints, self.device) is not None for c, count in pairs)
 
     def run(
         self, measure: Callable[[Config], Measured], prepare: Prepare, starts: Sequence[Config], spent: float = 0.0

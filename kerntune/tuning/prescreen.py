@@ -17,7 +17,8 @@ from kerntune.tuning.candidates import CandidatePool
 
 T = TypeVar("T")
 
-BYTES_A_REGISTER = 4
+SPILL_BYTES = 8
+"""Of :attr:`kerntune.static.prediction.Figures.spill_bytes`, for a spilled register: four stored, four loaded."""
 
 
 class Prescreen:
@@ -73,7 +74,7 @@ class Prescreen:
 
     def _spilled(self, i: int) -> int | None:
         figures = self._predictions.figures.get(i)
-        return None if figures is None else figures.spill_bytes // BYTES_A_REGISTER
+        return None if figures is None else figures.spill_bytes // SPILL_BYTES
 
     def readmitted(self) -> list[int]:
         """The candidates that were left out; from now on none is."""

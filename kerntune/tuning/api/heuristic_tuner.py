@@ -14,7 +14,8 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.base.policy import StaticPrune
 from kerntune.capture import LAUNCH_WORDS
-from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, TrialError
+from kerntune.compiling.compiler import Compiled
+from kerntune.errors import CaptureError, ConfigError, EnvironmentFault, StoreError, TargetError, TrialError
 from kerntune.heuristics.hints import KernelHints
 from kerntune.heuristics.proposer import NO_COUNTS, ProposalInputs, Proposer
 from kerntune.kernels import compat
@@ -24,10 +25,14 @@ from kerntune.kernels.specialize import specialize
 from kerntune.kernels.value_text import text_of
 from kerntune.search import Descent, Search
 from kerntune.search.register_scaling import RegisterScaling
+from kerntune.static.resource_model import quick_candidate
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
 from kerntune.tuning.api.autotuner import Autotuner
 from kerntune.tuning.api.descent_options import DescentOptions
+
+MOST_REGISTERS = 255
+"""Registers that a thread may have (CUDA C++ Programming Guide, technical specifications)."""
 
 UNDECIDED = (Config(), Config())
 """Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""
@@ -105,7 +110,13 @@ class HeuristicTuner(Autotuner):
         if hints is None or not heuristics.may_scale(hints, device, proposer.kind):
             return None
         listed = self.listed(named, kwargs)
-        return RegisterScaling(listed, proposer.blocks, hints, device, proposer.kind, proposer.preset)
+        found = RegisterScaling(listed, proposer.blocks, hints, device, proposer.kind, proposer.preset)
+        if len(listed) > 1:
+            return found if found.may_help(dict.fromkeys(listed, MOST_REGISTERS)) else None
+        registers = dict.fromkeys(listed, MOST_REGISTERS)
+        if found.may_help(registers):
+            registers = {c: self._registers_of(c, {**self._defaults, **named, **kwargs}) for c in listed}
+        return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
 
     def most_spilled(self, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> int | None:
         """The registers that a candidate of a call may spill (:func:`kerntune.heuristics.spill_threshold`)."""
@@ -173,21 +184,31 @@ class HeuristicTuner(Autotuner):
 
         A candidate that doesn't compile says nothing either: it will cost its trial, with its reason.
         """
+        compiled = self._compiled(config, given)
+        return NO_COUNTS if compiled is None else heuristics.count_ttir(compiled.ttir)
+
+    def _registers_of(self, config: Config, given: Mapping[str, Any]) -> int | None:
+        """The registers a thread of a candidate, from its binary; None where that can't be read."""
+        compiled = self._compiled(config, given)
+        return None if compiled is None else static_registers(compiled)
+
+    def _compiled(self, config: Config, given: Mapping[str, Any]) -> Compiled | None:
+        """A candidate as it would be compiled for these arguments; None where kerntune doesn't, or it can't be."""
         recording = captures.current()
         backend = context.this_gpu() if recording is None else recording.backend
         compiler = context.COMPILER if recording is None else recording.compiler
         if backend is None or not _is_compiled(self.fn):
-            return NO_COUNTS
+            return None
         words = {name: value for name, value in given.items() if name not in LAUNCH_WORDS}
         words = _through_heuristics(self.fn, {**words, **config.all_kwargs()})
         try:
             with backend.tensors.specializing():
                 launch = specialize(jit_of(self.fn), (), words, backend.targets[0])
-            return heuristics.count_ttir(compiler.compile(launch).ttir)
+            return compiler.compile(launch)
         except TrialError as exc:
             if recording is not None and isinstance(exc, EnvironmentFault):
                 raise  # other configs would be proposed, and be taken for a change
-            return NO_COUNTS
+            return None
 
     def _refuse_given_blocks(self, given: Mapping[str, Any]) -> None:
         clash = [block for block in self._proposer.blocks.values() if block in given]
@@ -196,6 +217,14 @@ class HeuristicTuner(Autotuner):
                 f"kernel {self._proposer.kernel}: {', '.join(clash)} is given by the call, but is a block that its "
                 "heuristic chooses; leave it out of the call or of blocks="
             )
+
+
+def static_registers(compiled: Compiled) -> int | None:
+    """The registers a thread that a binary says; None for one that can't be read."""
+    try:
+        return quick_candidate(compiled.binary, compiled.data, compiled.asm, (1, 1, 1), stages=0).registers
+    except (StoreError, TargetError):
+        return None
 
 
 def _defaults(function: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from kerntune.search import Measured
 from kerntune.search.register_scaling import RegisterScaling
 from kerntune.static import prediction
 from kerntune.tuning import prescreen
+from kerntune.tuning.api import heuristic_tuner
 
 ROWS, COLUMNS = 1 << 15, 1 << 14
 
@@ -32,6 +33,10 @@ def sum_rows(x, y, rows, columns, XB: tl.constexpr, STEP: tl.constexpr):
         at = start + tl.arange(0, STEP)[None, :]
         total += tl.load(x + row * columns + at, mask=(row < rows) & (at < columns), other=0.0)
     tl.store(y + row, tl.sum(total, 1)[:, None], mask=row < rows)
+
+
+def binary_step(compiled: Any) -> int:
+    return int(compiled.binary.constexprs["STEP"])
 
 
 def reduction(**options: Any) -> Any:
@@ -55,6 +60,7 @@ def crowded(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> FakeBacke
         return found
 
     monkeypatch.setattr(FakeGpu, "load", loaded)
+    monkeypatch.setattr(heuristic_tuner, "static_registers", lambda c: 128 if binary_step(c) >= 1024 else 32)
     script(
         this_gpu, *(Rule(constexprs={"STEP": s}, time_ns=1000.0 + abs(s - 512)) for s in (4096, 2048, 1024, 512, 256))
     )
@@ -80,12 +86,22 @@ def test_the_winner_is_kept_under_its_lists_question(crowded: FakeBackend) -> No
 
 
 def test_few_registers_change_nothing(this_gpu: FakeBackend) -> None:
-    script(this_gpu)
+    gpu = script(this_gpu)
     kernel = reduction()
     call(kernel)
-    listed = [c.kwargs["STEP"] for c in kernel.candidates(None, None, ROWS, COLUMNS)]
-    timed = {c.kwargs["STEP"] for c in kernel.configs_timings}
-    assert timed == set(listed)
+    assert gpu.launches == 0, "a lone candidate is launched untimed"
+    several = reduction(max_autotune=True)
+    call(several)
+    listed = {c.kwargs["STEP"] for c in several.candidates(None, None, ROWS, COLUMNS)}
+    assert {c.kwargs["STEP"] for c in several.configs_timings} == listed
+
+
+def test_few_blocks_are_reason_enough_to_ask_nothing(this_gpu: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The grid is resident at once, whatever the registers."""
+    monkeypatch.setattr(heuristic_tuner, "static_registers", None)
+    kernel = reduction()
+    x = torch.empty(100, COLUMNS, device="cuda")
+    kernel[(100,)](x, torch.empty(100, device="cuda"), 100, COLUMNS)
 
 
 # candidates that spill
@@ -116,7 +132,7 @@ def test_what_spills_is_left_out_unrun(spilling: dict[str, int]) -> None:
     kernel = reduction(max_autotune=True)
     most = max(steps(kernel))
     assert len(steps(kernel)) > 1
-    spilling[str(most)] = 17 * prescreen.BYTES_A_REGISTER
+    spilling[str(most)] = 17 * prescreen.SPILL_BYTES
     call(kernel)
     left = {c.kwargs["STEP"]: why for c, why in kernel.left_out.items()}
     assert left == {most: "spills 17 registers a thread, more than 16, and others don't"}
@@ -125,7 +141,7 @@ def test_what_spills_is_left_out_unrun(spilling: dict[str, int]) -> None:
 
 def test_a_few_spilled_registers_are_no_reason(spilling: dict[str, int]) -> None:
     kernel = reduction(max_autotune=True)
-    spilling[str(max(steps(kernel)))] = 16 * prescreen.BYTES_A_REGISTER
+    spilling[str(max(steps(kernel)))] = 16 * prescreen.SPILL_BYTES
     call(kernel)
     assert kernel.left_out == {}
 
