@@ -69,6 +69,7 @@ EXPORTS = {
         "autotune",
         "bandwidth",
         "fingerprint",
+        "descend",
         "install",
         "matmul",
         "persistent_reduction",
@@ -169,6 +170,7 @@ EXPORTS = {
         "Budget",
         "BudgetedSearch",
         "Choice",
+        "Descent",
         "Found",
         "Measure",
         "Measured",
@@ -717,3 +719,72 @@ def test_module_names_occur_once() -> None:
         if not module.is_package and not module.name.endswith("__main__"):
             places.setdefault(module.name.rpartition(".")[2], []).append(module.name)
     assert {stem for stem, found in places.items() if len(found) > 1} == set(TWICE)
+
+
+# parts without a caller
+
+SEED_PACKAGES = ("grids", "heuristics", "search")
+"""Packages of pure decisions, which tests alone could keep alive."""
+
+WITHOUT_CALLER = {
+    "ComboPlan": "kerntune.combo",
+    "combo": "kerntune.combo",
+    "combo_search": "kerntune.combo",
+    "GroupSteps": "kerntune.combo",
+    "without_parameter": "kerntune.combo",
+    "cooperative_reduction": "kerntune.cooperative_reduction",
+    "BACKEND_OPTIONS": "kerntune.template",
+    "HIP_OPTIONS": "kerntune.template",
+    "fixed_config": "kerntune.template",
+    "flat_config": "kerntune.template",
+    "template": "kerntune.template",
+    "user_autotune": "kerntune.template",
+    "FOREACH_TUNED_WARPS": "kerntune.foreach",
+    "FOREACH_WARPS": "kerntune.foreach",
+    "foreach": "kerntune.foreach",
+    "bucket": "no user's way in yet",
+    "coordinate_descent": "for programs that search themselves",
+    "exhaustive": "for programs that search themselves",
+    "write_table": "for programs that write a look-up table",
+}
+"""What nothing but tests and benchmarks reaches, with what it waits for. Nothing may be added."""
+
+
+def part_names(node: ast.AST) -> set[str]:
+    """The names that a definition uses, attributes too."""
+    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return found | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+
+
+def definitions() -> dict[str, list[ast.stmt]]:
+    """What the pure packages define at the top of their modules, by name."""
+    found: dict[str, list[ast.stmt]] = {}
+    for module in MODULES.values():
+        if module.package not in SEED_PACKAGES or module.is_package:
+            continue
+        for node in module.tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+            for target in targets:
+                name = getattr(target, "id", getattr(target, "name", ""))
+                if name:
+                    found.setdefault(name, []).append(node)
+    return found
+
+
+def test_parts_without_a_caller_are_these() -> None:
+    """What other packages use, and what that uses in turn; grids are users' own. By name, so a lower bound."""
+    parts = definitions()
+    outside = [m for m in MODULES.values() if m.package not in SEED_PACKAGES]
+    grids = importlib.import_module("kerntune.grids").__all__
+    todo = [
+        n
+        for n in {*grids, "ComboGridPart", "GridChoice", *(n for m in outside for n in part_names(m.tree))}
+        if n in parts
+    ]
+    reached: set[str] = set()
+    while todo:
+        name = todo.pop()
+        if name not in reached:
+            reached.add(name)
+            todo += [n for node in parts[name] for n in part_names(node) if n in parts]
+    assert {n for n in parts if n not in reached and not n.startswith("_")} == set(WITHOUT_CALLER)
