@@ -113,7 +113,7 @@ class HeuristicTuner(Autotuner):
         found = RegisterScaling(listed, proposer.blocks, hints, device, proposer.kind, proposer.preset)
         if len(listed) > 1:
             return found if found.may_help(dict.fromkeys(listed, MOST_REGISTERS)) else None
-        registers = dict.fromkeys(listed, MOST_REGISTERS)
+        registers: dict[Config, int | None] = dict.fromkeys(listed, MOST_REGISTERS)
         if found.may_help(registers):
             registers = {c: self._registers_of(c, {**self._defaults, **named, **kwargs}) for c in listed}
         return found if found.may_help(registers) else None  # a lone candidate is not timed where nothing limits it
