@@ -194,6 +194,8 @@ def _roofline(result: CaseResult) -> PlainValues | None:
         "flops": result.flops,
         "bytes": result.bytes_moved,
         "bandwidth": result.bandwidth,
+        "peak": getattr(result, "matmul_peak", None),
+        "peakOf": getattr(result, "matmul_dtype", ""),
         "shares": [[s.kernel, _short(s.time_ns), s.share] for s in result.shares],
     }
 

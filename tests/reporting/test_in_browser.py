@@ -96,7 +96,7 @@ def test_search_and_verdicts_filter(opened: Opened) -> None:
 
 def test_columns_sort_and_say_so(opened: Opened) -> None:
     page = opened.page
-    header = page.locator("th[data-key=change]")
+    header = page.locator("#table th[data-key=change]")
     header.locator("button").click()
     assert header.get_attribute("aria-sort") == "ascending"
     shown = page.eval_on_selector_all("#table tbody tr", "rows => rows.map(r => Number(r.dataset.change))")

@@ -265,33 +265,35 @@
     function parallel() {
       const axes = [...varied.slice(0, 8)];
       const place = (c, n) => (c.at[n] === undefined ? null : values[n].length === 1 ? .5 : values[n].indexOf(c.at[n]) / (values[n].length - 1));
-      const worst = timed.length ? Math.max(...timed.map((c) => c.ns)) : 1;
-      const last = (c) => (c.ns === undefined ? 1.06 : worst === best ? 0 : (c.ns - best) / (worst - best));
-      const sentence = `Parallel coordinates: a line a config through its parameters${timed.length ? `, at the right its time from ${time(best)} to ${time(worst)}` : ""}; the used one is thick, those without a time are dashed.`;
+      const known = configs.map(value).filter(Number.isFinite);
+      const [least, most] = [Math.min(...known), Math.max(...known)];
+      const shown = (x) => (timed.length ? time(x * best) : `${x} registers`);
+      const last = (c) => (!Number.isFinite(value(c)) ? 1.06 : most === least ? 0 : (value(c) - least) / (most - least));
+      const sentence = `Parallel coordinates: a line a config through its parameters${known.length ? `, at the right from ${shown(least)} to ${shown(most)}` : ""}; the used one is thick, those that could not be used are dashed.`;
       const bins = SHADES.length, spread = new Map(configs.map((c, i) => [c, .035 * ((i * .618) % 1 - .5)]));  // so that lines don't hide each other
-      const group = (c) => (isChosen(c) ? "used" : c.ns === undefined ? "none" : Math.min(bins - 1, Math.floor(last(c) * bins)));
+      const group = (c) => (isChosen(c) ? "used" : !Number.isFinite(value(c)) ? "none" : Math.min(bins - 1, Math.floor(last(c) * bins)));
       return figure(sentence, 340,
         () => {
           const groups = new Map();
           for (const c of configs) groups.set(group(c), [...(groups.get(group(c)) || []), c]);
           const traces = [...groups].map(([key, list]) => ({
-            type: "scatter", mode: "lines", x: list.flatMap(() => [...axes.map((_, i) => i), ...(timed.length ? [axes.length] : []), null]),
-            y: list.flatMap((c) => [...axes.map((n) => (place(c, n) === null ? null : place(c, n) + (isChosen(c) ? 0 : spread.get(c)))), ...(timed.length ? [last(c)] : []), null]),
-            text: list.flatMap((c) => [...axes, ...(timed.length ? [0] : []), null].map(() => `${plain(spec(c))}<br>${plain(word(c)).slice(0, 160)}`)), hovertemplate: "%{text}<extra></extra>",
+            type: "scatter", mode: "lines", x: list.flatMap(() => [...axes.map((_, i) => i), ...(known.length ? [axes.length] : []), null]),
+            y: list.flatMap((c) => [...axes.map((n) => (place(c, n) === null ? null : place(c, n) + (isChosen(c) ? 0 : spread.get(c)))), ...(known.length ? [last(c)] : []), null]),
+            text: list.flatMap((c) => [...axes, ...(known.length ? [0] : []), null].map(() => `${plain(spec(c))}<br>${plain(word(c)).slice(0, 160)}`)), hovertemplate: "%{text}<extra></extra>",
             line: { color: key === "used" ? theme().text : key === "none" ? theme().muted : SHADES[key], width: key === "used" ? 4 : 1.3, dash: key === "none" ? "dot" : "solid" }, opacity: key === "used" ? 1 : .75, showlegend: false, connectgaps: false,
           }));
           return traces.sort((a, b) => a.line.width - b.line.width);
         },
         (width) => ({
-          xaxis: { tickvals: [...axes.map((_, i) => i), ...(timed.length ? [axes.length] : [])], ticktext: [...axes.map(plain), ...(timed.length ? ["time"] : [])], range: [width < 500 ? -.6 : -.35, axes.length - 1 + (timed.length ? 1 + 60 * axes.length / width : .25)], showgrid: true, tickangle: width < 500 ? 40 : 0 },
+          xaxis: { tickvals: [...axes.map((_, i) => i), ...(known.length ? [axes.length] : [])], ticktext: [...axes.map(plain), ...(known.length ? [timed.length ? "time" : "registers"] : [])], range: [width < 500 ? -.6 : -.35, axes.length - 1 + (known.length ? 1 + 60 * axes.length / width : .25)], showgrid: true, tickangle: width < 500 ? 40 : 0 },
           yaxis: { visible: false, range: [-.08, 1.12] },
-          annotations: (timed.length ? [[0, time(best)], [1, time(worst)]] : []).map(([y, text]) => ({ x: axes.length, y, text, showarrow: false, xanchor: "left", xshift: 6, font: { size: 11, color: theme().text } })).concat(axes.flatMap((n, i) => values[n].filter((_, k, all) => all.length <= 8 || k % Math.ceil(all.length / 8) === 0).map((v) => ({ x: i, y: place({ at: { [n]: v } }, n), text: plain(v), showarrow: false, xanchor: "right", xshift: -6, bgcolor: css("--panel"), font: { size: 11, color: theme().text } })))),
+          annotations: (known.length ? [[0, timed.length ? shown(least) : least], [1, timed.length ? shown(most) : most]] : []).map(([y, text]) => ({ x: axes.length, y, text, showarrow: false, xanchor: "left", xshift: 6, font: { size: 11, color: theme().text } })).concat(axes.flatMap((n, i) => values[n].filter((_, k, all) => all.length <= 8 || k % Math.ceil(all.length / 8) === 0).map((v) => ({ x: i, y: place({ at: { [n]: v } }, n), text: plain(v), showarrow: false, xanchor: "right", xshift: -6, bgcolor: css("--panel"), font: { size: 11, color: theme().text } })))),
         }));
     }
 
     function line() {
       const [name] = varied;
-      const sentence = `${what} by ${name}: ` + configs.map((c) => `${c.at[name]} ${word(c)}`).join("; ").slice(0, 400) + ".";
+      const sentence = `${what} by ${name}: ` + configs.map((c) => `${c.at[name]}: ${word(c)}`).join("; ").slice(0, 400) + ".";
       return figure(sentence, 260, () => {
         const found = values[name].map((v) => configs.find((c) => c.at[name] === v && Number.isFinite(value(c))) || configs.find((c) => c.at[name] === v));
         const missing = found.filter((c) => !Number.isFinite(value(c)));
@@ -303,20 +305,24 @@
     }
   }
 
-  function roofline({ ns, flops, bytes, bandwidth, shares }) {
+  function roofline({ ns, flops, bytes, bandwidth, peak, peakOf, shares }) {
     const seconds = ns * 1e-9, parts = [], body = [["Time", time(ns)]];
     if (bytes) body.push(["Bytes moved", big(bytes, "B")], ["Bytes a second", big(bytes / seconds, "B/s")]);
     if (bandwidth) body.push(["What a copy reaches here", big(bandwidth, "B/s")]);
     if (bytes && bandwidth) body.push(["Share of that", `${(100 * bytes / seconds / bandwidth).toFixed(1)} %`]);
     if (flops) body.push(["Operations", big(flops, "FLOP")], ["Operations a second", big(flops / seconds, "FLOP/s")]);
+    if (flops && peak) body.push([`What a large product of ${peakOf || "matrices"} reaches here`, big(peak, "FLOP/s")], ["Share of that", `${(100 * flops / seconds / peak).toFixed(1)} %`]);
     if (flops && bytes && bandwidth) {
-      const at = flops / bytes, rate = flops / seconds, roof = at * bandwidth;
-      body.push(["Operations a byte", digits(at)]);
-      const sentence = `Roofline: ${digits(at)} operations a byte, ${big(rate, "FLOP/s")}; memory at the speed of a copy allows ${big(roof, "FLOP/s")} there (${(100 * rate / roof).toFixed(1)} % of it). The limit of arithmetic isn't drawn: it was not measured.`;
+      const at = flops / bytes, rate = flops / seconds, limits = [["memory", at * bandwidth], ...(peak ? [["arithmetic", peak]] : [])];
+      const [kind, roof] = limits.reduce((a, b) => (b[1] < a[1] ? b : a));
+      body.push(["Operations a byte", digits(at)], ["Roof there", `${big(roof, "FLOP/s")}, of ${kind}`]);
+      const sentence = `Roofline: ${digits(at)} operations a byte, ${big(rate, "FLOP/s")}, which is ${(100 * rate / roof).toFixed(1)} % of the ${big(roof, "FLOP/s")} that ${kind} allows there.${peak ? "" : " The limit of arithmetic isn't drawn: it was not measured."}`;
+      const ridge = peak ? peak / bandwidth : at, span = [Math.min(at, ridge) / 30, Math.max(at, ridge) * 30];
+      const places = [span[0], ...(peak ? [ridge] : []), span[1]];
       parts.push(figure(sentence, 320, () => [
-        { type: "scatter", mode: "lines", name: "memory", x: [at / 30, at * 30], y: [roof / 30, roof * 30], line: { color: theme().muted, width: 2 }, hoverinfo: "name" },
+        { type: "scatter", mode: "lines", name: peak ? "what the device reaches" : "what memory reaches", x: places, y: places.map((x) => Math.min(x * bandwidth, peak || Infinity)), line: { color: theme().muted, width: 2 }, hoverinfo: "name" },
         { type: "scatter", mode: "markers", name: "this case", x: [at], y: [rate], marker: { size: 12, color: theme().now }, hoverinfo: "name+x+y" },
-      ], () => ({ showlegend: true, legend: { orientation: "h", y: 1.1 }, xaxis: { type: "log", title: { text: "operations a byte" } }, yaxis: { type: "log", title: { text: "FLOP/s" }, exponentformat: "SI" } })));
+      ], () => ({ showlegend: true, legend: { orientation: "h", y: 1.1 }, xaxis: { type: "log", dtick: "D2", title: { text: "operations a byte" } }, yaxis: { type: "log", dtick: "D2", title: { text: "FLOP/s" }, exponentformat: "SI" } })));
     } else if (bytes && bandwidth) {
       const share = bytes / seconds / bandwidth;
       parts.push(figure(`${big(bytes / seconds, "B/s")}, ${(100 * share).toFixed(1)} % of what a copy reaches on this device (${big(bandwidth, "B/s")}).`, 130, () => [
@@ -433,6 +439,7 @@
 
   async function openCase(index) {
     const turn = ++opened;
+    performance.mark("case-asked");
     const data = await unpack(details[index]);
     if (turn !== opened) return;
     plots.forEach(({ box }) => window.Plotly && window.Plotly.purge(box));
@@ -450,13 +457,16 @@
     $("case").hidden = false;
     window.scrollTo(0, 0);
     title.focus({ preventScroll: true });
-    await new Promise((done) => setTimeout(done, 0));
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));  // the text is shown first
+    performance.mark("case-shown");
+    if (turn !== opened) return;
     if (plots.length) loadPlotly();
     for (const plot of [...plots]) {
       await new Promise(requestAnimationFrame);
       if (turn !== opened) return;
       draw(plot);
     }
+    performance.mark("case-drawn");
     $("case").dataset.drawn = String(index);
   }
 
