@@ -5,11 +5,13 @@
 
 Each run is a fork of this process, which has imported torch and Triton, in a folder of its own: it records baselines
 (``record``), or refreshes those of another kernel text (``refresh``). Compilations are real, for sm_90, in compiling
-processes. Every other run believes that it has sixteen cores: it forks itself then, as on large machines. This process
-adopts what a killed run leaves behind (``PR_SET_CHILD_SUBREAPER``), so every process is seen.
+processes; first launches run in a process of their own. Every other run believes that it has sixteen cores: it forks
+itself then, as on large machines. This process adopts what a killed run leaves behind (``PR_SET_CHILD_SUBREAPER``), so
+every process is seen. Each run notes the candidates that it has timed; those that the cache doesn't have are lost.
 
 The JSON has, a row a kill: what was under way, the moment in seconds, how many processes there were, seconds until the
-last one was gone, those that were left after ``--limit`` seconds, temporary folders, and files that can't be read.
+last one was gone, those that were left after ``--limit`` seconds, temporary folders, those of them that are there after
+the next start, candidates timed and lost, files that can't be read, and the machine's load.
 """
 
 from __future__ import annotations
@@ -44,10 +46,12 @@ from plugin_options import plugin_options
 import kerntune
 import pytest_kerntune.session  # noqa: F401
 from kerntune.base.codec import to_json
+from kerntune.base.temporary_folders import TemporaryFolder
 from kerntune.errors import StoreError
 from kerntune.gate.baselines import BaselineStore
 from kerntune.kernels import compat
 from kerntune.tuning.cache import TrialCache, WinnerCache
+from kerntune.tuning.race import Estimates, Trial
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -55,13 +59,15 @@ CONFTEST = """
 from kerntune.gpu.scripted import FakeBackend, Rule, Script
 
 def pytest_kerntune_backend(config):
-    return FakeBackend(Script([Rule(time_ns=2_000_000.0)]))
+    return FakeBackend(Script([Rule(time_ns=2_000_000.0)], isolated=True))
 """
 
 TEST = """
 import pytest, torch, triton, triton.language as tl
 
-@triton.autotune(configs=[triton.Config({{"BLOCK": b}}, num_warps=4) for b in (64, 128, 256, 512)], key=["n"])
+CONFIGS = [triton.Config({{"BLOCK": b}}, num_warps=w) for b in (64, 128, 256, 512) for w in (1, 2, 4)]
+
+@triton.autotune(configs=CONFIGS, key=["n"])
 @triton.jit
 def scale_kernel(x, y, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -77,6 +83,8 @@ def test_scale(autotune):
     x = torch.ones(4096, device=autotune.device)
     assert autotune(scale, x).shape == x.shape
 """
+
+CONFIGS = 12
 
 OPTIONS = (
     "--kerntune", "--kerntune-cache-dir=cache", "--kerntune-update=all", "-W", "ignore:TRITON_DEFAULT_FP_FUSION",
@@ -96,6 +104,10 @@ class Killed:
     gone_after_s: float
     left: list[str]
     folders: list[str]
+    folders_after_next_start: list[str]
+    timed: int
+    lost: int
+    load: float
     unreadable: list[str]
     half_written: list[str]
 
@@ -105,6 +117,7 @@ class Run:
 
     def __init__(self, folder: Path, kind: str, cores: int) -> None:
         self.folder, self.kind, self.cores = folder, kind, cores
+        self.known_trials = 0
         (folder / "tmp").mkdir(parents=True)
         (folder / "conftest.py").write_text(CONFTEST)
         self.write("2.0")
@@ -125,6 +138,11 @@ class Run:
             os._exit(code)
 
     def _pytest(self) -> int:
+        self._alone()
+        return int(pytest.main([*plugin_options(), *OPTIONS, str(self.folder)]))
+
+    def _alone(self) -> None:
+        """In a session, a folder and with caches of its own."""
         os.setsid()
         output = os.open(self.folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for number in (1, 2):
@@ -135,7 +153,32 @@ class Run:
         tempfile.tempdir = None
         os.sched_getaffinity = lambda pid: set(range(self.cores))  # type: ignore[assignment,misc]
         sys.path.insert(0, str(self.folder))
-        return int(pytest.main([*plugin_options(), *OPTIONS, str(self.folder)]))
+        self._note_trials()
+
+    def _note_trials(self) -> None:
+        """Write a byte for each candidate that was timed."""
+        admit, notes = Estimates.take, os.open(self.folder / "timed", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+        def noted(self: Estimates, trial: Trial) -> None:
+            admit(self, trial)
+            os.write(notes, b".")
+
+        Estimates.take = noted  # type: ignore[method-assign]
+
+    def timed(self) -> int:
+        """How many candidates were timed."""
+        notes = self.folder / "timed"
+        return notes.stat().st_size if notes.exists() else 0
+
+    def next_start(self) -> list[str]:
+        """Do what the next run does first of all with temporary folders; those that are left."""
+        pid = os.fork()
+        if not pid:
+            tempfile.tempdir = str(self.folder / "tmp")
+            TemporaryFolder("run").remove()
+            os._exit(0)
+        os.waitpid(pid, 0)
+        return [p.name for p in (self.folder / "tmp").glob("*")]
 
     def whole(self) -> float:
         """Seconds that a run takes that isn't killed. It leaves nothing running either."""
@@ -166,9 +209,10 @@ def kill(run: Run, moment: float, limit: float) -> Killed:
     while running(alive):
         time.sleep(0.005)
     unreadable, half = files_of(run.folder)
+    stored = len(TrialCache(run.folder / "cache").entries()) - run.known_trials
     return Killed(
         run.kind, run.cores, round(moment, 3), pid not in alive, len(alive), round(seconds, 3), words, folders,
-        unreadable, half,
+        run.next_start(), run.timed(), max(0, run.timed() - stored), os.getloadavg()[0], unreadable, half,
     )  # fmt: skip
 
 
@@ -271,12 +315,13 @@ def main() -> None:
                 for name in ("cache", "triton", "baselines"):
                     shutil.copytree(recorded.folder / name, run.folder / name)
                 run.write("3.0")
+                run.known_trials = len(TrialCache(run.folder / "cache").entries())
             row = kill(run, chance.uniform(0.0, longest), args.limit)
             rows.append(asdict(row))
             if number % 20 == 0:
                 longest = run.whole()  # it goes on; and a machine is not as busy all the time
                 continued += 1
-            if row.left or row.folders or row.unreadable:
+            if row.left or row.folders_after_next_start or row.unreadable or row.lost > 1:
                 print(number, row, flush=True)
             shutil.rmtree(run.folder)
             if number % 10 == 9:
@@ -286,7 +331,7 @@ def main() -> None:
 
 def result(rows: list[dict[str, Any]], continued: int, args: argparse.Namespace) -> dict[str, Any]:
     """The figures, and each kill."""
-    gone = sorted(row["gone_after_s"] for row in rows)
+    gone, loads = sorted(row["gone_after_s"] for row in rows), sorted(row["load"] for row in rows)
     return {
         "kills": len(rows),
         "date": time.strftime("%Y-%m-%d"),
@@ -294,12 +339,17 @@ def result(rows: list[dict[str, Any]], continued: int, args: argparse.Namespace)
             "python": sys.version.split()[0],
             "torch": str(torch.__version__),
             "triton": compat.triton_version(),
+            "machine": f"{os.cpu_count()} cores, shared with other work",
+            "load": {"median": loads[len(loads) // 2], "most": loads[-1]},
         },
         "seed": args.seed,
         "limit_s": args.limit,
         "while_running": sum(not row["ended_before"] for row in rows),
         "with_processes_left": sum(bool(row["left"]) for row in rows),
         "with_temporary_folders_left": sum(bool(row["folders"]) for row in rows),
+        "with_temporary_folders_after_the_next_start": sum(bool(row["folders_after_next_start"]) for row in rows),
+        "most_trials_lost": max(row["lost"] for row in rows),
+        "killed_while_candidates_were_timed": sum(0 < row["timed"] < CONFIGS for row in rows),
         "with_unreadable_files": sum(bool(row["unreadable"]) for row in rows),
         "with_half_written_files_beside": sum(bool(row["half_written"]) for row in rows),
         "gone_after_s": {"median": gone[len(gone) // 2], "p99": gone[int(0.99 * (len(gone) - 1))], "most": gone[-1]},

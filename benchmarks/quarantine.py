@@ -1,20 +1,25 @@
 """Candidates that fault, hang or write outside of their tensors; what it costs to launch all elsewhere first.
 
-    python benchmarks/quarantine.py OUT.json [--parts cost,faults,gate,writes,contents] [--seconds 90] [--scripted]
+    python benchmarks/quarantine.py OUT.json [--parts cost,faults,...] [--seconds 1500] [--scripted]
 
-Needs one GPU (``--scripted``: none; what kernels do is scripted then, and times mean nothing). Parts:
+One command for every row that needs a GPU. Needs one GPU (``--scripted``: none; what kernels do is scripted then, and
+times mean nothing; ``cost`` is left out). Parts, in this order, each with a time limit of its own (``LIMITS_S``):
 
-cost      cold tuning of the 48-config matrix product and of a small kernel with first launches in another process and
-          in the tuning one, in fresh processes with empty caches, in turn: seconds of the first call
-start     how long a process takes to start, what its context takes on the device, how bytes travel, what one first
-          launch takes, and how long it takes to get rid of a spinning process and until the device is free
-faults    three of each kind of fault among 30 good configs, through ``kerntune.autotune``
-gate      one of each kind among 30 good ones through ``pytest --kerntune``, and a test after that
-writes    20 configs that write 4 B to 64 KiB outside of their tensor: which are named, whether neighbours are intact
+cost      cold tuning of the 48-config matrix product and of five more kernels with first launches in another process
+          and in the tuning one, in fresh processes with empty caches, in turn: seconds of the first call
+faults    three of each kind of fault among 30 good configs, through ``kerntune.autotune``; how long it takes to get rid
+          of each spinning process, and until the device has its memory back
+gate      the same through ``pytest --kerntune``, and a test after that
 contents  20 calls whose contents decide addresses: whether a good config fails
+writes    20 configs that write 4 B to 64 KiB outside of their tensor: which are named, whether neighbours are intact
+outside   the same 20 as launches without candidates, through ``pytest --kerntune``
+examples  ``pytest examples --kerntune`` from nothing: whether anything is found outside of a tensor
+start     how long a process takes to start, what its context takes on the device
+kills     20 runs of ``pytest --kerntune`` that are killed at random moments: what is left, on the device too
+foreign   how often the clock's watch finds other work on an idle device, and beside a process that is busy for all, a
+          tenth and a hundredth of the time; what a watch costs
 
-``cost`` runs first and alone, the others together (each with a device lock of its own). What is there when time is up
-is in OUT.json.
+What is there when time is up is in OUT.json, which is written as parts go.
 """
 
 from __future__ import annotations
@@ -35,18 +40,25 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-TOGETHER = ("start", "contents", "writes", "gate", "faults")
+LIMITS_S = {
+    "cost": 420.0, "faults": 150.0, "gate": 180.0, "contents": 90.0, "writes": 90.0, "outside": 120.0,
+    "examples": 300.0, "start": 40.0, "kills": 240.0, "foreign": 60.0,
+}  # fmt: skip
+"""Parts in their order."""
+
 REPEATS = 3
-COSTS = (("matmul", {"M": 4096, "N": 4096, "K": 4096}), ("softmax", None))
+COSTS = ("matmul", "softmax", "rms_norm", "attention", "bias_gelu", "transpose")
+SHAPES = {"matmul": {"M": 4096, "N": 4096, "K": 4096}}
+"""Those that aren't a case's first one."""
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--parts", default="cost," + ",".join(TOGETHER))
-    parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--parts", default=",".join(LIMITS_S))
+    parser.add_argument("--seconds", type=float, default=1500.0)
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--child", default="")
     return parser.parse_args()
@@ -56,36 +68,34 @@ def arguments() -> argparse.Namespace:
 
 
 def cost(out: Path, deadline: float) -> None:
+    """Case by case, so that what is there when time is up is whole cases: each mode as often as the other, in turn."""
     from benchmarks.suite.cases import CASES
     from benchmarks.suite.children import Child
     from benchmarks.suite.results import merge
 
     rows: list[dict[str, Any]] = []
-    jobs: list[tuple[str, dict[str, int], str]] = []
-    for repeat in range(REPEATS):
-        for name, shape in COSTS[: 1 + (repeat < 2)]:
-            modes = ("off", "auto") if repeat % 2 == 0 else ("auto", "off")
-            jobs += [(name, shape or dict(CASES[name].shapes[0]), mode) for mode in modes]
-    jobs.sort(key=lambda job: job[0] != "matmul")
-    children = []
-    for name, shape, mode in jobs:
-        os.environ["KERNTUNE_ISOLATE"] = mode
-        children.append((name, mode, Child({"case": name, "shape": shape, "engine": "kerntune"})))
-    try:
-        for _, _, one in children:
-            one.begin()
-        for _, _, one in children:
-            one.prepare()
-        for name, mode, one in children:
-            if time.monotonic() > deadline:
-                break
-            row = one.tune()
-            known = {k: row.get(k) for k in ("seconds", "winner", "configs", "all_tried", "error")}
-            rows.append({"case": name, "isolate": mode, **known})
-            merge(out, cost=rows, cost_summary=summary(rows))
-    finally:
-        with ThreadPoolExecutor(len(children)) as pool:
-            list(pool.map(lambda child: child[2].close(), children))
+    for name in COSTS:
+        shape, children = SHAPES.get(name) or dict(CASES[name].shapes[0]), []
+        for repeat in range(REPEATS):
+            for mode in ("off", "auto") if repeat % 2 == 0 else ("auto", "off"):
+                os.environ["KERNTUNE_ISOLATE"] = mode
+                children.append((mode, Child({"case": name, "shape": shape, "engine": "kerntune"})))
+        try:
+            for _, one in children:
+                one.begin()
+            for _, one in children:
+                one.prepare()
+            for mode, one in children:
+                if time.monotonic() > deadline:
+                    return
+                row = one.tune()
+                known = {k: row.get(k) for k in ("seconds", "winner", "configs", "all_tried", "error")}
+                rows.append({"case": name, "isolate": mode, **known})
+                merge(out, cost=rows, cost_summary=summary(rows))
+        finally:
+            os.environ.pop("KERNTUNE_ISOLATE", None)
+            with ThreadPoolExecutor(len(children)) as pool:
+                list(pool.map(lambda child: child[1].close(), children))
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -102,48 +112,35 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# the other parts, in processes of their own
+# the other parts, each in a process of its own
 
 
-def together(parts: list[str], options: argparse.Namespace, deadline: float) -> None:
+def run_part(part: str, options: argparse.Namespace, deadline: float) -> None:
+    """A part with caches of its own, until it ends or its time is up; what it has noted is in the file at any time."""
     from benchmarks.suite.results import merge
 
-    with tempfile.TemporaryDirectory(prefix="kerntune-quarantine-") as scratch:
-        running = {}
-        for part in parts:
-            folder = Path(scratch) / part
-            folder.mkdir()
-            env = {
-                **os.environ,
-                "TMPDIR": str(folder),
-                "TRITON_CACHE_DIR": str(folder / "triton"),
-                "KERNTUNE_CACHE_DIR": str(folder / "kerntune"),
-            }
-            env.pop("KERNTUNE_ISOLATE", None)
-            words = [sys.executable, __file__, str(folder / "out.json"), "--child", part]
-            words += ["--scripted"] if options.scripted else []
-            log = open(folder / "log", "w")  # noqa: SIM115 - the process's
-            running[part] = (
-                subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True, cwd=ROOT),
-                folder,
-            )
-        while running:
-            time.sleep(0.25)
-            late = time.monotonic() > deadline
-            for part, (process, folder) in list(running.items()):
-                if process.poll() is None and not late:
-                    continue
-                if late:
-                    end(process)
-                found = json.loads((folder / "out.json").read_text()) if (folder / "out.json").exists() else {}
-                if process.returncode != 0:
-                    found["ended"] = {
-                        "code": process.returncode,
-                        "late": late,
-                        "log": (folder / "log").read_text()[-3000:],
-                    }
-                merge(options.out, **{part: found})
-                del running[part]
+    with tempfile.TemporaryDirectory(prefix="kerntune-quarantine-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
+        (folder / "tmp").mkdir()
+        caches = {"TRITON_CACHE_DIR": str(folder / "triton"), "KERNTUNE_CACHE_DIR": str(folder / "kerntune")}
+        env = {**os.environ, "TMPDIR": str(folder / "tmp"), **caches}
+        env.pop("KERNTUNE_ISOLATE", None)
+        words = [sys.executable, __file__, str(folder / "out.json"), "--child", part]
+        words += ["--scripted"] if options.scripted else []
+        with open(folder / "log", "w") as log:
+            process = subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True, cwd=ROOT)
+        while True:
+            time.sleep(0.5)
+            late, code = time.monotonic() > deadline, process.poll()
+            if late and code is None:
+                end(process)
+            found = json.loads((folder / "out.json").read_text()) if (folder / "out.json").exists() else {}
+            if late or code:
+                log_text = (folder / "log").read_text()[-3000:].replace(f"{ROOT}/", "")
+                found["ended"] = {"code": process.returncode, "late": late and code is None, "log": log_text}
+            merge(options.out, **{part: found})
+            if late or code is not None:
+                return
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -162,7 +159,9 @@ class Notes:
     def put(self, **values: Any) -> None:
         self._found |= {**values, "seconds": round(time.monotonic() - self._begin, 2)}
         text = json.dumps(self._found, default=str)
-        self._path.write_text(text.replace(f"{ROOT}/", ""))  # where the checkout lies says nothing
+        new = self._path.with_suffix(".new")
+        new.write_text(text.replace(f"{ROOT}/", ""))  # where the checkout lies says nothing
+        new.replace(self._path)
 
 
 def scripted_backend() -> Any:
@@ -174,13 +173,26 @@ def scripted_backend() -> Any:
     faults = {
         kernels.ILLEGAL: scripted.ILLEGAL_ADDRESS, kernels.MISALIGNED: scripted.MISALIGNED_ADDRESS,
         kernels.ENDLESS: scripted.HANG, kernels.ASSERTS: scripted.ASSERT, kernels.TRAPS: scripted.TRAP,
-        kernels.LOCAL: scripted.OUT_OF_MEMORY,
+        kernels.LOCAL: scripted.OUT_OF_MEMORY, kernels.WORKSPACE: scripted.OUT_OF_MEMORY,
     }  # fmt: skip
-    rules = [Rule("faulty_kernel", {"FAULT": kind}, fault=fault) for kind, fault in faults.items()]
-    for first, count in kernels.plants():
-        beside = (4 * (first - kernels.PLANTED) if first > 0 else 4 * first, 4 * count)
-        rules.append(Rule("planted_kernel", {"FIRST": first, "COUNT": count}, beside=beside))
-    return FakeBackend(Script(rules, isolated=True))
+    rules = [Rule("fixed_kernel", rule.constexprs, beside=rule.beside) for rule in planted_rules()]
+    rules += [Rule("faulty_kernel", {"FAULT": kind}, fault=fault) for kind, fault in faults.items()]
+    return FakeBackend(Script([*rules, *planted_rules()], isolated=True))
+
+
+def planted_rules() -> list[Any]:
+    """What the planted writes are."""
+    from benchmarks import quarantine_kernels as kernels
+    from kerntune.gpu.scripted import Rule
+
+    return [
+        Rule(
+            "planted_kernel",
+            {"FIRST": first, "COUNT": count},
+            beside=(4 * (first - kernels.PLANTED) if first > 0 else 4 * first, 4 * count),
+        )
+        for first, count in kernels.plants()
+    ]
 
 
 @contextlib.contextmanager
@@ -240,14 +252,16 @@ def tune_faulty(notes: Notes, each: int) -> None:
     from benchmarks import quarantine_kernels as kernels
     from kerntune.tuning import isolation as isolation_module
 
-    kills: list[float] = []
+    kills, freed = list[float](), list[float | None]()
     held = torch.empty(kernels.HELD_BYTES, dtype=torch.uint8, device="cuda")
     real = isolation_module.Isolation.drop
 
     def drop(self: Any, late: bool = False) -> None:
+        before, begin = self.gpu.free_bytes(), time.monotonic()
         real(self, late)
         if late:
             kills.append(round(self.killed_s[-1], 3))
+            freed.append(seconds_until_free(self.gpu, before, begin))
 
     isolation_module.Isolation.drop = drop  # type: ignore[method-assign]
     configs = kernels.faulty_configs(each)
@@ -255,7 +269,13 @@ def tune_faulty(notes: Notes, each: int) -> None:
     begin = time.monotonic()
     tuner[grid](*args)
     seconds = time.monotonic() - begin
-    notes.put(winner=str(tuner.best_config), tuning_s=round(seconds, 2), works=works(), killed_in_s=kills)
+    notes.put(
+        winner=str(tuner.best_config),
+        tuning_s=round(seconds, 2),
+        works=works(),
+        killed_in_s=kills,
+        device_free_after_s=freed,
+    )
     named = [t for t in trials() if t.failure]
     rows = [
         {
@@ -281,11 +301,24 @@ def tune_faulty(notes: Notes, each: int) -> None:
     )
 
 
+CONTEXT_BYTES = 200 << 20
+"""Less than any context takes."""
+
+
+def seconds_until_free(gpu: Any, before: int, begin: float) -> float | None:
+    """Since ``begin``, until the device has a context's memory more than ``before``; None if that takes over 10 s."""
+    while not SCRIPTED and time.monotonic() - begin < 10.0:
+        if gpu.free_bytes() >= before + CONTEXT_BYTES:
+            return round(time.monotonic() - begin, 3)
+        time.sleep(0.005)
+    return None
+
+
 GATE_TEST = """
 import pytest, torch, triton
 from benchmarks import quarantine_kernels as kernels
 
-CONFIGS = kernels.faulty_configs(1)
+CONFIGS = kernels.faulty_configs(3)
 
 def test_faulty(autotune):
     held = torch.empty(kernels.HELD_BYTES, dtype=torch.uint8, device="cuda")
@@ -307,30 +340,35 @@ def pytest_kerntune_backend(config):
 """
 
 
+def pytest_run(folder: Path, test: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """``pytest --kerntune`` of a test file in a folder of its own; its JSON is ``run.json`` there."""
+    (folder / "test_it.py").write_text(test)
+    if SCRIPTED:
+        (folder / "conftest.py").write_text(GATE_CONFTEST)
+    words = [*plugin_words(folder), f"--kerntune-json={folder}/run.json", *options, str(folder)]
+    return subprocess.run(words, cwd=folder, env=pytest_environment(), capture_output=True, text=True, check=False)
+
+
+def plugin_words(folder: Path) -> list[str]:
+    """The start of such a command."""
+    from plugin_options import plugin_options
+
+    words = [sys.executable, "-m", "pytest", "-q", *plugin_options(), "-p", "no:cacheprovider"]
+    return [*words, "--rootdir", str(folder), "--kerntune"]
+
+
+def pytest_environment() -> dict[str, str]:
+    """Of a run that may record."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    env.pop("CI", None)
+    return env
+
+
 def gate(notes: Notes) -> None:
     from benchmarks import quarantine_kernels as kernels
 
     folder = Path(tempfile.mkdtemp())
-    (folder / "test_gate.py").write_text(GATE_TEST.format(scripted=SCRIPTED))
-    if SCRIPTED:
-        (folder / "conftest.py").write_text(GATE_CONFTEST)
-    plugin = ["-p", "pytest_kerntune.plugin"] if os.environ.get("KERNTUNE_NO_ENTRY_POINT") else []
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        *plugin,
-        "-p",
-        "no:cacheprovider",
-        "--rootdir",
-        str(folder),
-        "--kerntune",
-        f"--kerntune-json={folder}/run.json",
-        str(folder),
-    ]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]), "CI": ""}
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    done = pytest_run(folder, GATE_TEST.format(scripted=SCRIPTED))
     notes.put(exit_code=done.returncode, output=done.stdout[-1500:])
     run = json.loads((folder / "run.json").read_text())
     rows = []
@@ -349,6 +387,206 @@ def gate(notes: Notes) -> None:
             }
         )
     notes.put(cases=rows)
+
+
+OUTSIDE_TEST = """
+import pytest, torch
+from benchmarks import quarantine_kernels as kernels
+
+@pytest.mark.parametrize("first, count", kernels.plants())
+def test_planted(autotune, first, count):
+    neighbours = [torch.full((1 << 16,), 7.0, device="cuda") for _ in range(2)]
+    x = torch.randn(kernels.PLANTED, device="cuda")
+    y = torch.empty_like(x)
+    neighbours += [torch.full((1 << 16,), 7.0, device="cuda") for _ in range(2)]
+    autotune(lambda: kernels.fixed_call(x, y, first, count))
+
+def test_good(autotune):
+    x = torch.randn(kernels.PLANTED, device="cuda")
+    autotune(lambda: kernels.fixed_call(x, torch.empty_like(x), 0, 0))
+"""
+
+
+def outside(notes: Notes) -> None:
+    """The launches run on the test's own tensors first, so their neighbours are not looked at: that is the mistake."""
+    from benchmarks import quarantine_kernels as kernels
+
+    folder = Path(tempfile.mkdtemp())
+    done = pytest_run(folder, OUTSIDE_TEST)
+    results = json.loads((folder / "run.json").read_text())["results"]
+    rows = [
+        {"case": r["case"], "verdict": r["verdict"], "outcome": r["outcome"], "found": r.get("outside_writes", [])}
+        for r in results
+    ]
+    planted = [r for r in rows if "test_planted" in str(r["case"])]
+    right = [r for r in planted if r["verdict"] == "REGRESSED" and len(r["found"]) == 1]
+    by_size = sorted(w["count"] for r in right for w in r["found"])
+    notes.put(
+        exit_code=done.returncode,
+        planted=len(planted),
+        named=len(right),
+        bytes_are_right=by_size == sorted(4 * count for _, count in kernels.plants()),
+        others=[r["verdict"] for r in rows if r not in planted],
+        rows=rows,
+        output=done.stdout[-1000:],
+    )
+
+
+def examples(notes: Notes) -> None:
+    """Of the examples as they are, from nothing: a finding would be a false one."""
+    import shutil
+
+    folder = Path(tempfile.mkdtemp()) / "examples"
+    shutil.copytree(ROOT / "examples", folder, ignore=shutil.ignore_patterns("__pycache__", "baselines"))
+    if SCRIPTED:
+        (folder / "conftest.py").write_text(GATE_CONFTEST)
+    words = [*plugin_words(folder), f"--kerntune-json={folder}/run.json", "--kerntune-update=all", str(folder)]
+    done = subprocess.run(words, cwd=folder, env=pytest_environment(), capture_output=True, text=True, check=False)
+    results = json.loads((folder / "run.json").read_text())["results"]
+    notes.put(
+        exit_code=done.returncode,
+        cases=len(results),
+        outside_writes=[r["outside_writes"] for r in results if r.get("outside_writes")],
+        faults=[
+            f["reason"][:200] for r in results for f in r.get("failed_trials", []) if "first launch" in f["reason"]
+        ],
+        not_looked=[w for r in results for w in r.get("warnings", []) if "not looked for" in w],
+        verdicts={v: sum(r["verdict"] == v for r in results) for v in sorted({r["verdict"] for r in results})},
+        output=done.stdout[-1500:],
+    )
+
+
+KILL_TEST = """
+import pytest, torch, triton
+from benchmarks import quarantine_kernels as kernels
+
+@pytest.mark.parametrize("n", [1 << 20, 1 << 21])
+def test_good(autotune, n):
+    configs = kernels.faulty_configs(0)[:12]
+    tuner, grid, args = kernels.faulty_call(configs, triton.autotune, n)
+    autotune(lambda: tuner[grid](*args))
+"""
+
+KILLS = 20
+
+
+def kills(notes: Notes) -> None:
+    """Runs are processes of their own here: a GPU can't be used in a fork."""
+    import ctypes
+    import random
+
+    from kill_random import PR_SET_CHILD_SUBREAPER, descendants, files_of, running, words_of
+
+    from kerntune.base.temporary_folders import sweep
+
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    chance, rows, top = random.Random(1), list[dict[str, Any]](), Path(tempfile.mkdtemp())
+    begin = time.monotonic()
+    whole = started(top / "whole")
+    whole.wait()
+    longest = time.monotonic() - begin
+    notes.put(whole_s=round(longest, 2), whole_code=whole.returncode)
+    for number in range(KILLS):
+        folder = top / str(number)
+        run, moment = started(folder), chance.uniform(1.0, longest)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(moment)
+        alive = descendants()
+        run.kill()
+        run.wait()
+        begin = time.monotonic()
+        while (left := running(alive)) and time.monotonic() - begin < 2.0:
+            time.sleep(0.005)
+        gone, said = time.monotonic() - begin, [words_of(pid) for pid in left]
+        unreadable, _ = files_of(folder)
+        folders = [p.name for p in (folder / "tmp").glob("kerntune-*")]
+        sweep(folder / "tmp")
+        after = [p.name for p in (folder / "tmp").glob("kerntune-*")]
+        rows.append(
+            {"moment_s": round(moment, 2), "processes": len(alive), "gone_after_s": round(gone, 3), "left": said,
+             "unreadable": unreadable, "folders": folders, "after_next_start": after}
+        )  # fmt: skip
+        notes.put(
+            kills=len(rows),
+            with_processes_left=sum(bool(r["left"]) for r in rows),
+            with_unreadable_files=sum(bool(r["unreadable"]) for r in rows),
+            with_folders_after_next_start=sum(bool(r["after_next_start"]) for r in rows),
+            most_gone_after_s=max(r["gone_after_s"] for r in rows),
+            rows=rows,
+        )
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    """A run in a folder of its own, whose caches and temporary files are there too."""
+    (folder / "tmp").mkdir(parents=True)
+    (folder / "test_it.py").write_text(KILL_TEST)
+    if SCRIPTED:
+        (folder / "conftest.py").write_text(GATE_CONFTEST)
+    env = {**pytest_environment(), "TMPDIR": str(folder / "tmp"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    words = [*plugin_words(folder), f"--kerntune-cache-dir={folder}/cache", str(folder)]
+    with open(folder / "log", "w") as log:
+        return subprocess.Popen(words, cwd=folder, env=env, stdout=log, stderr=log, text=True)
+
+
+BUSY = """
+import sys, time, torch
+share, x = float(sys.argv[1]), torch.randn(4096, 4096, device="cuda")
+print("busy", flush=True)
+while True:
+    begin = time.monotonic()
+    while time.monotonic() - begin < 0.02:
+        x = torch.tanh(x @ x)
+        torch.cuda.synchronize()
+    time.sleep(0.02 / share - 0.02)
+"""
+
+WATCHES = 9
+"""Those of one decision: three in each of three processes."""
+
+
+def foreign(notes: Notes) -> None:
+    from kerntune.gpu.foreign_work import ClockWatch, together
+
+    gpu = scripted_backend().gpu if SCRIPTED else driver_gpu()
+    watch = ClockWatch(gpu)
+    begin = time.monotonic()
+    watch.watch()
+    first = time.monotonic() - begin
+
+    def decisions(count: int, pause: float) -> dict[str, Any]:
+        every, spent = [], []
+        for _ in range(count):
+            seen = []
+            for _ in range(WATCHES):
+                begin = time.monotonic()
+                seen.append(watch.watch())
+                spent.append(time.monotonic() - begin)
+                time.sleep(pause)
+            every.append(together(seen))
+        shares = sorted(x.share for x in every)
+        return {
+            "decisions": count,
+            "disturbed": sum(x.disturbs for x in every),
+            "share": {"median": shares[count // 2], "most": shares[-1]},
+            "longest_ns": max(x.longest_ns for x in every),
+            "watched_ns": every[0].watched_ns,
+            "watch_s": statistics.median(spent),
+        }
+
+    notes.put(first_watch_s=first, idle=decisions(200, 0.0))
+    for share in () if SCRIPTED else (1.0, 0.1, 0.01):
+        with subprocess.Popen([sys.executable, "-c", BUSY, str(share)], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            notes.put(**{f"busy_{share:g}": decisions(20, 0.05)})
+            process.kill()
+    watch.close()
+
+
+def driver_gpu() -> Any:
+    from kerntune.gpu.driver_gpu import DriverGpu
+
+    return DriverGpu(0)
 
 
 def writes(notes: Notes) -> None:
@@ -408,25 +646,34 @@ def contents(notes: Notes) -> None:
     notes.put(reasons=[t.failure[:300] for t in trials() if t.failure])
 
 
+PARTS = {
+    "faults": faults, "gate": gate, "contents": contents, "writes": writes, "outside": outside, "examples": examples,
+    "start": start, "kills": kills, "foreign": foreign,
+}  # fmt: skip
+IN_PROCESSES = ("gate", "outside", "examples", "kills", "foreign")
+"""Parts that open no device in their own process by ``kerntune.tuning.context``."""
+
+
 def main() -> None:
     options = arguments()
     begin = time.monotonic()
     if options.child:
         global SCRIPTED
         SCRIPTED = options.scripted
-        parts_of = {"start": start, "faults": faults, "gate": gate, "writes": writes, "contents": contents}
-        with scripted_library() if SCRIPTED and options.child != "gate" else contextlib.nullcontext():
-            parts_of[options.child](Notes(options.out))
+        with scripted_library() if SCRIPTED and options.child not in IN_PROCESSES else contextlib.nullcontext():
+            PARTS[options.child](Notes(options.out))
         return
     from benchmarks.suite.results import environment, merge
 
-    parts = options.parts.split(",")
+    wanted, end_s = options.parts.split(","), begin + options.seconds
     merge(options.out, environment=environment() | {"scripted": options.scripted})
-    if "cost" in parts:
-        cost(options.out, begin + options.seconds * 0.5)
-        merge(options.out, cost_part_s=round(time.monotonic() - begin, 1))
-    together([part for part in TOGETHER if part in parts], options, begin + options.seconds)
-    merge(options.out, seconds=round(time.monotonic() - begin, 1))
+    for part in [part for part in LIMITS_S if part in wanted]:
+        deadline = min(end_s, time.monotonic() + LIMITS_S[part])
+        if part == "cost" and not options.scripted:
+            cost(options.out, deadline)
+        elif part != "cost":
+            run_part(part, options, deadline)
+        merge(options.out, seconds=round(time.monotonic() - begin, 1))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-GOOD, ILLEGAL, MISALIGNED, ENDLESS, ASSERTS, TRAPS, LOCAL, ABORTS = range(8)
+GOOD, ILLEGAL, MISALIGNED, ENDLESS, ASSERTS, TRAPS, LOCAL, ABORTS, WORKSPACE = range(9)
 KINDS = {
     ILLEGAL: "illegal access",
     MISALIGNED: "misaligned access",
@@ -19,6 +19,7 @@ KINDS = {
     TRAPS: "trap",
     LOCAL: "local memory that doesn't fit",
     ABORTS: "the compiler gives up",
+    WORKSPACE: "a workspace larger than the device",
 }
 
 
@@ -53,7 +54,19 @@ def faulty_kernel(x_ptr, y_ptr, n, FAULT: tl.constexpr, BLOCK: tl.constexpr):
         x = tl.inline_asm_elementwise(
             "this.is.no.instruction $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=False, pack=1
         )
+    if FAULT == 8:
+        rows = tl.make_tensor_descriptor(y_ptr, [n // 16, 16], [16, 1], [16, 16])
+        x += rows.load([0, 0]).sum() * 0.0
     tl.store(y_ptr + i, x * 2.0, mask=i < n)
+
+
+MOST_BLOCKS = (1 << 31) - 1
+"""A grid of so many blocks, each with 128 B of workspace for its descriptor, needs 256 GiB; it is never launched."""
+
+
+def faulty_grid(meta: Any) -> tuple[int]:
+    """One program a block of numbers, except where the workspace is to be too large."""
+    return (MOST_BLOCKS if meta["FAULT"] == WORKSPACE else triton.cdiv(meta["n"], meta["BLOCK"]),)
 
 
 def faulty_configs(each: int, kinds: tuple[int, ...] = tuple(KINDS)) -> list[triton.Config]:
@@ -84,7 +97,7 @@ def faulty_call(configs: list[triton.Config], decorate: Callable[..., Any], n: i
     """A tuner, its grid and its arguments."""
     x = torch.randn(n, device="cuda")
     tuner = decorate(configs=configs, key=["n"])(faulty_kernel)
-    return tuner, (lambda meta: (triton.cdiv(n, meta["BLOCK"]),)), (x, torch.empty_like(x), n)
+    return tuner, faulty_grid, (x, torch.empty_like(x), n)
 
 
 @triton.jit
@@ -96,6 +109,23 @@ def planted_kernel(x_ptr, y_ptr, n, FIRST: tl.constexpr, COUNT: tl.constexpr, BL
     if COUNT > 0:
         k = tl.arange(0, COUNT)
         tl.store(y_ptr + FIRST + k, k * 0.0 + 5.0, mask=(k >= 0) & (tl.program_id(0) == 0))
+
+
+@triton.jit
+def fixed_kernel(x_ptr, y_ptr, n, FIRST: tl.constexpr, COUNT: tl.constexpr, BLOCK: tl.constexpr):
+    """The same under another name, to be launched without candidates."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n)
+    tl.store(y_ptr + i, x * 2.0, mask=i < n)
+    if COUNT > 0:
+        k = tl.arange(0, COUNT)
+        tl.store(y_ptr + FIRST + k, k * 0.0 + 5.0, mask=(k >= 0) & (tl.program_id(0) == 0))
+
+
+def fixed_call(x: torch.Tensor, y: torch.Tensor, first: int, count: int) -> torch.Tensor:
+    """One launch of it."""
+    fixed_kernel[(triton.cdiv(PLANTED, 1024),)](x, y, PLANTED, FIRST=first, COUNT=count, BLOCK=1024)
+    return y
 
 
 PLANTED = 1 << 16

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from kerntune.tuning.api.autotuner import Autotuner
     from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
     from kerntune.tuning.api.install import install
+    from kerntune.tuning.bandwidth_report import bandwidth
+    from kerntune.tuning.chosen import fingerprint
+    from kerntune.tuning.many.tune_many import tune_many, tuning_job
 
 __version__ = "0.1.0"
 
@@ -23,23 +26,31 @@ __all__ = [
     "KerntuneError",
     "Target",
     "autotune",
+    "bandwidth",
+    "fingerprint",
     "install",
     "matmul",
     "persistent_reduction",
     "pointwise",
     "reduction",
     "split_scan",
+    "tune_many",
+    "tuning_job",
 ]
 
 _LAZY = {
     "Autotuner": "kerntune.tuning.api.autotuner",
     "autotune": "kerntune.tuning.api.decorators",
+    "bandwidth": "kerntune.tuning.bandwidth_report",
+    "fingerprint": "kerntune.tuning.chosen",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",
     "persistent_reduction": "kerntune.tuning.api.decorators",
     "pointwise": "kerntune.tuning.api.decorators",
     "reduction": "kerntune.tuning.api.decorators",
     "split_scan": "kerntune.tuning.api.decorators",
+    "tune_many": "kerntune.tuning.many.tune_many",
+    "tuning_job": "kerntune.tuning.many.tune_many",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kerntune.base.orphans import bound_command
 from kerntune.errors import UsageError
 from kerntune.gate import git
 from kerntune.gate.pytest_run import plugin_args
@@ -81,8 +82,8 @@ def export(config: pytest.Config, root: Path, top: Path, into: Path, targets: Se
     command += [*([f"{TARGET}={','.join(targets)}"] if targets else []), *tests]
     here = root / _inside(Path(config.invocation_params.dir), top)
     done = subprocess.run(
-        command, cwd=here if here.is_dir() else root, env=environment(root, top), capture_output=True, text=True,
-        check=False,
+        bound_command(command), cwd=here if here.is_dir() else root, env=environment(root, top), capture_output=True,
+        text=True, check=False,
     )  # fmt: skip
     if done.returncode not in FINE:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES:])

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.orphans import bound_command
 from kerntune.base.policy import Outcome, Verdict
 from kerntune.errors import KerntuneError
 from kerntune.gate.pytest_run import plugin_args
@@ -91,10 +92,10 @@ def read_further(targets: Sequence[str], folder: Path) -> Further:
 
 def _run(config: pytest.Config, target: str, into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pytest", *plugin_args(), *UNATTENDED, *arguments(config, target, into)]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *plugin_args(), *UNATTENDED, *arguments(config, target, into)],
-        cwd=config.invocation_params.dir, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        check=False,
+        bound_command(command), cwd=config.invocation_params.dir, env=_environment(), stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode not in FINE or not _told(done.returncode, _json(into)):
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-LINES:])

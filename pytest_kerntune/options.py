@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerntune.base.policy import Policy, TuneMode, Update
+from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from pytest_kerntune.benchmark_fixture import require
 from pytest_kerntune.policies import policy_of
 from pytest_kerntune.setting import Option, SettingSource, choice
+from pytest_kerntune.spread import TurnTaking
 from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ OPTIONS = (
         "TARGET[,TARGET]",
     ),
     Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE"),
+    Option(
+        "--kerntune-profile",
+        "kerntune_profile",
+        "Run each timed case once more under torch's profiler, and write a Chrome trace of it to FOLDER.",
+        "FOLDER",
+    ),
     Option(
         "--kerntune-html",
         "kerntune_html",
@@ -124,6 +131,18 @@ OPTIONS = (
         "Under --kerntune-interpret: wall time of one launch after which its test fails (default: 60; 0: no limit).",
         "SECONDS",
     ),
+    Option(
+        "",
+        "kerntune_spread",
+        "Under pytest-xdist: give each worker another GPU of this host as its first (on, default), or leave the "
+        "mapping to the project (off).",
+    ),
+    Option(
+        "",
+        "kerntune_turns",
+        "Under pytest-xdist, where workers share a GPU: which tests wait while another worker measures there: all "
+        "(default), marked (those with autotune, or marked gpu or cuda), or off.",
+    ),
     Option("--kerntune-export", "", "", "DIR"),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
     Option(
@@ -162,6 +181,8 @@ OPTIONS = (
 )
 
 
+ON_OFF = ("on", "off")
+
 INTERPRET_LIMIT = 60.0
 """As :data:`kerntune.gpu.interpreter.launches.NEVER_ENDS_SECONDS`, which only the interpreter's own imports can
 reach."""
@@ -191,6 +212,15 @@ class Options:
 
     history: str = ""
     """Where runs are collected: a folder, ``git:BRANCH`` or a URL; empty for nowhere."""
+
+    spread: bool = True
+    """Whether each of xdist's workers begins with another GPU."""
+
+    turns: TurnTaking = TurnTaking.ALL
+    """Which tests wait while another of xdist's workers measures on their GPU."""
+
+    profile: Path | None = None
+    """The folder of Chrome traces."""
 
     html: Path | None = None
     """Where the HTML report is written."""
@@ -226,6 +256,7 @@ class Options:
             cache_dir=self.cache_dir,
             read_only=bool(self.against),
             calibrate=self.export is None,
+            profile=self.profile,
             code_changes=self.export is None and bool(self.html or self.json),
         )
 
@@ -316,7 +347,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         root=source.root,
         baselines=baselines,
         update=update,
-        tune=source.read("--kerntune-tune", choice(TuneMode), TuneMode.AUTO),
+        tune=source.read("--kerntune-tune", _mode, TuneMode.AUTO),
         policy=policy_of(source, update, ci and not against),
         scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
         targets=source.read("--kerntune-target", _targets, ()),
@@ -327,8 +358,11 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         against=against,
         anchor="" if export else _anchor(source, baselines),
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
+        profile=None if export else source.path("--kerntune-profile"),
         export=export,
         history="" if export else _history(source),
+        spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",
+        turns=source.read("kerntune_turns", choice(TurnTaking), TurnTaking.ALL),
         html=None if export else html,
         summary=None if export else summary,
     )
@@ -340,6 +374,10 @@ def _refuse_same(files: Mapping[str, Path | None]) -> None:
     for flag, path in files.items():
         if path is not None and first.setdefault(path, flag) != flag:
             raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
+
+
+def _mode(text: str, where: str) -> TuneMode:
+    return TuneMode(parse_choice(text, tuple(mode.value for mode in GATE_MODES), where))
 
 
 def _history(source: SettingSource) -> str:

@@ -45,6 +45,7 @@ from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
 from pytest_kerntune.run_report import run_report
 from pytest_kerntune.scratch import Aside
 from pytest_kerntune.selection import covered, narrowed
+from pytest_kerntune.spread import CROWDED, Spread, in_turn
 from pytest_kerntune.stash import concerns, nodeid_of
 from pytest_kerntune.surroundings import kernels_that_know_pytest, unseen_gpu
 from pytest_kerntune.terminal import Progress, write_summary
@@ -94,6 +95,7 @@ class Gate:
         self._annotations: list[str] = []
         self._remarks: tuple[str, ...] = ()
         self._progress = Progress(config)
+        self._spread = Spread(options.spread)
 
     @property
     def engine(self) -> Session:
@@ -172,10 +174,17 @@ class Gate:
 
         return anchor_folder(self.options, into)
 
+    @pytest.hookimpl(optionalhook=True, trylast=True)
+    def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
+        """On xdist's controller, after other plugins and before the first worker starts, which imports torch."""
+        if not self.engine.static:
+            self._spread.turn(specs, self.engine.gpus)
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """On xdist's controller, before a worker starts."""
-        node.workerinput.update({**self._aside.made, FOUND_GPU: not self.engine.static})
+        found = {FOUND_GPU: not self.engine.static, **self._spread.input_of(node)}
+        node.workerinput.update({**self._aside.made, **found})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """The run's error is shared by all collected tests of it, on every worker alike; an anchor is a second decision
@@ -211,6 +220,14 @@ class Gate:
         if not report.passed:
             self._unseen.add(report.nodeid)
         self._note_failure(report)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Setup and teardown use the GPU as well."""
+        if not (self.worker and self.config.workerinput.get(CROWDED)):  # type: ignore[attr-defined]
+            return (yield)
+        with in_turn(self.engine, item, self.options.turns):
+            return (yield)
 
     # -- one test ----------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.reference",
     "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
+    "kerntune.tuning.torch_compile",  # defines an operator of torch's
     "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, for isinstance() in users' code
 )
 
@@ -66,16 +67,21 @@ EXPORTS = {
         "KerntuneError",
         "Target",
         "autotune",
+        "bandwidth",
+        "fingerprint",
         "install",
         "matmul",
         "persistent_reduction",
         "pointwise",
         "reduction",
         "split_scan",
+        "tune_many",
+        "tuning_job",
     },
     "kerntune.gpu": set(),
     "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.compiling.binary": set(),
+    "kerntune.tuning.torch_compile": set(),
     "kerntune.tuning.cache": {
         "StoredTrial",
         "TrialCache",
@@ -100,11 +106,13 @@ EXPORTS = {
         "assembler_version",
         "autotuner_errors",
         "autotuner_key",
+        "begin_nvtx_range",
         "binder_of",
         "cache_dir_set",
         "compile_c",
         "compiled_kernel",
         "compiler_settings",
+        "current_stream",
         "default_options",
         "direct_call",
         "direct_order",
@@ -119,6 +127,7 @@ EXPORTS = {
         "is_compiled_kernel",
         "is_gluon",
         "know_triton_key",
+        "launch_errors",
         "launch_settings",
         "launch_surroundings",
         "make_backend",
@@ -145,6 +154,7 @@ EXPORTS = {
         "triton_key_is_known",
         "triton_series",
         "triton_version",
+        "tuner_of_one",
         "tuning_listener",
         "without_line_info",
     },
@@ -393,11 +403,19 @@ def test_inside_only_the_version_comes_from_the_package_itself() -> None:
     assert wrong == []
 
 
-BY_TEXT = frozenset({"kerntune", "kerntune.base.moved"})
+BY_TEXT = frozenset(
+    {
+        "kerntune",
+        "kerntune.base.moved",
+        "kerntune.kernels.compat.inductor_parts",
+        "kerntune.tuning.many.named_kernel",
+    }
+)
 
 
 def test_nothing_is_imported_by_text() -> None:
-    """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, and what forwards moved ones."""
+    """Imports by text escape every test here. ``BY_TEXT`` may: lazy names, what forwards moved ones, the module of a
+    kernel that the user wants tuned, and a table of torch's private parts."""
     callers = {
         m.name
         for m in MODULES.values()
@@ -422,6 +440,34 @@ def test_nothing_is_executed() -> None:
     ]
     wrong += [m.name for m in MODULES.values() if {"pickle", "marshal", "shelve", "dill"} & set(map(top, imports(m)))]
     assert wrong == []
+
+
+ENDS_BY_ITSELF = frozenset(
+    {
+        "kerntune.compiling.fork_client",  # the server watches its socket and this process
+        "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
+        "kerntune.timing.worker.pool",  # base.orphans.end_with_parent
+        "kerntune.timing.worker.look_process",  # compiling.forking.die_with
+        "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
+        "kerntune.tuning.cache.store_client",  # base.orphans.end_with_parent
+    }
+)
+"""Modules whose processes end soon, or notice by other means that this one has ended."""
+
+
+def test_programs_end_with_the_process_that_waits_for_them() -> None:
+    """A second pytest, or a disassembler, would go on for minutes after a run that was killed."""
+    unbound = [
+        f"{m.name}:{node.lineno}"
+        for m in MODULES.values()
+        if m.name not in ENDS_BY_ITSELF
+        for node in ast.walk(m.tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).startswith("subprocess.")
+        and "bound_command(" not in ast.unparse(node.args[0] if node.args else node)
+        and ast.unparse(node.func) not in ("subprocess.TimeoutExpired", "subprocess.CompletedProcess")
+    ]
+    assert unbound == []
 
 
 # torch and triton

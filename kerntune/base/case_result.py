@@ -10,6 +10,7 @@ import msgspec
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.roofline import Roofline
 from kerntune.base.stats import Estimate, TwoModes
 
 
@@ -49,6 +50,9 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     before: LaunchFigures | None = None
     """The figures of the baseline's launch that it corresponds to; None without one."""
+
+    origins: tuple[str, ...] = ()
+    """The ATen operators that a generated kernel computes; none of a kernel that a person wrote."""
 
 
 class CodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -111,6 +115,25 @@ def failures_line(failures: Sequence[FailedTrial], configs: int) -> str:
 
 MAX_REASON = 200
 """Characters of a reason in a summary: a compiler's message can be pages long."""
+
+
+class OutsideWrite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Bytes that a launch changed outside of its tensors: ``count`` of them, the first at ``offset`` and the last at
+    ``last`` bytes from the begin of ``argument``'s storage, which holds ``nbytes`` bytes. ``launch`` is its place among
+    those of the case that run, from 0.
+
+    ``certain``: it ran on the very contents that it found in the call. Else an earlier launch has written integers that
+    it reads, which the call itself may have changed between the two.
+    """
+
+    kernel: str
+    launch: int
+    argument: str
+    offset: int
+    last: int
+    count: int
+    nbytes: int
+    certain: bool = True
 
 
 class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -258,6 +281,12 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     remarks: tuple[str, ...] = ()
     """Improvements, and changes that are neither better nor worse."""
 
+    outside_writes: tuple[OutsideWrite, ...] = ()
+    """Writes of the case's own launches outside of their tensors, where these were looked for."""
+
+    elsewhere: dict[str, int] = {}
+    """How often compiled functions called operators that are no Triton launch, by name (``aten.mm``): not gated."""
+
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
@@ -277,7 +306,7 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     flops: float | None = None
     bytes_moved: float | None = None
     """Bytes that one call reads and writes: as given by its test, else from the memory plan
-    (:func:`kerntune.gate.throughput.bytes_moved`)."""
+    (:func:`kerntune.base.traffic.bytes_moved`)."""
 
     bandwidth: float | None = None
     """Bytes per second of a copy on this device, as measured there."""
@@ -296,6 +325,18 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     provenance: Provenance | None = None
     """Of a case that was timed."""
 
+    gpu: str = ""
+    """The GPU that it ran on (``GPU-`` and its UUID); empty where that has none. ``device`` is its model."""
+
+    gpu_name: str = ""
+    """The same for people: ``GPU 1`` of ``/dev/nvidia1``."""
+
+    matmul_peak: float | None = None
+    """Operations a second of a large product of random numbers of ``matmul_dtype`` on this device, as measured there;
+    where ``flops`` is given."""
+
+    matmul_dtype: str = ""
+
     baseline_times_ns: tuple[float, ...] = ()
     """The sample that the baseline keeps, taken when it was recorded: at most :data:`MAX_STORED_TIMES` of it."""
 
@@ -308,20 +349,21 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     @property
     def bytes_per_second(self) -> float | None:
         """``bytes_moved`` over today's time."""
-        return self._rate(self.bytes_moved)
+        return self.roofline.bytes_per_second
 
     @property
     def flops_per_second(self) -> float | None:
         """``flops`` over today's time."""
-        return self._rate(self.flops)
-
-    def _rate(self, amount: float | None) -> float | None:
-        if not amount or not self.current_ns or not math.isfinite(self.current_ns):
-            return None
-        return amount / self.current_ns * 1e9
+        return self.roofline.flops_per_second
 
     @property
     def of_bandwidth(self) -> float | None:
         """The share of the device's measured bandwidth that is used (1.0 is all a copy gets)."""
-        rate = self.bytes_per_second
-        return rate / self.bandwidth if rate is not None and self.bandwidth else None
+        return self.roofline.of_bandwidth
+
+    @property
+    def roofline(self) -> Roofline:
+        """Today's time against what the device's memory and tensor cores reach."""
+        known = self.current_ns is not None and math.isfinite(self.current_ns)
+        time_ns = self.current_ns if known else None
+        return Roofline(time_ns, self.bytes_moved, self.flops, self.bandwidth, self.matmul_peak)

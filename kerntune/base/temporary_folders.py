@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,9 +18,15 @@ LOCK = ".kerntune-lock"
 """Locked by the process that made the folder until it ends. The system releases the lock however the process ends.
 Unlike a process id, a lock is valid across containers that share a disk."""
 
+WITHOUT_LOCKS = ".kerntune-no-lock"
+"""The file's name on a disk whose locks are refused: a folder with it isn't swept."""
+
+_MADE = re.compile(re.escape(PREFIX) + r"[a-z-]+-[a-z0-9_]{8}")
+"""Names that :class:`TemporaryFolder` gives."""
 
 TRIES = 20
-"""Attempts to remove a folder: an orphaned worker may be making a file in it meanwhile, and its lock goes first."""
+"""Attempts to remove a folder: an orphaned worker may be making a file in it meanwhile, and its lock goes first. Also
+attempts to make one, since another process may sweep it away before it is locked."""
 
 
 class TemporaryFolder:
@@ -28,13 +35,19 @@ class TemporaryFolder:
 
     def __init__(self, kind: str) -> None:
         _sweep_once()
-        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
-        self._lock: int | None = _lock(self.folder)
+        for _ in range(TRIES):
+            self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{kind}-"))
+            try:
+                self._lock = _lock(self.folder)
+            except _SweptError:
+                continue
+            return
+        raise OSError(f"{tempfile.gettempdir()}: other processes remove folders as soon as they are made")
 
     def remove(self) -> None:
         """Remove the folder with everything in it. Files that can't be removed are left without an error."""
         lock, self._lock = self._lock, None
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _remove(self.folder)
         if lock is not None:
             os.close(lock)
 
@@ -61,14 +74,37 @@ def kind_of(folder: Path) -> str:
 
 
 def _removed(folder: Path) -> bool:
+    """Remove a folder of a process that is gone; whether it was one. A process that was killed before it had made the
+    lock has left nothing else in the folder; one that goes on makes another folder."""
     with contextlib.suppress(OSError):
-        if _is_ours(folder) and _unlock(folder / LOCK):
+        if not _is_ours(folder):
+            return False
+        if not (folder / LOCK).exists():
+            return _MADE.fullmatch(folder.name) is not None and _removed_empty(folder)
+        with _taken(folder / LOCK):
             for _ in range(TRIES):
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
                 if not folder.exists():
                     break
             return True
     return False
+
+
+def _remove(folder: Path) -> None:
+    """Remove the lock last: who is killed meanwhile leaves what the next process knows for a folder to be swept."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != LOCK:
+                with contextlib.suppress(OSError):
+                    entry.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _removed_empty(folder: Path) -> bool:
+    folder.rmdir()  # fails if there is anything in it
+    return True
 
 
 _swept: set[str] = set()
@@ -81,30 +117,43 @@ def _sweep_once() -> None:
         sweep(Path(place))
 
 
+class _SweptError(Exception):
+    """Another process has taken a new folder for one that was left behind."""
+
+
 def _lock(folder: Path) -> int | None:
-    """Lock a folder before it gets its final name, so that :func:`sweep` never finds it unlocked. None on a disk
-    without locks; folders there aren't swept."""
-    unnamed = folder / f"{LOCK}-new"
-    handle = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Lock a new folder. None on a disk without locks; folders there aren't swept. :class:`_SweptError` if a process
+    that sweeps came first: until the folder is locked, it is like one that a killed process has left."""
+    path = folder / LOCK
+    handle = None
     try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), path.stat()):
+            return handle
+        raise FileNotFoundError(path)
+    except (BlockingIOError, FileNotFoundError) as exc:
+        if handle is not None:
+            os.close(handle)
+        raise _SweptError from exc
     except OSError:
+        if handle is None:
+            raise
         os.close(handle)
+        path.rename(folder / WITHOUT_LOCKS)
         return None
-    unnamed.rename(folder / LOCK)
-    return handle
 
 
 def _is_ours(folder: Path) -> bool:
     return folder.is_dir() and not folder.is_symlink() and folder.stat().st_uid == os.geteuid()
 
 
-def _unlock(lock: Path) -> bool:
+@contextlib.contextmanager
+def _taken(lock: Path) -> Iterator[None]:
+    """Hold a lock of a process that is gone; ``BlockingIOError`` if it isn't."""
     handle = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        yield
     finally:
         os.close(handle)
-    return True

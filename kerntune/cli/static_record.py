@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kerntune.base.orphans import bound_command
 from kerntune.base.temporary_folders import scratch_folder
 from kerntune.cli.stored import Entry, load_folder
 from kerntune.errors import UsageError
@@ -58,7 +59,9 @@ def record(
     """Run ``tests`` without a GPU in ``python`` and record to ``folder``; a sentence if some failed."""
     options = [f"--kerntune-baselines={folder}", f"--kerntune-target={targets}", "-p", "no:cacheprovider", "-q"]
     command = [python, "-m", "kerntune.cli", "baselines", "refresh", *options, *tests]
-    done = subprocess.run(command, env=env or environment(), cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        bound_command(command), env=env or environment(), cwd=cwd, capture_output=True, text=True, check=False
+    )
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode not in RAN or not folder.is_dir():
         last = "\n".join(lines[-SHOWN_LINES:])
@@ -68,7 +71,7 @@ def record(
 
 def triton_of(python: str) -> str:
     """The version of Triton that an interpreter has; :class:`UsageError` if none."""
-    done = subprocess.run([python, "-c", VERSION], capture_output=True, text=True, check=False)
+    done = subprocess.run(bound_command([python, "-c", VERSION]), capture_output=True, text=True, check=False)
     if done.returncode:
         raise UsageError(f"{python}: has no Triton; name the interpreter of an environment with Triton and torch")
     return done.stdout.strip()

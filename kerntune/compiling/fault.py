@@ -17,9 +17,15 @@ TOOL = re.compile(r"ptxas|ld\.lld", re.IGNORECASE)
 _CODE = re.compile(r"failed with error code (-?\d+)")
 """How Triton words an exit code of ptxas (``make_cubin`` of its NVIDIA backend), negative for a signal."""
 
-FROM_OUTSIDE = frozenset({1, 2, 7, 9, 15, 24, 25})
-"""Signals that a program gets from other processes or because of the system's limits: HUP, INT, BUS (a mapped file's
-disk is full), KILL, TERM, XCPU, XFSZ. SEGV and ABRT come from the program itself, and may be the kernel's fault."""
+FROM_OUTSIDE = frozenset(
+    {
+        signal.SIGHUP, signal.SIGINT, signal.SIGBUS, signal.SIGKILL, signal.SIGTERM, signal.SIGXCPU, signal.SIGXFSZ,
+    }
+)  # fmt: skip
+"""Signals that a process of ours, or a program that one runs, gets from other processes or because of the system's
+limits. SIGBUS is among them: the system has no page for a mapped file or for shared memory (a full disk, a container's
+memory limit), which neither a kernel's source nor its launch brings about. SIGSEGV and SIGABRT come from the process
+itself, and may be the kernel's fault."""
 
 SHELL = 128
 """A shell that wraps a program adds this to the number of the signal that has ended it."""

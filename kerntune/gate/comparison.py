@@ -129,6 +129,7 @@ class Comparer:
             state_range=state_range_of(baseline),
             effect_floor=floor_of(baseline),
             stored=stored_change(baseline, sample, self.case.call.policy.level) if last else None,
+            foreign_work=used.replay is not None and used.replay.foreign.disturbs,
         )
 
     def _drift(self, stored: float, sample: Sample, used: RungUsed) -> float | None:
@@ -195,8 +196,8 @@ def state_range_of(baseline: TimeBaseline) -> float:
 class Judgement:
     """The verdict on a case. ``found`` is the comparison with the baseline, ``since`` that with the anchor.
 
-    ``grown`` has a sentence for each gated metric that grew too much; ``reported`` is what the time alone says where it
-    isn't gated.
+    ``grown`` has a sentence for each gated metric that grew too much, and ``outside`` for each write outside of
+    tensors; ``reported`` is what the time alone says where it isn't gated.
     """
 
     verdict: Verdict
@@ -204,6 +205,7 @@ class Judgement:
     since: Comparison | None = None
     grown: tuple[str, ...] = ()
     reported: Verdict | None = None
+    outside: tuple[str, ...] = ()
 
     @property
     def decisive(self) -> Comparison | None:
@@ -214,12 +216,18 @@ class Judgement:
 
 
 def judge(
-    policy: Policy, launched: int, found: Comparison | None, since: Comparison | None, grown: tuple[str, ...]
+    policy: Policy,
+    launched: int,
+    found: Comparison | None,
+    since: Comparison | None,
+    grown: tuple[str, ...],
+    outside: tuple[str, ...] = (),
 ) -> Judgement:
     """The verdict of ``policy`` on a case that launched something; without ``found`` it has no baseline."""
     evidence = found.evidence if found is not None else Evidence(launched)
-    evidence = replace(evidence, static_failure=bool(grown), timed=policy.metrics.time)
+    evidence = replace(evidence, static_failure=bool(grown), outside_writes=bool(outside), timed=policy.metrics.time)
     verdict = decide(evidence, policy)
     if not policy.metrics.time:
-        return Judgement(verdict, found, None, grown, found.verdict if found is not None else None)
-    return Judgement(with_anchor(verdict, since.verdict if since is not None else None), found, since, grown)
+        return Judgement(verdict, found, None, grown, found.verdict if found is not None else None, outside)
+    verdict = with_anchor(verdict, since.verdict if since is not None else None)
+    return Judgement(verdict, found, since, grown, outside=outside)

@@ -24,7 +24,9 @@ class Evidence:
     states when the case was calibrated, ``effect_floor`` the smallest change that could be detected. ``stored``
     is today's time against the stored one, where nothing of the baseline can be replayed; its interval holds what
     sessions differ by. ``other_settings`` tells that the environment had the compiler make other code than it would
-    under the baseline's.
+    under the baseline's. ``outside_writes`` is whether a launch changed bytes outside of its tensors; of ``identical``
+    work, that was looked for when the baseline was recorded. ``foreign_work`` is whether other processes used the
+    device during the replay.
     """
 
     launched: int
@@ -39,6 +41,8 @@ class Evidence:
     effect_floor: float = 0.0
     stored: Estimate | None = None
     other_settings: bool = False
+    outside_writes: bool = False
+    foreign_work: bool = False
 
 
 def decide(evidence: Evidence, policy: Policy) -> Verdict:
@@ -48,15 +52,17 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     line  holds when                                                         verdict
     ====  =================================================================  ============
     1     nothing was launched, or less than the baseline has                INCOMPLETE
-    2     a static rule failed (a limit of the device, without a baseline),  REGRESSED
-          or a gated metric grew
+    2     a launch wrote outside of its tensors, a static rule failed (a     REGRESSED
+          limit of the device, without a baseline), or a gated metric grew
     3     there is no baseline                                               NEW
     4     no rule failed, and time isn't gated (static only, say)            PASS,
                                                                              INCONCLUSIVE
     5     identical, and its time is near the stored one                     PASS
     6     identical otherwise                                                DRIFTED
-    7     replayed: the whole interval is slower than tolerance and floor    REGRESSED
-    8     replayed: the whole interval is faster than tolerance and floor    IMPROVED
+    7     replayed: the whole interval is slower than tolerance and floor,   REGRESSED
+          and no other process used the device meanwhile
+    8     replayed: the whole interval is faster than tolerance and floor,   IMPROVED
+          and no other process used the device meanwhile
     9     replayed: the interval excludes a slowdown beyond tolerance        PASS, DRIFTED
     10    no replay: the stored sample excludes a slowdown beyond tolerance  PASS
     11    anything else                                                      INCONCLUSIVE
@@ -67,7 +73,7 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     """
     if evidence.launched == 0 or (evidence.expected or 0) > evidence.launched:
         return Verdict.INCOMPLETE
-    if evidence.static_failure:
+    if evidence.static_failure or evidence.outside_writes:
         return Verdict.REGRESSED
     if evidence.expected is None:
         return Verdict.NEW
@@ -114,9 +120,9 @@ def drift_limit(state_range: float) -> float:
 def _decide_replay(change: Estimate, evidence: Evidence, policy: Policy, drifted: bool) -> Verdict:
     limit = limit_of(policy, evidence.baseline_ns, evidence.effect_floor)
     if change.low > limit:
-        return Verdict.REGRESSED
+        return Verdict.INCONCLUSIVE if evidence.foreign_work else Verdict.REGRESSED
     if change.high < -limit:
-        return Verdict.IMPROVED
+        return Verdict.INCONCLUSIVE if evidence.foreign_work else Verdict.IMPROVED
     if change.high <= limit:
         return Verdict.DRIFTED if drifted else Verdict.PASS
     return Verdict.INCONCLUSIVE

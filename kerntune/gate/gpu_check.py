@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult,
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes, outliers
+from kerntune.base.traffic import bytes_moved, matmul_dtype
 from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
 from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of
@@ -22,6 +24,7 @@ from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.history.points import provenance_of
 from kerntune.gate.launch_changes import exceeded
 from kerntune.gate.messages import (
+    foreign_text,
     modes_text,
     reasons_of,
     reported,
@@ -32,12 +35,15 @@ from kerntune.gate.messages import (
     unsure,
     warnings_of,
 )
+from kerntune.gate.outside_writes import NOT_LOOKED, OutsideWrites, has_fixed, look_for
 from kerntune.gate.reference import Rerun
 from kerntune.gate.replay import Replayer, RungUsed
 from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_statics
 from kerntune.gate.stores import Stores, known_figures, readable
-from kerntune.gate.throughput import bytes_moved, device_bandwidth, launch_shares
+from kerntune.gate.throughput import launch_shares
 from kerntune.gpu.base import Backend
+from kerntune.gpu.foreign_work import NONE_SEEN, ClockWatch, ForeignWork
+from kerntune.gpu.gpu_text import gpu_id, gpu_name
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
 from kerntune.timing.callables import CallSlot
@@ -45,6 +51,7 @@ from kerntune.timing.launch_shares import launch_times
 from kerntune.timing.sample import Sample, Slot
 from kerntune.timing.sampling import estimate_ns, slot_for, take_sample
 from kerntune.timing.worker.pool import Pairs
+from kerntune.tuning.device_figures import device_bandwidth, device_matmul
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_winners import Winners
 
@@ -74,6 +81,7 @@ class CaseTime:
 
     sample: Sample
     launches_ns: tuple[float, ...] = ()
+    foreign: ForeignWork = NONE_SEEN
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,7 @@ class CaseFindings:
     judgement: Judgement
     parts: Attribution | None
     pending: PendingBaseline
+    outside: OutsideWrites = NOT_LOOKED
 
 
 class TimedCheck:
@@ -106,6 +115,7 @@ class TimedCheck:
         self.path = run.stores.own.time_path(self.gpu.spec, case.id, case.fingerprint)
         self.loader, self.cache = Loader(self.gpu), winners.cache.folder
         replayer = Replayer(backend, run.pairs, self.loader, case.recorded, call.policy.timer)
+        self.isolation = isolation
         self.tuning = Tuning(case.capture, case.recorded, self.loader, winners, call.policy, progress, isolation)
         self.comparer = Comparer(self.gpu, case, replayer, run.next_decision, progress)
         self.builder = BaselineBuilder(backend, run.pairs, run.settings, case, replayer, progress)
@@ -133,18 +143,38 @@ class TimedCheck:
         self.pairs.settle()
         with case.capture.plan.homes_preserved():
             self.tuning.run(baseline, self.rerun)
-            findings = self._judge(baseline, self._time(baseline))
+            outside = self._outside_writes(baseline)
+            findings = self._judge(baseline, self._time(baseline), outside)
         return Checked(self.value, (self._result(findings, renamed),), (findings.pending,), self.stores.own)
 
     def _read(self, store: BaselineStore, update: Update = Update.NONE) -> TimeBaseline | None:
         return readable(lambda: store.time(self.gpu.spec, self.case.id, self.case.fingerprint), update)
+
+    def _outside_writes(self, baseline: TimeBaseline | None) -> OutsideWrites:
+        """Of what isn't a candidate, where the case's work is new, or becomes its baseline: equal code has been looked
+        at when that was recorded."""
+        new = baseline is None or self.settings.update is Update.ALL
+        new = new or not same_work(baseline.recording, self.case.recording)  # type: ignore[union-attr]
+        if not new or self.isolation is None or not self.isolation.wanted or not has_fixed(self.case.capture):
+            return NOT_LOOKED
+        self.progress(f"{self.case.id}: looking for writes outside of tensors")
+        return look_for(self.isolation, self.case.recorded)
 
     # timing
 
     def _time(self, baseline: TimeBaseline | None) -> CaseTime:
         self.progress(f"{self.case.id}: timing")
         slot, launches_ns = (self._op_slot(), ()) if self.call.scope == "op" else self._kernel_slot()
-        return CaseTime(self._sample(slot, baseline), launches_ns)
+        sample = self._sample(slot, baseline)
+        return CaseTime(sample, launches_ns, self._foreign_work(baseline, sample))
+
+    def _foreign_work(self, baseline: TimeBaseline | None, sample: Sample) -> ForeignWork:
+        """What other processes do on the device, where a time becomes a baseline or is drift; there is no need to know
+        it of one that is as stored."""
+        if baseline is not None and not self.comparer.moved(baseline, sample):
+            return NONE_SEEN
+        with contextlib.closing(ClockWatch(self.gpu)) as clock:
+            return clock.watch()
 
     def _sample(self, slot: Slot, baseline: TimeBaseline | None) -> Sample:
         quick = self._roughly(baseline)
@@ -189,7 +219,7 @@ class TimedCheck:
 
     # judging
 
-    def _judge(self, baseline: TimeBaseline | None, time: CaseTime) -> CaseFindings:
+    def _judge(self, baseline: TimeBaseline | None, time: CaseTime, outside: OutsideWrites) -> CaseFindings:
         policy, case, reference = self.call.policy, self.case, self.stores.reference
         found = None
         if baseline is not None:
@@ -198,11 +228,12 @@ class TimedCheck:
         before = baseline.static if baseline is not None else ()
         static = launch_statics(case.recorded, self.gpu.spec, known_figures(before, self.settings.update))
         grown = exceeded(before, static, policy.metrics.static)
-        judgement = judge(policy, len(case.recording.working), found, since, grown)
+        judgement = judge(policy, len(case.recording.working), found, since, grown, outside.failures)
         parts = self.comparer.attribution(judgement.decisive) if judgement.decisive is not None else None
-        return CaseFindings(
-            time, static, judgement, parts, self.builder.pending(judgement, time.sample, static, baseline)
-        )
+        pending = self.builder.pending(judgement, time.sample, static, baseline)
+        if judgement.outside:  # no update accepts that: a later run would not look again
+            pending = replace(pending, write=False)
+        return CaseFindings(time, static, judgement, parts, pending, outside)
 
     def _since(self, found: Comparison | None, sample: Sample) -> Comparison | None:
         """The comparison with the anchor. Where both did the same work, that with the baseline serves; where nothing is
@@ -230,14 +261,17 @@ class TimedCheck:
         since = reported(judgement.since)
         of_anchor = judgement.decisive is not None and judgement.decisive is judgement.since
         shares = [shares_text(parts)] if parts and not of_anchor else []
-        said = [*judgement.grown, *shares, *filter(None, [since_text(since, parts if of_anchor else None)])]
+        told_since = since_text(since, parts if of_anchor else None)
+        said = [*judgement.outside, *judgement.grown, *shares, *filter(None, [told_since])]
         reasons = reasons_of(baseline, case.recording, self.gpu.environment(), used, call.scope, sample)
         reasons = (*reasons, *unsure(judgement), *([renamed.said] if renamed.said else []))
         told = (f"since the baseline: {reasons[0]}", *reasons[1:]) if of_anchor else reasons
         remark = self.stores.reference.remark(self.gpu.spec, case.id, case.fingerprint)
         warnings = (*filter(None, [remark]), *warnings_of(judgement, findings.pending, call.policy))
-        warnings = (*warnings, *modes_text(modes(sample.times_ns)), *self.tuning.notes)
+        warnings = (*warnings, *foreign_text(judgement, findings.time.foreign))
+        warnings = (*warnings, *modes_text(modes(sample.times_ns)), *findings.outside.warnings, *self.tuning.notes)
         shown = found.shown if found is not None else None
+        dtype = matmul_dtype(case.recording) if call.flops else ""
         return CaseResult(
             case=case.id,
             fingerprint=case.fingerprint,
@@ -246,6 +280,8 @@ class TimedCheck:
             message=timed_message(verdict, case.id, before, after, shown, [*said, *told, *warnings]),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
+            gpu=gpu_id(self.gpu.spec),
+            gpu_name=gpu_name(self.gpu.spec),
             launches=launch_reports(findings.static, baseline.static if baseline is not None else ()),
             baseline_ns=before,
             current_ns=after,
@@ -256,7 +292,8 @@ class TimedCheck:
             causes=reasons,
             attribution=parts,
             warnings=warnings,
-            findings=judgement.grown,
+            findings=(*judgement.outside, *judgement.grown),
+            outside_writes=findings.outside.found,
             trials=tuple(self.tuning.trials),
             failed_trials=tuple(self.tuning.failures),
             left_out=tuple(self.tuning.left_out),
@@ -269,8 +306,10 @@ class TimedCheck:
             baseline_path=self.stores.own.shown(self.path),
             since=since,
             flops=call.flops,
-            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(case.recording),
+            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(case.recording, case.recorded.accesses),
             bandwidth=device_bandwidth(self.gpu, self.cache),
+            matmul_dtype=dtype,
+            matmul_peak=device_matmul(self.gpu, self.cache, dtype),
             shares=launch_shares(case.recording, findings.time.launches_ns),
             provenance=provenance_of(case.recording, baseline, self.gpu.environment()),
             baseline_times_ns=baseline.sample.times_ns[:MAX_STORED_TIMES] if baseline is not None else (),
@@ -298,6 +337,8 @@ class TimedCheck:
             message=", ".join([f"{verdict.value} {case.id}: {why}", *warnings]),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
+            gpu=gpu_id(self.gpu.spec),
+            gpu_name=gpu_name(self.gpu.spec),
             launches=launch_reports(launch_statics(case.recorded, self.gpu.spec, {})),
             tolerance=policy.tolerance,
             causes=(why,),

@@ -17,6 +17,7 @@ from kerntune.gate.causes import causes
 from kerntune.gate.comparison import Comparison, Judgement
 from kerntune.gate.decision import DRIFT, limit_of
 from kerntune.gate.replay import RECOMPILED, REPLAY, STORED, RungUsed
+from kerntune.gpu.foreign_work import ForeignWork, together
 from kerntune.timing.paired_processes import Replay
 from kerntune.timing.sample import Sample
 
@@ -157,12 +158,25 @@ def _whole_call(baseline: TimeBaseline, sample: Sample) -> str:
     return f"these are its kernels; the whole call: {format_time(stored)} -> {format_time(now)}"
 
 
+MEASURE_AGAIN = "measure again when it has ended, or on a GPU that nobody else uses"
+
+
+def foreign_text(judgement: Judgement, alone: ForeignWork) -> tuple[str, ...]:
+    """That other processes used the device during a replay, or while a time was taken by which a case drifted or
+    became a baseline (``alone``); empty where the message contains it as a reason."""
+    replays = [c.used.replay for c in (judgement.found, judgement.since) if c is not None and c.used.replay is not None]
+    seen = together([alone, *(r.foreign for r in replays)])
+    return () if not seen.disturbs or unsure(judgement) else (f"{seen}; {MEASURE_AGAIN}",)
+
+
 def unsure(judgement: Judgement) -> tuple[str, ...]:
     """Why a replay left the verdict open, by the interval at the run's level, which is wider than the shown one."""
     open_ones = [c for c in (judgement.found, judgement.since) if c is not None and c.verdict is Verdict.INCONCLUSIVE]
     if judgement.verdict is not Verdict.INCONCLUSIVE or not open_ones or open_ones[0].change is None:
         return ()
     found = open_ones[0]
+    if found.evidence.foreign_work and found.used.replay is not None:
+        return (f"{found.used.replay.foreign}; {MEASURE_AGAIN}",)
     limit = limit_of(found.policy, found.evidence.baseline_ns, found.evidence.effect_floor)
     return (unsure_text(open_ones[0].change, limit),)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 
 from kerntune.base.recording import Artifacts, Recording, Storage, same_arguments, scalar_addresses
@@ -76,7 +76,7 @@ class Replayer:
 
         def look(blocks: int) -> Replay:
             seen = pairing.run(blocks, level)
-            return combine([PairReply(seen.a_ns, seen.b_ns)], level, bias)
+            return combine([PairReply(seen.a_ns, seen.b_ns, astuple(seen.foreign))], level, bias)
 
         first = look(BLOCKS)
         return first if settled(first.change, median(first.a_ns)) else look(MORE_BLOCKS)

@@ -23,6 +23,7 @@ from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
 from kerntune.gate.code_changes import StoredCode, code_changes
 from kerntune.gate.decision import Evidence, decide
+from kerntune.gate.fusion import FUSION_CHANGED
 from kerntune.gate.launch_changes import (
     LaunchFindings,
     changed_sources,
@@ -35,6 +36,7 @@ from kerntune.gate.launch_changes import (
 from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_reports, launch_statics
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
+from kerntune.kernels.generated import generated
 from kerntune.kernels.specialize import Specialized
 from kerntune.static.finding import Said, worst_first
 from kerntune.static.metrics import StaticMetrics, metrics_of
@@ -65,7 +67,7 @@ def check_static(
     known = known_case(stores, target, case.id, fingerprint, update)
     _refuse_known(known, recorded, case.capture, target)
     launches = launch_statics(recorded, spec, known_figures(known.launches, update))
-    configs = config_reports(case.capture, spec) if policy.static.every_config else ()
+    configs = config_reports(case.capture, spec, every=bool(policy.static.every_config))
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     moved = _moved(known.launches, launches)
     found = _found(known, launches, configs, broken, target, policy.static)
@@ -224,7 +226,9 @@ def _reasons(
     changed = any(changed_sources(reference.launches, launches))
     code = code_cause(changed, reference.triton, series)
     configs = config_causes(*static_setting_lines(reference.launches, launches))
-    moved = launch_lines(reference.launches, launches)
+    moved = [
+        x for x in launch_lines(reference.launches, launches) if x.removeprefix(FUSION_CHANGED) not in found.failures
+    ]
     blamed = [launch_cause(a, b, reference.triton, series) for _, a, b in in_both(reference.launches, launches)]
     first = () if known.own else (elsewhere,)
     return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))
@@ -239,10 +243,11 @@ class CandidateConfig:
     launch: Specialized | TrialError
 
 
-def config_reports(capture: Capture, spec: DeviceSpec) -> tuple[ConfigReport, ...]:
-    """A report on each candidate of each launch whose config was open, equal ones once, in order."""
+def config_reports(capture: Capture, spec: DeviceSpec, *, every: bool = True) -> tuple[ConfigReport, ...]:
+    """A report on each candidate of each launch whose config was open, equal ones once, in order. Without ``every`` of
+    kernels alone that Inductor generated: it chooses among its list on the GPU, so any of them may run there."""
     with capture.active():
-        candidates = _distinct(_candidates(capture, spec))
+        candidates = _distinct(_candidates(capture, spec, every))
     capture.compiler.compile_all([c.launch for c in candidates if isinstance(c.launch, Specialized)])
     compiled = [_compiled(capture, c.launch) for c in candidates]
     inputs = [binary_input(c.binary, c.data, c.asm) for c in compiled if isinstance(c, Compiled)]
@@ -264,9 +269,9 @@ def config_findings(
             yield Said(severity, rule, f"{report.kernel} with {report.config}: {report.problem}")
 
 
-def _candidates(capture: Capture, spec: DeviceSpec) -> Iterator[CandidateConfig]:
+def _candidates(capture: Capture, spec: DeviceSpec, every: bool) -> Iterator[CandidateConfig]:
     for pending in list(capture.launches):
-        site = pending.site
+        site = pending.site if every or generated(pending.jit) else None
         for index, candidate in enumerate(site.candidates if site else ()):
             assert site is not None
             launch: Specialized | TrialError

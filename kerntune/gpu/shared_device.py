@@ -12,21 +12,31 @@ MPS_CONTROL = "control"
 """The daemon's pipe among them."""
 
 EXCLUSIVE_PROCESS = 3
-"""``NVML_COMPUTEMODE_EXCLUSIVE_PROCESS``: one process at a time may have a context."""
+"""``NVML_COMPUTEMODE_EXCLUSIVE_PROCESS``, and ``CU_COMPUTEMODE_EXCLUSIVE_PROCESS`` of cuda.h: one process at a time may
+have a context."""
 
 
 def unprotected(uuid: str) -> list[str]:
-    """What can't be protected on the device with this UUID (without ``GPU-``), a sentence each."""
+    """What can't be protected on the device with this UUID (without ``GPU-``), a sentence each, as NVML and the
+    environment say."""
+    return unprotected_by(compute_mode(uuid), mps_folder() is not None)
+
+
+def unprotected_by(mode: int | None, mps: bool) -> list[str]:
+    """The same of a device in compute mode ``mode``, whose clients MPS serves or doesn't."""
     found = []
-    if (pipes := mps_folder()) is not None:
+    if mps:
+        pipes = mps_folder()
         found.append(
-            f"MPS is on ({pipes}): a fault of one process ends the others that use the device, so a broken candidate "
-            "can end this run, and work of others can slow it down; measure where no MPS daemon runs"
+            f"MPS is on{f' ({pipes})' if pipes else ''}: a fault of one process ends the others that use the device, "
+            "so a broken candidate can end this run, and work of others can slow it down; measure where no MPS daemon "
+            "runs"
         )
-    if compute_mode(uuid) == EXCLUSIVE_PROCESS:
+    if mode == EXCLUSIVE_PROCESS:
         found.append(
-            "the device is in exclusive-process mode: no second process can use it, so candidates run in this one, and "
-            "a broken one ends the run; an administrator can set it back: nvidia-smi -c DEFAULT"
+            "the device is in exclusive-process mode: no second process can use it, so candidates run in this one, a "
+            "broken one ends the run, and baselines can't be replayed in processes of their own; an administrator can "
+            "set it back: nvidia-smi -c DEFAULT"
         )
     return found
 

@@ -18,6 +18,7 @@ from typing import Protocol
 
 import msgspec
 
+from kerntune.base.orphans import bound_command
 from kerntune.errors import BackendError, StoreError
 from kerntune.static.loops import Jump, inside, loops
 
@@ -176,7 +177,9 @@ def _listing(code: bytes, arch: str) -> str:
         command = [str(tool), "-ndf", "--binary", arch.replace("sm_", "SM"), f"/proc/self/fd/{file.fileno()}"]
         try:
             passed = (file.fileno(),)
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, pass_fds=passed)
+            done = subprocess.run(
+                bound_command(command), capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, pass_fds=passed
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BackendError(f"{tool} could not be run: {error}") from None
     if done.returncode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from kerntune.base.recording import Artifacts, Recording, Storage, Stored
 from kerntune.base.stats import Estimate, hodges_lehmann
 from kerntune.errors import ReplayError
 from kerntune.gpu.base import Executor
+from kerntune.gpu.foreign_work import NONE_SEEN, ClockWatch, ForeignWork, together
 from kerntune.gpu.memory import Memory, Source, make_source
 from kerntune.gpu.program import Loader, Program
 from kerntune.timing.sample import Slot
@@ -27,6 +29,8 @@ class Pair:
     a_ns: tuple[float, ...]
     b_ns: tuple[float, ...]
     change: Estimate
+    foreign: ForeignWork = NONE_SEEN
+    """What other processes did on the device meanwhile."""
 
 
 class Pairing:
@@ -41,6 +45,7 @@ class Pairing:
         self._slots = self._prepare(a, b, AUTO if timer == PROFILER else timer)
         self._a: list[float] = []
         self._b: list[float] = []
+        self._gpu, self._foreign, self._first = a.gpu, list[ForeignWork](), False
         self._warm_up()
 
     @staticmethod
@@ -57,24 +62,29 @@ class Pairing:
             times.append(self._slots[0].enqueue()() + self._slots[1].enqueue()())
 
     def run(self, blocks: int, level: float) -> Pair:
-        """Add blocks, as many in ABBA as in BAAB order, and return the estimate over all blocks so far.
+        """Add blocks, as many in ABBA as in BAAB order, and return the estimate over all blocks so far. Work of other
+        processes is looked for before, in the middle and afterwards, while nothing of ours is timed."""
+        with contextlib.closing(ClockWatch(self._gpu)) as clock:
+            for index in range(blocks):
+                if index in (0, blocks // 2):
+                    self._foreign.append(clock.watch())
+                self._block(index)
+            self._foreign.append(clock.watch())
+        change = hodges_lehmann(block_ratios(self._a, self._b), level).map_exp()
+        return Pair(tuple(self._a), tuple(self._b), change, together(self._foreign))
 
-        In each two blocks the order of the first one is random. The first slot after a wait is different; with an order
-        drawn for each block, one side would get it more often: with 36 blocks by a sixth of it, which is more than all
-        other noise.
-        """
-        first = False
-        for index in range(blocks):
-            first = self._random.random() < 0.5 if index % 2 == 0 else not first
-            order = (0, 1, 1, 0) if first else (1, 0, 0, 1)
-            readings = [(side, self._slots[side].enqueue()) for side in order]
-            times: tuple[list[float], list[float]] = ([], [])
-            for side, reading in readings:
-                times[side].append(reading())
-            self._a.append(sum(times[0]) / 2)
-            self._b.append(sum(times[1]) / 2)
-        ratios = block_ratios(self._a, self._b)
-        return Pair(tuple(self._a), tuple(self._b), hodges_lehmann(ratios, level).map_exp())
+    def _block(self, index: int) -> None:
+        """Time both sides twice. In each two blocks the order of the first one is random: the first slot after a wait
+        is different, and with an order drawn for each block, one side would get it more often; with 36 blocks by a
+        sixth of it, which is more than all other noise."""
+        self._first = self._random.random() < 0.5 if index % 2 == 0 else not self._first
+        order = (0, 1, 1, 0) if self._first else (1, 0, 0, 1)
+        readings = [(side, self._slots[side].enqueue()) for side in order]
+        times: tuple[list[float], list[float]] = ([], [])
+        for side, reading in readings:
+            times[side].append(reading())
+        self._a.append(sum(times[0]) / 2)
+        self._b.append(sum(times[1]) / 2)
 
 
 def block_ratios(a_ns: Sequence[float], b_ns: Sequence[float]) -> list[float]:

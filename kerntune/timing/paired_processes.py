@@ -11,6 +11,7 @@ from statistics import NormalDist, mean, variance
 from kerntune.base.recording import Recording, Storage
 from kerntune.base.stats import Estimate, hodges_lehmann, median, widened
 from kerntune.errors import MeasurementError
+from kerntune.gpu.foreign_work import NONE_SEEN, ForeignWork, together
 from kerntune.timing.paired import block_ratios
 from kerntune.timing.worker.pool import Pairs
 from kerntune.timing.worker.requests import PairReply, PairRequest
@@ -74,6 +75,8 @@ class Replay:
     b_ns: tuple[float, ...]
     change: Estimate
     shown: Estimate
+    foreign: ForeignWork = NONE_SEEN
+    """What other processes did on the device meanwhile."""
 
 
 def compare(
@@ -128,7 +131,8 @@ def combine(replies: Sequence[PairReply], level: float, bias: float = PROCESS_BI
     """
     each = [log_ratios(r) for r in replies]
     change, shown = (pooled(each, one, bias) for one in (level, SHOWN_LEVEL))
-    return Replay(tuple(median(r.a_ns) for r in replies), tuple(median(r.b_ns) for r in replies), change, shown)
+    a_ns, b_ns = ([median(getattr(r, side)) for r in replies] for side in ("a_ns", "b_ns"))
+    return Replay(tuple(a_ns), tuple(b_ns), change, shown, together(ForeignWork(*r.foreign) for r in replies))
 
 
 def pooled(each: Sequence[Sequence[float]], level: float, bias: float) -> Estimate:

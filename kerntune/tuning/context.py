@@ -1,14 +1,11 @@
-"""What a process tunes with: its GPU, its compiler, and whether it may tune at all."""
+"""What a process tunes with: its GPU and its compiler."""
 
 from __future__ import annotations
 
-import os
-
-from kerntune.base.policy import TuneMode
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.frontend import prepare_hashes
-from kerntune.errors import BackendError, UsageError
+from kerntune.errors import BackendError
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import has_cuda
 from kerntune.kernels import compat
@@ -27,18 +24,6 @@ def this_gpu() -> Backend | None:
         return CudaBackend()
     except BackendError:  # stand-ins answer that there is a GPU; there is no driver behind them
         return None
-
-
-def tune_mode() -> TuneMode:
-    """``KERNTUNE_TUNE``: ``auto`` (the default), ``frozen`` (no stored winner is an error) or ``force`` (tune anew).
-
-    :class:`UsageError` for anything else.
-    """
-    text = os.environ.get("KERNTUNE_TUNE") or TuneMode.AUTO.value
-    try:
-        return TuneMode(text)
-    except ValueError:
-        raise UsageError(f"KERNTUNE_TUNE is {text!r}; it can be auto, frozen or force") from None
 
 
 def prepare_launches() -> None:

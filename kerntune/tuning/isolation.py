@@ -6,13 +6,14 @@ A candidate that faults, hangs, aborts, runs out of memory or writes beside its 
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from kerntune.base.case_result import FIRST_LAUNCH
 from kerntune.base.recording import Artifacts, Recording
+from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.errors import BackendError, LaunchFault, LaunchTimeout, MeasurementError, OutOfResourcesError
 from kerntune.gpu.base import Buffer, Gpu
 from kerntune.gpu.guards import BASE_ALIGN, GuardDamage, damage_text, guards_bytes
@@ -20,6 +21,7 @@ from kerntune.gpu.memory import Memory, Source, copies_allowed, used_storages
 from kerntune.gpu.staging import HOST, STAGING_BYTES, HostStaging, Staging, batches, device_staging, staged_bytes
 from kerntune.timing.worker.look_process import LookProcess, ProcessEnded, ProcessLate
 from kerntune.timing.worker.look_requests import (
+    ChangedGuard,
     ForgetRequest,
     LookFailed,
     LookReply,
@@ -41,17 +43,21 @@ LIMIT_FIRST_S = 10.0
 
 STAGE_LIMIT_S = 60.0
 
+CALL_LIMIT_S = 60.0
+"""All launches of a call together: they have ended in the captured run."""
+
 CANNOT_START = (OSError, RuntimeError)
 """What starting a process raises where the system or a shutdown of this process's threads forbids it."""
 
 TRIES = 2
 """Of a launch whose process others have ended."""
 
-FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals by which others end a process (the system when memory is short, a user): hardly a launch does."""
-
 FAILED_STARTS = 2
 """After so many starts that failed no further process is started."""
+
+
+_messages: weakref.WeakKeyDictionary[Gpu, set[str]] = weakref.WeakKeyDictionary()
+"""Sentences about each device that messages of this process contain already."""
 
 
 class Isolate(str, Enum):
@@ -182,6 +188,15 @@ class Isolation:
             host.close()
 
 
+def unsaid(gpu: Gpu) -> list[str]:
+    """What a device's setting takes away of the protection between processes, as far as no message of this process
+    contains it already."""
+    said = _messages.setdefault(gpu, set())
+    found = [text for text in gpu.unprotected() if text not in said]
+    said.update(found)
+    return found
+
+
 class FirstLaunches:
     """The first launches of one tuning, of a kernel on a memory's first contents."""
 
@@ -195,10 +210,14 @@ class FirstLaunches:
         self.why_not = ""
         """Why some launches ran in this process without an earlier one elsewhere; empty if none did."""
 
-    @property
-    def why_here(self) -> str:
-        """The same, or why no process can be had on this device."""
-        return self.why_not or self._isolation.why_not
+    def notes(self) -> tuple[str, ...]:
+        """The same for messages, or why no process can be had. What the device's setting takes away is among
+        them once a process, not with each kernel."""
+        isolation, why = self._isolation, self.why_not
+        if not why and not isolation.gpu.unprotected():
+            why = isolation.why_not
+        here = [f"kernel {self._kernel}: first launches ran in this process: {why}"] if why else []
+        return (*unsaid(isolation.gpu), *here)
 
     @property
     def active(self) -> bool:
@@ -217,7 +236,7 @@ class FirstLaunches:
         ``first`` has contents of storages that are this launch's own. Raises :class:`LaunchFault` (a
         :class:`LaunchTimeout` if it did not end) and :class:`OutOfResourcesError`.
         """
-        why, fault = self._cannot(recording) if self.active else "", None
+        why, fault = self.cannot(recording) if self.active else "", None
         for _ in range(TRIES if self.active and not why else 0):
             try:
                 return self._run_once(recording, artifacts, first)
@@ -232,12 +251,28 @@ class FirstLaunches:
             self._stay_here(why)
         return None
 
+    def whole_call(self, recording: Recording, artifacts: Artifacts) -> tuple[ChangedGuard, ...]:
+        """Run all launches of a call in order in the other process, on the memory's first contents; the guard zones
+        that they have changed. :class:`MeasurementError` where they can't run there, or don't end well there."""
+        if why := self.cannot(recording) if self.active else "first launches run in this process":
+            raise MeasurementError(why)
+        try:
+            reply = self._staged(recording, {}).ask(_look(recording, artifacts), CALL_LIMIT_S)
+        except (ProcessLate, ProcessEnded, _EndedFromOutside) as exc:
+            self._isolation.drop(late=isinstance(exc, ProcessLate))
+            raise MeasurementError(str(exc)) from exc
+        if isinstance(reply, LookFailed) and reply.spoiled:
+            self._isolation.drop()
+        if not isinstance(reply, LookReply):
+            raise MeasurementError(str(getattr(reply, "reason", None) or getattr(reply, "message", reply)))
+        return reply.guards
+
     def close(self) -> None:
         """Free what the process holds of this tuning."""
         self._isolation.forget()
         self._held.clear()
 
-    def _cannot(self, recording: Recording) -> str:
+    def cannot(self, recording: Recording) -> str:
         """Why a recording can't run elsewhere; empty if it can."""
         if recording.hidden_pointers:
             return "it follows addresses, which lead somewhere else in another process"
@@ -258,13 +293,7 @@ class FirstLaunches:
             )
 
     def _run_once(self, recording: Recording, artifacts: Artifacts, first: Mapping[int, Source | None]) -> float:
-        process = self._isolation.process()
-        if process is not self._holder:
-            self._held.clear()
-            self._holder = process
-        self._stage(process, recording, first)
-        names = {b.sha256 for b in recording.binaries}
-        request = LookRequest(recording, {name: artifacts[name] for name in names})
+        process, request = self._staged(recording, first), _look(recording, artifacts)
         begin, limit = time.monotonic(), self.limit_s()
         try:
             reply = process.ask(request, limit)
@@ -298,12 +327,22 @@ class FirstLaunches:
             self._isolation.renew()  # who knows what else it has written
             found = reply.guards[0]
             damage = GuardDamage(found.storage, found.first, found.last, found.count)
-            text = damage_text(damage, *_name_and_size(recording, found.storage))
+            text = damage_text(damage, *name_and_size(recording, found.storage))
             raise LaunchFault(f"{FIRST_LAUNCH} wrote outside of its tensors: {text}")
         self._slowest_s = max(seconds, self._slowest_s or 0.0)
         return reply.ns
 
     # the call's bytes
+
+    def _staged(self, recording: Recording, first: Mapping[int, Source | None]) -> LookProcess:
+        """A process that has the contents that a recording's first launch finds. :class:`_EndedFromOutside`, or
+        :class:`MeasurementError`."""
+        process = self._isolation.process()
+        if process is not self._holder:
+            self._held.clear()
+            self._holder = process
+        self._stage(process, recording, first)
+        return process
 
     def _stage(self, process: LookProcess, recording: Recording, first: Mapping[int, Source | None]) -> None:
         """Let the process have the contents that a launch finds. The process never sees the memory itself."""
@@ -361,7 +400,11 @@ class _EndedFromOutside(Exception):
         self.fault = fault
 
 
-def _name_and_size(recording: Recording, storage: int) -> tuple[str, int]:
+def _look(recording: Recording, artifacts: Artifacts) -> LookRequest:
+    return LookRequest(recording, {b.sha256: artifacts[b.sha256] for b in recording.binaries})
+
+
+def name_and_size(recording: Recording, storage: int) -> tuple[str, int]:
     """What a storage is called: by the arguments that point into it."""
     params = [p for launch in recording.launches for p in launch.params if p.view is not None]
     names = [p.name for p in params if p.view is not None and recording.views[p.view].storage == storage]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kerntune.base.orphans import process_end
+from kerntune.base.orphans import bound_command, process_end
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -148,3 +148,35 @@ def test_the_end_of_a_process_can_be_waited_for() -> None:
     process.wait()
     assert process_end(process.pid) is None
     assert process_end(0) is None
+
+
+RUNS = """
+import subprocess, sys
+sys.path.insert(0, {root!r})
+from kerntune.base.orphans import bound_command
+subprocess.run(bound_command(["sh", "-c", "echo $$; exec sleep 600"]))
+"""
+
+
+def test_a_program_that_is_waited_for_ends_with_who_waits() -> None:
+    command = [sys.executable, "-c", RUNS.format(root=str(ROOT))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        program = int(parent.stdout.readline())
+        assert running(program)
+        parent.kill()
+        parent.wait()
+    assert until(lambda: not running(program))
+
+
+def test_a_bound_program_is_the_same_one() -> None:
+    """Its words, standard files, descriptors and exit code; one that isn't there says so."""
+    read, write = os.pipe()
+    text = f"import os, sys; print(sys.stdin.read(), end=''); os.write({write}, sys.argv[1].encode()); sys.exit(7)"
+    words = [sys.executable, "-c", text, "a b"]
+    done = subprocess.run(bound_command(words), input="in", capture_output=True, text=True, pass_fds=(write,))
+    os.close(write)
+    with open(read) as told:
+        assert (done.stdout, done.returncode, told.read()) == ("in", 7, "a b")
+    missing = subprocess.run(bound_command(["/no/such"]), capture_output=True, text=True, check=False)
+    assert (missing.returncode, missing.stderr) == (1, "/no/such: No such file or directory\n")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,94 @@ def test_what_a_killed_process_left_goes_when_the_next_folder_is_made(place: Pat
     assert first.folder.is_dir()
     first.remove()
     second.remove()
+
+
+KILLED = """
+import os, signal
+from kerntune.base import temporary_folders
+class Os:
+    def __getattr__(self, name):
+        return getattr(os, name)
+    def {call}(self, *args, **words):
+        os.kill(os.getpid(), signal.SIGKILL)
+def killed(*args):
+    os.kill(os.getpid(), signal.SIGKILL)
+if "{call}" == "open":
+    temporary_folders.os = Os()
+else:
+    temporary_folders.fcntl.flock = killed
+temporary_folders.TemporaryFolder("test")
+"""
+
+
+@pytest.mark.parametrize("call", ["open", "flock"])
+def test_what_was_killed_before_it_had_its_lock_goes_too(place: Path, call: str) -> None:
+    env = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run([sys.executable, "-c", KILLED.format(call=call)], env=env, check=False)
+    assert done.returncode == -signal.SIGKILL
+    (left,) = place.iterdir()
+    assert sweep(place) == [left]
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize("when", ["before its lock is made", "before its lock is held", "while it is swept"])
+def test_who_is_swept_before_it_is_locked_makes_another_folder(
+    place: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    made, real_make, real_flock = list[str](), tempfile.mkdtemp, fcntl.flock
+    holding = list[int]()
+
+    def make(prefix: str) -> str:
+        made.append(real_make(prefix=prefix))
+        if len(made) == 1 and when == "before its lock is made":
+            assert len(sweep(place)) == 1
+        return made[-1]
+
+    def flock(handle: int, how: int) -> None:
+        if len(made) == 1 and when == "before its lock is held" and not holding:
+            holding.append(handle)
+            assert len(sweep(place)) == 1
+        elif len(made) == 1 and when == "while it is swept" and not holding:
+            holding.append(os.open(Path(made[0]) / LOCK, os.O_RDWR))
+            real_flock(holding[0], how)
+        real_flock(handle, how)
+
+    monkeypatch.setattr(temporary_folders.tempfile, "mkdtemp", make)
+    monkeypatch.setattr(temporary_folders.fcntl, "flock", flock)
+    one = TemporaryFolder("test")
+    assert [str(one.folder)] == made[1:]
+    assert sweep(place) == []
+    one.remove()
+    if when == "while it is swept":
+        os.close(holding[0])
+
+
+def test_the_lock_is_removed_last(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is killed while it removes a folder leaves one that is swept."""
+    one = TemporaryFolder("test")
+    for name in ("a", "z"):
+        (one.folder / name).mkdir()
+        (one.folder / f"{name}.txt").touch()
+
+    class Killed(BaseException):
+        pass
+
+    def killed(path: Path, ignore_errors: bool) -> None:
+        if path == one.folder:
+            raise Killed
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(Killed):
+        one.remove()
+    assert (one.folder / LOCK).exists()
+    assert not (one.folder / "a.txt").exists()
+
+
+def test_a_folder_of_another_name_stays_though_it_is_empty(place: Path) -> None:
+    for name in ("kerntune-users", "kerntune-2026", "kerntune-my-Results01"):
+        (place / name).mkdir()
+    assert sweep(place) == []
+    assert len(list(place.iterdir())) == 3
 
 
 def test_what_is_not_ours_stays(place: Path) -> None:

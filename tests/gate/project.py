@@ -15,6 +15,9 @@ from kerntune.gate.api import Call, Checked, Session, Settings, open_session
 from kerntune.gpu.compile_only import StaticBackend
 from kerntune.gpu.scripted import FakeBackend, FakeGpu, Rule, Script
 
+SCRIPTED = ("noise", "shift", "seed", "memory_bytes", "isolated", "unprotected", "foreign")
+"""Options of the script, not of the settings."""
+
 NODE = "tests/test_scale.py::test_scale"
 
 
@@ -61,7 +64,7 @@ class Project:
     @contextlib.contextmanager
     def run(self, *rules: Rule, device_name: str = "Fake GPU", **options: Any) -> Iterator[Run]:
         """A run on a GPU that follows ``rules``; other options are the script's or the settings'."""
-        script = {k: options.pop(k) for k in ("noise", "shift", "seed", "memory_bytes", "isolated") if k in options}
+        script = {k: options.pop(k) for k in SCRIPTED if k in options}
         backend = FakeBackend(Script(rules, **script), device_name=device_name)
         with self._open(backend, options) as run:
             yield run

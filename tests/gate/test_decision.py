@@ -46,14 +46,19 @@ def counted(e: Evidence) -> bool:
     return e.launched > 0 and (e.expected is None or e.launched >= e.expected)
 
 
+def failed(e: Evidence) -> bool:
+    """Something that no time is needed for."""
+    return counted(e) and (e.static_failure or e.outside_writes)
+
+
 def compared(e: Evidence) -> bool:
-    """There is a baseline, no static rule failed, and there are times."""
-    return counted(e) and e.expected is not None and not e.static_failure and e.timed
+    """There is a baseline, nothing else failed, and there are times."""
+    return counted(e) and e.expected is not None and not failed(e) and e.timed
 
 
 def untimed(e: Evidence) -> bool:
-    """There is a baseline, no static rule failed, and there are no times."""
-    return counted(e) and e.expected is not None and not e.static_failure and not e.timed
+    """There is a baseline, nothing else failed, and there are no times."""
+    return counted(e) and e.expected is not None and not failed(e) and not e.timed
 
 
 def replayed(e: Evidence) -> bool:
@@ -76,8 +81,9 @@ TABLE: list[Row] = [
         lambda e, t: e.launched > 0 and e.expected is not None and e.launched < e.expected,
         Verdict.INCOMPLETE,
     ),
-    ("static failure", lambda e, t: counted(e) and e.static_failure, Verdict.REGRESSED),
-    ("no baseline", lambda e, t: counted(e) and e.expected is None and not e.static_failure, Verdict.NEW),
+    ("static failure", lambda e, t: counted(e) and e.static_failure and not e.outside_writes, Verdict.REGRESSED),
+    ("writes outside of tensors", lambda e, t: counted(e) and e.outside_writes, Verdict.REGRESSED),
+    ("no baseline", lambda e, t: counted(e) and e.expected is None and not failed(e), Verdict.NEW),
     (
         "static only",
         lambda e, t: untimed(e) and not e.other_settings,
@@ -96,8 +102,13 @@ TABLE: list[Row] = [
         lambda e, t: unreplayed(e) and (e.stored is None or not e.stored.high <= t),
         Verdict.INCONCLUSIVE,
     ),
-    ("slower", lambda e, t: replayed(e) and ends(e)[0] > t, Verdict.REGRESSED),
-    ("faster", lambda e, t: replayed(e) and ends(e)[1] < -t, Verdict.IMPROVED),
+    ("slower", lambda e, t: replayed(e) and ends(e)[0] > t and not e.foreign_work, Verdict.REGRESSED),
+    ("faster", lambda e, t: replayed(e) and ends(e)[1] < -t and not e.foreign_work, Verdict.IMPROVED),
+    (
+        "slower or faster while others used the device",
+        lambda e, t: replayed(e) and (ends(e)[0] > t or ends(e)[1] < -t) and e.foreign_work,
+        Verdict.INCONCLUSIVE,
+    ),
     (
         "not slower",
         lambda e, t: replayed(e) and -t <= ends(e)[1] <= t and not drifted(e),
@@ -158,6 +169,30 @@ def spread_evidence() -> list[Evidence]:
     ]
 
 
+def outside_evidence() -> list[Evidence]:
+    """Cases whose launches wrote outside of their tensors."""
+    return [
+        Evidence(launched, expected, identical, replay, static_failure=static, timed=timed, outside_writes=True)
+        for (launched, expected), identical, replay, static, timed in itertools.product(
+            [(0, 1), (1, 1), (1, 2), (1, None)],
+            (False, True),
+            [None, estimate(0.0, 0.01), estimate(0.03, 0.04), estimate(-0.04, -0.03)],
+            (False, True),
+            (False, True),
+        )
+    ]
+
+
+def foreign_evidence() -> list[Evidence]:
+    """Cases during whose replay other processes used the device."""
+    return [
+        Evidence(launched, expected, identical, replay, drift, 1000.0, timed=timed, foreign_work=True)
+        for (launched, expected), identical, replay, drift, timed in itertools.product(
+            [(0, 1), (1, 1), (1, 2), (1, None)], (False, True), REPLAYS, (None, 0.0, 0.2), (False, True)
+        )
+    ]
+
+
 def unlike_evidence() -> list[Evidence]:
     """Cases that were compiled under other settings than their baselines."""
     return [
@@ -174,7 +209,8 @@ def unlike_evidence() -> list[Evidence]:
 
 @pytest.fixture(scope="module")
 def evidence() -> list[Evidence]:
-    return [*all_evidence(), *more_evidence(), *spread_evidence(), *unlike_evidence()]
+    kinds = (all_evidence, more_evidence, spread_evidence, unlike_evidence, outside_evidence, foreign_evidence)
+    return [e for kind in kinds for e in kind()]
 
 
 @pytest.mark.parametrize("floor_ns", [0.0, 100.0])

@@ -68,13 +68,14 @@ def call(kernel: Any, **meta: Any) -> Any:
     return lambda x: kernel[by_block](x, torch.empty_like(x), N, 2.0, **meta)
 
 
-def judged(project: Project, fn: Any, **options: Any) -> str:
-    with project.run(*RULES, **options) as run:
+def judged(project: Project, fn: Any, *rules: Rule, **options: Any) -> str:
+    with project.run(*(rules or RULES), **options) as run:
         return run.judge(fn, torch.randn(N, device="cuda"), node=NODE).message
 
 
 def printed(project: Project) -> list[str]:
-    """What is printed for an edited kernel; of an edited launch; of steps that each were accepted."""
+    """What is printed for an edited kernel; of an edited launch; of steps that each were accepted; of a write
+    outside of tensors."""
     judged(project, call(softmax_kernel, BLOCK=64))
     there = project.root / "anchors"
     shutil.copytree(project.baselines, there)
@@ -83,7 +84,8 @@ def printed(project: Project) -> list[str]:
     both = judged(project, call(edited_kernel, BLOCK=128))
     judged(project, call(edited_kernel, BLOCK=64), update=Update.ALL)
     steps = judged(project, call(again_kernel, BLOCK=64), anchor=there)
-    return [code, launch, both, steps]
+    outside = judged(project, call(softmax_kernel, BLOCK=256), Rule(beside=(0, 4)), isolated=True, update=Update.ALL)
+    return [code, launch, both, steps, outside]
 
 
 def quoted() -> list[tuple[str, str]]:

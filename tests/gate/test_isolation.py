@@ -10,7 +10,7 @@ from fake_runs import block, configs, scale, scale_kernel, tuned
 
 import kerntune
 from gate.project import Project
-from kerntune.base.policy import Verdict
+from kerntune.base.policy import TuneMode, Verdict
 from kerntune.capture import fault_limits
 from kerntune.errors import TuningError
 from kerntune.gpu.scripted import ABORT, ILLEGAL_ADDRESS, OUT_OF_MEMORY, TRAP, Rule
@@ -88,6 +88,19 @@ def test_if_all_fault_the_call_is_to_blame_and_nothing_is_remembered(project: Pr
             assert len(launched) == 5
         assert not run.gpu.lost
         assert run.judge(lambda: scale(scale_kernel, BLOCK=1024)).verdict is Verdict.NEW
+
+
+def test_a_session_says_once_what_the_device_does_not_protect(project: Project) -> None:
+    """In the header, or where that isn't shown (a worker of xdist) with the first case that is tuned."""
+    mps = "MPS is on: a fault of one process ends the others"
+    with project.run(isolated=True, unprotected=(mps,)) as run:
+        assert run.session.header()[2:] == [f"not protected: {mps}"]
+        assert mps not in run.judge(lambda: scale(tuned(64, 128))).warnings
+    with project.run(isolated=True, unprotected=(mps,), tune=TuneMode.FORCE) as run:
+        first, second = (run.judge(lambda size=size: scale(tuned(64, size))) for size in (128, 256))
+    assert mps in first.warnings
+    assert "first launches" not in "".join((*first.warnings, *second.warnings))
+    assert mps not in second.warnings
 
 
 def sixteen() -> Any:

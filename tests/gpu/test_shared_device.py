@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from kerntune.errors import BackendError
 from kerntune.gpu import shared_device
+from kerntune.gpu.cuda import CudaGpu
 from kerntune.gpu.shared_device import EXCLUSIVE_PROCESS, compute_mode, mps_folder, unprotected
 
 
@@ -37,6 +40,38 @@ def test_exclusive_process_mode_is_said(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(shared_device, "compute_mode", lambda uuid: EXCLUSIVE_PROCESS)
     (line,) = unprotected("0123")
     assert "exclusive-process mode: no second process can use it" in line
+
+
+@pytest.mark.parametrize(
+    ("mode", "enabled", "folder", "said"),
+    [
+        (0, 0, True, []),  # the driver knows better than a folder that a daemon has left
+        (0, 1, False, ["MPS is on: a fault"]),
+        (0, None, True, ["MPS is on ("]),
+        (0, None, False, []),
+        (EXCLUSIVE_PROCESS, 0, False, ["the device is in exclusive-process mode"]),
+        (EXCLUSIVE_PROCESS, 1, False, ["MPS is on: a fault", "the device is in exclusive-process mode"]),
+    ],
+)
+def test_the_device_s_own_words_decide_where_first_launches_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, enabled: int | None, folder: bool, said: list[str]
+) -> None:
+    """``enabled`` is None for a driver that doesn't know of MPS."""
+    if folder:
+        (tmp_path / "usual").mkdir()
+        (tmp_path / "usual" / "control").touch()
+    gpu = object.__new__(CudaGpu)
+    gpu.ordinal = 3
+    monkeypatch.setattr(CudaGpu, "_attribute", lambda self, number: mode)
+    monkeypatch.setattr(CudaGpu, "_attribute_or", lambda self, number, other: other if enabled is None else enabled)
+    found = gpu.unprotected()
+    assert len(found) == len(said)
+    assert all(text.startswith(words) for text, words in zip(found, said, strict=True))
+    if said:
+        with pytest.raises(BackendError, match=re.escape(said[0])):
+            gpu.looking_process()
+    else:
+        assert gpu.looking_process() == ("3",)
 
 
 def test_a_device_that_nvml_does_not_know_has_no_mode() -> None:

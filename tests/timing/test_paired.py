@@ -166,6 +166,7 @@ def test_orders_are_balanced_random_and_repeatable(backend: FakeBackend) -> None
         import random
 
         made._random, made._a, made._b = random.Random(seed), [], []
+        made._gpu, made._foreign = backend.gpu, []
         order.clear()
         made.run(40, LEVEL)
         return ["".join(order[i : i + 4]) for i in range(0, 160, 4)]

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ import kerntune
 from kerntune.base.case_result import is_fault
 from kerntune.capture.fault_limits import spread
 from kerntune.capture.recorder import record
+from kerntune.compiling.fault import FROM_OUTSIDE
 from kerntune.errors import BackendError, MeasurementError, TuningError, UsageError
 from kerntune.gpu import staging
 from kerntune.gpu.program import Loader
@@ -275,7 +277,7 @@ def test_one_that_others_kill_is_launched_again(backend: FakeBackend, monkeypatc
     assert found.notes == (), "none was launched in this process alone"
 
 
-@pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGABRT])
+@pytest.mark.parametrize("ended", [signal.SIGKILL, signal.SIGBUS, signal.SIGXCPU, signal.SIGABRT, signal.SIGSEGV])
 def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, ended: int) -> None:
     """Not what it printed last. What is killed twice is never launched in this process."""
     real, asked = isolation_module.LookProcess.ask, []
@@ -287,11 +289,14 @@ def test_the_signal_says_who_ended_a_process(backend: FakeBackend, monkeypatch: 
             raise isolation_module.ProcessEnded("its process was ended: the SIGKILL of a printf", ended)
         return real(self, request, limit_s)
 
+    settle, settled = Faults.settle, list[FirstLaunchFault]()
+    monkeypatch.setattr(Faults, "settle", lambda self: settled.extend(settle(self)) or settled)
     monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
     found = race(backend, bad(128, ILLEGAL_ADDRESS))
     assert set(reasons(found)) == {128}
     assert found.notes == ()
-    assert len(asked) == (2 if ended == signal.SIGKILL else 1)
+    assert len(asked) == (2 if ended in FROM_OUTSIDE else 1)
+    assert [f.passing for f in settled] == [ended in FROM_OUTSIDE], "else it is remembered"
 
 
 def test_bytes_that_can_not_be_staged_run_here_and_that_is_said(
@@ -410,6 +415,26 @@ def test_what_faulted_is_remembered(faulty: FakeBackend, monkeypatch: pytest.Mon
     scale(kernel)
     assert kernel.best_config.kwargs == {"BLOCK": 128}
     assert not faulty.gpu.lost
+
+
+MPS = "MPS is on: a fault of one process ends the others"
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_the_library_says_once_what_the_device_does_not_protect(this_gpu: FakeBackend, mode: str) -> None:
+    script(this_gpu, block(128, 100.0), isolated=True, unprotected=(MPS,))
+    with pytest.warns(RuntimeWarning, match=MPS) as said:
+        scale(library(*BLOCKS, isolate=mode))
+    assert [str(w.message) for w in said if "kernel" in str(w.message) or "MPS" in str(w.message)] == [MPS]
+    with warnings.catch_warnings(record=True) as again:
+        warnings.simplefilter("always")
+        scale(library(1024, 2048, isolate=mode))
+    assert again == []
+
+
+def test_where_the_device_protects_nothing_always_is_an_error(backend: FakeBackend) -> None:
+    with pytest.raises(MeasurementError, match=f"first launches can't run in a process of their own: {MPS}"):
+        race(backend, mode=Isolate.ALWAYS, unprotected=(MPS,))
 
 
 @pytest.mark.parametrize("given", ["environment", "option"])

@@ -36,6 +36,8 @@ class PairReply(msgspec.Struct, frozen=True, tag="paired"):
 
     a_ns: tuple[float, ...]
     b_ns: tuple[float, ...]
+    foreign: tuple[float, float, float, int] = (0.0, 0.0, 0.0, 0)
+    """The fields of :class:`kerntune.gpu.foreign_work.ForeignWork`."""
 
 
 class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import astuple
 
 from kerntune.base.frames import Reader, send
 from kerntune.base.orphans import end_with_parent
@@ -71,4 +72,4 @@ def _timed(gpu: Executor, request: PairRequest, loaders: tuple[Loader, Loader]) 
     memory, sides = Memory(gpu, request.storages, sources), (request.a, request.b)
     a, b = (Program(loader, x, memory, request.artifacts) for loader, x in zip(loaders, sides, strict=True))
     pair = Pairing(a, b, request.seed, request.timer).run(request.blocks, 0.99)
-    return PairReply(pair.a_ns, pair.b_ns)
+    return PairReply(pair.a_ns, pair.b_ns, astuple(pair.foreign))

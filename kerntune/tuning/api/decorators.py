@@ -22,14 +22,14 @@ from kerntune.tuning.api.autotuner import Autotuner
 from kerntune.tuning.api.heuristic_tuner import HeuristicTuner
 from kerntune.tuning.api.search_tuner import SearchTuner
 from kerntune.tuning.patience import checked_patience
-from kerntune.tuning.tune_options import isolate_mode
+from kerntune.tuning.tune_options import isolate_mode, tune_mode
 from kerntune.tuning.verification import names_of, verify_mode
 
 ArgumentNames = Mapping[str, Union[str, Sequence[str]]]
 Dims = Union[int, Sequence[int]]
 Decorator = Callable[[Any], HeuristicTuner]
 
-TUNER_WORDS = ("key", "reset_to_zero", "cache_results", "table", "static_prune")
+TUNER_WORDS = ("key", "reset_to_zero", "cache_results", "table", "static_prune", "tune")
 """Options that are of the tuner, not of the proposal."""
 
 
@@ -52,6 +52,7 @@ def autotune(
     verify_ignore: Sequence[str] | str | None = None,
     search: Search | None = None,
     isolate: str | None = None,
+    tune: str | None = None,
 ) -> Callable[[Any], Autotuner]:
     """Tune a ``@triton.jit`` kernel over ``configs`` whenever an argument in ``key`` is new: ``triton.Config`` or
     :class:`kerntune.Config`.
@@ -87,6 +88,11 @@ def autotune(
     its own, on copies of the call's memory, so that one that faults, hangs or writes outside of its tensors costs no
     more than itself; in this process where memory doesn't allow for that, with a warning. ``always`` makes that an
     error, ``off`` launches all in this process.
+
+    ``tune`` says how a winner is found: ``auto`` (the default, or ``KERNTUNE_TUNE``) takes a stored one or tunes,
+    ``frozen`` raises :class:`~kerntune.errors.CacheMissError` where none is stored, ``force`` tunes anew, ``nearest``
+    never tunes: without a stored winner it takes, and says so once a key, that of the nearest call of the same kernel,
+    device and dtypes (:func:`kerntune.tuning.nearest.distance`), else the first config. Such a choice is not stored.
     """
     if search is not None:
         _check_search(search, prune_configs_by, static_prune)
@@ -95,7 +101,7 @@ def autotune(
     mode = verify_mode(verify) if verify else None
     wait = None if patience is None else checked_patience(patience)
     prune = None if static_prune is None else StaticPrune.parse(static_prune, "kerntune.autotune, static_prune")
-    where = isolate_mode(isolate) if isolate else None
+    where, how = isolate_mode(isolate) if isolate else None, tune_mode(tune) if tune else None
 
     def decorate(fn: Any) -> Autotuner:
         if not hasattr(fn, "arg_names"):
@@ -111,7 +117,7 @@ def autotune(
             do_bench=do_bench, cache_results=cache_results,
         )  # fmt: skip
         tuner.verify, tuner.verify_ignore, tuner.patience, tuner.static_prune = mode, ignore, wait, prune
-        tuner.isolate = where
+        tuner.isolate, tuner.tune_mode = where, how
         return tuner
 
     return decorate
@@ -136,8 +142,8 @@ def pointwise(*, sizes: ArgumentNames, blocks: Mapping[str, str], **options: Any
 
     Options of this and the following decorators: ``max_autotune=True`` (more candidates), ``preset="measured-2026"``,
     ``table=`` (a look-up table's file: a ready answer is launched untimed), ``key=`` (further arguments whose every
-    value is tuned for), ``reset_to_zero=``, ``cache_results=`` and ``static_prune=`` as in :func:`kerntune.autotune`,
-    and every field of :class:`~kerntune.heuristics.hints.KernelHints` that you know better.
+    value is tuned for), ``reset_to_zero=``, ``cache_results=``, ``static_prune=`` and ``tune=`` as in
+    :func:`kerntune.autotune`, and every field of :class:`~kerntune.heuristics.hints.KernelHints` that you know better.
 
     Raises :class:`~kerntune.errors.HintError` and :class:`~kerntune.errors.ConfigError`, which name the kernel: at once
     for names that don't exist and wrong hints; at a call for a negative size and a block that would have to exist. A

@@ -25,9 +25,14 @@ from kerntune.kernels.value_text import text_of
 from kerntune.tuning import context
 from kerntune.tuning.api import autotuner
 from kerntune.tuning.api.autotuner import Autotuner
+from kerntune.tuning.tune_options import tune_mode
 
 UNDECIDED = (Config(), Config())
 """Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""
+
+
+SOME_BLOCK = 64
+"""Stands for any size of a block."""
 
 
 class HeuristicTuner(Autotuner):
@@ -48,12 +53,14 @@ class HeuristicTuner(Autotuner):
         reset_to_zero: Sequence[str] = (),
         cache_results: bool = True,
         static_prune: Any = None,
+        tune: str | None = None,
     ) -> None:
         undecided = [compat.triton_config(config) for config in UNDECIDED]
         self._proposer = proposer
         super().__init__(fn, fn.arg_names, undecided, list(key), list(reset_to_zero), None, cache_results=cache_results)
         if static_prune is not None:
             self.static_prune = StaticPrune.parse(static_prune, f"kernel {proposer.kernel}, static_prune")
+        self.tune_mode = tune_mode(tune) if tune else None
         self._counting = counts
         self._table = None if table is None else Path(table)
         self._defaults = _defaults(self.base_fn)
@@ -79,6 +86,10 @@ class HeuristicTuner(Autotuner):
             result = self.fn.run(*args, **kwargs, **found[0].all_kwargs())
         self.cache.setdefault(self.tuning_key(given), self.best_config)
         return result
+
+    def variety(self) -> list[Any] | None:
+        """As in the base class: one config, since only blocks differ."""
+        return [compat.triton_config(Config(dict.fromkeys(self._proposer.blocks.values(), SOME_BLOCK)))]
 
     def candidates(self, *args: Any, **kwargs: Any) -> tuple[Config, ...]:
         """What a call with these arguments (without a grid) would choose from, best guess first."""

@@ -1,0 +1,152 @@
+"""Launches of a case that write outside of their tensors: named, judged REGRESSED, and never found in equal code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fake_runs import N, block, by_block, increment_kernel, scale, scale_kernel, sum_kernel, tuned
+
+from gate.project import Project
+from kerntune.base.case_result import OutsideWrite
+from kerntune.base.codec import to_json
+from kerntune.base.policy import Outcome, Policy, Update, Verdict
+from kerntune.gpu.scripted import ILLEGAL_ADDRESS, Rule
+from kerntune.tuning import isolation as isolation_module
+
+BESIDE = Rule(kernel="scale_kernel", beside=(0, 4))
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many launches each look in another process had."""
+    counts: list[int] = []
+    real = isolation_module.LookProcess.ask
+
+    def ask(self: Any, request: Any, limit_s: float) -> Any:
+        if isinstance(request, isolation_module.LookRequest):
+            counts.append(len(request.recording.working))
+        return real(self, request, limit_s)
+
+    monkeypatch.setattr(isolation_module.LookProcess, "ask", ask)
+    return counts
+
+
+def fixed(size: int = 64) -> Any:
+    """A call without candidates."""
+    return lambda: scale(scale_kernel, BLOCK=size)
+
+
+def two(dtype: torch.dtype) -> Any:
+    """One launch writes what the next one reads, which adds into another tensor."""
+
+    def call() -> torch.Tensor:
+        x, total = torch.ones(N, device="cuda", dtype=dtype), torch.zeros(1, device="cuda")
+        increment_kernel[by_block](x, N, BLOCK=64)
+        sum_kernel[by_block](x, total, N, BLOCK=64)
+        return total
+
+    return call
+
+
+def test_a_write_outside_of_tensors_is_regressed_with_launch_offset_and_bytes(project: Project) -> None:
+    with project.run(BESIDE, isolated=True) as run:
+        result = run.judge(fixed())
+    said = (
+        "launch 0 (kernel scale_kernel) wrote outside of its tensors: 4 bytes from byte 0 behind the end of y_ptr "
+        "(16,384 bytes)"
+    )
+    assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.FAIL)
+    assert said in result.message
+    assert result.findings == (said,)
+    assert result.outside_writes == (OutsideWrite("scale_kernel", 0, "y_ptr", 4 * N, 4 * N + 3, 4, 4 * N),)
+    assert b'"outside_writes"' in to_json(result)
+    assert project.files() == [], "it is no baseline"
+
+
+def test_before_the_begin_and_on_both_sides(project: Project) -> None:
+    for beside, where in (((-16, 8), "8 bytes from 16 bytes before the begin of y_ptr"), ((-4, N * 4 + 8), "on both")):
+        with project.run(Rule(beside=beside), isolated=True) as run:
+            (finding,) = run.judge(fixed(), node=f"tests/test_it.py::test[{beside[0]}]").findings
+        assert where in finding
+
+
+@pytest.mark.parametrize("update", [Update.ALL, Update.NEW, Update.REGRESSED])
+def test_no_update_accepts_it(project: Project, update: Update) -> None:
+    with project.run(isolated=True) as run:
+        run.judge(fixed(64))
+    before = project.files()[0].read_bytes()
+    with project.run(BESIDE, isolated=True, update=update) as run:
+        result = run.judge(fixed(128))
+    assert (result.verdict, result.outcome) == (Verdict.REGRESSED, Outcome.FAIL)
+    assert project.files()[0].read_bytes() == before
+
+
+def test_equal_code_was_looked_at_when_its_baseline_was_recorded(project: Project, looked: list[int]) -> None:
+    with project.run(isolated=True) as run:
+        assert run.judge(fixed()).verdict is Verdict.NEW
+    assert looked == [1]
+    with project.run(BESIDE, isolated=True) as run:
+        assert run.judge(fixed()).verdict is Verdict.PASS
+        assert looked == [1]
+        assert run.judge(fixed(128)).verdict is Verdict.REGRESSED, "new code"
+    with project.run(BESIDE, isolated=True, update=Update.ALL) as run:
+        assert run.judge(fixed()).verdict is Verdict.REGRESSED, "a new baseline"
+    assert looked == [1, 1, 1]
+
+
+def test_a_policy_may_let_it_pass(project: Project) -> None:
+    with project.run(BESIDE, isolated=True) as run:
+        policy = Policy(outcomes={Verdict.REGRESSED: Outcome.WARN})
+        assert run.judge(fixed(), policy=policy).outcome is Outcome.WARN
+
+
+def test_what_is_only_tuned_needs_no_second_look(project: Project, looked: list[int]) -> None:
+    with project.run(block(64, 100.0), isolated=True) as run:
+        assert run.judge(lambda: scale(tuned(32, 64))).verdict is Verdict.NEW
+    assert looked == [1, 1]
+
+
+@pytest.mark.parametrize("how", ["device", "environment", "memory"])
+def test_where_nothing_runs_elsewhere_nothing_is_looked_for(
+    project: Project, monkeypatch: pytest.MonkeyPatch, looked: list[int], how: str
+) -> None:
+    if how == "environment":
+        monkeypatch.setenv("KERNTUNE_ISOLATE", "off")
+    words = {"memory_bytes": 300 << 20} if how == "memory" else {}
+    with project.run(BESIDE, isolated=how != "device", **words) as run:
+        result = run.judge(fixed())
+    assert (result.verdict, result.warnings, looked) == (Verdict.NEW, (), [])
+
+
+def test_a_fault_there_is_told_and_decides_nothing(project: Project) -> None:
+    """What reads far outside of its tensors finds memory here, and none there."""
+    with project.run(isolated=True) as run:
+        run.gpu.script.rules = ()  # the captured run's
+        result = _with_faults_elsewhere(run)
+        again = run.judge(fixed(128), node="tests/test_scale.py::test_later")
+    assert result.verdict is Verdict.NEW
+    assert [w for w in result.warnings if "not looked for writes outside of tensors" in w]
+    assert again.verdict is Verdict.NEW
+
+
+def _with_faults_elsewhere(run: Any) -> Any:
+    words = run.gpu.looking_process
+    bad = type(run.gpu.script)([Rule(constexprs={"BLOCK": 64}, fault=ILLEGAL_ADDRESS)])
+    run.gpu.looking_process = lambda: ("--script", bad.to_json(), words()[2])
+    return run.judge(fixed())
+
+
+@pytest.mark.parametrize(("dtype", "sure"), [(torch.float32, True), (torch.int32, False)])
+def test_integers_that_an_earlier_launch_wrote_leave_it_unsure(
+    project: Project, dtype: torch.dtype, sure: bool
+) -> None:
+    """The call itself may have changed them in between, and addresses come of integers."""
+    with project.run(Rule(kernel="sum_kernel", beside=(8, 16)), isolated=True) as run:
+        result = run.judge(two(dtype))
+    (write,) = result.outside_writes
+    assert (write.kernel, write.launch, write.argument, write.certain) == ("sum_kernel", 1, "total_ptr", sure)
+    assert result.verdict is (Verdict.REGRESSED if sure else Verdict.NEW)
+    assert bool(result.findings) is sure
+    assert any("launch 1 (kernel sum_kernel) wrote outside of its tensors" in w for w in result.warnings) is not sure
