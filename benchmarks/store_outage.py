@@ -37,9 +37,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cache_scale import CONFIGS
-from ranks import KeyedWinners, ScriptedGpu, site_of
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.cache_scale import CONFIGS
+from benchmarks.ranks import KeyedWinners, ScriptedGpu, site_of
 from kerntune.base.policy import TuneMode
 from kerntune.base.url_files import open_files
 from kerntune.tuning import agreement
@@ -73,8 +75,10 @@ class Proxy:
             for one in (client, server):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open += [client, server]
-            threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self._forward, args=(server, client, True), daemon=True).start()
+            both = (threading.Thread(target=self._forward, args=a, daemon=True)
+                    for a in ((client, server, False), (server, client, True)))  # fmt: skip
+            for thread in both:
+                thread.start()
 
     def _forward(self, source: socket.socket, to: socket.socket, back: bool) -> None:
         with contextlib.suppress(OSError):
