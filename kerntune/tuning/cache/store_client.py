@@ -46,8 +46,9 @@ class StoreClient:
     No method raises for anything that the store does: what could not be asked is None.
     """
 
-    def __init__(self, url: str, *, limit_s: float = LIMIT_S, rest_s: float = REST_S) -> None:
-        self.url, self._limit_s, self._rest_s = url, limit_s, rest_s
+    def __init__(self, url: str, *, limit_s: float | None = None, rest_s: float = REST_S) -> None:
+        self.url, self._rest_s = url, rest_s
+        self._limit_s = LIMIT_S if limit_s is None else limit_s
         self.report: Callable[[str], None] = warn
         """Gets the one line that says why the store can't be used."""
 
