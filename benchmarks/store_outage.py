@@ -8,10 +8,10 @@ of cache and store: a look for the winner and, where there is none, the turn to 
 store; the tuning itself takes no time here.
 
 ``first``: a machine tunes all keys, 50 to a kernel. ``second``: a new process on another machine finds them; its
-requests are counted in the proxy. ``crowd``: sixteen processes create each of forty files at once; how many succeed. ``away``:
-a process makes its calls, and after a third of them the proxy refuses connections, or answers nothing any more, or
-cuts each answer in half: the calls' longest times, errors and warnings. The service comes back; then what was found
-meanwhile must reach the store, in a new process that asks for each key once, and ``kerntune cache push`` from another.
+requests are counted in the proxy. ``crowd``: sixteen processes create each of forty files at once; how many succeed.
+``away``: a process makes its calls, and after a third of them the proxy refuses connections, or answers nothing any
+more, or cuts each answer in half: the calls' longest times, errors and warnings. The service comes back; then what was
+found meanwhile must reach the store, in a new process that asks for half of the keys, and by ``kerntune cache push``.
 No GPU. Rows are written as they come.
 """
 
