@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from kerntune.tuning.api.autotuner import Autotuner
     from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
     from kerntune.tuning.api.install import install
+    from kerntune.tuning.bandwidth_report import bandwidth
+    from kerntune.tuning.chosen import fingerprint
 
 __version__ = "0.1.0"
 
@@ -23,6 +25,8 @@ __all__ = [
     "KerntuneError",
     "Target",
     "autotune",
+    "bandwidth",
+    "fingerprint",
     "install",
     "matmul",
     "persistent_reduction",
@@ -34,6 +38,8 @@ __all__ = [
 _LAZY = {
     "Autotuner": "kerntune.tuning.api.autotuner",
     "autotune": "kerntune.tuning.api.decorators",
+    "bandwidth": "kerntune.tuning.bandwidth_report",
+    "fingerprint": "kerntune.tuning.chosen",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",
     "persistent_reduction": "kerntune.tuning.api.decorators",

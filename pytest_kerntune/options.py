@@ -19,6 +19,7 @@ from kerntune.gate.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from pytest_kerntune.benchmark_fixture import require
 from pytest_kerntune.policies import policy_of
 from pytest_kerntune.setting import Option, SettingSource, choice
+from pytest_kerntune.spread import TurnTaking
 from pytest_kerntune.values import SCOPES, parse_choice
 
 if TYPE_CHECKING:
@@ -56,6 +57,25 @@ OPTIONS = (
         "TARGET[,TARGET]",
     ),
     Option("--kerntune-json", "kerntune_json", "Write everything about this run to FILE.", "FILE"),
+    Option(
+        "--kerntune-profile",
+        "kerntune_profile",
+        "Run each timed case once more under torch's profiler, and write a Chrome trace of it to FOLDER.",
+        "FOLDER",
+    ),
+    Option(
+        "--kerntune-html",
+        "kerntune_html",
+        "Write a report of this run to FILE: one HTML file that opens offline. Needs kerntune[report].",
+        "FILE",
+    ),
+    Option(
+        "--kerntune-summary",
+        "kerntune_summary",
+        "Append a summary of this run to FILE in Markdown, the worst first, as for $GITHUB_STEP_SUMMARY; in GitHub "
+        "Actions the worst cases are annotated too.",
+        "FILE",
+    ),
     Option(
         "--kerntune-history",
         "kerntune_history",
@@ -111,6 +131,18 @@ OPTIONS = (
         "Under --kerntune-interpret: wall time of one launch after which its test fails (default: 60; 0: no limit).",
         "SECONDS",
     ),
+    Option(
+        "",
+        "kerntune_spread",
+        "Under pytest-xdist: give each worker another GPU of this host as its first (on, default), or leave the "
+        "mapping to the project (off).",
+    ),
+    Option(
+        "",
+        "kerntune_turns",
+        "Under pytest-xdist, where workers share a GPU: which tests wait while another worker measures there: all "
+        "(default), marked (those with autotune, or marked gpu or cuda), or off.",
+    ),
     Option("--kerntune-export", "", "", "DIR"),
     Option("", "kerntune_floor", "A slowdown smaller than this never fails: nanoseconds, or 500ns, 0.5us, 1ms."),
     Option(
@@ -149,6 +181,8 @@ OPTIONS = (
 )
 
 
+ON_OFF = ("on", "off")
+
 INTERPRET_LIMIT = 60.0
 """As :data:`kerntune.gpu.interpreter.launches.NEVER_ENDS_SECONDS`, which only the interpreter's own imports can
 reach."""
@@ -179,6 +213,21 @@ class Options:
     history: str = ""
     """Where runs are collected: a folder, ``git:BRANCH`` or a URL; empty for nowhere."""
 
+    spread: bool = True
+    """Whether each of xdist's workers begins with another GPU."""
+
+    turns: TurnTaking = TurnTaking.ALL
+    """Which tests wait while another of xdist's workers measures on their GPU."""
+
+    profile: Path | None = None
+    """The folder of Chrome traces."""
+
+    html: Path | None = None
+    """Where the HTML report is written."""
+
+    summary: Path | None = None
+    """Where the Markdown summary is appended."""
+
     export: Path | None = None
     """Where a base's run leaves its recordings for the run that started it."""
 
@@ -207,6 +256,8 @@ class Options:
             cache_dir=self.cache_dir,
             read_only=bool(self.against),
             calibrate=self.export is None,
+            profile=self.profile,
+            code_changes=self.export is None and bool(self.html or self.json),
         )
 
 
@@ -283,8 +334,14 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
     json, benchmark_json = source.file("--kerntune-json"), source.file("--kerntune-benchmark-json")
     if benchmark_json is not None:
         require()
-    if json is not None and json == benchmark_json:
-        raise UsageError(f"--kerntune-json and --kerntune-benchmark-json both name {json}: give them two files")
+    html, summary = source.file("--kerntune-html"), source.file("--kerntune-summary")
+    files = {
+        "--kerntune-json": json,
+        "--kerntune-benchmark-json": benchmark_json,
+        "--kerntune-html": html,
+        "--kerntune-summary": summary,
+    }
+    _refuse_same(files)
     baselines = source.path("--kerntune-baselines") or source.root / DEFAULT_BASELINES
     return Options(
         root=source.root,
@@ -301,9 +358,22 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         against=against,
         anchor="" if export else _anchor(source, baselines),
         interpret_limit=source.read("--kerntune-interpret-limit", _limit, INTERPRET_LIMIT),
+        profile=None if export else source.path("--kerntune-profile"),
         export=export,
         history="" if export else _history(source),
+        spread=source.read("kerntune_spread", lambda text, where: parse_choice(text, ON_OFF, where), "on") == "on",
+        turns=source.read("kerntune_turns", choice(TurnTaking), TurnTaking.ALL),
+        html=None if export else html,
+        summary=None if export else summary,
     )
+
+
+def _refuse_same(files: Mapping[str, Path | None]) -> None:
+    """:class:`UsageError` for two outputs in one file: the second would replace the first."""
+    first: dict[Path, str] = {}
+    for flag, path in files.items():
+        if path is not None and first.setdefault(path, flag) != flag:
+            raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
 
 
 def _history(source: SettingSource) -> str:

@@ -16,6 +16,7 @@ from kerntune.base.case_result import CaseResult
 from kerntune.base.policy import Outcome, Update, Verdict
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.report import RunReport, write_run
+from kerntune.reporting.plotly_script import require_plotly
 from pytest_kerntune import benchmark_fixture, benchmarks
 from pytest_kerntune.benchmark_json import has_times, write_benchmark_json
 from pytest_kerntune.conclude import (
@@ -44,6 +45,7 @@ from pytest_kerntune.payload import Collected, attach, payload_from, payload_of
 from pytest_kerntune.run_report import run_report
 from pytest_kerntune.scratch import Aside
 from pytest_kerntune.selection import covered, narrowed
+from pytest_kerntune.spread import CROWDED, Spread, in_turn
 from pytest_kerntune.stash import concerns, nodeid_of
 from pytest_kerntune.surroundings import kernels_that_know_pytest, unseen_gpu
 from pytest_kerntune.terminal import Progress, write_summary
@@ -89,8 +91,11 @@ class Gate:
         """On xdist's controller: tests in which a worker's GPU was lost, and why."""
 
         self._failed: dict[str, str] = {}
+        self._locations: dict[str, tuple[str, int | None, str]] = {}
+        self._annotations: list[str] = []
         self._remarks: tuple[str, ...] = ()
         self._progress = Progress(config)
+        self._spread = Spread(options.spread)
 
     @property
     def engine(self) -> Session:
@@ -123,6 +128,8 @@ class Gate:
     def _open(self) -> None:
         from kerntune.gate.api import open_session
 
+        if self.options.html is not None and not self.worker:
+            require_plotly("--kerntune-html")
         backend = self.config.hook.pytest_kerntune_backend(config=self.config)
         started = take(self.config)
         if started is not None and backend is not None:
@@ -167,10 +174,17 @@ class Gate:
 
         return anchor_folder(self.options, into)
 
+    @pytest.hookimpl(optionalhook=True, trylast=True)
+    def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
+        """On xdist's controller, after other plugins and before the first worker starts, which imports torch."""
+        if not self.engine.static:
+            self._spread.turn(specs, self.engine.gpus)
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """On xdist's controller, before a worker starts."""
-        node.workerinput.update({**self._aside.made, FOUND_GPU: not self.engine.static})
+        found = {FOUND_GPU: not self.engine.static, **self._spread.input_of(node)}
+        node.workerinput.update({**self._aside.made, **found})
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """The run's error is shared by all collected tests of it, on every worker alike; an anchor is a second decision
@@ -206,6 +220,14 @@ class Gate:
         if not report.passed:
             self._unseen.add(report.nodeid)
         self._note_failure(report)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Setup and teardown use the GPU as well."""
+        if not (self.worker and self.config.workerinput.get(CROWDED)):  # type: ignore[attr-defined]
+            return (yield)
+        with in_turn(self.engine, item, self.options.turns):
+            return (yield)
 
     # -- one test ----------------------------------------------------------------------------------------------------
 
@@ -332,6 +354,7 @@ class Gate:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note_failure(report)
+        self._locations[report.nodeid] = report.location
         payload = payload_of(report)
         if payload is not None:
             self.collected.add(payload)
@@ -407,6 +430,8 @@ class Gate:
         self._guard(session, lambda: self._write_json(exitstatus))
         self._guard(session, self._write_benchmark_json)
         self._guard(session, lambda: self._add_to_history(exitstatus))
+        self._guard(session, lambda: self._write_html(exitstatus))
+        self._guard(session, lambda: self._write_summary(exitstatus))
 
     def _guard(self, session: pytest.Session, step: Callable[[], None]) -> None:
         """An error at the end is shown under the table and in the exit code; it loses no other output."""
@@ -483,6 +508,24 @@ class Gate:
         if not name:
             self.notes.append("nothing was timed, so nothing was added to the history")
 
+    def _write_html(self, exitstatus: int) -> None:
+        if self.options.html is None:
+            return
+        from pytest_kerntune.reports import write_html
+
+        problem = write_html(self.options.html, self._report(exitstatus), self.options)
+        self.notes += [problem] if problem else []
+
+    def _write_summary(self, exitstatus: int) -> None:
+        if self.options.summary is None:
+            return
+        from kerntune.reporting.job_summary import append_summary
+        from pytest_kerntune.reports import annotated
+
+        report = self._report(exitstatus)
+        self._annotations = annotated(report, self.config.rootpath, self._locations, os.environ)
+        append_summary(self.options.summary, [report])
+
     def _write_benchmark_json(self) -> None:
         path = self.options.benchmark_json
         if path is None:
@@ -499,6 +542,8 @@ class Gate:
         write_summary(terminalreporter, self.collected, self.stale, self.errors)
         for note in self.notes:
             terminalreporter.write_line(note, yellow=True)
+        for line in self._annotations:
+            terminalreporter.write_line(line)
 
 
 def _record(item: pytest.Item) -> Record:

@@ -25,6 +25,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("capture", "timing"),
     ("tuning",),
     ("gate",),
+    ("reporting",),
     ("cli", "pytest_kerntune"),
 )
 """The packages. One imports only from layers before its own: not from its neighbours, and never from a later one."""
@@ -53,6 +54,7 @@ MAY_IMPORT_HEAVY = (
     "kerntune.gate.reference",
     "kerntune.timing.profiler",  # torch's own profiler, asked for by name only
     "kerntune.tuning.api.install",  # replaces Triton's own decorator
+    "kerntune.tuning.torch_compile",  # defines an operator of torch's
     "kerntune.tuning.api.autotuner",  # subclasses Triton's own Autotuner, for isinstance() in users' code
 )
 
@@ -65,6 +67,8 @@ EXPORTS = {
         "KerntuneError",
         "Target",
         "autotune",
+        "bandwidth",
+        "fingerprint",
         "install",
         "matmul",
         "persistent_reduction",
@@ -75,6 +79,7 @@ EXPORTS = {
     "kerntune.gpu": set(),
     "kerntune.gpu.fake_cuda": {"Level", "StandInEnd", "StandIns", "static_reason"},
     "kerntune.compiling.binary": set(),
+    "kerntune.tuning.torch_compile": set(),
     "kerntune.tuning.cache": {
         "StoredTrial",
         "TrialCache",
@@ -99,11 +104,13 @@ EXPORTS = {
         "assembler_version",
         "autotuner_errors",
         "autotuner_key",
+        "begin_nvtx_range",
         "binder_of",
         "cache_dir_set",
         "compile_c",
         "compiled_kernel",
         "compiler_settings",
+        "current_stream",
         "default_options",
         "direct_call",
         "direct_order",
@@ -144,6 +151,7 @@ EXPORTS = {
         "triton_key_is_known",
         "triton_series",
         "triton_version",
+        "tuner_of_one",
         "tuning_listener",
         "without_line_info",
     },
@@ -153,6 +161,7 @@ EXPORTS = {
     "kerntune.gpu.interpreter": {"Interpreter", "limit_of"},
     "kerntune.kernels": set(),
     "kerntune.timing": set(),
+    "kerntune.reporting": set(),
     "kerntune.search": {
         "Budget",
         "BudgetedSearch",
@@ -684,6 +693,7 @@ TWICE = {
     "placement": "of stand-ins and of the interpreter",
     "session": "of stand-ins, of the interpreter, of the gate and of pytest",
     "cache": "the subcommand is named as users type it; the other one forwards an earlier import",
+    "report": "the subcommand is named as users type it; the other one is a run's JSON",
     "history": "the subcommand is named as users type it; the other one is a search's",
     "device": "one forwards an earlier import",
     "hints": "one forwards an earlier import",

@@ -32,6 +32,7 @@ CHANGING = {
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
     "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Tried", "_Tuning",
+    "MeasuredGpu", "_Loose", "_Mine", "_Notice",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 

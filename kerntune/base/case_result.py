@@ -10,6 +10,7 @@ import msgspec
 from kerntune.base.config import Config
 from kerntune.base.device import Environment
 from kerntune.base.policy import Outcome, Verdict
+from kerntune.base.roofline import Roofline
 from kerntune.base.stats import Estimate, TwoModes
 
 
@@ -23,6 +24,15 @@ class CaseId(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True
         return self.nodeid if self.call in ("", "0") else f"{self.nodeid}::{self.call}"
 
 
+class LaunchFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Static figures of a launch: registers and spilled bytes a thread, shared bytes a block, occupancy 0 to 1."""
+
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+
+
 class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One launch of a case, as reports show it: its static figures are of the binary that runs today."""
 
@@ -32,6 +42,34 @@ class LaunchReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None
+    occupancy: float | None = None
+    """Theoretical, 0 to 1; None where the device's limits aren't known."""
+
+    limiter: str = ""
+    """What limits the occupancy: ``threads``, ``registers``, ``shared memory`` or ``blocks``."""
+
+    before: LaunchFigures | None = None
+    """The figures of the baseline's launch that it corresponds to; None without one."""
+
+    origins: tuple[str, ...] = ()
+    """The ATen operators that a generated kernel computes; none of a kernel that a person wrote."""
+
+
+class CodeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The code of a launch whose source changed, in one compiler ``stage`` (``ttir``, ``ptx``, ``sass``, ``amdgcn``):
+    hunks of a unified diff from the baseline's to today's. ``cut``: lines of it that were left out for their number."""
+
+    kernel: str
+    stage: str
+    diff: str
+    cut: int = 0
+
+
+class ReplayedTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A paired replay: the median time in nanoseconds of the baseline's binary and of today's, a process each."""
+
+    baseline_ns: tuple[float, ...]
+    current_ns: tuple[float, ...]
 
 
 WRONG = "it wrote other values"
@@ -209,6 +247,10 @@ class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return bool(self.work) and self.work == self.baseline_work
 
 
+MAX_STORED_TIMES = 500
+"""Times of a baseline's sample that a result repeats: enough for a distribution."""
+
+
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The verdict on a case, with the figures behind it. Times in nanoseconds, changes as shares (0.12 is +12 %).
 
@@ -242,6 +284,9 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     outside_writes: tuple[OutsideWrite, ...] = ()
     """Writes of the case's own launches outside of their tensors, where these were looked for."""
 
+    elsewhere: dict[str, int] = {}
+    """How often compiled functions called operators that are no Triton launch, by name (``aten.mm``): not gated."""
+
     trials: tuple[TrialReport, ...] = ()
     failed_trials: tuple[FailedTrial, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
@@ -261,7 +306,7 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     flops: float | None = None
     bytes_moved: float | None = None
     """Bytes that one call reads and writes: as given by its test, else from the memory plan
-    (:func:`kerntune.gate.throughput.bytes_moved`)."""
+    (:func:`kerntune.base.traffic.bytes_moved`)."""
 
     bandwidth: float | None = None
     """Bytes per second of a copy on this device, as measured there."""
@@ -280,23 +325,45 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     provenance: Provenance | None = None
     """Of a case that was timed."""
 
+    gpu: str = ""
+    """The GPU that it ran on (``GPU-`` and its UUID); empty where that has none. ``device`` is its model."""
+
+    gpu_name: str = ""
+    """The same for people: ``GPU 1`` of ``/dev/nvidia1``."""
+
+    matmul_peak: float | None = None
+    """Operations a second of a large product of random numbers of ``matmul_dtype`` on this device, as measured there;
+    where ``flops`` is given."""
+
+    matmul_dtype: str = ""
+
+    baseline_times_ns: tuple[float, ...] = ()
+    """The sample that the baseline keeps, taken when it was recorded: at most :data:`MAX_STORED_TIMES` of it."""
+
+    replayed: ReplayedTimes | None = None
+    """Both sides of the paired replay that decided, if there was one today."""
+
+    code: tuple[CodeChange, ...] = ()
+    """How the code of launches whose source changed differs from the baseline's, where a run was asked for a report."""
+
     @property
     def bytes_per_second(self) -> float | None:
         """``bytes_moved`` over today's time."""
-        return self._rate(self.bytes_moved)
+        return self.roofline.bytes_per_second
 
     @property
     def flops_per_second(self) -> float | None:
         """``flops`` over today's time."""
-        return self._rate(self.flops)
-
-    def _rate(self, amount: float | None) -> float | None:
-        if not amount or not self.current_ns or not math.isfinite(self.current_ns):
-            return None
-        return amount / self.current_ns * 1e9
+        return self.roofline.flops_per_second
 
     @property
     def of_bandwidth(self) -> float | None:
         """The share of the device's measured bandwidth that is used (1.0 is all a copy gets)."""
-        rate = self.bytes_per_second
-        return rate / self.bandwidth if rate is not None and self.bandwidth else None
+        return self.roofline.of_bandwidth
+
+    @property
+    def roofline(self) -> Roofline:
+        """Today's time against what the device's memory and tensor cores reach."""
+        known = self.current_ns is not None and math.isfinite(self.current_ns)
+        time_ns = self.current_ns if known else None
+        return Roofline(time_ns, self.bytes_moved, self.flops, self.bandwidth, self.matmul_peak)

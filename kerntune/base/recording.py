@@ -146,7 +146,8 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """One kernel call. ``binary`` and ``Param.view`` are indices into the recording's lists.
 
     ``reads`` and ``writes`` are indices of storages. ``config`` is the choice that the tuner made or was given;
-    None for a kernel whose meta-parameters are written at the call. ``source`` is the kernel's source hash.
+    None for a kernel whose meta-parameters are written at the call. ``source`` is the kernel's source hash. ``origins``
+    are the ATen operators that a generated kernel computes, sorted; a kernel that a person wrote has none.
     """
 
     kernel: str
@@ -158,6 +159,7 @@ class Launch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     writes: tuple[int, ...] = ()
     config: Config | None = None
     float_atomics: bool = False
+    origins: tuple[str, ...] = ()
 
 
 class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Whether locks on files work in a folder: on some network file systems they do nothing, or are refused."""
+"""Files to lock, and whether locks work in a folder: on some network file systems they do nothing, or are refused."""
 
 from __future__ import annotations
 
@@ -41,3 +41,28 @@ def _holds(handle: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def open_lock_file(path: str | os.PathLike[str]) -> int:
+    """A descriptor of a file to lock, which any user may. ``OSError`` where there can be none.
+
+    An existing file is opened without ``O_CREAT``: in a folder such as ``/tmp`` the system refuses that for a file of
+    another user (``fs.protected_regular``, proc_sys_fs(5)).
+    """
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    for _ in range(2):
+        try:
+            return os.open(path, os.O_RDWR | flags)
+        except PermissionError:
+            return os.open(path, os.O_RDONLY | flags)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                return _new_file(path, flags)
+    return os.open(path, os.O_RDWR | flags)
+
+
+def _new_file(path: str | os.PathLike[str], flags: int) -> int:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o666)
+    with contextlib.suppress(OSError):
+        os.fchmod(handle, 0o666)  # whatever the umask says
+    return handle

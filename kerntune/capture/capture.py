@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,7 +14,10 @@ from typing import Any
 from kerntune.base.config import COMPILE_FIELDS, Config
 from kerntune.base.device import Target
 from kerntune.capture.fault_limits import in_doubt, is_hopeless, spread
+from kerntune.capture.inductor.compiled_calls import CompiledCalls
+from kerntune.capture.inductor.launches import install_inductor
 from kerntune.capture.launch import Pending, Probe, bind, probe_of
+from kerntune.capture.launch_device import launch_device, refuse_second_device
 from kerntune.capture.memory_plan import Plan
 from kerntune.capture.site import Candidate, Site, site_of_given, site_of_tuner
 from kerntune.compiling.compiler import Compiled, Compiler
@@ -35,8 +39,8 @@ from kerntune.kernels.relaunch import as_launch
 from kerntune.kernels.source import kernel_name
 from kerntune.kernels.specialize import Specialized
 
-SeenLaunch = tuple[Any, Sequence[Any], dict[str, Any]]
-"""Kernel, positional arguments and keywords of a launch."""
+SeenLaunch = Callable[[Target], Probe]
+"""What a launch would be for a target; raises what specializing raises."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,9 @@ class Capture:
     thread: int | None = None
     """Only this thread's launches are captured (its ``threading.get_ident()``); all threads' if None."""
 
+    on_device: Callable[[Backend], None] = lambda backend: None
+    """Called before the first launch if that is on another GPU than ``backend``'s, with the one of that GPU."""
+
     before_launch: Callable[[Capture, Pending, Compiled], None] | None = None
     """Called where something runs, before a launch whose config was open. One for which it raises :class:`LaunchFault`
     is not launched, and the next candidate is tried."""
@@ -88,6 +95,8 @@ class Capture:
         self.plan = Plan(self.backend)
         self._thread = _Thread()
         self._lock = threading.RLock()
+        self.compiled = CompiledCalls(self.launches)
+        self.guesses: tuple[str, ...] = ()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -124,6 +133,17 @@ class Capture:
             CompiledKernel.__getitem__ = get_launcher
             _ACTIVE.release()
 
+    @contextlib.contextmanager
+    def compiled_functions(self) -> Iterator[None]:
+        """Inside of :meth:`active`: capture what functions launch that ``torch.compile`` has compiled. They are
+        compiled anew; :attr:`compiled` has what else they do, :attr:`guesses` what only a time could have decided."""
+        begin = functools.partial(install_inductor, capture=self, calls=self.compiled)
+        with self.backend.tensors.compiling(begin) as guesses:
+            try:
+                yield
+            finally:
+                self.guesses = tuple(guesses)
+
     def concerns_me(self) -> bool:
         """Whether launches of the calling thread belong to this capture."""
         return self.thread in (None, threading.get_ident())
@@ -137,17 +157,34 @@ class Capture:
     def _on_launch(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         doing = self._thread.doing
         if isinstance(doing, _Probing):
-            doing.seen.append((jit, args, kwargs))
+            doing.seen.append(lambda target: probe_of(self.backend, jit, args, kwargs, target))
             return None
         if kwargs.get("warmup"):
             return self._original(jit, *args, **kwargs)
         if doing is None and kernel_name(jit) in self.given:
             return self._on_given(jit, args, kwargs)
         with self._lock:
+            self._settle_device(kernel_name(jit), {**dict(zip(jit.arg_names, args, strict=False)), **kwargs})
             return self._record(jit, args, kwargs, doing)
+
+    def _settle_device(self, kernel: str, arguments: Mapping[str, Any]) -> None:
+        """Go on where the first launch is; :class:`CaptureError` if a later one is elsewhere, or mixes devices."""
+        if self.backend.gpu is None:
+            return
+        device = launch_device(self.backend, kernel, arguments)
+        if self.latest is not None:
+            refuse_second_device(kernel, device, self.latest.kernel, self.backend.ordinal)
+        elif device != self.backend.ordinal:
+            self.backend = self.backend.on(device)
+            self.plan = Plan(self.backend)
+            self.on_device(self.backend)
 
     def _record(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any], trying: _Trying | None) -> Any:
         pending = bind(self.backend, jit, args, kwargs, None if trying is None else trying.site)
+        return self._run_recorded(pending, lambda: self._original(jit, *args, **kwargs), trying)
+
+    def _run_recorded(self, pending: Pending, run: Callable[[], Any], trying: _Trying | None) -> Any:
+        """Note a launch, and make it by ``run()``."""
         if self.backend.gpu is not None and 0 not in pending.grid:
             first = pending.specialized[self.backend.targets[0]]
             if isinstance(first, TrialError):
@@ -163,9 +200,19 @@ class Capture:
         ):
             self._refuse_misfit(self.compiler.compile(launch))
         self.latest = pending
-        result = self._original(jit, *args, **kwargs)
+        result = run()
         self.launches.append(pending)
         return result
+
+    def launch_other(self, probe: Callable[[Target], Probe], pending: Pending, run: Callable[[], Any]) -> Any:
+        """Record a launch that reaches none of Triton's entry points: ``pending``, made by ``run()``. While it is only
+        found out what would be launched, ``probe`` says so and nothing runs."""
+        doing = self._thread.doing
+        if isinstance(doing, _Probing):
+            doing.seen.append(probe)
+            return None
+        with self._lock:
+            return self._run_recorded(pending, run, doing)
 
     def _refuse_misfit(self, compiled: Compiled) -> None:
         """Where nothing runs: a candidate that the device would refuse gives way to the next, as it would there."""
@@ -183,10 +230,13 @@ class Capture:
         site = self.site_of(tuner, args, kwargs)
         if isinstance(self._thread.doing, _Probing) or kwargs.get("warmup"):
             return site.run(site.candidates[0].words())
+        self._settle_device(site.kernel, site.arguments)
         return self.launch(site)
 
     def _on_given(self, jit: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        return self.launch(site_of_given(jit, args, kwargs, self.given[kernel_name(jit)], self._options()))
+        site = site_of_given(jit, args, kwargs, self.given[kernel_name(jit)], self._options())
+        self._settle_device(site.kernel, site.arguments)
+        return self.launch(site)
 
     def _options(self) -> Sequence[str]:
         """What configs may set of the compiler's options."""
@@ -281,6 +331,7 @@ class Capture:
 
         First content is what the candidate's hooks leave, which they do on a copy: the user's tensors stay as they are.
         """
+        self._settle_device(site.kernel, site.arguments)
         site.chosen = index
         launch = probe.specialized
         hooked = site.writes_arguments or site.candidates[index].hook is not None
@@ -349,8 +400,7 @@ class Capture:
         return self.plan.preserving(site.arguments.values() if hooked else ())
 
     def _probe(self, site: Site, candidate: Candidate, target: Target) -> Probe:
-        jit, args, kwargs = self._run_first(site, candidate)
-        return probe_of(self.backend, jit, args, kwargs, target)
+        return self._run_first(site, candidate)(target)
 
     def _run_first(self, site: Site, candidate: Candidate) -> SeenLaunch:
         """Run what runs before a launch with a candidate; what would be launched."""

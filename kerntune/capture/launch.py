@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kerntune.base.config import Config
 from kerntune.base.device import Target
 from kerntune.capture.site import Site
 from kerntune.errors import CompileError, TrialError
@@ -27,6 +28,14 @@ class Pending:
     site: Site | None = None
     ran: bool = True
     """Whether it was launched, on the user's own tensors."""
+
+    settled: Config | None = None
+    """The config that another tuner than Triton's has chosen: Inductor's, of the kernels that it generates."""
+
+    @property
+    def config(self) -> Config | None:
+        """The config that it was launched with; None where meta-parameters are written at the call."""
+        return self.site.candidates[self.site.chosen].config if self.site is not None else self.settled
 
     @property
     def kernel(self) -> str:

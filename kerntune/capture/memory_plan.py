@@ -84,7 +84,6 @@ class Plan:
                 f"a kernel argument is {what}: Triton can only reach the GPU's memory and pinned memory, and kerntune "
                 "can only keep and restore torch's tensors on the GPU"
             )
-        self._refuse_other_gpu(tensor)
         dtype = str(value.dtype).removeprefix("torch.")
         storage = self._storage(tensor, dtype)
         tensors = self._backend.tensors
@@ -98,13 +97,12 @@ class Plan:
         return self._views.setdefault(view, len(self._views))
 
     def _refuse_other_gpu(self, tensor: Any) -> None:
-        """One GPU is measured, and its memory alone is kept and restored."""
-        mine, other = getattr(self._backend.gpu, "ordinal", 0), tensor.device.index
-        if self._backend.gpu is not None and other not in (None, mine):
+        """The memory of the GPU that is launched on is kept and restored, and no other."""
+        mine, other = self._backend.ordinal, tensor.device.index
+        if other not in (None, mine):
             raise CaptureError(
-                f"a kernel argument is a tensor on cuda:{other}, and this run measures on cuda:{mine} alone; make the "
-                "test's tensors on autotune.device (torch.cuda.set_device moves it), or choose the GPU for the whole "
-                f"run with CUDA_VISIBLE_DEVICES={other}"
+                f"a kernel on cuda:{mine} follows an address into a tensor on cuda:{other}: what it writes there can't "
+                "be put back; have all tensors of a launch on one device"
             )
 
     def _storage(self, tensor: Any, dtype: str) -> int:

@@ -8,12 +8,14 @@ from msgspec.structs import replace as _replace
 
 from kerntune.base.device import Target
 from kerntune.base.recording import Binary, Launch, Recording
+from kerntune.base.traffic import PointerAccess
 from kerntune.capture import Capture, Pending, Probe
 from kerntune.capture.memory_plan import Plan
 from kerntune.compiling.compiler import Compiled
 from kerntune.errors import EnvironmentFault, TrialError
 from kerntune.gpu.memory import Source
 from kerntune.kernels.abi import pointer_views
+from kerntune.kernels.generated import origins_of
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.specialize import Specialized
 
@@ -40,6 +42,17 @@ class Recorded:
     unsaved: str = ""
     """Why the launches can't be run again (:attr:`kerntune.capture.memory_plan.Plan.unsaved`); empty where they can."""
 
+    @property
+    def accesses(self) -> dict[int, PointerAccess]:
+        """By launch, which pointers its compiled code reads and writes."""
+        found: dict[int, PointerAccess] = {}
+        for index, launch in enumerate(self.recording.launches):
+            binary = self.recording.binary_of(launch)
+            compiled = self.compiled.get((binary.sha256, binary.ttir_sha256))
+            if compiled is not None:
+                found[index] = (compiled.access.reads, compiled.access.writes)
+        return found
+
 
 def record(capture: Capture, target: Target) -> Recorded:
     """The capture's launches for one of its targets. Compiles what isn't compiled yet.
@@ -63,9 +76,8 @@ def record(capture: Capture, target: Target) -> Recorded:
             binaries.append(compiled.binary)
         launch = pending.specialized[target]
         assert isinstance(launch, Specialized)
-        config = pending.site.candidates[pending.site.chosen].config if pending.site else None
         recorded = make_launch(plan, launch, compiled, pending.grid)
-        launches.append(_replace(recorded, config=config, binary=binaries.index(compiled.binary)))
+        launches.append(_replace(recorded, config=pending.config, binary=binaries.index(compiled.binary)))
         keep(out, compiled)
     out.recording = Recording(
         target=target,
@@ -97,6 +109,7 @@ def make_launch(
         reads=tuple(sorted({*plan.touched(views, access.reads), *beyond})),
         writes=tuple(sorted({*plan.touched(views, access.writes), *beyond})),
         float_atomics=access.float_atomics,
+        origins=origins_of(launch.jit),
     )
 
 

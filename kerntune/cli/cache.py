@@ -22,7 +22,11 @@ from kerntune.tuning.cache import (
     export_devices,
     import_cache,
 )
+from kerntune.tuning.cache.exchange import Moved
 from kerntune.tuning.cache.listings import ListingCache
+from kerntune.tuning.cache.push_pull import pull_cache, push_cache
+from kerntune.tuning.cache.shared_store import forget_stores, store_url
+from kerntune.tuning.cache.store_client import shown_url
 
 HEADERS = ("kernel", "device", "Triton", "config", "time", "arguments")
 
@@ -47,6 +51,7 @@ def clear(args: argparse.Namespace) -> int:
     """Remove winners, trials and listings of machine code: the next run tunes and disassembles anew."""
     cache = open_cache(args.cache_dir)
     winners, trials = cache.clear(), TrialCache(cache.folder).clear()
+    forget_stores(cache.folder)
     listed = counted(ListingCache(cache.folder).clear(), "listing")
     say(f"{cache.folder}: removed {counted(winners, 'winner')}, {counted(trials, 'trial')}, {listed}")
     return OK
@@ -83,6 +88,32 @@ def import_(args: argparse.Namespace) -> int:
         kept = f", {moved.kept} kept as they were" if moved.kept else ""
         say(f"{name}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}{kept}")
     return fail_with(findings)
+
+
+def push(args: argparse.Namespace) -> int:
+    """Store winners and trials behind a URL; 1 if damaged entries were left out."""
+    cache, url = open_cache(args.cache_dir), _url(args.url)
+    return _moved(url, push_cache(cache.folder, url, with_trials=not args.winners_only))
+
+
+def pull(args: argparse.Namespace) -> int:
+    """Take winners and trials from behind a URL; 1 if some can't be used."""
+    cache, url = open_cache(args.cache_dir), _url(args.url)
+    return _moved(url, pull_cache(cache.folder, url, with_trials=not args.winners_only))
+
+
+def _moved(url: str, moved: Moved) -> int:
+    kept = f", {moved.kept} kept as they were" if moved.kept else ""
+    say(f"{shown_url(url)}: {counted(moved.winners, 'winner')}, {counted(moved.trials, 'trial')}{kept}")
+    return fail_with(moved.damaged)
+
+
+def _url(given: str | None) -> str:
+    """The URL of the command line, else that of ``KERNTUNE_STORE``."""
+    url = given.rstrip("/") if given else store_url()
+    if not url:
+        raise UsageError("no store: name its URL, or set KERNTUNE_STORE (s3://bucket/folder, file:///mnt/folder, ...)")
+    return url
 
 
 def open_cache(given: str | None) -> WinnerCache:

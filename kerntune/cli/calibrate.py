@@ -13,8 +13,8 @@ from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.baselines import BaselineStore, Calibration, TimeBaseline
 from kerntune.gate.calibration import CALIBRATION_PROCESSES, calibrate
 from kerntune.gate.console import complain, fail_with, say
+from kerntune.gate.measured_gpu import pairs_for
 from kerntune.gate.project import baseline_folder
-from kerntune.gate.session import pairs_for
 from kerntune.gpu.base import Backend
 from kerntune.gpu.probe import find_backend
 from kerntune.timing.paired_processes import PairedWork

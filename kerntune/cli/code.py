@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kerntune.base.case_result import CaseId
-from kerntune.base.config import COMPILE_FIELDS
 from kerntune.base.device import Target
 from kerntune.base.temporary_folders import scratch_folder
 from kerntune.cli.side_by_side import side_by_side, unified
@@ -27,6 +26,7 @@ from kerntune.compiling.recompile import stages_from
 from kerntune.errors import UsageError
 from kerntune.gate import git
 from kerntune.gate.baselines import Baseline, BaselineStore, StaticBaseline, TimeBaseline
+from kerntune.gate.code_changes import options_of
 from kerntune.gate.console import FINDINGS, OK, fail_with, say
 from kerntune.gate.project import baseline_folder
 from kerntune.gate.report import read_run
@@ -190,12 +190,6 @@ class Texts:
         if key not in self._made:
             self._made[key] = stages_from(self._farm, self._target, ttir.decode(), options, launch.kernel)
         return self._made[key]
-
-
-def options_of(launch: LaunchStatic) -> dict[str, object]:
-    """The compile options that a baseline keeps of a launch."""
-    given = {name: int(launch.compiled_for[name]) for name in COMPILE_FIELDS if name in launch.compiled_for}
-    return {**(launch.config.all_kwargs() if launch.config else {}), **given}
 
 
 def arch_in(ptx: str) -> str:

@@ -13,6 +13,8 @@ from kerntune.gate.console import FINDINGS, USAGE, complain, speak_anything
 
 EPILOG = "Exit codes: 0 in order, 1 something was found, 2 wrong usage. refresh: pytest's."
 
+STORE_HELP = "s3://, gs://, sftp://, file:// or hf:// (default: KERNTUNE_STORE)"
+
 REFRESH = ("baselines", "refresh")
 
 Subcommand = Callable[[argparse.Namespace], int]
@@ -39,9 +41,20 @@ def _dispatch(words: list[str]) -> int:
     if tuple(words[:2]) == REFRESH and words[2:3] not in (["-h"], ["--help"]):
         return run_refresh(words[2:])  # all that follows is pytest's, options too
     _refuse_empty(words)
+    words, tests = _split(words)
     args = build_parser().parse_args(words)
+    if tests:
+        args.tests = tests
     run: Subcommand = args.function
     return run(args)
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """What ``bisect`` takes itself, and what follows ``--``: pytest's, options too."""
+    if words[:1] != ["bisect"] or "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
 
 
 def _refuse_empty(words: list[str]) -> None:
@@ -69,6 +82,9 @@ def build_parser() -> argparse.ArgumentParser:
     _static(commands.add_parser("static", help="what is known of kernels without running them"))
     _cache(commands.add_parser("cache", help="winners and trials of earlier tuning"))
     _code(_command(commands, "diff", run_code, "a case's code in a compiler stage, the baseline's beside today's"))
+    _dump(_command(commands, "dump", run_dump, "a case's launches as folders that run without kerntune"))
+    _export(_command(commands, "export", run_export, "a tuned kernel as cubin, C header and C launcher"))
+    _figures(_command(commands, "figures", run_figures, "all cases against what their device reaches"))
     calibrate = _command(
         commands, "calibrate", run_calibrate, "hold each stored case against itself: what can be told on this device"
     )
@@ -77,8 +93,12 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate.add_argument(
         "--processes", metavar="N", type=int, default=0, help="fresh processes a case, 2 or more (default: 4)"
     )
+    _bisect(
+        _command(commands, "bisect", run_bisect, "the first commit, or Triton, with which a test's kernels are slower")
+    )
     _anchor(_command(commands, "anchor", run_anchor, "make today's baselines the anchor, at a release"))
     _history(commands.add_parser("history", help="what many runs say together: where cases got slower or faster"))
+    _report(_command(commands, "report", run_report, "what runs found: an HTML page, a summary, CSV or Parquet"))
     doctor = _command(commands, "doctor", run_doctor, "what this machine can do, and what is missing")
     _folder(doctor)
     doctor.add_argument("--cache-dir", metavar="DIR", help="folder of the tuning cache")
@@ -195,6 +215,55 @@ def _code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if there is a difference")
 
 
+def _dump(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("case", metavar="CASE", help="a test's id (and call), or what only one case contains")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", default="kerntune-dump", help="folder (default: kerntune-dump)"
+    )
+    parser.add_argument(
+        "--content",
+        choices=("described", "recorded"),
+        default="described",
+        help="of tensors: how their numbers are distributed (default), or all bytes, before and after each launch",
+    )
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for without a GPU")
+    parser.add_argument(
+        "--stored", action="store_true", help="what the baseline holds, instead of running the test: no source"
+    )
+    _folder(parser)
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="KERNEL", help="package.module:kernel or path/to/file.py:kernel")
+    parser.add_argument(
+        "--key",
+        metavar="NAME=VALUE",
+        action="append",
+        help="an argument of the call: n=4096, x_ptr=fp16[4096,128]; those that aren't given are the stored winner's",
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder of the files")
+    parser.add_argument(
+        "--grid",
+        metavar="GRID",
+        help="cdiv(n, BLOCK), or a grid or grid function of the kernel's module (default: three arguments)",
+    )
+    parser.add_argument(
+        "--config", metavar="NAME=VALUE,...", help="instead of the stored winner's: BLOCK=128,num_warps=4"
+    )
+    parser.add_argument("--name", metavar="NAME", help="of files and C functions (default: the kernel's)")
+    parser.add_argument("--target", metavar="TARGET", help="what to compile for (default: the stored winner's)")
+    parser.add_argument("--cpp", action="store_true", help="a launcher in C++11 instead of C99")
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)")
+
+
+def _figures(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN.json", nargs="?", help="what --kerntune-json wrote (default: baselines)")
+    _folder(parser)
+    _case(parser)
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder of the cache, which knows devices' rates")
+    _json(parser)
+
+
 def _mv(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("old", metavar="OLD", help="a folder, file, test, parameter set or call; * is a wildcard")
     parser.add_argument("new", metavar="NEW", help="its new name; each * is what the * at its place in OLD matched")
@@ -206,6 +275,48 @@ def _mv(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replace", action="store_true", help="also where NEW has a baseline of other kernels, which is lost"
     )
+
+
+def _bisect(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "kerntune bisect [GOOD [BAD]] [OPTIONS] -- TESTS"
+    parser.add_argument(
+        "revisions", metavar="GOOD [BAD]", nargs="*", help="commits, branches or tags; BAD is HEAD if it is left out"
+    )
+    parser.add_argument(
+        "--setup",
+        metavar="CMD",
+        default="",
+        help="a shell command that builds a commit, in its checkout; a commit for which it fails is skipped",
+    )
+    parser.add_argument(
+        "--triton",
+        metavar="3.8,3.9",
+        default="",
+        help="go through these versions, the good one first: pip installs them to kerntune's cache folder; NAME=PATH "
+        "of an interpreter or of a folder that has triton/",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        default="",
+        help="time nothing: compile for this, as cuda:90, and let the static rules decide (default: without a GPU, the "
+        "targets of the baselines)",
+    )
+    parser.add_argument("--own-tests", action="store_true", help="run each commit's own tests (default: today's)")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="only the working tree, against GOOD: exit with 0 if it isn't slower, 1 if it is, 125 if that can't be "
+        "told and 128 if the command is wrong, as `git bisect run` wants it",
+    )
+    parser.add_argument(
+        "--keep", metavar="DIR", help="with --check: keep what was recorded of GOOD there, and use it again"
+    )
+    parser.add_argument(
+        "--processes", metavar="N", type=int, default=0, help="versions compiled at once (default: one for four cores)"
+    )
+    _folder(parser)
+    parser.set_defaults(tests=[])
 
 
 def _anchor(parser: argparse.ArgumentParser) -> None:
@@ -244,6 +355,21 @@ def _history(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def _report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN.json", nargs="+", help="what --kerntune-json wrote")
+    parser.add_argument("-o", "--output", metavar="FILE", help="one HTML file that opens offline")
+    parser.add_argument("--title", metavar="TEXT", default="kerntune", help="its heading (default: kerntune)")
+    parser.add_argument(
+        "--history", metavar="PLACE", help="a folder, git:BRANCH, or a URL: the cases' history is drawn in the page"
+    )
+    parser.add_argument(
+        "--branch", metavar="NAME", default="", help="the branch of the history (default: that with most runs)"
+    )
+    parser.add_argument("--summary", metavar="FILE", help="append Markdown, as for $GITHUB_STEP_SUMMARY")
+    parser.add_argument("--csv", metavar="FILE", help="a table of all figures")
+    parser.add_argument("--parquet", metavar="FILE", help="the same; needs pip install kerntune[parquet]")
+
+
 def _cache(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = _command(commands, "show", run_cache_show, "all winners")
@@ -256,7 +382,12 @@ def _cache(parser: argparse.ArgumentParser) -> None:
     import_ = _command(commands, "import", run_cache_import, "take exported files into the cache")
     import_.add_argument("files", metavar="FILE", nargs="+", help="what export wrote, of either form")
     import_.add_argument("--replace", action="store_true", help="also where the cache has an entry already")
-    for command in (show, clear, export, import_):
+    push = _command(commands, "push", run_cache_push, "store winners and trials behind a URL, for other machines")
+    pull = _command(commands, "pull", run_cache_pull, "take winners and trials from behind a URL")
+    for sub in (push, pull):
+        sub.add_argument("url", nargs="?", metavar="URL", help=STORE_HELP)
+        sub.add_argument("--winners-only", action="store_true", help="leave the trials out")
+    for command in (show, clear, export, import_, push, pull):
         command.add_argument(
             "--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)"
         )
@@ -362,6 +493,27 @@ def run_calibrate(args: argparse.Namespace) -> int:
     return calibrate.run(args)
 
 
+def run_dump(args: argparse.Namespace) -> int:
+    """``kerntune dump``."""
+    from kerntune.cli import dump
+
+    return dump.run(args)
+
+
+def run_export(args: argparse.Namespace) -> int:
+    """``kerntune export``."""
+    from kerntune.cli import export
+
+    return export.run(args)
+
+
+def run_figures(args: argparse.Namespace) -> int:
+    """``kerntune figures``."""
+    from kerntune.cli import figures
+
+    return figures.run(args)
+
+
 def run_anchor(args: argparse.Namespace) -> int:
     """``kerntune anchor``."""
     from kerntune.cli import anchor
@@ -374,6 +526,20 @@ def run_cache_export(args: argparse.Namespace) -> int:
     from kerntune.cli import cache
 
     return cache.export(args)
+
+
+def run_cache_push(args: argparse.Namespace) -> int:
+    """``kerntune cache push``."""
+    from kerntune.cli import cache
+
+    return cache.push(args)
+
+
+def run_cache_pull(args: argparse.Namespace) -> int:
+    """``kerntune cache pull``."""
+    from kerntune.cli import cache
+
+    return cache.pull(args)
 
 
 def run_cache_import(args: argparse.Namespace) -> int:
@@ -397,11 +563,25 @@ def run_history_add(args: argparse.Namespace) -> int:
     return history.add(args)
 
 
+def run_report(args: argparse.Namespace) -> int:
+    """``kerntune report``."""
+    from kerntune.cli import report
+
+    return report.run(args)
+
+
 def run_doctor(args: argparse.Namespace) -> int:
     """``kerntune doctor``."""
     from kerntune.cli import doctor
 
     return doctor.run(args)
+
+
+def run_bisect(args: argparse.Namespace) -> int:
+    """``kerntune bisect``."""
+    from kerntune.cli.bisect import entry
+
+    return entry.run(args)
 
 
 def run_refresh(args: Sequence[str]) -> int:

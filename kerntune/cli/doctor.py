@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import kerntune
+from kerntune.base.url_files import READ_ONLY
 from kerntune.cli.cache import open_cache
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
 from kerntune.gate.calibration import is_current
@@ -19,6 +22,9 @@ from kerntune.gate.project import baseline_folder
 from kerntune.gpu import device_lock
 from kerntune.gpu.shared_device import unprotected
 from kerntune.kernels import compat
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache.shared_store import store_folder, store_url
+from kerntune.tuning.cache.store_client import PROBE, StoreClient, shown_url
 
 LEAST_TRITON = (3, 6)
 LEAST_TORCH = (2, 10)
@@ -59,6 +65,8 @@ def examine(baselines: str | None, cache_dir: str | None) -> Iterator[Check]:
     yield guarded("nvdisasm", _nvdisasm)
     yield guarded("lock", _lock)
     yield guarded("cache", lambda: _cache(cache_dir))
+    if os.environ.get("KERNTUNE_STORE"):
+        yield guarded("store", lambda: check_store(cache_dir))
     yield guarded("baselines", lambda: check_baselines(baselines, gpu=not gpu.found.startswith("none")))
 
 
@@ -151,3 +159,20 @@ def _cache(given: str | None) -> Check:
     with tempfile.TemporaryFile(dir=cache.folder):
         pass
     return Check("cache", f"{cache.folder}: {counted(len(cache.entries()), 'winner')}")
+
+
+def check_store(given: str | None) -> Check:
+    """Whether the store of ``KERNTUNE_STORE`` answers, and how much of it this machine has."""
+    url = store_url()
+    mirror = WinnerCache(store_folder(open_cache(given).folder, url))
+    found = f"{shown_url(url)}: {counted(len(mirror.entries()), 'winner')} of it here"
+    client, failures = StoreClient(url), list[str]()
+    client.report = failures.append
+    begin = time.perf_counter()
+    reply = client.ask(PROBE)
+    seconds = time.perf_counter() - begin
+    client.close()
+    if reply is None:
+        return Check("store", found, "; ".join(failures))
+    written = "read only, `kerntune cache push` writes" if url.partition("://")[0] in READ_ONLY else "first writer wins"
+    return Check("store", f"{found}, {written}; answered within {seconds:.1f} s of its process's start")

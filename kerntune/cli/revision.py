@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from kerntune.cli.stored import Entry, decode, is_baseline
 from kerntune.errors import UsageError
+from kerntune.gate.git import git_output
 
 
 def load_revision(revision: str, folder: Path) -> list[Entry]:
     """All files of ``folder`` in a commit, branch or tag; :class:`UsageError` if git knows none of that name."""
     place = next(p for p in (folder, *folder.parents) if p.is_dir())
-    top = _line(_git(place, "rev-parse", "--show-toplevel"))
-    commit = _line(_git(place, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"))
+    top = _line(git_output(place, "rev-parse", "--show-toplevel"))
+    commit = _line(git_output(place, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"))
     if not top or not commit:
         raise UsageError(
             f"{revision}: is no folder, and {'no git revision' if top else 'there is no git repository'} in {place}; "
@@ -27,7 +27,7 @@ def load_revision(revision: str, folder: Path) -> list[Entry]:
 
 def _files(root: Path, commit: str, inside: PurePosixPath) -> Iterator[tuple[PurePosixPath, bytes]]:
     within = [] if inside == PurePosixPath() else [f"{inside}/"]
-    listed = _git(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit, "--", *within) or b""
+    listed = git_output(root, "ls-tree", "-r", "-z", "--full-tree", "--name-only", commit, "--", *within) or b""
     names = [n for n in listed.decode(errors="surrogateescape").split("\0") if n]
     paths = sorted(p for n in names if is_baseline(p := PurePosixPath(n).relative_to(inside)))
     yield from zip(paths, _contents(root, [f"{commit}:{inside / p}" for p in paths]), strict=True)
@@ -36,21 +36,12 @@ def _files(root: Path, commit: str, inside: PurePosixPath) -> Iterator[tuple[Pur
 def _contents(root: Path, objects: list[str]) -> Iterator[bytes]:
     """The bytes of each object: ``git cat-file --batch`` answers ``<name> blob <size>``, the bytes and a newline."""
     asked = "".join(f"{name}\n" for name in objects).encode(errors="surrogateescape")
-    rest = _git(root, "cat-file", "--batch", given=asked) or b""
+    rest = git_output(root, "cat-file", "--batch", given=asked) or b""
     for _ in objects:
         head, _, rest = rest.partition(b"\n")
         size = int(head.rsplit(b" ", 1)[1])
         yield rest[:size]
         rest = rest[size + 1 :]
-
-
-def _git(where: Path, *args: str, given: bytes = b"") -> bytes | None:
-    """What git prints; None if it fails."""
-    try:
-        done = subprocess.run(["git", "-C", str(where), *args], input=given, capture_output=True, check=False)
-    except FileNotFoundError:
-        raise UsageError("git is not installed; name two folders of baselines instead of revisions") from None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _line(output: bytes | None) -> str:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 
-CONTEXT = 3
-"""Lines that are shown before and after each difference, as diff -u does."""
+from kerntune.base.text_diff import CONTEXT, hunks
 
 GAP = "..."
-_NUMBERED = re.compile(r"%[\w.$#]+|\$L\w+")
-"""Values and labels, which compilers number: one line more renames all that follow."""
 
 
 def side_by_side(before: str, after: str, names: tuple[str, str], width: int) -> str:
@@ -37,7 +33,7 @@ def unified(before: str, after: str, names: tuple[str, str]) -> str:
 
 def _rows(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     first = True
-    for group in _groups(before, after):
+    for group in hunks(before, after):
         if not first:
             yield GAP, " ", GAP
         first = False
@@ -45,16 +41,6 @@ def _rows(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[str, st
             for left, right in zip_longest(before[i:j], after[k:m]):
                 mark = " " if tag == "equal" else ">" if left is None else "<" if right is None else "|"
                 yield left or "", mark, right or ""
-
-
-def _groups(before: Sequence[str], after: Sequence[str]) -> list[list[tuple[str, int, int, int, int]]]:
-    """Differences with their context: of lines without the names of values, else of whole lines."""
-    bare = [[_NUMBERED.sub("%", line) for line in lines] for lines in (before, after)]
-    for a, b in (bare, (before, after)):
-        found = list(difflib.SequenceMatcher(None, a, b).get_grouped_opcodes(CONTEXT))
-        if any(tag != "equal" for group in found for tag, *_ in group):
-            return found
-    return []
 
 
 def _wrapped(left: str, mark: str, right: str, column: int) -> Iterator[str]:

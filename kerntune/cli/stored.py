@@ -49,7 +49,10 @@ class Pattern:
 
     def matches(self, baseline: Baseline) -> bool:
         """Whether the baseline's case is selected."""
-        case = str(baseline.case)
+        return self.selects(str(baseline.case))
+
+    def selects(self, case: str) -> bool:
+        """Whether a case of this name is selected."""
         if not re.search(r"[*?]", self.text):
             return self.text in case
         return re.fullmatch(re.escape(self.text).replace(r"\*", ".*").replace(r"\?", "."), case, re.DOTALL) is not None

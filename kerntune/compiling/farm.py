@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Union
 
+from kerntune.compiling.compiler_tokens import TOKENS, tell_if_none
 from kerntune.compiling.cost_estimate import Expectation, Shape
 from kerntune.compiling.deadline import Deadline
 from kerntune.compiling.fork_client import ForkClient
@@ -65,7 +66,8 @@ class _Order:
 
 
 class Farm:
-    """Up to ``workers`` processes (one per core, at most 16), started when there is work for them.
+    """Up to ``workers`` processes (one per core, at most 16), started when there is work for them. All farms of a host
+    together run as many compilers at once as there are tokens (:mod:`kerntune.compiling.compiler_tokens`).
 
     A job whose process dies, hangs or runs out of memory is answered with :class:`Died`; the process is replaced and
     the other jobs go on. Safe for several threads; a forked child starts processes of its own.
@@ -116,6 +118,7 @@ class Farm:
     def submit(self, job: Job, shape: Shape) -> Future[FarmAnswer]:
         """Compile a job; those expected to take longest come first. The future never raises; it can be cancelled."""
         self._own()
+        tell_if_none()
         surroundings = here_and_now()
         future: Future[FarmAnswer] = Future()
         with self._lock:
@@ -178,17 +181,26 @@ class Farm:
     # in a thread for each process
 
     def _serve(self, surroundings: CompilerEnvironment) -> None:
-        process, reason = self._start(surroundings)
+        process: Process | None = None
+        with TOKENS.token(self._is_closed):
+            process, reason = self._start(surroundings)
         try:
             while not reason and (order := self._next()) is not None:
-                process, reason = self._ready(process, order.surroundings)
-                self._settle(order, process, reason)
+                with TOKENS.token(self._is_closed):
+                    if order.future.set_running_or_notify_cancel():
+                        process, reason = self._ready(process, order.surroundings)
+                        self._settle(order, process, reason)
+                    else:
+                        self._finished()
         finally:
             if process is not None:
                 process.kill()
             self._leave(reason)
             if not self._threads:
                 self._close_fork_client()
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     def _start(self, surroundings: CompilerEnvironment) -> tuple[Process | None, str]:
         process = Process(surroundings, self.memory, self._fork_client)
@@ -209,11 +221,7 @@ class Farm:
                         self._threads.pop(threading.current_thread(), None)
                         return None
                 continue
-            if order is _END:
-                return None
-            if order.future.set_running_or_notify_cancel():
-                return order
-            self._finished()
+            return None if order is _END else order
 
     def _ready(self, process: Process | None, surroundings: CompilerEnvironment) -> tuple[Process | None, str]:
         if process is not None and process.alive and process.surroundings == surroundings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
 import threading
@@ -15,6 +16,7 @@ from typing import Any, Union
 from kerntune.base.codec import encodable
 from kerntune.compiling.binary.stages import strip_locations
 from kerntune.compiling.compile_listeners import notify_listeners, notify_post_compile
+from kerntune.compiling.compiler_tokens import TOKENS
 from kerntune.compiling.farm import Farm, FarmAnswer, NotStarted
 from kerntune.compiling.fault import is_fault, remedy
 from kerntune.compiling.forking import may_fork
@@ -297,10 +299,14 @@ class Compilations:
         notify_listeners(made, done)
         return lowered.request.launch, made
 
+    def _counted(self, request: CompileRequest) -> contextlib.AbstractContextManager[object]:
+        """A compiler in this process is one of the host's; what Triton's cache has needs none."""
+        return contextlib.nullcontext() if self._needs_no_compiler(request) else TOKENS.token(lambda: False)
+
     def _here(self, request: CompileRequest) -> CompileResult:
         import triton
 
-        with _IN_PROCESS:
+        with _IN_PROCESS, self._counted(request):
             options = dict(vars(request.launch.options))
             kernel = triton.compile(request.source, target=request.target, options=options)
         notify_post_compile(request)

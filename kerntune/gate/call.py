@@ -39,6 +39,11 @@ class Settings:
     calibrate: bool = True
     """Whether a baseline that is written is calibrated."""
 
+    profile: Path | None = None
+    """The folder that gets a Chrome trace of each case."""
+    code_changes: bool = False
+    """Whether results have the hunks of changed code: a compilation of the baseline's TTIR for each changed kernel."""
+
 
 @dataclass(frozen=True)
 class Call:

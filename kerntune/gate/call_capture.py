@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kerntune.base.case_result import CaseId
+import msgspec
+
+from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.device import Target
 from kerntune.base.policy import Update
 from kerntune.base.recording import Recording
 from kerntune.capture import Capture, Pending, Site, current
+from kerntune.capture.inductor.compiled_calls import elsewhere_text
 from kerntune.capture.recorder import Recorded, record
 from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import CacheMissError, ConfigError
@@ -85,22 +88,25 @@ def run_captured(
     arguments: tuple[Argument, ...],
     prefer: Preference,
     before_launch: Callable[[Capture, Pending, Compiled], None] | None = None,
+    on_device: Callable[[Backend], None] = lambda backend: None,
 ) -> CapturedCall:
-    """Run the call and compare its result with its reference. ``before_launch`` as the capture's.
+    """Run the call and compare its result with its reference. ``before_launch`` and ``on_device`` as the capture's.
 
     :class:`ConfigError` where it was given candidates for kernels that it doesn't launch.
     """
-    capture = Capture(backend, compiler, call.candidates, prefer=prefer, before_launch=before_launch)
+    capture = Capture(
+        backend, compiler, call.candidates, prefer=prefer, before_launch=before_launch, on_device=on_device
+    )
     value, ended = None, None
-    with watched() as unseen, capture.active():
+    with watched() as unseen, capture.active(), capture.compiled_functions():
         try:
             value = call.fn(*call.args, **call.kwargs)
         except Exception as exc:
             if not capture.launches or needs_values(backend, exc) is None:
                 raise
             ended = exc
-    if backend.gpu is not None:
-        backend.gpu.synchronize()
+    if capture.backend.gpu is not None:
+        capture.backend.gpu.synchronize()
     call, remark = compared_call(backend, call, value) if ended is None else (call, _cut_short(backend, ended))
     if not unseen:
         _refuse_unmet(call, capture)
@@ -221,3 +227,30 @@ def unseen_text(names: Sequence[str]) -> str:
         f"it launches {', '.join(names)}, compiled without a Python source (from IR), which can't be recorded, so "
         "nothing was checked; launch kernel[grid](...) of a @triton.jit function in this test"
     )
+
+
+def uncheckable(captured: CapturedCall) -> str:
+    """Why nothing can be said of a call's launches, since some aren't known; empty if all are."""
+    if captured.unseen:
+        return unseen_text(captured.unseen)
+    hidden, guesses = captured.capture.compiled.unseen, captured.capture.guesses
+    if hidden:
+        return (
+            f"it runs {'; '.join(hidden)}, so its launches can't be seen, and nothing was checked; compile without "
+            "cpp_wrapper, and let this call make the launches"
+        )
+    if guesses:
+        return (
+            f"Inductor decides by timing, which nothing can do here: {'; '.join(guesses)}. Check this call on a GPU, "
+            "or compile it without max-autotune, benchmark_fusion and multi_kernel"
+        )
+    return ""
+
+
+def told_elsewhere(result: CaseResult, captured: CapturedCall) -> CaseResult:
+    """The result with what the call's compiled functions run besides Triton kernels."""
+    elsewhere = captured.capture.compiled.elsewhere
+    if not elsewhere:
+        return result
+    remarks = (*result.remarks, elsewhere_text(elsewhere))
+    return msgspec.structs.replace(result, elsewhere=dict(sorted(elsewhere.items())), remarks=remarks)

@@ -41,12 +41,20 @@ class Fault:
     """What is known of a GPU that runs nothing any more."""
 
     def __init__(self, gpu: Executor | None) -> None:
-        self._gpu, self._known = gpu, ""
+        self._gpus, self._known = [] if gpu is None else [gpu], ""
+
+    def watch(self, gpu: Executor) -> None:
+        """Ask this one, too: a process may use several."""
+        if gpu not in self._gpus:
+            self._gpus.append(gpu)
+
+    def _lost(self) -> str:
+        return next(filter(None, map(lost, self._gpus)), "")
 
     def known(self, ask: bool) -> str:
         """The first reason, from the device itself if nothing was known; empty while it answers."""
         if ask and not self._known:
-            self._known = lost(self._gpu)
+            self._known = self._lost()
         return self._known
 
     @contextlib.contextmanager
@@ -57,7 +65,7 @@ class Fault:
         try:
             yield
         except Exception as exc:
-            why = lost(self._gpu)
+            why = self._lost()
             if not why:
                 raise
             last = last_capture()

@@ -15,7 +15,7 @@ from kerntune.errors import UsageError
 def top_of(place: Path) -> Path:
     """The root of the repository around ``place`` (which need not exist yet); :class:`UsageError` if there is none."""
     inside = next(p for p in (place, *place.parents) if p.is_dir())
-    found = _git(inside, "rev-parse", "--show-toplevel")
+    found = git_output(inside, "rev-parse", "--show-toplevel")
     if found is None:
         raise UsageError(f"{inside} is in no git repository")
     return Path(found.decode().strip()).resolve()
@@ -23,7 +23,7 @@ def top_of(place: Path) -> Path:
 
 def commit_of(top: Path, revision: str) -> str:
     """The full name of a revision's commit; :class:`UsageError` if git knows none, as in a shallow clone."""
-    found = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    found = git_output(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if found is None:
         raise UsageError(
             f"{revision}: no such commit, branch or tag in {top}; in CI, fetch it first (a shallow clone lacks it)"
@@ -63,7 +63,7 @@ def worktree(revision: str, place: Path) -> Iterator[Path]:
         try:
             yield root
         finally:
-            _git(top, "worktree", "remove", "--force", str(root))
+            git_output(top, "worktree", "remove", "--force", str(root))
     finally:
         scratch.remove()
 
@@ -75,29 +75,33 @@ BASE = "base"
 def _forget_lost(top: Path) -> None:
     """Take back the registrations of worktrees that killed runs have left, and only these: ``git worktree prune`` would
     forget the user's own on a disk that isn't mounted now."""
-    lines = (_git(top, "worktree", "list", "--porcelain") or b"").decode(errors="surrogateescape").splitlines()
+    lines = (git_output(top, "worktree", "list", "--porcelain") or b"").decode(errors="surrogateescape").splitlines()
     for path in (Path(x.removeprefix("worktree ")) for x in lines if x.startswith("worktree ")):
         if path.parent.name.startswith(f"{PREFIX}{BASE}-") and not path.exists():
-            _git(top, "worktree", "remove", "--force", str(path))
+            git_output(top, "worktree", "remove", "--force", str(path))
 
 
 def _must(top: Path, env: Mapping[str, str] | None, *args: str, given: bytes = b"") -> bytes:
-    done = _run(top, env, args, given)
+    done = run_git(top, *args, env=env, given=given)
     if done.returncode:
         raise UsageError(f"git {args[0]} failed in {top}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout
 
 
-def _git(where: Path, *args: str) -> bytes | None:
-    """Git's output; None if it fails."""
-    done = _run(where, None, args, b"")
+def git_output(where: Path, *args: str, given: bytes = b"") -> bytes | None:
+    """What git prints in the folder ``where``; None if it fails."""
+    done = run_git(where, *args, given=given)
     return done.stdout if done.returncode == 0 else None
 
 
-def _run(
-    where: Path, env: Mapping[str, str] | None, args: tuple[str, ...], given: bytes
+def run_git(
+    where: Path, *args: str, env: Mapping[str, str] | None = None, given: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
+    """Run git in the folder ``where``, with ``given`` as its input; it never prompts for a password, and its messages
+    are in English. :class:`UsageError` if there is no git."""
+    quiet = {**(os.environ if env is None else env), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    command = ["git", "-C", str(where), *args]
     try:
-        return subprocess.run(["git", "-C", str(where), *args], input=given, capture_output=True, env=env, check=False)
+        return subprocess.run(command, input=given, capture_output=True, env=quiet, check=False)
     except FileNotFoundError:
-        raise UsageError("git is not installed, so no revision can be read") from None
+        raise UsageError("git is not installed, so no revision or branch can be read; install it") from None

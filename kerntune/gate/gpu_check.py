@@ -7,16 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kerntune.base.case_result import Attribution, CaseResult
+from kerntune.base.case_result import MAX_STORED_TIMES, Attribution, CaseResult, CodeChange, ReplayedTimes
 from kerntune.base.policy import Outcome, Policy, Update, Verdict
 from kerntune.base.recording import Recording, same_work
 from kerntune.base.stats import modes, outliers
+from kerntune.base.traffic import bytes_moved, matmul_dtype
 from kerntune.gate.baseline_builder import BaselineBuilder
 from kerntune.gate.baselines import BaselineStore, TimeBaseline
 from kerntune.gate.call import Checked, PendingBaseline, Settings, outcome_of
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.call_tuning import Tuning
 from kerntune.gate.case_identity import Renamed
+from kerntune.gate.code_changes import StoredCode, code_changes
 from kerntune.gate.comparison import Comparer, Comparison, Judgement, judge
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.history.points import provenance_of
@@ -38,9 +40,10 @@ from kerntune.gate.reference import Rerun
 from kerntune.gate.replay import Replayer, RungUsed
 from kerntune.gate.static_figures import LaunchStatic, launch_reports, launch_statics
 from kerntune.gate.stores import Stores, known_figures, readable
-from kerntune.gate.throughput import bytes_moved, device_bandwidth, launch_shares
+from kerntune.gate.throughput import launch_shares
 from kerntune.gpu.base import Backend
 from kerntune.gpu.foreign_work import NONE_SEEN, ClockWatch, ForeignWork
+from kerntune.gpu.gpu_text import gpu_id, gpu_name
 from kerntune.gpu.memory import Memory
 from kerntune.gpu.program import Loader, Program
 from kerntune.timing.callables import CallSlot
@@ -48,6 +51,7 @@ from kerntune.timing.launch_shares import launch_times
 from kerntune.timing.sample import Sample, Slot
 from kerntune.timing.sampling import estimate_ns, slot_for, take_sample
 from kerntune.timing.worker.pool import Pairs
+from kerntune.tuning.device_figures import device_bandwidth, device_matmul
 from kerntune.tuning.isolation import Isolation
 from kerntune.tuning.stored_winners import Winners
 
@@ -267,6 +271,7 @@ class TimedCheck:
         warnings = (*warnings, *foreign_text(judgement, findings.time.foreign))
         warnings = (*warnings, *modes_text(modes(sample.times_ns)), *findings.outside.warnings, *self.tuning.notes)
         shown = found.shown if found is not None else None
+        dtype = matmul_dtype(case.recording) if call.flops else ""
         return CaseResult(
             case=case.id,
             fingerprint=case.fingerprint,
@@ -275,7 +280,9 @@ class TimedCheck:
             message=timed_message(verdict, case.id, before, after, shown, [*said, *told, *warnings]),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
-            launches=launch_reports(findings.static),
+            gpu=gpu_id(self.gpu.spec),
+            gpu_name=gpu_name(self.gpu.spec),
+            launches=launch_reports(findings.static, baseline.static if baseline is not None else ()),
             baseline_ns=before,
             current_ns=after,
             change=found.change if found is not None else None,
@@ -299,11 +306,23 @@ class TimedCheck:
             baseline_path=self.stores.own.shown(self.path),
             since=since,
             flops=call.flops,
-            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(case.recording),
+            bytes_moved=call.bytes if call.bytes is not None else bytes_moved(case.recording, case.recorded.accesses),
             bandwidth=device_bandwidth(self.gpu, self.cache),
+            matmul_dtype=dtype,
+            matmul_peak=device_matmul(self.gpu, self.cache, dtype),
             shares=launch_shares(case.recording, findings.time.launches_ns),
             provenance=provenance_of(case.recording, baseline, self.gpu.environment()),
+            baseline_times_ns=baseline.sample.times_ns[:MAX_STORED_TIMES] if baseline is not None else (),
+            replayed=ReplayedTimes(used.replay.a_ns, used.replay.b_ns) if used.replay is not None else None,
+            code=self._code_changes(baseline, findings.static),
         )
+
+    def _code_changes(self, baseline: TimeBaseline | None, today: tuple[LaunchStatic, ...]) -> tuple[CodeChange, ...]:
+        if baseline is None or not self.settings.code_changes:
+            return ()
+        artifacts = self.stores.reference.readable(self.gpu.spec.target)
+        stored = StoredCode(baseline.static, artifacts, baseline.recording)
+        return code_changes(stored, self.case.recorded, today, self.case.capture.compiler.farm)
 
     def _untimed(self, verdict: Verdict, why: str) -> Checked:
         """The result of a case without a time; its launches are reported all the same."""
@@ -318,6 +337,8 @@ class TimedCheck:
             message=", ".join([f"{verdict.value} {case.id}: {why}", *warnings]),
             target=str(self.gpu.spec.target),
             device=self.gpu.spec.name,
+            gpu=gpu_id(self.gpu.spec),
+            gpu_name=gpu_name(self.gpu.spec),
             launches=launch_reports(launch_statics(case.recorded, self.gpu.spec, {})),
             tolerance=policy.tolerance,
             causes=(why,),

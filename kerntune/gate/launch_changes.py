@@ -13,6 +13,7 @@ from kerntune.base.config import COMPILE_OPTIONS, changed_settings, settings_tex
 from kerntune.base.formatting import format_share, format_size
 from kerntune.base.policy import StaticPolicy
 from kerntune.base.recording import Binary, Launch, LaunchWork, Recording, work_of
+from kerntune.gate.fusion import fusion_lines, lost_fusions
 from kerntune.gate.static_figures import AnyLaunch, LaunchStatic, in_both
 from kerntune.static.finding import Draft, Finding, change, number, worst_first
 from kerntune.static.metrics import StaticMetrics
@@ -86,12 +87,13 @@ def changed_sources(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> 
 
 
 def launch_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[str]:
-    """Another number of launches, or the same kernels in another order."""
+    """Another number of launches, the same kernels in another order, or generated kernels that are fused otherwise."""
     old, new = [x.kernel for x in before], [x.kernel for x in after]
     if len(old) != len(new):
         yield f"launches: {len(old)} -> {len(new)}"
     elif old != new and Counter(old) == Counter(new):
         yield "order of launches changed"
+    yield from fusion_lines(before, after)
 
 
 def _arguments(works: Sequence[tuple[str, LaunchWork, LaunchWork]], whole: bool) -> Iterator[str]:
@@ -178,9 +180,11 @@ def compare_launches(
 def count_findings(
     before: Sequence[LaunchStatic], after: Sequence[LaunchStatic], rules: StaticPolicy = DEFAULT_RULES
 ) -> list[Finding]:
-    """The rules' findings on the number of launches. Without a launch before there is nothing to compare."""
-    drafts = _counts(before, after, rules.rule("launches").threshold or 0.0) if before else ()
-    return judged(drafts, rules)
+    """The rules' findings on the number of launches, and on what is fused. Without a launch before there is nothing to
+    compare."""
+    counts = _counts(before, after, rules.rule("launches").threshold or 0.0) if before else ()
+    fusions = (Draft("fail", "fusion", *c.counts, c.text(), "fusion") for c in lost_fusions(before, after))
+    return judged([*fusions, *counts], rules)
 
 
 def _findings(before: LaunchStatic, after: LaunchStatic, rules: StaticPolicy) -> list[Finding]:

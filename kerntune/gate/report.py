@@ -30,8 +30,8 @@ WIDTHS = {"config": 40, "change": 40}
 MAX_CONFIG_LINES = 4
 """Kernels of one case that are named in its row; the JSON has them all."""
 
-HEADERS = ("case", "config", "time", "rate", "baseline", "change", "verdict")
-ALWAYS = (0, 6)
+HEADERS = ("case", "GPU", "config", "time", "rate", "baseline", "change", "verdict")
+ALWAYS = (0, 7)
 """Columns that are shown even if they hold nothing: without a GPU there are no baseline times, say."""
 
 
@@ -94,6 +94,7 @@ def storable(result: CaseResult) -> CaseResult:
         shown=_finite(result.shown),
         since=result.since and _storable_since(result.since),
         times_ns=tuple(t for t in result.times_ns if math.isfinite(t)),
+        baseline_times_ns=tuple(t for t in result.baseline_times_ns if math.isfinite(t)),
     )
 
 
@@ -115,11 +116,13 @@ def counts_line(results: Iterable[CaseResult]) -> str:
 def table(results: Sequence[CaseResult], *, max_rows: int | None = MAX_ROWS) -> str:
     """One row a result, in the given order; beyond ``max_rows``, PASS rows are folded into a last line.
 
-    A result without a time shows its static figures, and all its findings as its change.
+    A result without a time shows its static figures, and all its findings as its change. Where several GPUs were used,
+    each row names its own.
     """
     shown = _fold(results, max_rows)
     several = len({r.target for r in results if r.target}) > 1
-    rows = [_row(r, several) for r in shown]
+    gpus = len({r.gpu for r in results if r.gpu}) > 1
+    rows = [_row(r, several, gpus) for r in shown]
     columns = [i for i, cells in enumerate(zip(*rows, strict=True)) if i in ALWAYS or set(cells) != {NO_FIGURE}]
     text = tabulate(
         [[row[i] for i in columns] for row in rows],
@@ -177,11 +180,12 @@ def properties(results: Sequence[CaseResult]) -> list[tuple[str, str]]:
     return out
 
 
-def _row(result: CaseResult, several_targets: bool) -> tuple[str, ...]:
+def _row(result: CaseResult, several_targets: bool, several_gpus: bool) -> tuple[str, ...]:
     case = f"{result.case}\n({result.target})" if several_targets and result.target else str(result.case)
     timed = _known(result.current_ns) is not None
     return (
         case,
+        (result.gpu_name if several_gpus else "") or NO_FIGURE,
         format_configs(result.launches),
         format_time(result.current_ns) if timed else format_static(result.launches),
         format_work(result),
@@ -243,6 +247,10 @@ def _figures(result: CaseResult) -> Mapping[str, str]:
         "bytes_per_second": None if result.bytes_per_second is None else f"{result.bytes_per_second:.4g}",
         "of_bandwidth": None if result.of_bandwidth is None else f"{result.of_bandwidth:.3f}",
         "flops_per_second": None if result.flops_per_second is None else f"{result.flops_per_second:.4g}",
+        "of_matmul": None if result.roofline.of_matmul is None else f"{result.roofline.of_matmul:.3f}",
+        "intensity": None if result.roofline.intensity is None else f"{result.roofline.intensity:.4g}",
+        "roof": result.roofline.roof or None,
+        "of_roof": None if result.roofline.of_roof is None else f"{result.roofline.of_roof:.3f}",
         "shares": ", ".join(f"{x.kernel} {x.share:.0%}" for x in result.shares) or None,
     }
     return {k: v for k, v in figures.items() if v is not None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,34 +12,40 @@ import msgspec
 
 from kerntune.base.case_result import CaseId, CaseResult
 from kerntune.base.policy import Update, Verdict
-from kerntune.compiling.compiler import Compiler
+from kerntune.capture import Capture, Pending, Site
+from kerntune.compiling.compiler import Compiled, Compiler
 from kerntune.errors import StoreError, UsageError
 from kerntune.gate import device_fault
 from kerntune.gate.baselines import Argument, BaselineStore, StaticBaseline, TimeBaseline
 from kerntune.gate.call import Call, Checked, Settings
 from kerntune.gate.call_capture import (
     CapturedCall,
-    Preference,
+    RecordedCase,
     run_captured,
     stored_first,
-    unseen_text,
+    told_elsewhere,
+    uncheckable,
     winner_first,
 )
+from kerntune.gate.capture_share import CaptureShare, call_bytes
+from kerntune.gate.case_dump import dump_case
 from kerntune.gate.case_identity import Renames, renamed_to, tensor_arguments
+from kerntune.gate.case_profile import profile_case
 from kerntune.gate.decision import Evidence, decide
 from kerntune.gate.gpu_check import GpuRun, TimedCheck
+from kerntune.gate.measured_gpu import MeasuredGpus
 from kerntune.gate.static_check import check_static
 from kerntune.gate.stores import ReferenceStore, Stores
 from kerntune.gpu.base import Backend, Gpu
-from kerntune.gpu.cuda import CudaGpu
+from kerntune.gpu.gpu_text import gpu_name
 from kerntune.gpu.probe import find_backend
 from kerntune.kernels import compat
 from kerntune.static.metrics import DISASSEMBLER
-from kerntune.timing.worker.pool import LocalPairs, Pairs, WorkerPool
-from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.cache.listings import ListingCache
+from kerntune.tuning.cache.shared_winners import open_winners
 from kerntune.tuning.captured_launch import CapturedLaunch
-from kerntune.tuning.isolation import Isolate, Isolation, unsaid
+from kerntune.tuning.isolation import Isolation, unsaid
+from kerntune.tuning.launch_dumps import dump_folder
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_options import options_of_policy
@@ -59,11 +65,11 @@ class Session:
     def __init__(self, settings: Settings, backend: Backend, store: BaselineStore) -> None:
         self.settings, self.backend, self.store = settings, backend, store
         self._compiler = Compiler()
-        self._cache = WinnerCache(settings.cache_dir)
+        self._cache = open_winners(settings.cache_dir)
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
-        self._pairs = pairs_for(backend)
-        self._isolations: dict[Isolate, Isolation] = {}
+        self._gpus = MeasuredGpus(backend)
+        self._pairs = self._gpus.first_pairs
         self._fault = device_fault.Fault(backend.gpu)
         self._decisions = itertools.count(1)
         self.stores = Stores(store, store)
@@ -97,6 +103,11 @@ class Session:
     def device(self) -> str:
         """What users' tests create tensors on."""
         return self.backend.torch_device
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs this process sees; 0 without any."""
+        return 0 if self.static else self.backend.count
 
     @property
     def static(self) -> bool:
@@ -153,9 +164,7 @@ class Session:
 
     def close(self) -> None:
         """Undo :meth:`start` and end all processes."""
-        self._pairs.close()
-        for isolation in self._isolations.values():
-            isolation.close()
+        self._gpus.close()
         self._compiler.close()
         self._stack.close()
 
@@ -167,6 +176,12 @@ class Session:
         """Why the GPU runs nothing any more in this process; empty while it does, and where there is none. Asking the
         device waits for what it was given; without, this is what is known."""
         return self._fault.known(ask)
+
+    def in_turn(self) -> contextlib.AbstractContextManager[None]:
+        """Held by whatever runs while no other process measures on this process's current GPU; :meth:`check` may be
+        called inside of it. :class:`MeasurementError` if others don't end."""
+        gpu = self.backend.gpu
+        return contextlib.nullcontext() if gpu is None else gpu.lock_loosely()
 
     def check(self, call: Call, progress: Callable[[str], None] = lambda text: None) -> Checked:
         """Run the call once, compare it with its reference, tune, time and judge what it launched.
@@ -180,14 +195,15 @@ class Session:
         if call.scope not in ("kernels", "op"):
             raise UsageError(f"{call.case}: scope is {call.scope!r}; it can be 'kernels' or 'op'")
         arguments = tensor_arguments(self.backend, (call.fn, call.args, call.kwargs))
-        with self._lock():
-            prefer, before = self._preference(call, arguments), self._before_launch(call)
-            captured = run_captured(self.backend, self._compiler, call, arguments, prefer, before)
-            if captured.unseen or not captured.capture.launches:
-                return self._incomplete(captured)
-            if self.backend.gpu is None:
-                return self._check_static(captured)
-            return self._check_timed(captured, self.backend.gpu, progress)
+        captured = self._captured(call, arguments)
+        if uncheckable(captured) or not captured.capture.launches:
+            return self._incomplete(captured)
+        gpu = captured.capture.backend.gpu
+        if gpu is None:
+            return self._check_static(captured)
+        said = progress if self.backend.count == 1 else _naming(gpu, progress)
+        with gpu.entered(), gpu.lock():
+            return self._check_timed(captured, gpu, said)
 
     def stale(self, ran: Collection[str], selected_all: bool) -> list[CaseResult]:
         """Baselines of this device (or of these targets) whose case's test ran without it, or whose test is gone.
@@ -216,52 +232,57 @@ class Session:
 
     # steps of a check
 
-    def _lock(self) -> contextlib.AbstractContextManager[None]:
-        return self.backend.gpu.lock() if self.backend.gpu is not None else contextlib.nullcontext()
+    def _captured(self, call: Call, arguments: tuple[Argument, ...]) -> CapturedCall:
+        """The call, run once, on the GPU that it launches on, while no process measures there."""
+        if self.backend.gpu is None:
+            prefer = stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
+            return run_captured(self.backend, self._compiler, call, arguments, prefer)
+        with CaptureShare(call_bytes(self.backend, (call.fn, call.args, call.kwargs))) as share:
+            own = _OnGpu(self, call, share)
+            own.move(self.backend.on(self.backend.current()))
+            return run_captured(own.backend, self._compiler, call, arguments, own.prefer, own.before_launch, own.move)
 
     def _winners(self, call: Call, gpu: Gpu) -> Winners:
         return Winners(self._cache, self.settings.tune, gpu, options_of_policy(call.policy).verification.lax)
 
-    def _isolation_for(self, call: Call) -> Isolation | None:
-        """Where the configs of a call's launches run first; one process for the whole run."""
-        if self.backend.gpu is None:
-            return None
-        mode = options_of_policy(call.policy).isolate
-        if mode not in self._isolations:
-            self._isolations[mode] = Isolation(self.backend.gpu, mode)
-        return self._isolations[mode]
-
-    def _before_launch(self, call: Call) -> CapturedLaunch | None:
-        """Where something runs: also where nothing is launched elsewhere, for what has faulted is remembered."""
-        isolation = self._isolation_for(call)
-        if isolation is None or self.backend.gpu is None:
-            return None
-        return CapturedLaunch(isolation, Trials(self._winners(call, self.backend.gpu)))
-
-    def _preference(self, call: Call, arguments: tuple[Argument, ...]) -> Preference:
-        isolation = self._isolation_for(call)
-        if self.backend.gpu is not None and isolation is not None:
-            return winner_first(self._winners(call, self.backend.gpu), isolation.begin)
-        return stored_first(self.stores, call, self.backend.targets[0], arguments, self.settings.update)
-
     def _check_static(self, captured: CapturedCall) -> Checked:
-        found = [check_static(self.stores, captured, t, self.settings.update) for t in self.backend.targets]
+        if dump_folder() is not None:
+            for target in self.backend.targets:
+                self._dump(captured.on(target, self.stores.reference))
+        found = [
+            check_static(self.stores, captured, t, self.settings.update, code=self.settings.code_changes)
+            for t in self.backend.targets
+        ]
         for result, _ in found:
             self._note(captured.call, result.fingerprint)
         pending = tuple(replace(p, write=p.write and not self.settings.read_only) for _, p in found)
         remarks = (captured.remark,) if captured.remark else ()
-        results = tuple(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)) for r, _ in found)
+        results = tuple(
+            told_elsewhere(msgspec.structs.replace(r, warnings=(*r.warnings, *remarks)), captured) for r, _ in found
+        )
         return Checked(captured.value, results, pending, self.store, ended=captured.ended)
 
     def _check_timed(self, captured: CapturedCall, gpu: Gpu, progress: Callable[[str], None]) -> Checked:
-        run = GpuRun(self.backend, self.stores, self._pairs, self.settings, lambda: next(self._decisions))
-        isolation = self._isolation_for(captured.call)
+        backend = captured.capture.backend
+        measured = self._gpus.of(backend)
+        run = GpuRun(backend, self.stores, measured.pairs, self.settings, lambda: next(self._decisions))
+        isolation = measured.isolation(options_of_policy(captured.call.policy).isolate)
         timed = TimedCheck(run, captured, self._winners(captured.call, gpu), progress, isolation)
         self._note(captured.call, timed.case.fingerprint)
-        return timed.run()
+        checked = timed.run()
+        self._dump(timed.case)
+        if self.settings.profile is not None and timed.case.recording.working:
+            profile_case(self.settings.profile, timed.case)
+        return replace(checked, results=tuple(told_elsewhere(r, captured) for r in checked.results))
+
+    def _dump(self, case: RecordedCase) -> None:
+        """Under ``KERNTUNE_DUMP``: write what the case launches."""
+        folder = dump_folder()
+        if folder is not None:
+            dump_case(folder, case, self.backend)
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
-        call, why = captured.call, unseen_text(captured.unseen) if captured.unseen else NO_LAUNCH
+        call, why = captured.call, uncheckable(captured) or NO_LAUNCH
         verdict = decide(Evidence(launched=0), call.policy)
         result = CaseResult(
             case=call.case,
@@ -269,7 +290,7 @@ class Session:
             verdict=verdict,
             outcome=call.policy.outcome(verdict),
             message=f"{verdict.value} {call.case}: {why}",
-            target=str(self.backend.targets[0]),
+            target=str(captured.capture.backend.targets[0]),
         )
         return Checked(captured.value, (result,))
 
@@ -310,8 +331,37 @@ class Session:
         )
 
 
-def pairs_for(backend: Backend) -> Pairs:
-    """Fresh processes on a real device; a scripted one answers itself."""
-    if isinstance(backend.gpu, CudaGpu):
-        return WorkerPool(backend.gpu.ordinal)
-    return LocalPairs(backend.gpu)
+class _OnGpu:
+    """What the capture of a call asks for, on the GPU where it launches: that is known once it does."""
+
+    def __init__(self, session: Session, call: Call, share: CaptureShare) -> None:
+        self._session, self._call, self._share = session, call, share
+        self.backend = session.backend
+
+    def move(self, backend: Backend) -> None:
+        """Go on there."""
+        assert backend.gpu is not None
+        self.backend = backend
+        self._share.move(backend.gpu)
+        self._session._fault.watch(backend.gpu)
+
+    def prefer(self, site: Site) -> Sequence[int]:
+        """The order of a site's candidates."""
+        return winner_first(self._winners(), self._isolation().begin)(site)
+
+    def before_launch(self, capture: Capture, pending: Pending, compiled: Compiled) -> None:
+        """Also where nothing is launched elsewhere, for what has faulted is remembered."""
+        CapturedLaunch(self._isolation(), Trials(self._winners()))(capture, pending, compiled)
+
+    def _winners(self) -> Winners:
+        assert self.backend.gpu is not None
+        return self._session._winners(self._call, self.backend.gpu)
+
+    def _isolation(self) -> Isolation:
+        return self._session._gpus.of(self.backend).isolation(options_of_policy(self._call.policy).isolate)
+
+
+def _naming(gpu: Gpu, progress: Callable[[str], None]) -> Callable[[str], None]:
+    """Progress that says on which of several GPUs."""
+    name = gpu_name(gpu.spec)
+    return lambda text: progress(f"{text} on {name}")

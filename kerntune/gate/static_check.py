@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
-from kerntune.base.case_result import CaseResult, ConfigReport
+from kerntune.base.case_result import CaseResult, CodeChange, ConfigReport
 from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec, Target, typical_device
 from kerntune.base.policy import Policy, StaticPolicy, Update, Verdict
@@ -21,7 +21,9 @@ from kerntune.gate.baselines import (
 from kerntune.gate.call import PendingBaseline, outcome_of, should_write
 from kerntune.gate.call_capture import CapturedCall
 from kerntune.gate.causes import code_cause, config_causes, launch_cause
+from kerntune.gate.code_changes import StoredCode, code_changes
 from kerntune.gate.decision import Evidence, decide
+from kerntune.gate.fusion import FUSION_CHANGED
 from kerntune.gate.launch_changes import (
     LaunchFindings,
     changed_sources,
@@ -34,6 +36,7 @@ from kerntune.gate.launch_changes import (
 from kerntune.gate.static_figures import LaunchStatic, binary_input, in_both, launch_reports, launch_statics
 from kerntune.gate.stores import KnownCase, Stores, known_case, known_figures
 from kerntune.kernels import compat
+from kerntune.kernels.generated import generated
 from kerntune.kernels.specialize import Specialized
 from kerntune.static.finding import Said, worst_first
 from kerntune.static.metrics import StaticMetrics, metrics_of
@@ -54,9 +57,9 @@ class StaticFindings:
 
 
 def check_static(
-    stores: Stores, captured: CapturedCall, target: Target, update: Update
+    stores: Stores, captured: CapturedCall, target: Target, update: Update, *, code: bool = False
 ) -> tuple[CaseResult, PendingBaseline]:
-    """One target's verdict on a call, and the baseline that may be written."""
+    """One target's verdict on a call, and the baseline that may be written. ``code``: with hunks of changed code."""
     case, policy, spec = captured.on(target, stores.reference), captured.call.policy, typical_device(target)
     recorded, fingerprint, series = case.recorded, case.fingerprint, compat.triton_series()
     own_path = stores.reference.static_path(target, series, case.id, fingerprint)
@@ -64,7 +67,7 @@ def check_static(
     known = known_case(stores, target, case.id, fingerprint, update)
     _refuse_known(known, recorded, case.capture, target)
     launches = launch_statics(recorded, spec, known_figures(known.launches, update))
-    configs = config_reports(case.capture, spec) if policy.static.every_config else ()
+    configs = config_reports(case.capture, spec, every=bool(policy.static.every_config))
     broken = tuple(f"can't be compiled: {exc}" for exc in recorded.failures.values())
     moved = _moved(known.launches, launches)
     found = _found(known, launches, configs, broken, target, policy.static)
@@ -85,7 +88,7 @@ def check_static(
         outcome=outcome_of(verdict, policy, pending, update),
         message=", ".join([f"{word} {case.id} ({target}, static only)", *found.failures, *reasons]),
         target=str(target),
-        launches=launch_reports(launches),
+        launches=launch_reports(launches, known.launches),
         rung="static",
         causes=reasons,
         findings=(*found.failures, *found.notes),
@@ -94,8 +97,16 @@ def check_static(
         warnings=tuple(stores.damage.among(stores.reference, target, (x.ttir_sha256 for x in known.launches))),
         baseline_path=stores.reference.shown(own_path),
         recorded=renamed.taken,
+        code=_code_changes(stores, known, captured, recorded, launches) if code else (),
     )
     return result, pending
+
+
+def _code_changes(
+    stores: Stores, known: KnownCase, captured: CapturedCall, recorded: Recorded, launches: tuple[LaunchStatic, ...]
+) -> tuple[CodeChange, ...]:
+    artifacts = stores.reference.readable(recorded.recording.target)
+    return code_changes(StoredCode(known.launches, artifacts), recorded, launches, captured.capture.compiler.farm)
 
 
 def _refuse_known(known: KnownCase, recorded: Recorded, capture: Capture, target: Target) -> None:
@@ -215,7 +226,9 @@ def _reasons(
     changed = any(changed_sources(reference.launches, launches))
     code = code_cause(changed, reference.triton, series)
     configs = config_causes(*static_setting_lines(reference.launches, launches))
-    moved = launch_lines(reference.launches, launches)
+    moved = [
+        x for x in launch_lines(reference.launches, launches) if x.removeprefix(FUSION_CHANGED) not in found.failures
+    ]
     blamed = [launch_cause(a, b, reference.triton, series) for _, a, b in in_both(reference.launches, launches)]
     first = () if known.own else (elsewhere,)
     return (*first, code, *configs, *moved, *dict.fromkeys(b for b in blamed if b))
@@ -230,10 +243,11 @@ class CandidateConfig:
     launch: Specialized | TrialError
 
 
-def config_reports(capture: Capture, spec: DeviceSpec) -> tuple[ConfigReport, ...]:
-    """A report on each candidate of each launch whose config was open, equal ones once, in order."""
+def config_reports(capture: Capture, spec: DeviceSpec, *, every: bool = True) -> tuple[ConfigReport, ...]:
+    """A report on each candidate of each launch whose config was open, equal ones once, in order. Without ``every`` of
+    kernels alone that Inductor generated: it chooses among its list on the GPU, so any of them may run there."""
     with capture.active():
-        candidates = _distinct(_candidates(capture, spec))
+        candidates = _distinct(_candidates(capture, spec, every))
     capture.compiler.compile_all([c.launch for c in candidates if isinstance(c.launch, Specialized)])
     compiled = [_compiled(capture, c.launch) for c in candidates]
     inputs = [binary_input(c.binary, c.data, c.asm) for c in compiled if isinstance(c, Compiled)]
@@ -255,9 +269,9 @@ def config_findings(
             yield Said(severity, rule, f"{report.kernel} with {report.config}: {report.problem}")
 
 
-def _candidates(capture: Capture, spec: DeviceSpec) -> Iterator[CandidateConfig]:
+def _candidates(capture: Capture, spec: DeviceSpec, every: bool) -> Iterator[CandidateConfig]:
     for pending in list(capture.launches):
-        site = pending.site
+        site = pending.site if every or generated(pending.jit) else None
         for index, candidate in enumerate(site.candidates if site else ()):
             assert site is not None
             launch: Specialized | TrialError

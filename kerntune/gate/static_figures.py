@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from kerntune.base.case_result import LaunchReport
+from kerntune.base.case_result import LaunchFigures, LaunchReport
 from kerntune.base.config import COMPILE_OPTIONS, Config, changed_settings
 from kerntune.base.device import DeviceSpec
 from kerntune.base.recording import Binary, Launch
@@ -26,7 +26,7 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     ``stages`` has a hash of each compiler stage's text, ``compiled_for`` what the compiler knows of arguments,
     constants and options, ``compiler`` its version and the assembler's, ``compile_seconds`` what it took (None where
     its cache answered). Baselines of before these were kept have none of the four. ``compiler_settings`` has the
-    environment's settings of the compiler.
+    environment's settings of the compiler, ``origins`` the ATen operators of a generated kernel.
     """
 
     kernel: str
@@ -41,6 +41,7 @@ class LaunchStatic(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     compiler: str = ""
     compile_seconds: float | None = None
     compiler_settings: dict[str, str] = {}
+    origins: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, object]:
@@ -95,6 +96,7 @@ def _of(recorded: Recorded, launch: Launch, metrics: StaticMetrics) -> LaunchSta
         compiler=f"Triton {binary.triton}, assembler {binary.assembler}",
         compile_seconds=None if compiled.seconds is None else round(compiled.seconds, 3),
         compiler_settings=dict(binary.settings),
+        origins=launch.origins,
     )
 
 
@@ -116,19 +118,30 @@ def binary_input(binary: Binary, data: bytes, asm: str) -> BinaryInput:
     )
 
 
-def launch_reports(static: Sequence[LaunchStatic]) -> tuple[LaunchReport, ...]:
-    """Rows for reports from static figures."""
-    return tuple(
-        LaunchReport(
-            kernel=s.kernel,
-            config=s.config,
-            grid=s.grid,
-            registers=s.metrics.registers,
-            spill_bytes=s.metrics.spill_store_bytes + s.metrics.spill_load_bytes,
-            shared_bytes=s.metrics.shared_bytes,
-        )
-        for s in static
+def launch_reports(static: Sequence[LaunchStatic], before: Sequence[LaunchStatic] = ()) -> tuple[LaunchReport, ...]:
+    """Rows for reports from static figures, beside those of the baseline's launches that they correspond to."""
+    old = {i: x for i, x, _ in in_both(before, static)}
+    return tuple(_report(s, old.get(i)) for i, s in enumerate(static))
+
+
+def _report(static: LaunchStatic, before: LaunchStatic | None) -> LaunchReport:
+    return LaunchReport(
+        kernel=static.kernel,
+        config=static.config,
+        grid=static.grid,
+        registers=static.metrics.registers,
+        spill_bytes=static.metrics.spill_store_bytes + static.metrics.spill_load_bytes,
+        shared_bytes=static.metrics.shared_bytes,
+        occupancy=static.metrics.occupancy,
+        limiter=static.metrics.occupancy_limiter,
+        before=None if before is None else _figures(before.metrics),
+        origins=static.origins,
     )
+
+
+def _figures(metrics: StaticMetrics) -> LaunchFigures:
+    spilled = metrics.spill_store_bytes + metrics.spill_load_bytes
+    return LaunchFigures(metrics.registers, spilled, metrics.shared_bytes, metrics.occupancy)
 
 
 class _Launch(Protocol):
@@ -140,6 +153,8 @@ class _Launch(Protocol):
     def source(self) -> str: ...
     @property
     def config(self) -> Config | None: ...
+    @property
+    def origins(self) -> tuple[str, ...]: ...
 
 
 AnyLaunch = TypeVar("AnyLaunch", bound=_Launch)
@@ -151,18 +166,44 @@ def paired(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tupl
     Of one kernel those with the same code belong together, then those compiled for the same, with the same grid where
     there is one, then the n-th with the n-th; so a launch that is added in between shifts none. What is left over,
     renamed kernels among it, goes together in its order. Of launches as they were recorded only the kernel is compared.
+
+    A generated kernel's name says little: those with the same code belong together whatever they are called, then those
+    with the same source, then those of the same ATen operators, at last those that share most of them.
     """
     found: dict[int, AnyLaunch] = {}
     rest = dict(enumerate(before))
     compiled = all(isinstance(x, LaunchStatic) for x in (*before, *after))
-    for common in _IN_COMMON if compiled else _IN_COMMON[-2:]:
+    for common in (*(_COMPILED_IN_COMMON if compiled else ()), *_IN_COMMON):
         waiting: defaultdict[object, deque[int]] = defaultdict(deque)
         for j, old in rest.items():
             waiting[common(old)].append(j)
         for i, new in enumerate(after):
             if i not in found and waiting[common(new)]:
                 found[i] = rest.pop(waiting[common(new)].popleft())
+    for i, j in _by_operators(rest, {i: x for i, x in enumerate(after) if i not in found}):
+        found[i] = rest.pop(j)
     return [*((found.get(i), new) for i, new in enumerate(after)), *((old, None) for old in rest.values())]
+
+
+def _by_operators(before: Mapping[int, AnyLaunch], after: Mapping[int, AnyLaunch]) -> list[tuple[int, int]]:
+    """Generated kernels that share operators, as indices after and before: those that share the largest part first."""
+    shares = [
+        (-share, i, j)
+        for i, new in after.items()
+        for j, old in before.items()
+        if (share := _common_part(old.origins, new.origins)) > 0
+    ]
+    found: dict[int, int] = {}
+    for _, i, j in sorted(shares):
+        if i not in found and j not in found.values():
+            found[i] = j
+    return list(found.items())
+
+
+def _common_part(one: Sequence[str], other: Sequence[str]) -> float:
+    """How much of two multisets is in both: the size of what they share by that of what either has (Jaccard index)."""
+    a, b = Counter(one), Counter(other)
+    return (a & b).total() / max(1, (a | b).total())
 
 
 def in_both(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[tuple[int, AnyLaunch, AnyLaunch]]:
@@ -175,12 +216,20 @@ def _compiled_for(launch: LaunchStatic) -> object:
     return tuple(sorted(launch.compiled_for.items()))
 
 
-_IN_COMMON: tuple[Callable[[Any], object], ...] = (
-    lambda x: (x.kernel, x.code, x.grid),
-    lambda x: (x.kernel, x.code),
-    lambda x: (x.kernel, _compiled_for(x), x.grid),
-    lambda x: (x.kernel, _compiled_for(x)),
-    lambda x: x.kernel,
-    lambda x: None,
+def _known_as(launch: Any) -> object:
+    """What tells a launch's kernel from others: a name that a person gave it, else its source."""
+    return launch.source if launch.origins else launch.kernel
+
+
+_COMPILED_IN_COMMON: tuple[Callable[[Any], object], ...] = (
+    lambda x: (None if x.origins else x.kernel, x.code, x.grid),
+    lambda x: (None if x.origins else x.kernel, x.code),
+    lambda x: (_known_as(x), _compiled_for(x), x.grid),
+    lambda x: (_known_as(x), _compiled_for(x)),
 )
-"""Properties that corresponding launches have in common, the most specific first."""
+_IN_COMMON: tuple[Callable[[Any], object], ...] = (
+    _known_as,
+    lambda x: x.origins or x.kernel,
+    lambda x: id(x) if x.origins else None,
+)
+"""Properties that corresponding launches have in common, the most specific first; those of compiled launches before."""

@@ -18,12 +18,22 @@ class StaticBackend:
     name = "static"
     torch_device = "cuda"
     gpu = None
+    ordinal = 0
+    count = 1
 
     def __init__(self, targets: tuple[Target, ...]) -> None:
         self.targets = targets
         self.spec = typical_device(targets[0])
         self.stand_ins = StandIns(self.spec)
         self.tensors = StandInTensors(self.stand_ins)
+
+    def current(self) -> int:
+        """There is one device."""
+        return 0
+
+    def on(self, ordinal: int) -> StaticBackend:
+        """There is no other."""
+        return self
 
     def activate(self) -> contextlib.AbstractContextManager[None]:
         """Install the stand-ins."""

@@ -17,6 +17,7 @@ from kerntune.gpu.nvml import device_state
 from kerntune.gpu.shared_device import mps_folder, unprotected_by
 from kerntune.gpu.torch_compare import CHUNK, DeviceBytes, Piece, compare_pieces
 from kerntune.kernels import compat
+from kerntune.kernels.compat.inductor_parts import before_compiled
 
 COMPUTE_MODE, COMPUTE_DEFAULT, MPS_ENABLED = 20, 0, 133
 """Numbers of ``CUdevice_attribute`` and of ``CUcomputemode`` (cuda.h); drivers before 12.3 don't know the last."""
@@ -41,14 +42,25 @@ class TorchGraph:
 
 
 class CudaGpu(DriverGpu):
-    """torch's current CUDA device, on torch's current stream."""
+    """A CUDA device that torch sees, by default its current one, on torch's current stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, ordinal: int | None = None) -> None:
         import torch
 
         torch.cuda.init()
         self._torch = torch
-        super().__init__(torch.cuda.current_device())
+        number = torch.cuda.current_device() if ordinal is None else ordinal
+        with torch.cuda.device(number):  # the driver makes the context that it gives the thread's own
+            super().__init__(number)
+
+    def entered(self) -> contextlib.AbstractContextManager[None]:
+        """Through torch, which keeps count of the thread's device."""
+        return self._torch.cuda.device(self.ordinal)  # type: ignore[no-any-return]
+
+    def synchronize(self) -> None:
+        """Whatever device is current."""
+        with self.entered():
+            super().synchronize()
 
     def current_stream(self) -> int:
         """torch's: our work is ordered with the user's."""
@@ -81,8 +93,9 @@ class CudaGpu(DriverGpu):
 
     def free_bytes(self) -> int:
         """Free on the device, and unused in torch's allocator."""
-        cuda = self._torch.cuda
-        return super().free_bytes() + int(cuda.memory_reserved() - cuda.memory_allocated())
+        cuda, number = self._torch.cuda, self.ordinal
+        with self.entered():
+            return super().free_bytes() + int(cuda.memory_reserved(number) - cuda.memory_allocated(number))
 
     def allocate(self, nbytes: int) -> Buffer:
         """From the driver; torch's unused memory is given back first if there is no room."""
@@ -165,18 +178,47 @@ class CudaTensors:
         """Real tensors know their addresses."""
         return contextlib.nullcontext()
 
+    def compiling(
+        self, begin: Callable[[contextlib.ExitStack], None]
+    ) -> contextlib.AbstractContextManager[Sequence[str]]:
+        """Functions are compiled as always; a GPU is there to time what has to be."""
+        return before_compiled(begin)
+
 
 class CudaBackend:
-    """Runs on the GPU of this machine."""
+    """Runs on a GPU of this machine, by default torch's current one."""
 
     name = "cuda"
     torch_device = "cuda"
 
-    def __init__(self) -> None:
-        self.gpu = CudaGpu()
+    def __init__(self, ordinal: int | None = None) -> None:
+        self.gpu = CudaGpu(ordinal)
+        self.ordinal = self.gpu.ordinal
         self.spec = self.gpu.spec
         self.targets = (self.spec.target,)
         self.tensors = CudaTensors()
+        self._others = {self.ordinal: self}
+
+    @property
+    def count(self) -> int:
+        """As torch sees them."""
+        import torch
+
+        return int(torch.cuda.device_count())
+
+    def current(self) -> int:
+        """torch's."""
+        import torch
+
+        return int(torch.cuda.current_device())
+
+    def on(self, ordinal: int) -> CudaBackend:
+        """One for each device, made when it is first asked for."""
+        if ordinal not in self._others:
+            other = CudaBackend(ordinal)
+            other._others = self._others
+            self._others[ordinal] = other
+        return self._others[ordinal]
 
     def activate(self) -> contextlib.AbstractContextManager[None]:
         """Nothing to install."""

@@ -1,4 +1,9 @@
-"""One measuring process per device, whatever project it works on: a lock on the device's node, and one by its UUID."""
+"""A lock with two sides on a device's node, and one by its UUID: one process measures there, or several share it.
+
+That holds whatever project they work on. Measuring has the device alone; capturing, and tests of the same run, share
+it. A side is never exchanged for the other while it is held: two that both share would wait for each other for ever.
+What gives way is let go of first, and taken again at the end.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +12,22 @@ import fcntl
 import os
 import stat
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 
-import filelock
-
-from kerntune.base.working_locks import locks_work
+from kerntune.base.working_locks import locks_work, open_lock_file
 from kerntune.errors import MeasurementError
+from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
 NOTICE_S = 10.0
 """Seconds of waiting after which a process says what it waits for."""
 
-POLL_S = 0.05
-"""Seconds between two attempts; filelock's own interval."""
-
 _BEFORE, _AFTER = "kerntune-", ".lock"
-_MODE = 0o666
-"""Other users measure on the device as well."""
 
 
 def folder() -> Path:
@@ -34,38 +35,209 @@ def folder() -> Path:
     return Path(tempfile.gettempdir())
 
 
-def lock_of(uuid: str) -> filelock.BaseFileLock:
-    """A device's lock, not taken yet."""
-    return filelock.FileLock(folder() / f"{_BEFORE}{uuid}{_AFTER}", mode=_MODE)
+def lock_file(uuid: str) -> Path:
+    """The file of a device's lock by UUID."""
+    return folder() / f"{_BEFORE}{uuid}{_AFTER}"
 
 
 def held_by_others() -> list[str]:
-    """UUIDs of the devices that another process measures on now. OSError if no lock can be made."""
+    """UUIDs of the devices that another process measures on now, or runs on. OSError if no lock can be made."""
     known = [p.name.removeprefix(_BEFORE).removesuffix(_AFTER) for p in folder().glob(f"{_BEFORE}*{_AFTER}")]
-    held = []
-    for uuid in sorted({*known, "doctor"}):
-        try:
-            with lock_of(uuid).acquire(timeout=0):
-                pass
-        except filelock.Timeout:
-            held.append(uuid)
-    return held
+    return [uuid for uuid in sorted({*known, "doctor"}) if _is_held(lock_file(uuid))]
+
+
+def _is_held(path: Path) -> bool:
+    handle = open_lock_file(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+# what this process holds
+
+
+@dataclass
+class _Mine:
+    """What this process holds of one device. ``firm`` has, by thread, how often it shares and won't give way; ``loose``
+    is what does."""
+
+    pid: int = field(default_factory=os.getpid)
+    alone: bool = False
+    """Whether one of its threads has the device alone."""
+
+    firm: dict[int, int] = field(default_factory=dict)
+    loose: _Loose | None = None
+    """What is held for the tests of this process; None while it gives way, and where nothing does."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether this process is among those that share."""
+        return bool(self.firm) or self.loose is not None
+
+
+_known: dict[str, _Mine] = {}
+
+
+def _mine(uuid: str) -> _Mine:
+    found = _known.get(uuid)
+    if found is None or found.pid != os.getpid():  # forked: what is held is the parent's
+        found = _known[uuid] = _Mine()
+    return found
+
+
+def _all_mine() -> list[_Mine]:
+    return [one for one in list(_known.values()) if one.pid == os.getpid()]
 
 
 @contextlib.contextmanager
 def hold(uuid: str, name: str, patience_s: float) -> Iterator[None]:
-    """Hold the device's locks; :class:`MeasurementError` if another process doesn't end within ``patience_s``.
+    """Have the device alone; :class:`MeasurementError` if others don't leave within ``patience_s``, or if the calling
+    thread itself shares it.
 
     The lock on the device's node holds whatever ``TMPDIR`` is, and between containers that are given the same node. The
     one by UUID in the folder for temporary files serves where the node can't be opened. Each process takes the node's
     first. On a file system where locks do nothing, that is reported once.
     """
+    mine, thread = _mine(uuid), threading.get_ident()
+    if any(thread in one.firm for one in _all_mine()):
+        raise MeasurementError(f"this thread shares a GPU: it can't have {name} alone before it has let go")
+    with _giving_way(), _sides(uuid, name, patience_s, alone=True):
+        mine.alone = True
+        try:
+            yield
+        finally:
+            mine.alone = False
+
+
+@contextlib.contextmanager
+def share(uuid: str, name: str, patience_s: float) -> Iterator[None]:
+    """Run on the device beside others that share it, while no process measures; at once where this process has the
+    device alone. :class:`MeasurementError` as :func:`hold`."""
+    mine, thread = _mine(uuid), threading.get_ident()
+    if mine.alone:
+        yield
+        return
+    with _sides(uuid, name, patience_s, alone=False, inside=mine.shares):
+        mine.firm[thread] = mine.firm.get(thread, 0) + 1
+        try:
+            yield
+        finally:
+            mine.firm[thread] -= 1
+            if not mine.firm[thread]:
+                del mine.firm[thread]
+
+
+@contextlib.contextmanager
+def share_loosely(uuid: str, name: str, patience_s: float) -> Iterator[None]:
+    """As :func:`share`, for code that may want the device alone in between: :func:`hold` lets go of this side first,
+    and takes it again at its end."""
+    mine = _mine(uuid)
+    if mine.alone or mine.loose is not None:
+        yield
+        return
+    loose = _Loose(uuid, name, patience_s)
+    loose.take(inside=bool(mine.firm))
+    mine.loose = loose
+    try:
+        yield
+    finally:
+        mine.loose = None
+        loose.leave()
+
+
+@dataclass
+class _Loose:
+    """A side that is let go of when this process wants a device alone."""
+
+    uuid: str
+    name: str
+    patience_s: float
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def take(self, inside: bool) -> None:
+        self.stack.enter_context(_sides(self.uuid, self.name, self.patience_s, alone=False, inside=inside))
+
+    def leave(self) -> None:
+        self.stack.close()
+
+
+@contextlib.contextmanager
+def _giving_way() -> Iterator[None]:
+    """Of all devices: who keeps one and waits for another may be waited for by that one's holder."""
+    given = [(one, one.loose) for one in _all_mine() if one.loose is not None]
+    for one, loose in given:
+        one.loose = None
+        loose.leave()
+    try:
+        yield
+    finally:
+        for one, loose in given:
+            with contextlib.suppress(MeasurementError):  # without it, what runs then may disturb others
+                loose.take(inside=bool(one.firm))
+            one.loose = loose
+
+
+# the two places
+
+
+@contextlib.contextmanager
+def _sides(uuid: str, name: str, patience_s: float, *, alone: bool, inside: bool = False) -> Iterator[None]:
+    """One side of the lock on the node and of the one by UUID."""
     end = time.monotonic() + patience_s
-    with _node_lock(uuid, name, patience_s) as held:
+    with contextlib.ExitStack() as stack:
+        take = partial(_take, stack, name, alone=alone, inside=inside)
+        node = device_node(uuid)
+        held = node is not None and take(_opened(node), node, patience_s)
         if not held and not locks_work(folder()):
             _tell_unlocked(str(folder()), name)
-        with _uuid_lock(uuid, name, max(0.0, end - time.monotonic())):
-            yield
+        file = lock_file(uuid)
+        if not take(_lock_file_or_none(file), file, max(0.0, end - time.monotonic())) and not held:
+            _tell_unlocked(str(folder()), name)
+        yield
+
+
+def _take(
+    stack: contextlib.ExitStack,
+    name: str,
+    handle: int | None,
+    place: Path,
+    patience_s: float,
+    *,
+    alone: bool,
+    inside: bool,
+) -> bool:
+    """Whether the side is held; False where there is no lock to be had."""
+    if handle is None:
+        return False
+    lock = TwoSidedLock(handle)
+    try:
+        found = lock.acquire(alone, patience_s, _Notice(name, place, alone).waited, inside=inside)
+    except LockBusy as exc:
+        use = "shared" if exc.shared else "measured on"
+        raise MeasurementError(f"{name} is {use} by another process: {place}") from exc
+    stack.callback(lock.release)
+    return found
+
+
+@dataclass
+class _Notice:
+    """Says once that this process waits."""
+
+    name: str
+    place: Path
+    alone: bool
+    told: bool = False
+
+    def waited(self, seconds: float) -> None:
+        """After so many seconds."""
+        if seconds >= NOTICE_S and not self.told:
+            self.told = True
+            does = "measures on it, or runs there" if self.alone else "measures on it"
+            warnings.warn(f"waiting for {self.name}: another process {does} ({self.place})", stacklevel=2)
 
 
 @lru_cache(maxsize=16)
@@ -79,85 +251,23 @@ def _tell_unlocked(place: str, name: str) -> None:
     )
 
 
-@contextlib.contextmanager
-def _uuid_lock(uuid: str, name: str, patience_s: float) -> Iterator[None]:
-    lock = lock_of(uuid)
+def _lock_file_or_none(path: Path) -> int | None:
     try:
-        _acquire(lock, name, patience_s)
-    except filelock.Timeout as exc:
-        raise MeasurementError(f"{name} is measured on by another process: {exc.lock_file}") from exc
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _acquire(lock: filelock.BaseFileLock, name: str, patience_s: float) -> None:
-    try:
-        lock.acquire(timeout=min(patience_s, NOTICE_S))
-    except filelock.Timeout:
-        if patience_s <= NOTICE_S:
-            raise
-        _notice(name, lock.lock_file)
-        lock.acquire(timeout=patience_s - NOTICE_S)
-
-
-def _notice(name: str, place: str | Path) -> None:
-    warnings.warn(f"waiting for {name}: another process measures on it ({place})", stacklevel=2)
-
-
-# the device's node
-
-
-@contextlib.contextmanager
-def _node_lock(uuid: str, name: str, patience_s: float) -> Iterator[bool]:
-    """Hold ``flock`` on the device's node, which the driver doesn't lock itself; whether there is one that can be."""
-    node = device_node(uuid)
-    handle = None if node is None else _opened(node)
-    if node is None or handle is None:
-        yield False
-        return
-    try:
-        yield _wait_for(handle, node, name, patience_s)
-    finally:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor, too
-        os.close(handle)
-
-
-def _wait_for(handle: int, node: Path, name: str, patience_s: float) -> bool:
-    """Whether the lock is held in the end; False where none is to be had."""
-    begin, told = time.monotonic(), False
-    while (locked := _locked(handle)) is False:
-        waited = time.monotonic() - begin
-        if waited >= patience_s:
-            raise MeasurementError(f"{name} is measured on by another process: {node}")
-        if waited >= NOTICE_S and not told:
-            _notice(name, node)
-            told = True
-        time.sleep(min(POLL_S, patience_s - waited))
-    return bool(locked)
-
-
-def _locked(handle: int) -> bool | None:
-    """Whether the lock is held now; None if there is none to be had."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return open_lock_file(path)
     except OSError:
         return None
-    return True
 
 
 def _opened(node: Path) -> int | None:
-    try:
-        handle = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    if stat.S_ISCHR(os.fstat(handle).st_mode):
-        return handle
-    os.close(handle)
+    """A descriptor of a device's node, to be written if that may be, else to be read."""
+    for mode in (os.O_RDWR, os.O_RDONLY):
+        try:
+            handle = os.open(node, mode | os.O_CLOEXEC)
+        except OSError:
+            continue
+        if stat.S_ISCHR(os.fstat(handle).st_mode):
+            return handle
+        os.close(handle)
     return None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -131,6 +132,7 @@ class DriverGpu:
         self._side = ctypes.c_void_p()
         check(cuda.cuStreamCreate(ctypes.byref(self._side), STREAM_NON_BLOCKING), "creating a stream")
         self._capturing = False
+        self._awaiting: threading.Thread | None = None
         self._flush: DriverBuffer | None = None
 
     def current_stream(self) -> int:
@@ -169,12 +171,24 @@ class DriverGpu:
         with device_lock.hold(self.spec.uuid, self.spec.name, patience_s):
             yield
 
+    @contextlib.contextmanager
+    def lock_shared(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """Beside others that run on the device, while no process measures there."""
+        with device_lock.share(self.spec.uuid, self.spec.name, patience_s):
+            yield
+
+    @contextlib.contextmanager
+    def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """The same, but for what this process measures meanwhile."""
+        with device_lock.share_loosely(self.spec.uuid, self.spec.name, patience_s):
+            yield
+
     def _enter(self) -> None:
-        """Give the calling thread the device's context if it has none: autograd's own thread has touched no device
-        when the first backward function that it runs launches a kernel."""
+        """Give the calling thread the device's context if it has none, or another's: autograd's own thread has touched
+        no device when the first backward function that it runs launches a kernel."""
         current = ctypes.c_void_p()
         check(library().cuCtxGetCurrent(ctypes.byref(current)), "asking for the current context")
-        if not current:
+        if current.value != self._context.value:
             check(library().cuCtxSetCurrent(self._context), "entering the device's context")
 
     def free_bytes(self) -> int:
@@ -379,6 +393,25 @@ class DriverGpu:
     def synchronize(self) -> None:
         """The whole context, torch's streams included."""
         check(library().cuCtxSynchronize(), "waiting for the device")
+
+    def idle(self, limit_s: float) -> bool:
+        """The driver has no question for this, and a collective's stream is not known here: another thread waits for
+        the whole context, and goes on waiting where that takes longer than ``limit_s``."""
+        self._enter()
+        end = time.monotonic() + limit_s
+        if self._awaiting is not None:  # of an earlier question: it says nothing of what was enqueued since
+            self._awaiting.join(limit_s)
+            if self._awaiting.is_alive():
+                return False
+        self._awaiting = threading.Thread(target=self._await, name="kerntune-idle", daemon=True)
+        self._awaiting.start()
+        self._awaiting.join(max(0.0, end - time.monotonic()))
+        return not self._awaiting.is_alive()
+
+    def _await(self) -> None:
+        """The next call of the driver meets an error of the device again."""
+        library().cuCtxSetCurrent(self._context)
+        library().cuCtxSynchronize()
 
 
 def borrowed(address: int, nbytes: int, owner: Any) -> Buffer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target, typical_device
 from kerntune.errors import UsageError
@@ -46,7 +48,7 @@ def has_cuda() -> bool:
     """Whether torch sees an NVIDIA GPU, not a stand-in. AMD GPUs can be compiled for, but not yet measured on."""
     import torch
 
-    return bool(torch.cuda.is_available()) and torch.version.hip is None and not _stood_in()
+    return bool(torch.cuda.is_available()) and torch.version.hip is None and not has_stand_ins()
 
 
 def why_unused() -> str:
@@ -64,7 +66,36 @@ def captures_graph() -> bool:
     return bool(torch.cuda.is_current_stream_capturing())
 
 
-def _stood_in() -> bool:
+def is_exporting() -> bool:
+    """Whether ``torch.export`` is running what calls."""
+    import torch
+
+    return bool(torch.compiler.is_exporting())
+
+
+def device_in_use() -> int | None:
+    """The number of torch's current GPU; None if torch has not used one, or there is none."""
+    import torch
+
+    return torch.cuda.current_device() if torch.cuda.is_initialized() else None
+
+
+def current_thread_state() -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """What makes another thread launch as this one does: device, stream, inference mode."""
+    import torch
+
+    stream, inference = torch.cuda.current_stream(), torch.is_inference_mode_enabled()
+
+    @contextlib.contextmanager
+    def state() -> Iterator[None]:
+        with torch.cuda.stream(stream), torch.no_grad(), torch.inference_mode(inference):
+            yield
+
+    return state
+
+
+def has_stand_ins() -> bool:
+    """Whether the GPU that torch reports in this process is none."""
     session = sys.modules.get("kerntune.gpu.fake_cuda.session")  # a module that isn't imported isn't active
     return session is not None and bool(session.are_active())
 

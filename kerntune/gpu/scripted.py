@@ -6,6 +6,7 @@ For tests of everything above the driver, kerntune's own and those of its users'
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import os
 import random
@@ -22,9 +23,11 @@ from kerntune import __version__
 from kerntune.base.device import DeviceSpec, Environment, Target, typical_device
 from kerntune.base.recording import Binary, Param
 from kerntune.errors import BackendError, MeasurementError, OutOfResourcesError
+from kerntune.gpu import device_lock
 from kerntune.gpu.base import Buffer, Function, GpuEvent, GpuGraph, one_by_one
 from kerntune.gpu.compare import Difference, compare_bytes
 from kerntune.gpu.foreign_work import OUT, SYMBOL
+from kerntune.gpu.rotation import CUDA, listed
 from kerntune.gpu.scripted_work import FakeBuffer, FakeWork, Filled, Mark, OwnBuffer, Repeated, Scattered, Shifted
 
 if TYPE_CHECKING:  # a process for first looks has no tensors, and is there sooner without torch
@@ -131,6 +134,9 @@ TURN_NS, CLOCK_NS = 2_000_000, 32
 
 FLUSH_NS = 30_000.0  # as on an H200
 
+LOCK_TIMEOUT_S = 3600.0
+"""As of a real device."""
+
 COMPARED = 1 << 12
 """Bytes of a buffer that a comparison looks at: a launch changes all of it."""
 
@@ -172,11 +178,11 @@ class FakeGraph:
 class FakeGpu:
     """A device on a virtual clock."""
 
-    def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns | None = None) -> None:
-        self.spec = spec
+    def __init__(self, spec: DeviceSpec, script: Script, stand_ins: StandIns | None = None, ordinal: int = 0) -> None:
+        self.spec, self.ordinal = spec, ordinal
         self.script = script
         self._stand_ins = stand_ins
-        self._random = random.Random(script.seed)
+        self._random = random.Random(f"{script.seed}:{ordinal}" if ordinal else script.seed)
         self._clock = 0.0
         self._waited_at = -math.inf
         """When the device last had nothing to do between two pieces of work."""
@@ -198,6 +204,9 @@ class FakeGpu:
 
         self._recording: list[FakeWork] | None = None
         self.launches = 0
+        self.other_work: Callable[[float], bool] = lambda limit_s: True
+        """Whether other work on the device ends within so many seconds."""
+
         self.lost = ""
         """The error that every call gets from now on; empty on a device that works."""
 
@@ -209,6 +218,10 @@ class FakeGpu:
         if self.script.unprotected:
             raise BackendError("; ".join(self.script.unprotected))
         return () if not self.script.isolated else ("--script", self.script.to_json(), str(self.spec.target))
+
+    def entered(self) -> contextlib.AbstractContextManager[None]:
+        """Among the stand-ins."""
+        return contextlib.nullcontext() if self._stand_ins is None else self._stand_ins.entered(self.ordinal)
 
     def unprotected(self) -> list[str]:
         """What the script says."""
@@ -222,9 +235,20 @@ class FakeGpu:
             triton=compat.triton_version(), torch=compat.torch_version(), kerntune=__version__, device=self.spec.name
         )
 
-    def lock(self, patience_s: float = 0.0) -> contextlib.AbstractContextManager[None]:
-        """There is no other process."""
-        return contextlib.nullcontext()
+    def lock(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
+        """A device that has an id is shared with other processes; there is none for another."""
+        spec = self.spec
+        return device_lock.hold(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+
+    def lock_shared(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
+        """The same."""
+        spec = self.spec
+        return device_lock.share(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
+
+    def lock_loosely(self, patience_s: float = LOCK_TIMEOUT_S) -> contextlib.AbstractContextManager[None]:
+        """The same."""
+        spec = self.spec
+        return device_lock.share_loosely(spec.uuid, spec.name, patience_s) if spec.uuid else contextlib.nullcontext()
 
     def free_bytes(self) -> int:
         """What the script gives, less what was allocated."""
@@ -481,22 +505,49 @@ class FakeGpu:
         if self.lost:
             raise BackendError(f"waiting for the device: {self.lost}")
 
+    def idle(self, limit_s: float) -> bool:
+        """As :attr:`other_work` says."""
+        return self.other_work(limit_s)
+
 
 class FakeBackend:
-    """Stand-in tensors and a scripted GPU, by default an H200-like one."""
+    """Stand-in tensors and a scripted GPU, by default an H200-like one; or several of one host, each with a clock and
+    memory of its own (:func:`scripted_host`)."""
 
     name = "fake"
     torch_device = "cuda"
+    ordinal = 0
+    spec: DeviceSpec
+    targets: tuple[Target, ...]
+    gpu: FakeGpu
 
     def __init__(self, script: Script | None = None, target: str = "cuda:90", device_name: str = "Fake GPU") -> None:
+        spec = msgspec.structs.replace(typical_device(Target.parse(target)), name=device_name)
+        self._be_one_of((spec,), script or Script())
+
+    def _be_one_of(self, specs: Sequence[DeviceSpec], script: Script) -> None:
         from kerntune.gpu.fake_cuda import StandIns
         from kerntune.gpu.tensor_views import StandInTensors
 
-        self.targets = (Target.parse(target),)
-        self.spec = msgspec.structs.replace(typical_device(self.targets[0]), name=device_name)
-        self.stand_ins = StandIns(self.spec)
+        self.stand_ins = StandIns(specs[0], others=specs[1:])
         self.tensors = StandInTensors(self.stand_ins)
-        self.gpu = FakeGpu(self.spec, script or Script(), self.stand_ins)
+        self._of_host = [self, *(copy.copy(self) for _ in specs[1:])]
+        for number, (one, spec) in enumerate(zip(self._of_host, specs, strict=True)):
+            one.ordinal, one.spec, one.targets, one._of_host = number, spec, (spec.target,), self._of_host
+            one.gpu = FakeGpu(spec, script, self.stand_ins, number)
+
+    @property
+    def count(self) -> int:
+        """Of the host."""
+        return len(self._of_host)
+
+    def current(self) -> int:
+        """The stand-ins'."""
+        return self.stand_ins.numbers.current()
+
+    def on(self, ordinal: int) -> FakeBackend:
+        """One for each device."""
+        return self._of_host[ordinal]
 
     def activate(self) -> contextlib.AbstractContextManager[None]:
         """Install the stand-ins."""
@@ -507,3 +558,29 @@ class FakeBackend:
         from kerntune.gpu.fake_cuda import static_reason
 
         return static_reason(error)
+
+
+def scripted_host(devices: int | Sequence[str], script: Script | None = None) -> FakeBackend:
+    """The first visible device of a host with so many scripted GPUs, equal ones or one of each target (``cuda:90``).
+
+    Each has an id of its own, by which processes share it: two that make the same host have the same GPUs.
+    ``CUDA_VISIBLE_DEVICES`` chooses and orders them by number or UUID, as real ones.
+    """
+    targets = ["cuda:90"] * devices if isinstance(devices, int) else list(devices)
+    specs = [_numbered(target, number) for number, target in enumerate(targets)]
+    seen = [found for entry in listed(os.environ, CUDA, len(specs)) if (found := _named(specs, entry)) is not None]
+    made = FakeBackend(script, str(seen[0].target))
+    made._be_one_of(seen, script or Script())
+    return made
+
+
+def _named(specs: Sequence[DeviceSpec], entry: str) -> DeviceSpec | None:
+    if entry.isdecimal():
+        return specs[int(entry)] if int(entry) < len(specs) else None
+    return next((spec for spec in specs if f"GPU-{spec.uuid}".startswith(entry)), None)
+
+
+def _numbered(target: str, number: int) -> DeviceSpec:
+    """Equal targets are equal models, others are others."""
+    spec = typical_device(Target.parse(target))
+    return msgspec.structs.replace(spec, name=f"Fake {spec.name}", uuid=f"fa4e{number:04x}-0000-0000-0000-000000000000")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from kerntune.errors import UsageError
 from kerntune.gpu.fake_cuda import StandIns
 
 
@@ -31,3 +33,20 @@ class StandInTensors:
     def specializing(self) -> contextlib.AbstractContextManager[None]:
         """Makes ``data_ptr`` answer synthetic addresses."""
         return self._stand_ins.specializing()
+
+    def compiling(
+        self, begin: Callable[[contextlib.ExitStack], None]
+    ) -> contextlib.AbstractContextManager[Sequence[str]]:
+        """Code is generated for the device that doesn't exist; what only a time decides is guessed, and noted."""
+        return self._stand_ins.compiled.generating(begin)
+
+
+def empty_tensor(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A tensor on the GPU that torch reports, its content undefined; ``dtype`` is torch's name. :class:`UsageError` for
+    a dtype that torch doesn't have."""
+    import torch
+
+    found = getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype):
+        raise UsageError(f"torch has no dtype {dtype}")
+    return torch.empty_strided(shape, strides, dtype=found, device="cuda")

@@ -102,6 +102,11 @@ class Grid(ABC):
         x, y, z = (render.to_cpp(axis, spelling) for axis in self.folded)
         return x, y, z
 
+    def to_c(self, spelling: render.Spelling | None = None) -> tuple[str, str, str]:
+        """C99 expressions of x, y and z, each an ``int64_t`` or a literal (see ``grids.render.to_c``)."""
+        x, y, z = (render.to_c(axis, spelling) for axis in self.folded)
+        return x, y, z
+
     @property
     def folded(self) -> Axes:
         """The axes with their constants worked out."""

@@ -1,4 +1,4 @@
-"""Grid expressions as Python and as C++ source."""
+"""Grid expressions as Python, C and C++ source."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ def to_cpp(expr: Expr, spelling: Spelling | None = None) -> str:
     return _render(expr, lambda name: f"int64_t({(spelling or {}).get(name.name, name.name)})", _CPP)
 
 
+def to_c(expr: Expr, spelling: Spelling | None = None) -> str:
+    """A C99 expression of the same value, as :func:`to_cpp`; a maximum or minimum calls :data:`C_HELPERS`."""
+    return _render(expr, lambda name: f"((int64_t)({(spelling or {}).get(name.name, name.name)}))", _C)
+
+
+C_HELPERS = """static inline int64_t grid_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t grid_min(int64_t a, int64_t b) { return a < b ? a : b; }
+"""
+"""What the C rendering of a maximum or a minimum calls."""
+
+
 class _Language:
     """How one language writes the operators whose spelling differs."""
 
@@ -37,6 +48,7 @@ class _Language:
 
 
 _PYTHON = _Language("(({n} + {b} - 1) // {b})", lambda name, items: f"{name}({', '.join(items)})")
+_C = _Language("(({n} + ({b} - 1)) / {b})", lambda name, items: _in_pairs(f"grid_{name}", items))
 _CPP = _Language("(({n} + ({b} - 1)) / {b})", lambda name, items: f"std::{name}<int64_t>({{{', '.join(items)}}})")
 
 
@@ -56,6 +68,11 @@ def _render(expr: Expr, spell: Callable[[Name], str], language: _Language) -> st
     if isinstance(expr, (Max, Min)):
         return language.extreme("max" if isinstance(expr, Max) else "min", items)
     return _infix(expr, items)
+
+
+def _in_pairs(function: str, items: list[str]) -> str:
+    """A function of two arguments over many."""
+    return items[0] if len(items) == 1 else f"{function}({items[0]}, {_in_pairs(function, items[1:])})"
 
 
 def _infix(expr: Add | Mul, items: list[str]) -> str:

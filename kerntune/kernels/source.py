@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kerntune.errors import CaptureError, CompileError
 from kerntune.kernels.compat import parsed
+from kerntune.kernels.generated import generated, without_name
 from kerntune.kernels.used_globals import Syntax, described, named, syntax_of, unshadowed
 
 MAX_WRAPPERS = 32
@@ -60,8 +61,9 @@ def function_of(kernel: Any) -> Any:
 
 
 def kernel_name(jit: Any) -> str:
-    """The kernel's Python name."""
-    return str(jit.fn.__name__)
+    """The kernel's Python name; a generated one's is without its number (:mod:`kerntune.kernels.generated`)."""
+    kernel = generated(jit)
+    return str(jit.fn.__name__) if kernel is None else kernel.name
 
 
 def kernel_file(jit: Any) -> str:
@@ -76,10 +78,33 @@ def source_hash(jit: Any) -> str:
     """SHA-256 over the kernel's syntax and that of every ``@triton.jit`` function and constant it names.
 
     Comments, blank lines, docstrings and the place in the file don't change it (Triton's own ``cache_key`` holds the
-    line number, and so retunes a kernel that only moved). What
+    line number, and so retunes a kernel that only moved), nor does a generated kernel's name. What
     else counts: :func:`kerntune.kernels.used_globals.described`.
     """
     return _digest(part.text for part in _parts(jit, set()))
+
+
+def source_text(jit: Any) -> str:
+    """The kernel as a Python file: every ``@triton.jit`` function and plain constant that it names, before itself.
+
+    For readers: values that no text gives back (dtypes, classes) are left to their names.
+    """
+    return "\n\n".join(["import triton\nimport triton.language as tl", *_definitions(jit, set())]) + "\n"
+
+
+def _definitions(jit: Any, seen: set[int]) -> Iterator[str]:
+    if id(jit) in seen:
+        return
+    seen.add(id(jit))
+    scope = {**jit.fn.__globals__, **inspect.getclosurevars(jit.fn).nonlocals}
+    for name, value in sorted(named(_syntax(jit.src), scope).items()):
+        if hasattr(value, "src") and hasattr(value, "params"):
+            yield from _definitions(value, seen)
+        elif type(value).__name__ == "constexpr" or isinstance(value, (bool, int, float, str)):
+            inner = getattr(value, "value", value)
+            shown = f"tl.constexpr({inner!r})" if inner is not value else repr(value)
+            yield f"{name} = {shown}"
+    yield f"@triton.jit\n{textwrap.dedent(jit.src).rstrip()}"
 
 
 def salt(jit: Any) -> None:
@@ -141,7 +166,8 @@ def _parts(jit: Any, seen: set[int]) -> Iterator[SourcePart]:
     if id(jit) in seen:
         return
     seen.add(id(jit))
-    syntax = _syntax(jit.src)
+    kernel = generated(jit)
+    syntax = _syntax(jit.src if kernel is None else without_name(jit.src, kernel))
     yield SourcePart(syntax.dump)
     yield SourcePart(
         repr((jit.noinline, [(p.do_not_specialize, p.do_not_specialize_on_alignment) for p in jit.params]))

@@ -8,7 +8,8 @@ on, needs torch, and other profilers must be off. Only in the user's own process
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from kerntune.base.stats import median
 from kerntune.errors import MeasurementError
@@ -70,3 +71,22 @@ def kernels_of(work: Callable[[], None]) -> list[tuple[str, float]]:
     events = [e for e in found.events() or () if e.device_type == DeviceType.CUDA]
     events.sort(key=lambda e: e.time_range.start)
     return [(str(e.name), 1e3 * float(e.time_range.elapsed_us())) for e in events]
+
+
+def write_trace(path: Path, work: Callable[[], object], metadata: Mapping[str, str]) -> None:
+    """Run ``work`` under torch's profiler, and write what the host and, where there is one, the GPU did as a Chrome
+    trace (``chrome://tracing``, Perfetto), with ``metadata`` as texts. ``OSError`` where the file can't be written."""
+    import json
+
+    import torch
+    from torch.profiler import ProfilerActivity, profile, supported_activities
+
+    wanted = {ProfilerActivity.CPU, ProfilerActivity.CUDA} & set(supported_activities())
+    with profile(activities=sorted(wanted, key=str)) as found:
+        work()
+        if ProfilerActivity.CUDA in wanted:
+            torch.cuda.synchronize()
+        for name, text in metadata.items():
+            found.add_metadata(name, json.dumps(text)[1:-1])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found.export_chrome_trace(str(path))

@@ -5,32 +5,37 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 from kerntune import capture as captures
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
-from kerntune.errors import CacheMissError, MeasurementError, TuningError
+from kerntune.errors import CacheMissError, MeasurementError, TuningError, UsageError
 from kerntune.gpu.base import Gpu
-from kerntune.gpu.probe import captures_graph
+from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
 from kerntune.kernels.dispatch import Ran
-from kerntune.kernels.source import is_kernel, jit_of
+from kerntune.kernels.dispatch.observers import ObservedLaunch
+from kerntune.kernels.source import is_kernel
 from kerntune.tuning import context
+from kerntune.tuning.agreement import turn
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache.shared_winners import with_store
+from kerntune.tuning.chosen import note
 from kerntune.tuning.deferred import go_on, late_of, leave
+from kerntune.tuning.launch_dumps import dump_folder, dumping
 from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
+from kerntune.tuning.observing import observed, watch_environment
+from kerntune.tuning.private_pools import outside_graph_pool
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.stored_winners import Winners
 from kerntune.tuning.tune_call import tune_call, unraced_call
 from kerntune.tuning.tune_options import TuneOptions, options_of
+from kerntune.tuning.tuning_log import log_config
 from kerntune.tuning.tuning_result import Tuned
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, launches_nothing
-
-SHORT_HASH = 12
-"""Characters of a source's hash in a profile."""
 
 _TUNING = threading.RLock()
 """One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
@@ -41,23 +46,37 @@ def run_tuned(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any], *, keep: 
     """``tuner.run(*args, **kwargs)`` of any of Triton's autotuners, with this engine, the long way.
 
     ``keep`` reads and writes the cache on disk; ``plain`` is Triton's own ``run``, for where nothing can be measured.
+    :class:`UsageError` where torch exports the function that calls, with fake tensors.
     """
     recording = captures.current()
     if recording is not None:
         return Ran(recording.tuned_run(tuner, args, kwargs))
+    if is_exporting():
+        raise UsageError(
+            f"kernel {tuner.base_fn.__name__} is launched on fake tensors: torch.export(strict=False) runs the "
+            "function itself; launch it in a torch.library.triton_op through wrap_triton, or export with strict=True"
+        )
+    watch_environment()
     call = _Call(tuner, args, kwargs, keep)
     config = call.known()
     if config is None:
-        with _TUNING:
-            config = call.known()
-            if config is None:
-                return Ran(call.tune(plain))
+        tuned = outside_graph_pool(partial(_tune_in_turn, call, plain))
+        if isinstance(tuned, Ran):
+            return tuned
+        config = tuned
     if (late := late_of(tuner, call.key)) is None:
         return Ran(call.launch(config), config)
     if late.due and not kwargs.get("warmup"):
         config = call.try_late() or config
     result = call.launch(config)
     return Ran(result, None if late.due and late_of(tuner, call.key) is late else config)
+
+
+def _tune_in_turn(call: _Call, plain: Callable[..., Any]) -> Any:
+    """What tuned and launched the call; or the config, if another thread has found it meanwhile."""
+    with _TUNING:
+        config = call.known()
+        return Ran(call.tune(plain)) if config is None else config
 
 
 @dataclass
@@ -88,8 +107,13 @@ class _Call:
         tuner.best_config = config
         if config.pre_hook is not None:
             config.pre_hook({**self.named, **self.kwargs, **words})
-        with compat.profiler_range(lambda: _range_name(tuner, config)):
-            return tuner.fn.run(*self.args, **self.kwargs, **words)
+
+        seen = ObservedLaunch(tuner, self.key, config, self.args, self.kwargs)
+
+        def run() -> Any:
+            return observed(seen, lambda: tuner.fn.run(*self.args, **self.kwargs, **words))
+
+        return run() if dump_folder() is None else dumping(tuner, self.key, config, self.args, self.kwargs, run)
 
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""
@@ -115,11 +139,12 @@ class _Call:
             return self._launch_first(site, tuned.winner, time.perf_counter() - begin)
         if found is None:
             _refuse_graph_capture(site.kernel)
-            with backend.gpu.lock():
-                found = winners.find(
-                    site, unfinished=options.patience is not None
-                )  # of a process that held the lock before
-                winner = self._race(capture, site, winners) if found is None else found
+            unfinished = options.patience is not None
+            with turn(winners, site, backend.gpu, unfinished=unfinished) as found:
+                if found is None:
+                    with backend.gpu.lock():
+                        found = winners.arrived(site, unfinished, ask=False)  # of who held the lock before
+                        winner = self._race(capture, site, winners) if found is None else found
             if found is None:
                 return self._launch_first(site, winner, time.perf_counter() - begin)
         self._reuse(site, found, winners)
@@ -158,29 +183,29 @@ class _Call:
 
     def _winners(self, gpu: Gpu) -> Winners:
         mode = context.tune_mode() if self.keep else TuneMode.FORCE
-        return Winners(WinnerCache(), mode, gpu, self.options.verification.lax)
+        cache = WinnerCache()
+        return Winners(with_store(cache) if self.keep else cache, mode, gpu, self.options.verification.lax)
 
     def _reuse(self, site: Site, index: int, winners: Winners) -> None:
         site.settle(index)
+        note(winners.key(site), site.candidates[index].config)
         stored = winners.stored(site)
         if stored is None:
             return
+        log_config(site, "stored winner", index, time_ns=stored.time_ns)
         self.tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
         late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
-        if late and winners.mode is not TuneMode.FROZEN:
+        if late and winners.mode is not TuneMode.FROZEN and not winners.agrees:
             leave(self.tuner, self.key, site, index, late)
 
     def _race(self, capture: Capture, site: Site, winners: Winners) -> int:
         """Find a site's winner, tell its tuner, and keep it; its index. The call itself is still to be launched."""
-        tuner = self.tuner
+        tuner, options = self.tuner, self.options
+        trials = Trials(winners) if self.keep else None
+        if self.keep and winners.settles(site):
+            options = replace(options, patience=None)
         try:
-            tuned = tune_call(
-                capture,
-                site,
-                self.options,
-                incumbent=winners.incumbent(site),
-                trials=Trials(winners) if self.keep else None,
-            )
+            tuned = tune_call(capture, site, options, incumbent=winners.incumbent(site), trials=trials)
         except TuningError as exc:
             tell_failed(capture, site, exc.failures)
             raise
@@ -194,9 +219,12 @@ class _Call:
         winner = tuned.winner
         if self.keep:
             standing = winners.keep(site, winner, tuned.times_ns[winner], untried=late)
-            winner = standing if standing in tuned.times_ns else winner
+            winner = standing if winners.agrees or standing in tuned.times_ns else winner
+            note(winners.key(site), site.candidates[winner].config)
+        if trials is not None:
+            trials.share(site)
         site.settle(winner)
-        if late:
+        if late and not winners.agrees:
             leave(tuner, self.key, site, winner, late, tuned.stragglers)
         warn_of(site, tuned)
         return winner
@@ -229,11 +257,6 @@ class _Call:
         finally:
             _TUNING.release()
         return self.tuner.cache.get(self.key)
-
-
-def _range_name(tuner: Any, config: Any) -> str:
-    """What a profile calls a launch: kernel, the start of its source's hash, config."""
-    return f"{tuner.base_fn.__name__} [{jit_of(tuner).cache_key[:SHORT_HASH]}] {config}"
 
 
 def _refuse_graph_capture(kernel: str) -> None:

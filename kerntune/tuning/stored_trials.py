@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Mapping
@@ -63,15 +64,38 @@ class Trials:
 
     def __init__(self, winners: Winners) -> None:
         self._cache, self._winners = TrialCache(winners.cache.folder), winners
+        self._store = None if winners.shared_cache is None else winners.shared_cache.store
+        self._fetched: set[str] = set()
 
     def at(self, site: Site) -> SiteTrials:
         """The trials of one site, under today's environment."""
-        force = self._winners.mode is TuneMode.FORCE
-        return SiteTrials(self._cache, site, self.key(site), _aside(self._winners.environment), blind=force)
+        force, key = self._winners.mode is TuneMode.FORCE, self.key(site)
+        if not force:
+            self._fetch(key)
+        return SiteTrials(self._cache, site, key, _aside(self._winners.environment), blind=force)
 
     def any(self, site: Site) -> bool:
         """Whether earlier runs have left anything for a site, under whatever environment."""
-        return self._winners.mode is not TuneMode.FORCE and bool(self._cache.of(self.key(site)))
+        if self._winners.mode is TuneMode.FORCE:
+            return False
+        key = self.key(site)
+        self._fetch(key)
+        return bool(self._cache.of(key))
+
+    def share(self, site: Site) -> None:
+        """Store what is known of a site for other machines, if there is a store, some time later."""
+        if self._store is not None:
+            self._store.add_trials(self._cache.of(self.key(site)))
+
+    def _fetch(self, key: TrialKey) -> None:
+        """Take what other machines have stored, once; what is here stays."""
+        if self._store is None or key.digest() in self._fetched:
+            return
+        self._fetched.add(key.digest())
+        for trial in self._store.trials_of(key) or ():
+            if not self._cache.holds(trial):
+                with contextlib.suppress(CacheError):
+                    self._cache.add(trial)
 
     def key(self, site: Site) -> TrialKey:
         """What a site's trials depend on beside config, specialization and environment: exact sizes, where a winner

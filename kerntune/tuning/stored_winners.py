@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -18,7 +19,10 @@ from kerntune.kernels.source import source_hash
 from kerntune.kernels.value_text import text_of
 from kerntune.tuning.cache import Winner, WinnerCache, WinnerKey
 from kerntune.tuning.cache.damage_report import report_damage
+from kerntune.tuning.cache.leases import Lease
+from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.cache.winner import SCHEMA
+from kerntune.tuning.ranks import of_this_run, several_ranks
 
 NOT_KEY = frozenset({"grid", "warmup"})
 """Launch words among a site's arguments: a grid is a new function object at every call."""
@@ -35,6 +39,7 @@ class Winners:
 
     def __init__(self, cache: WinnerCache, mode: TuneMode, gpu: Gpu, lax: str = "") -> None:
         self.cache, self.mode, self.lax, self._gpu = cache, mode, lax, gpu
+        self.shared_cache = cache if isinstance(cache, SharedWinnerCache) else None
         self._seen: dict[str, Winner | None] = {}
         """What was stored for a key when it was last looked up."""
 
@@ -42,12 +47,13 @@ class Winners:
         """The stored winner's index among the candidates; None if there is none or the mode forces a new race.
 
         A winner of candidates some of which were never tried counts only if ``unfinished`` ones do, or if the mode is
-        ``frozen``.
+        ``frozen``. Where winners are agreed upon with others (:attr:`agrees`) it counts if it was stored since this run
+        began, whatever is asked for: else ranks would go on with different ones.
         """
         if len(site.candidates) == 1:
             return 0
         found = self.stored(site)
-        if found is not None and (unfinished or not found.untried or self.mode is TuneMode.FROZEN):
+        if found is not None and self._counts(found, unfinished):
             return index_of(site, found.config)
         if self.mode is TuneMode.FROZEN:
             raise CacheMissError(
@@ -55,6 +61,35 @@ class Winners:
                 f"KERNTUNE_TUNE=frozen); run once with --kerntune-tune=auto{self._nearest(site)}"
             )
         return None
+
+    def _counts(self, found: Winner, unfinished: bool) -> bool:
+        if not found.untried or self.mode is TuneMode.FROZEN:
+            return True
+        return of_this_run(found.created) if self.agrees else unfinished
+
+    @property
+    def agrees(self) -> bool:
+        """Whether other processes should go on with the same winners: a store is shared, or there are several ranks."""
+        return self.shared_cache is not None or several_ranks()
+
+    def lease(self, site: Site) -> Lease:
+        """Of a site's key, not taken yet."""
+        store = None if self.shared_cache is None else self.shared_cache.store
+        return Lease(self.cache.folder, self.key(site), store)
+
+    def arrived(self, site: Site, unfinished: bool, ask: bool = True) -> int | None:
+        """As :meth:`find`, of what another process may have stored a moment ago: with ``ask``, by a request to the
+        store for this very key. No winner is no error here."""
+        if self.shared_cache is not None and ask:
+            self.shared_cache.refresh(self.key(site))
+        found = self.stored(site)
+        return index_of(site, found.config) if found is not None and self._counts(found, unfinished) else None
+
+    def settles(self, site: Site) -> bool:
+        """Whether the tuning that comes now has to try all candidates: the winner that stands was found by an earlier
+        run without some of them."""
+        found = self.stored(site) if self.agrees else None
+        return found is not None and bool(found.untried)
 
     def stored(self, site: Site) -> Winner | None:
         """What is stored of a site's winner; None if there is nothing or the mode forces a new race."""
@@ -83,7 +118,8 @@ class Winners:
         has stored one since this one looked, so that all go on with the same."""
         config = site.candidates[winner].config
         rest = tuple(site.candidates[i].config for i in sorted(untried))
-        found = Winner(SCHEMA, self.key(site), config, time_ns, self.environment(), rest)
+        created = round(time.time(), 3) if rest and self.agrees else 0.0
+        found = Winner(SCHEMA, self.key(site), config, time_ns, self.environment(), rest, created)
         try:
             return self._standing(site, found, winner)
         except CacheError as exc:
@@ -95,7 +131,10 @@ class Winners:
     def _standing(self, site: Site, found: Winner, winner: int) -> int:
         """Store what was found; whose index stands then: its own, or that of another process's winner."""
         if self.mode is not TuneMode.FORCE:
-            standing = self.cache.offer(found, self._seen.get(found.key.digest()))
+            before = self._seen.get(found.key.digest())
+            if before is not None and self.agrees and of_this_run(before.created):
+                before = None  # others go on with it
+            standing = self.cache.offer(found, before, first_stands=self.agrees)
             if standing is found:
                 return winner
             if (other := index_of(site, standing.config)) is not None:
@@ -120,7 +159,7 @@ class Winners:
             target=str(spec.target),
             device=spec.name,
             triton=compat.triton_version(),
-            arguments=_arguments(site) + (self.lax if lax is None else lax),
+            arguments=_arguments(site) + _settings(spec.target.backend) + (self.lax if lax is None else lax),
             configs=tuple(c.config for c in site.listed),
             search="" if site.search is None else str(site.search),
         )
@@ -159,6 +198,13 @@ def _arguments(site: Site) -> str:
     else:
         own = exact_arguments(site)
     return "; ".join([own, *(f"{name}={text}" for name, text in _heuristics(site))])
+
+
+def _settings(backend: str) -> str:
+    """What the environment has the compiler do that it doesn't do by default; empty where nothing is set. In a store
+    that machines share, such a machine's winners are for machines like it."""
+    found = compat.compiler_settings(backend)
+    return "".join(f"; {name}={text}" for name, text in sorted(found.items()))
 
 
 def _heuristics(site: Site) -> Iterator[tuple[str, str]]:

@@ -33,6 +33,7 @@ from kerntune.tuning.pre_hooks import first_contents
 from kerntune.tuning.race import Estimates, Trial
 from kerntune.tuning.resource_check import misfit
 from kerntune.tuning.stored_trials import NOTHING
+from kerntune.tuning.tuning_log import log_compiled, log_config, log_estimate
 
 
 @dataclass
@@ -163,8 +164,10 @@ class TrialSet:
         try:
             if isinstance(compiled, TrialError):
                 raise compiled
+            log_compiled(self.site, i, compiled)
             if (trial := self._trial(i, compiled)) is not None:
                 self._estimates.take(trial)
+                log_estimate(self.site, trial, self._estimates.best)
             self._keep_estimate(i)
         except LaunchFault as exc:
             assert isinstance(compiled, Compiled)
@@ -258,6 +261,7 @@ class TrialSet:
             self._fail(i, bad[code, probe.grid], remember=True, code=code)
         elif work in self._found:
             self._found[work].same.append(i)
+            log_config(self.site, "same code", i, f"as {self.site.candidates[self._found[work].index].config}")
             self._fail_like(self._found[work], i)
         elif (fault := self._faults.like(work)) is not None:
             fault.same.append(i)
@@ -339,6 +343,7 @@ class TrialSet:
 
     def _fail(self, i: int, why: str, *, remember: bool = False, code: str = "") -> None:
         self.failures[i] = FailedTrial(self.site.kernel, self.site.candidates[i].config, why)
+        log_config(self.site, "failed", i, why)
         if remember and self._stored is not None:
             self._stored.keep(i, self.pool.probes[i], failure=why, code=code)
         elif i in self._kept and self._stored is not None:

@@ -25,6 +25,7 @@ from kerntune.tuning.searching import Searching
 from kerntune.tuning.stored_trials import Trials
 from kerntune.tuning.trial_set import TrialSet
 from kerntune.tuning.tune_options import DEFAULTS, TuneOptions
+from kerntune.tuning.tuning_log import log_begin, log_end, log_race
 from kerntune.tuning.tuning_result import Tuned, nothing_left
 from kerntune.tuning.verification import Verifier, Verify
 
@@ -62,8 +63,9 @@ def tune(
     first, and candidates that the search chooses are raced with the others. ``ahead`` is called with the candidate that
     is ahead when the finals begin. Raises :class:`TuningError`, listing every reason, if none is left.
     """
-    site = capture.launches[index].site
+    site, begin = capture.launches[index].site, time.monotonic()
     assert site is not None
+    log_begin(site, loader.gpu.spec.name)
     stored = trials.at(site) if trials is not None else None
     if pool is None:
         pool = pool_of(capture, site, stored)
@@ -80,6 +82,8 @@ def tune(
         for candidates in it.stages():
             winner = it.best_of(candidates)
             if winner is not None:
+                seconds = time.monotonic() - begin
+                log_end(site, winner.index, trial_set.times, prescreen.left_out, seconds)
                 return it.outcome(winner)
     raise nothing_left(site, list(trial_set.failures.values()))
 
@@ -221,6 +225,7 @@ class _Tuning:
         if mode is Verify.FINALISTS and self._drop_wrong(alive, finalists):
             return None
         best = decided(finalists, self.trial_set.incumbent)[0]
+        log_race(self.site, alive, finalists, best)
         return None if self._drop_wrong(alive, [best] if mode is not Verify.OFF else []) else best
 
     def _drop_wrong(self, alive: list[Trial], suspects: Sequence[Trial]) -> bool:

@@ -104,3 +104,28 @@ def test_a_damaged_file_is_told_after_the_others_were_taken(kerntune, cache, tmp
     assert "bad.json" in ran.err
     assert ran.clean
     assert len(WinnerCache(tmp_path / "other").entries()) == 2
+
+
+def test_push_and_pull(kerntune, cache, tmp_path, monkeypatch):
+    url = f"file://{tmp_path}/store"
+    ran = kerntune("cache", "push", url, "--cache-dir", "cache")
+    assert (ran.code, ran.out) == (0, f"{url}: 2 winners, 0 trials\n")
+    monkeypatch.setenv("KERNTUNE_STORE", url)
+    assert f"{url}: 2 winners, 0 trials" in kerntune("cache", "pull", "--cache-dir", "other").out
+    assert "2 winners" in kerntune("cache", "show", "--cache-dir", "other").out
+    assert "2 kept as they were" in kerntune("cache", "pull", "--cache-dir", "other", "--winners-only").out
+
+
+def test_clear_forgets_what_is_known_of_stores(kerntune, cache, tmp_path):
+    kerntune("cache", "push", f"file://{tmp_path}/store", "--cache-dir", "cache")
+    kerntune("cache", "pull", f"file://{tmp_path}/store", "--cache-dir", "cache")
+    assert list((cache.folder / "stores").rglob("*.json"))
+    kerntune("cache", "clear", "--cache-dir", "cache")
+    assert not (cache.folder / "stores").exists()
+    assert list((tmp_path / "store").rglob("*.json")), "the store is everybody's"
+
+
+def test_without_a_store_there_is_nothing_to_push_to(kerntune, cache):
+    ran = kerntune("cache", "push", "--cache-dir", "cache")
+    assert ran.code == 2
+    assert "KERNTUNE_STORE" in ran.err

@@ -138,3 +138,24 @@ def test_waiting_for_a_device_is_said_and_ends(runtime, monkeypatch):
         device_lock.hold("GPU-1", "a GPU", 0.1),
     ):
         pass
+
+
+def test_a_store_is_asked(kerntune, runtime, tmp_path, monkeypatch):
+    assert "store" not in lines(kerntune("doctor").out)
+    monkeypatch.setenv("KERNTUNE_STORE", f"file://{tmp_path}/store")
+    found = lines(kerntune("doctor", "--cache-dir", "cache").out)
+    assert found["store"].startswith(f"ok file://{tmp_path}/store: 0 winners of it here, first writer wins; answered")
+
+
+def test_a_store_that_does_not_answer_is_named(kerntune, runtime, tmp_path, monkeypatch):
+    (tmp_path / "store").write_text("a file, not a folder")
+    monkeypatch.setenv("KERNTUNE_STORE", f"file://{tmp_path}/store")
+    found = lines(kerntune("doctor", "--cache-dir", "cache").out)
+    assert found["store"].startswith("!!")
+
+
+def test_a_store_of_no_known_kind_is_named(kerntune, runtime, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERNTUNE_STORE", "ftp://a/b")
+    ran = kerntune("doctor", "--cache-dir", "cache")
+    assert lines(ran.out)["store"].startswith("!!")
+    assert "sftp://" in ran.out

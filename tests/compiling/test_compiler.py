@@ -28,6 +28,7 @@ from kerntune.capture import Capture
 from kerntune.compiling.binary.stages import strip_locations
 from kerntune.compiling.compiler import Compiler
 from kerntune.errors import CompileError, TrialError
+from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import StandInDriver
 from kerntune.gpu.scripted import FakeBackend
 from kerntune.kernels import compat
@@ -71,7 +72,7 @@ def x_of(n: int = N) -> torch.Tensor:
 def tritons_own(backend: FakeBackend, kernel: Any, *args: Any, target: Target = SM90, **kwargs: Any) -> Any:
     """What ``JITFunction.run(warmup=True)`` compiles for a target, the driver answering for it."""
     driver = triton.runtime.driver
-    before, driver._active = driver._active, StandInDriver(typical_device(target))
+    before, driver._active = driver._active, StandInDriver(DeviceNumbers((typical_device(target),)))
     kernel.device_caches.clear()
     try:
         with backend.tensors.specializing():

@@ -463,9 +463,11 @@ def test_a_warm_up_alone_is_no_launch(project: Project) -> None:
         assert run.judge(warm, x_of()).verdict is Verdict.NEW
 
 
-def test_a_tensor_on_another_gpu_is_refused(project: Project) -> None:
+def test_a_tensor_on_another_gpu_than_the_current_one_is_refused(project: Project) -> None:
     with project.run(FAST) as run:
-        with pytest.raises(CaptureError, match=r"on cuda:1, and this run measures on cuda:0 alone.*VISIBLE_DEVICES=1"):
+        with pytest.raises(
+            CaptureError, match=r"scale_kernel is launched on cuda:0.*x_ptr on cuda:1.*cuda\.device\(1\)"
+        ):
             run.check(before, torch.empty(N, device="cuda:1"))
         assert run.judge(before, torch.empty(N, device="cuda:0")).recorded
 

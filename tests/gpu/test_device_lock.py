@@ -6,16 +6,18 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kerntune.base.working_locks import locks_work
+from kerntune.base.working_locks import locks_work, open_lock_file
 from kerntune.errors import MeasurementError
 from kerntune.gpu import device_lock
-from kerntune.gpu.device_lock import hold
+from kerntune.gpu.device_lock import hold, lock_file, share, share_loosely
 from kerntune.gpu.probe import has_cuda
+from kerntune.gpu.two_sided_lock import LockBusy, TwoSidedLock
 
 SOURCE = Path(__file__).parents[2]
 NAME, UUID = "NVIDIA H200", "0123-45"
@@ -116,6 +118,133 @@ def test_waiting_is_told(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
             hold(UUID, NAME, 0.3).__enter__()
     finally:
         other.communicate("\n")
+
+
+# two sides; a second open file stands for another process
+
+
+@pytest.fixture
+def without_node(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_node(monkeypatch, None)
+
+
+def other_one() -> TwoSidedLock:
+    return TwoSidedLock(open_lock_file(lock_file(UUID)))
+
+
+def ignored(seconds: float) -> None:
+    """Nothing is said of waiting."""
+
+
+def shared_by_another() -> TwoSidedLock:
+    lock = other_one()
+    assert lock.acquire(False, 5.0, ignored)
+    return lock
+
+
+@pytest.mark.usefixtures("without_node")
+def test_what_does_not_measure_shares_the_device() -> None:
+    other = shared_by_another()
+    with share(UUID, NAME, 0.0):
+        pass
+    with pytest.raises(MeasurementError, match="NVIDIA H200 is shared by another process"), hold(UUID, NAME, 0.05):
+        pass
+    other.release()
+    with hold(UUID, NAME, 0.0):
+        pass
+
+
+@pytest.mark.usefixtures("without_node")
+def test_measuring_keeps_others_out() -> None:
+    other = other_one()
+    assert other.acquire(True, 5.0, ignored)
+    with pytest.raises(MeasurementError, match="measured on by another process"), share(UUID, NAME, 0.05):
+        pass
+    other.release()
+    with hold(UUID, NAME, 0.0), pytest.raises(LockBusy):
+        other_one().acquire(False, 0.0, ignored)
+
+
+@pytest.mark.usefixtures("without_node")
+@pytest.mark.parametrize("inside", [False, True])
+def test_who_waits_to_measure_comes_before_later_ones(inside: bool) -> None:
+    """Else runs that overlap would keep it waiting for ever. Who is in already may go on: it is waited for."""
+    first, second, waits = shared_by_another(), other_one(), threading.Event()
+    writer = threading.Thread(target=lambda: second.acquire(True, 60.0, lambda s: waits.set()))
+    writer.start()
+    assert waits.wait(60.0)
+    third = other_one()
+    if inside:
+        assert third.acquire(False, 0.0, ignored, inside=True)
+        third.release()
+    else:
+        with pytest.raises(LockBusy):
+            third.acquire(False, 0.05, ignored)
+    first.release()
+    writer.join(60.0)
+    assert not writer.is_alive()
+    second.release()
+
+
+@pytest.mark.usefixtures("without_node")
+def test_a_thread_that_shares_is_refused_at_once_when_it_wants_to_measure() -> None:
+    """Two that both do so would wait for each other."""
+    with share(UUID, NAME, 0.0):
+        with pytest.raises(MeasurementError, match="this thread shares a GPU: it can't have NVIDIA H200 alone"):
+            hold(UUID, NAME, 60.0).__enter__()
+        with pytest.raises(LockBusy):
+            other_one().acquire(True, 0.0, ignored)
+    with hold(UUID, NAME, 0.0), share(UUID, NAME, 0.0):
+        pass
+
+
+@pytest.mark.usefixtures("without_node")
+def test_a_test_s_side_gives_way_to_its_own_measuring_and_comes_back() -> None:
+    with share_loosely(UUID, NAME, 0.0):
+        with share(UUID, NAME, 0.0), share_loosely(UUID, NAME, 0.0):
+            pass
+        with hold(UUID, NAME, 0.0), pytest.raises(LockBusy):
+            other_one().acquire(False, 0.0, ignored)
+        with pytest.raises(LockBusy):
+            other_one().acquire(True, 0.0, ignored)
+    assert other_one().acquire(True, 0.0, ignored)
+
+
+@pytest.mark.usefixtures("without_node")
+def test_a_fork_holds_nothing_of_its_parent_s() -> None:
+    with share_loosely(UUID, NAME, 0.0):
+        child = os.fork()
+        if child == 0:
+            os._exit(int(device_lock._mine(UUID).shares))
+        assert os.waitpid(child, 0)[1] == 0
+        assert device_lock._mine(UUID).shares
+
+
+def test_a_killed_holder_holds_nothing(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_node(monkeypatch, "/dev/urandom")
+    other = another(place / "other", "/dev/urandom")
+    other.kill()
+    other.communicate()
+    with hold(UUID, NAME, 5.0):
+        pass
+
+
+def test_a_file_of_another_user_is_locked_without_writing_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be read at least. Then nobody passes through its first byte, and both sides work as they do."""
+    with_node(monkeypatch, None)
+    lock_file(UUID).touch()
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, flags, *mode, **more: real(path, refuse_writing(flags), *mode, **more))
+    with hold(UUID, NAME, 0.0), pytest.raises(LockBusy):
+        other_one().acquire(False, 0.0, ignored)
+    with share(UUID, NAME, 0.0), share_loosely(UUID, NAME, 0.0):
+        pass
+
+
+def refuse_writing(flags: int) -> int:
+    if flags & os.O_RDWR:
+        raise PermissionError
+    return flags
 
 
 @pytest.mark.gpu

@@ -88,3 +88,55 @@ def test_a_run_that_has_timed_nothing_says_so_and_keeps_the_file(project):
     result = project.run("--kerntune-benchmark-json=b.json")
     result.stdout.fnmatch_lines(["--kerntune-benchmark-json: nothing was timed (without a GPU *b.json was not written"])
     assert (project.path / "b.json").read_text() == "earlier"
+
+
+def extracted(document: dict) -> list[dict]:
+    """What github-action-benchmark makes of a file under ``tool: pytest``: the rules of ``extractPytestResult`` and of
+    the schema ``BenchmarkResult`` (its src/extract.ts at c38cce98): text, numbers, and at least one benchmark."""
+    found = []
+    for bench in document["benchmarks"]:
+        stats = bench["stats"]
+        assert isinstance(stats["ops"], (int, float))
+        assert isinstance(stats["stddev"], (int, float))
+        assert isinstance(stats["rounds"], int)
+        mean, unit = human_readable(stats["mean"])
+        found.append(
+            {
+                "name": str(bench["fullname"]),
+                "value": float(stats["ops"]),
+                "unit": "iter/sec",
+                "range": f"stddev: {stats['stddev']}",
+                "extra": f"mean: {mean} {unit}\nrounds: {stats['rounds']}",
+            }
+        )
+    assert found, "an empty list is an error there"
+    return found
+
+
+def human_readable(seconds: float) -> tuple[float, str]:
+    for unit, scale in (("nsec", 1e9), ("usec", 1e6), ("msec", 1e3)):
+        if seconds < {"nsec": 1e-6, "usec": 1e-3, "msec": 1.0}[unit]:
+            return seconds * scale, unit
+    return seconds, "sec"
+
+
+def test_github_action_benchmark_reads_it(project):
+    pytest.importorskip("pytest_benchmark")
+    write(project, "b.json")
+    one, other = extracted(project.json("b.json"))
+    assert one["name"] == "test_it.py::test_softmax[1024]"
+    assert one["name"] != other["name"], "it keeps one series a name"
+    assert one["value"] == pytest.approx(1 / 13.75e-6)
+    assert one["unit"] == "iter/sec"
+    assert one["extra"].startswith("mean: 13.7")
+    assert one["extra"].endswith(" usec\nrounds: 4")
+
+
+def test_one_time_alone_has_a_deviation_of_zero_there(project):
+    """pytest-benchmark leaves no field out for a single round."""
+    pytest.importorskip("pytest_benchmark")
+    project.file("def test_one(autotune):\n    autotune(kernel(ns=5000.0))\n")
+    project.run("--kerntune-benchmark-json=b.json")
+    (one,) = extracted(project.json("b.json"))
+    assert one["range"] == "stddev: 0"
+    assert one["value"] == pytest.approx(1 / 5e-6)

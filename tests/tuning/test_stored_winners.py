@@ -96,6 +96,16 @@ def test_other_candidates_are_another_question(backend: FakeBackend, winners: Wi
         assert winners.find(site(backend, tuned(*blocks))) is None
 
 
+def test_settings_of_the_compiler_are_part_of_the_question(
+    backend: FakeBackend, winners: Winners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines with other settings may share a store."""
+    winners.keep(site(backend), 1, 1.0)
+    assert winners.find(site(backend)) == 1
+    monkeypatch.setenv("DISABLE_PTXAS_OPT", "1")
+    assert winners.find(site(backend)) is None
+
+
 def test_another_device_or_kernel_is_another_question(backend: FakeBackend, winners: Winners) -> None:
     @triton.jit
     def other_kernel(x_ptr, y_ptr, n, factor, BLOCK: tl.constexpr):

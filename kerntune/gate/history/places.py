@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import secrets
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -14,8 +13,9 @@ from typing import Any, Protocol
 
 from kerntune.base.codec import read_file, write_atomic
 from kerntune.base.temporary_folders import scratch_folder
+from kerntune.base.url_files import is_url, open_files
 from kerntune.errors import HistoryError, UsageError
-from kerntune.gate.git import top_of
+from kerntune.gate.git import run_git, top_of
 from kerntune.gate.history.points import MAX_BYTES, HistoryRun
 
 GIT = "git:"
@@ -57,7 +57,7 @@ def place_of(text: str, start: Path) -> Place:
         if not branch or branch.startswith("-") or not _accepted(branch):
             raise UsageError(f"{text}: {branch!r} is no name of a branch; give one, as git:kerntune-history")
         return Branch(top_of(start), branch)
-    if re.match(r"[a-z][a-z0-9+.-]+://", text):
+    if is_url(text):
         return Remote(text)
     return Folder(Path(os.path.abspath(start / Path(text).expanduser())))
 
@@ -141,7 +141,7 @@ class Branch:
 
     def _tip(self) -> str:
         """The branch's commit, empty if there is none yet."""
-        done = self._run("rev-parse", "--verify", "--quiet", f"{self._local}^{{commit}}")
+        done = run_git(self._top, "rev-parse", "--verify", "--quiet", f"{self._local}^{{commit}}")
         return done.stdout.decode().strip() if done.returncode == 0 else ""
 
     def _listed(self) -> list[str]:
@@ -153,7 +153,7 @@ class Branch:
     def _fetch(self) -> None:
         if not self._remote:
             return
-        done = self._run("ls-remote", "--exit-code", self._remote, f"refs/heads/{self._branch}")
+        done = run_git(self._top, "ls-remote", "--exit-code", self._remote, f"refs/heads/{self._branch}")
         if done.returncode == 2:  # the remote answers, and has no such branch
             return
         self._git("fetch", "--quiet", "--no-tags", self._remote, f"+refs/heads/{self._branch}:{self._local}")
@@ -175,16 +175,18 @@ class Branch:
 
     def _author(self) -> dict[str, str]:
         """CI has no user.name, mostly."""
-        if self._run("var", "GIT_COMMITTER_IDENT").returncode == 0:
+        if run_git(self._top, "var", "GIT_COMMITTER_IDENT").returncode == 0:
             return {}
         return {f"GIT_{role}_{what}": text for role in ("AUTHOR", "COMMITTER") for what, text in _NOBODY.items()}
 
     def _publish(self, commit: str, tip: str) -> str | None:
         """What stood in the way, None if nothing did: only another's addition may, everything else is an error."""
         if self._remote:
-            done = self._run("push", "--quiet", "--no-verify", self._remote, f"{commit}:refs/heads/{self._branch}")
+            done = run_git(
+                self._top, "push", "--quiet", "--no-verify", self._remote, f"{commit}:refs/heads/{self._branch}"
+            )
         else:
-            done = self._run("update-ref", self._local, commit, tip or "0" * 40)
+            done = run_git(self._top, "update-ref", self._local, commit, tip or "0" * 40)
         if done.returncode == 0:
             return None
         why = done.stderr.decode(errors="replace").strip()
@@ -193,21 +195,11 @@ class Branch:
         raise HistoryError(f"{self.name}: git could not add a run: {why}")
 
     def _git(self, *args: str, env: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
-        done = self._run(*args, env=env, given=given)
+        done = run_git(self._top, *args, env=env, given=given)
         if done.returncode:
             why = done.stderr.decode(errors="replace").strip()
             raise HistoryError(f"{GIT}{self._branch}: git {args[0]} failed in {self._top}: {why}")
         return done.stdout
-
-    def _run(
-        self, *args: str, env: Mapping[str, str] | None = None, given: bytes = b""
-    ) -> subprocess.CompletedProcess[bytes]:
-        command = ["git", "-C", str(self._top), *args]
-        quiet = {**(os.environ if env is None else env), "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-        try:
-            return subprocess.run(command, input=given, capture_output=True, env=quiet, check=False)
-        except FileNotFoundError:
-            raise UsageError("git is not installed, so no branch can hold the history") from None
 
 
 _NOBODY = {"NAME": "kerntune", "EMAIL": "kerntune@localhost"}
@@ -224,46 +216,37 @@ _LOST_RACE = (
 
 
 class Remote:
-    """A folder behind a URL that fsspec understands (``s3://``, ``gs://``, ``sftp://``, ``file://``)."""
+    """A folder behind a URL (:mod:`kerntune.base.url_files`)."""
 
     def __init__(self, url: str) -> None:
-        try:
-            from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        except ImportError:
-            raise UsageError(f"{url}: install kerntune[store], which brings fsspec, to keep a history there") from None
-        try:
-            self._fs, self._root = url_to_fs(url)
-        except (ImportError, ValueError) as exc:
-            raise UsageError(f"{url}: {exc}") from None
         self._url = url
+        self._files = self._done(lambda: open_files(url))
 
     @property
     def name(self) -> str:
         return self._url
 
     def names(self) -> list[str]:
-        found = self._done(lambda: self._fs.find(self._root))
-        return sorted(n.removeprefix(self._root).lstrip("/") for n in found or () if n.endswith(SUFFIX))
+        found: list[str] = self._done(self._files.names)
+        return [name for name in found if name.endswith(SUFFIX)]
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
         for name in names:
-            data = self._done(lambda name=name: self._fs.cat_file(f"{self._root}/{name}", end=MAX_BYTES + 1))
+            data = self._done(lambda name=name: self._files.read(name, MAX_BYTES))
             if data is not None:  # else removed meanwhile
                 yield name, data
 
     def add(self, name: str, data: bytes) -> None:
-        path = f"{self._root}/{name}"
-        self._done(lambda: self._fs.makedirs(path.rpartition("/")[0], exist_ok=True))
-        self._done(lambda: self._fs.pipe_file(path, data))
+        self._done(lambda: self._files.replace(name, data))
 
     def _done(self, action: Any) -> Any:
         try:
             return action()
-        except FileNotFoundError:
-            return None
+        except UsageError:
+            raise
         except Exception as exc:  # each file system raises its own
             raise HistoryError(f"{self._url}: {type(exc).__name__}: {exc}") from exc
 
 
 def _accepted(branch: str) -> bool:
-    return subprocess.run(["git", "check-ref-format", "--branch", branch], capture_output=True).returncode == 0
+    return run_git(Path.cwd(), "check-ref-format", "--branch", branch).returncode == 0

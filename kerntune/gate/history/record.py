@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import os
 import platform
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from kerntune.errors import UsageError
+from kerntune.gate.git import git_output
 from kerntune.gate.history.places import Place, file_name
 from kerntune.gate.history.points import SCHEMA, HistoryRun, encoded, points_of
 from kerntune.gate.report import Origin, RunReport
@@ -67,10 +67,7 @@ def _in_utc(text: str) -> str:
 def _git(root: Path, *args: str) -> str:
     """What git prints; empty if it fails or isn't there: a history is kept outside of repositories, too."""
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *args],
-            capture_output=True, text=True, errors="replace", check=False, env={**os.environ, "LC_ALL": "C"},
-        )  # fmt: skip
-    except FileNotFoundError:
+        printed = git_output(root, *args) or b""
+    except UsageError:
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return printed.decode(errors="replace").strip()

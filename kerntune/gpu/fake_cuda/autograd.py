@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from kerntune.gpu.fake_cuda.autograd_functions import filled
 from kerntune.gpu.fake_cuda.gradient_hooks import apply_hooks, call_post_hooks
+from kerntune.gpu.fake_cuda.modes import StandInFakeMode
 
 Node = Any
 """A node of torch's autograd graph, as Python code accesses it."""
@@ -136,10 +138,11 @@ def engine(
         allow_unreachable: bool = False,
         accumulate_grad: bool = False,
     ) -> Any:
-        if not any(_is_stand_in(output) for output in t_outputs):
+        traced = any(_is_traced(output) for output in t_outputs)
+        if not traced and not any(_is_stand_in(output) for output in t_outputs):
             options = (keep_graph, create_graph, inputs, allow_unreachable, accumulate_grad)
             return original(t_outputs, grad_tensors, *options)
-        with surroundings():
+        with contextlib.nullcontext() if traced else surroundings():
             results = Backward(t_outputs, inputs, accumulate_grad, create_graph).run(grad_tensors)
         if not allow_unreachable and any(result is None for result in results):
             raise RuntimeError(
@@ -195,6 +198,14 @@ def _is_stand_in(output: Any) -> bool:
     while isinstance(output, torch.Tensor) and is_functorch_wrapped_tensor(output):
         output = get_unwrapped(output)
     return isinstance(output, FakeTensor)
+
+
+def _is_traced(output: Any) -> bool:
+    """Whether torch's compiler traces a backward pass for the GPU: the modes that count are its own then."""
+    if isinstance(output, FakeTensor):
+        return output.device.type == "cuda" and not isinstance(output.fake_mode, StandInFakeMode)
+    traced = sys.modules.get("torch._subclasses.functional_tensor")  # torch's compiler has imported it by then
+    return traced is not None and isinstance(output, traced.FunctionalTensor) and output.device.type == "cuda"
 
 
 def _following(node: Node) -> list[Node]:

@@ -12,7 +12,8 @@ import torch
 
 from kerntune.base.device import DeviceSpec
 from kerntune.gpu.fake_cuda.clocks import clocks_of
-from kerntune.gpu.fake_cuda.cuda_objects import CUDAGraph, DeviceContext, Event, Generator, Stream, StreamContext
+from kerntune.gpu.fake_cuda.cuda_objects import CUDAGraph, Event, Generator, Stream, StreamContext
+from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import capability
 from kerntune.gpu.fake_cuda.management import install_management
 from kerntune.gpu.fake_cuda.patches import replace, replace_known
@@ -29,15 +30,15 @@ _SAME_NAMES = ("torch.cuda.memory", "torch.cuda.random", "torch.cuda.graphs", "t
 """Modules of which ``torch.cuda`` re-exports functions under the same names."""
 
 
-def install_cuda(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
-    """Make torch report the device ``spec`` until ``stack`` closes."""
-    stubs = cuda_stubs(spec)
+def install_cuda(stack: contextlib.ExitStack, numbers: DeviceNumbers) -> None:
+    """Make torch report these devices until ``stack`` closes."""
+    stubs, spec = cuda_stubs(numbers), numbers.specs[0]
     for module in (torch.cuda, *(sys.modules[name] for name in _SAME_NAMES if name in sys.modules)):
         for name, stub in stubs.items():
             replace_known(stack, module, name, stub)
     for name, stub in _nvtx_stubs().items():
         replace_known(stack, torch.cuda.nvtx, name, stub)
-    for name, stub in _accelerator_stubs().items():
+    for name, stub in _accelerator_stubs(numbers).items():
         replace_known(stack, torch.accelerator, name, stub)
     install_management(stack, spec, MEMORY_BYTES)
     replace(stack, torch, "Generator", Generator)
@@ -71,31 +72,32 @@ def properties(spec: DeviceSpec) -> SimpleNamespace:
     )
 
 
-def cuda_stubs(spec: DeviceSpec) -> dict[str, Any]:
+def cuda_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
     """Replacements by name in ``torch.cuda``."""
-    return {**_device_stubs(spec), **_queue_stubs(), **_memory_stubs(), **_random_stubs()}
+    return {**_device_stubs(numbers), **_queue_stubs(), **_memory_stubs(), **_random_stubs()}
 
 
-def _device_stubs(spec: DeviceSpec) -> dict[str, Any]:
+def _device_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
+    spec, context = numbers.specs[0], numbers.context()
     has_bf16 = spec.target.backend == "hip" or capability(spec.target) >= BF16_CAPABILITY
     return {
         "is_available": _always(True),
         "is_initialized": _always(True),
         "init": _always(None),
         "_lazy_init": _always(None),
-        "device_count": _always(1),
-        "current_device": _always(0),
-        "set_device": _always(None),
-        "get_device_capability": _always(capability(spec.target)),
-        "get_device_properties": _always(properties(spec)),
-        "get_device_name": _always(spec.name),
+        "device_count": _always(len(numbers.specs)),
+        "current_device": _counted(numbers.current),
+        "set_device": _counted(numbers.set),
+        "get_device_capability": lambda device=None: capability(numbers.spec(device).target),
+        "get_device_properties": lambda device=None: properties(numbers.spec(device)),
+        "get_device_name": lambda device=None: numbers.spec(device).name,
         "get_arch_list": _always([f"sm_{spec.target.arch}" if spec.target.backend == "cuda" else spec.target.arch]),
         "can_device_access_peer": _always(False),
         "is_bf16_supported": _always(has_bf16),
         "is_tf32_supported": _always(spec.target.backend == "cuda" and has_bf16),
-        "device": DeviceContext,
-        "device_of": DeviceContext,
-        "_DeviceGuard": DeviceContext,
+        "device": context,
+        "device_of": context,
+        "_DeviceGuard": context,
         "utilization": _always(0),
         "clock_rate": _always(clocks_of(spec.target).sm_mhz),
         "memory_usage": _always(0),
@@ -154,15 +156,15 @@ def _nvtx_stubs() -> dict[str, Any]:
     return {**_each(names, 0), "range": StreamContext}
 
 
-def _accelerator_stubs() -> dict[str, Any]:
+def _accelerator_stubs(numbers: DeviceNumbers) -> dict[str, Any]:
     return {
         "is_available": _always(True),
-        "device_count": _always(1),
+        "device_count": _always(len(numbers.specs)),
         "current_accelerator": _always(torch.device("cuda")),
-        "current_device_index": _always(0),
-        "current_device_idx": _always(0),
-        "set_device_index": _always(None),
-        "set_device_idx": _always(None),
+        "current_device_index": _counted(numbers.current),
+        "current_device_idx": _counted(numbers.current),
+        "set_device_index": _counted(numbers.set),
+        "set_device_idx": _counted(numbers.set),
         "current_stream": Stream,
         "set_stream": _always(None),
         "synchronize": _always(None),
@@ -181,6 +183,11 @@ def _install_versions(stack: contextlib.ExitStack, spec: DeviceSpec) -> None:
 def _each(names: Iterable[str], answer: Any) -> dict[str, Callable[..., Any]]:
     """A function of its own for each name: dynamo, once imported, has a rule for each and refuses one with two."""
     return {name: _always(answer) for name in names}
+
+
+def _counted(answer: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of its own that does the same, as :func:`_each` says."""
+    return lambda *args, **kwargs: answer(*args, **kwargs)
 
 
 def _always(answer: Any) -> Callable[..., Any]:

@@ -42,11 +42,15 @@ class Stream:
 
     cuda_stream = 0
     stream_id = 0
-    device_index = 0
     priority = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.device = torch.device("cuda", 0)
+        self.device = torch.device("cuda", torch.cuda.current_device())
+
+    @property
+    def device_index(self) -> int:
+        """The number of the device that was current."""
+        return int(self.device.index)
 
     def synchronize(self) -> None:
         """Nothing is queued."""
@@ -79,14 +83,6 @@ class Stream:
 
     def __hash__(self) -> int:
         return 0
-
-
-class DeviceContext(contextlib.nullcontext[None]):
-    """``torch.cuda.device`` and ``device_of``: there is one device."""
-
-    def __init__(self, device: Any = None) -> None:
-        super().__init__()
-        self.idx = 0
 
 
 class StreamContext(contextlib.nullcontext[None]):

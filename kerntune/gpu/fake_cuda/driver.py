@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from triton.backends.compiler import GPUTarget
 
-from kerntune.base.device import DeviceSpec, Target
+from kerntune.base.device import Target
 from kerntune.gpu.fake_cuda.clocks import clocks_of
+from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.end_reasons import StandInEnd
 
 BENCHMARK_MS = 1.0
@@ -32,17 +33,18 @@ def capability(target: Target) -> tuple[int, int]:
 class DeviceUtils:
     """``driver.utils``: device properties for Triton and its users, and the loader, which must never be called."""
 
-    def __init__(self, spec: DeviceSpec) -> None:
-        self._spec = spec
+    def __init__(self, numbers: DeviceNumbers) -> None:
+        self._numbers = numbers
 
     def get_device_properties(self, device: int = 0) -> dict[str, int]:
         """The keys that CUDA's and HIP's drivers share, with ``warpSize`` as both name it; clocks in kHz."""
-        clocks = clocks_of(self._spec.target)
+        spec = self._numbers.spec(device)
+        clocks = clocks_of(spec.target)
         return {
-            "max_shared_mem": self._spec.shared_memory_per_block,
-            "max_num_regs": self._spec.registers_per_sm,
-            "multiprocessor_count": self._spec.sm_count,
-            "warpSize": self._spec.warp_size,
+            "max_shared_mem": spec.shared_memory_per_block,
+            "max_num_regs": spec.registers_per_sm,
+            "multiprocessor_count": spec.sm_count,
+            "warpSize": spec.warp_size,
             "sm_clock_rate": 1000 * clocks.sm_mhz,
             "mem_clock_rate": 1000 * clocks.memory_mhz,
             "mem_bus_width": clocks.bus_bits,
@@ -59,9 +61,9 @@ class DeviceUtils:
 class StandInDriver:
     """The replacement of ``triton.runtime.driver.active``. Triton requires no base class."""
 
-    def __init__(self, spec: DeviceSpec) -> None:
-        self._spec = spec
-        self.utils = DeviceUtils(spec)
+    def __init__(self, numbers: DeviceNumbers) -> None:
+        self._numbers = numbers
+        self.utils = DeviceUtils(numbers)
         self.launcher_cls = _no_launcher
 
     @staticmethod
@@ -71,14 +73,15 @@ class StandInDriver:
 
     def get_current_target(self) -> GPUTarget:
         """The target to compile for."""
-        return gpu_target(self._spec.target)
+        return gpu_target(self._numbers.spec().target)
 
     def get_current_device(self) -> int:
-        """The only device."""
-        return 0
+        """torch's."""
+        return self._numbers.current()
 
     def set_current_device(self, device: Any) -> None:
-        """There is one device; nothing to set."""
+        """torch's."""
+        self._numbers.set(device)
 
     def get_current_stream(self, device: Any = None) -> int:
         """The handle of the default stream."""
@@ -86,7 +89,7 @@ class StandInDriver:
 
     def get_active_torch_device(self) -> torch.device:
         """The device of stand-ins."""
-        return torch.device("cuda", 0)
+        return torch.device("cuda", self._numbers.current())
 
     def get_device_interface(self) -> Any:
         """torch's module for this kind of device, whose functions are replaced as well."""
@@ -94,7 +97,7 @@ class StandInDriver:
 
     def get_device_capability(self, device: Any = None) -> tuple[int, int]:
         """As ``torch.cuda.get_device_capability``."""
-        return capability(self._spec.target)
+        return capability(self._numbers.spec(device).target)
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
         """A benchmark that calls once, so that launches are recorded, and measures nothing."""

@@ -14,6 +14,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
 from kerntune.base.device import DeviceSpec
+from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import gpu_target
 from kerntune.gpu.fake_cuda.patches import replace
 from kerntune.gpu.fake_cuda.resources import resources
@@ -84,11 +85,12 @@ class CapturedLaunches:
     ``specializing()`` is entered while Triton's binder asks arguments for their addresses.
     """
 
-    def __init__(self, spec: DeviceSpec, specializing: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        self._spec = spec
+    def __init__(
+        self, numbers: DeviceNumbers, specializing: Callable[[], contextlib.AbstractContextManager[None]]
+    ) -> None:
+        self._numbers = numbers
         self._specializing = specializing
-        self._target = gpu_target(spec.target)
-        self._binders: dict[int, tuple[Any, Callable[..., Any]]] = {}
+        self._binders: dict[tuple[int, Any], tuple[Any, Callable[..., Any]]] = {}
 
     def install(self, stack: contextlib.ExitStack) -> None:
         """Nothing is launched until ``stack`` closes."""
@@ -100,28 +102,32 @@ class CapturedLaunches:
         kwargs |= _run_options(kernel, kwargs)
         for hook in kernel.pre_run_hooks:
             hook(*args, **kwargs)
-        backend = make_backend(self._target)
+        spec = self._numbers.spec()
+        target = gpu_target(spec.target)
+        backend = make_backend(target)
         with self._specializing():
-            bound, specialization, options = self._binder(kernel, backend)(*args, **kwargs)
+            bound, specialization, options = self._binder(kernel, backend, target)(*args, **kwargs)
         if callable(grid) and not warmup:
             grid(bound)
         packed = kernel._pack_args(backend, kwargs, bound, specialization, options)
         again = functools.partial(launch_again, kernel, kwargs)
-        launch = Unlaunched(lambda: self._compile(kernel, *packed), self._spec, again)
+        launch = Unlaunched(lambda: self._compile(target, kernel, *packed), spec, again)
         if warmup:
             _ = launch.compiled
         return launch
 
-    def _binder(self, kernel: Any, backend: Any) -> Callable[..., Any]:
+    def _binder(self, kernel: Any, backend: Any, target: Any) -> Callable[..., Any]:
         """A binder made here, not one of ``kernel.device_caches``: those outlive the stand-ins."""
-        if id(kernel) not in self._binders:
+        known = id(kernel), target
+        if known not in self._binders:
             binder = create_function_from_signature(kernel.signature, kernel.params, backend)
-            self._binders[id(kernel)] = (kernel, binder)
-        return self._binders[id(kernel)][1]
+            self._binders[known] = (kernel, binder)
+        return self._binders[known][1]
 
-    def _compile(self, kernel: Any, options: Any, signature: Any, constexprs: Any, attributes: Any) -> Any:
+    @staticmethod
+    def _compile(target: Any, kernel: Any, options: Any, signature: Any, constexprs: Any, attributes: Any) -> Any:
         source = _source_class(kernel)(kernel, signature, constexprs, attributes)
-        return triton.compile(source, target=self._target, options=options.__dict__)
+        return triton.compile(source, target=target, options=options.__dict__)
 
 
 def run_first(tuner: Any, /, *args: Any, **kwargs: Any) -> Any:

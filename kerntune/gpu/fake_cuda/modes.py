@@ -24,9 +24,11 @@ class StandInFakeMode(FakeTensorMode):  # type: ignore[misc]  # torch's types ar
     avoid_device_init = True
     __torch_dispatch__ = undisabled(FakeTensorMode.__torch_dispatch__)
 
-    def __init__(self) -> None:
+    def __init__(self, devices: int = 1) -> None:
         defer_dynamo()
         super().__init__(allow_fallback_kernels=False, allow_non_fake_inputs=True)
+        if devices > 1:
+            self.cache_enabled = False  # it would give ``device="cuda"`` the number that was current at an earlier call
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,9 @@ from kerntune.errors import UsageError
 from kerntune.gpu.fake_cuda.assertions import Comparisons
 from kerntune.gpu.fake_cuda.autograd import engine
 from kerntune.gpu.fake_cuda.autograd_functions import install_functions
+from kerntune.gpu.fake_cuda.compiled_functions import CompiledFunctions
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
+from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import StandInDriver
 from kerntune.gpu.fake_cuda.gradient_hooks import hook_handlers
 from kerntune.gpu.fake_cuda.guard import ensure_guard
@@ -28,7 +30,7 @@ from kerntune.gpu.fake_cuda.loading import Loaded
 from kerntune.gpu.fake_cuda.modes import Handler, StandInFakeMode, TorchFunctionHandlers, entered
 from kerntune.gpu.fake_cuda.modules import module_apply, parse_to
 from kerntune.gpu.fake_cuda.ops import RealImplementations
-from kerntune.gpu.fake_cuda.patches import replace
+from kerntune.gpu.fake_cuda.patches import Replacements, replace
 from kerntune.gpu.fake_cuda.placement import Placement
 from kerntune.gpu.fake_cuda.pointers import Addresses
 from kerntune.gpu.fake_cuda.tensors import install_methods
@@ -57,17 +59,22 @@ class StandIns:
     """Full-size stand-ins for the tensors of a device that doesn't exist.
 
     While active, ``device="cuda"`` makes tensors with shape, strides, dtype and an address, but no memory; kernels are
-    bound and not launched; torch and Triton report the device ``spec``. Everything is process-wide, except that tensors
+    bound and not launched; torch and Triton report the device ``spec`` as number 0, and ``others`` as
+    the next ones. Everything is process-wide, except that tensors
     become stand-ins only on the thread that activated (torch's modes are per thread).
     """
 
-    def __init__(self, spec: DeviceSpec, level: Level = Level.COMPARISONS_PASS) -> None:
+    def __init__(
+        self, spec: DeviceSpec, level: Level = Level.COMPARISONS_PASS, others: Sequence[DeviceSpec] = ()
+    ) -> None:
         self.spec = spec
+        self.numbers = DeviceNumbers((spec, *others))
         self.level = level
         self._addresses = Addresses()
         self._known = KnownValues()
         self._operators = RealImplementations(self._surroundings)
-        self._launches = CapturedLaunches(spec, self.specializing)
+        self._launches = CapturedLaunches(self.numbers, self.specializing)
+        self.compiled = CompiledFunctions(self._surroundings, lambda: self._answers)
         self._answers: TorchFunctionHandlers | None = None
         self._placement: Placement | None = None
 
@@ -78,10 +85,14 @@ class StandIns:
         :class:`UsageError` if stand-ins are active already; :class:`BackendError` if this torch doesn't support them.
         Activate before users' modules are imported: ``skipif(not torch.cuda.is_available())`` is decided then.
         """
-        with alone(), contextlib.ExitStack() as stack:
+        with alone(), Replacements() as stack:
             ensure_guard()
             self._install(stack)
             yield
+
+    def entered(self, ordinal: int) -> contextlib.AbstractContextManager[None]:
+        """A device is current meanwhile."""
+        return self.numbers.context()(ordinal)
 
     def address(self, tensor: torch.Tensor) -> int:
         """A tensor's synthetic device address in bytes, storage offset included; the real one of a real tensor."""
@@ -108,9 +119,10 @@ class StandIns:
             replace(stack, FakeTensor, "data_ptr", lambda tensor: self.address(tensor))
             yield
 
-    def _install(self, stack: contextlib.ExitStack) -> None:
-        fake = StandInFakeMode()  # first: it imports parts of torch that list torch.cuda's functions
-        install_cuda(stack, self.spec)
+    def _install(self, stack: Replacements) -> None:
+        # first: it imports parts of torch that list torch.cuda's functions
+        fake = StandInFakeMode(len(self.numbers.specs))
+        install_cuda(stack, self.numbers)
         install_methods(stack, self._known)
         self._launches.install(stack)
         self._operators.install(stack)
@@ -120,18 +132,18 @@ class StandIns:
         self._install_modes(stack, fake)
 
     def _install_driver(self, stack: contextlib.ExitStack) -> None:
-        driver = StandInDriver(self.spec)
+        driver = StandInDriver(self.numbers)
         replace(stack, triton.runtime.driver, "_default", driver)
         replace(stack, triton.runtime.driver, "_active", driver)
 
-    def _install_torch(self, stack: contextlib.ExitStack) -> None:
+    def _install_torch(self, stack: Replacements) -> None:
         backward = engine(torch.autograd._engine_run_backward, self._surroundings)
         replace(stack, torch.autograd, "_engine_run_backward", backward)
         replace(stack, torch.autograd.graph, "_engine_run_backward", backward)
         install_functions(stack)
         replace(stack, torch.nn.Module, "_apply", module_apply(torch.nn.Module._apply))
         replace(stack, torch._C._nn, "_parse_to", parse_to(torch._C._nn._parse_to))
-        replace(stack, torch, "compile", run_eagerly)
+        self.compiled.install(stack)
         stack.enter_context(set_wrap_triton_enabled(False))
 
     def _install_modes(self, stack: contextlib.ExitStack, fake: StandInFakeMode) -> None:

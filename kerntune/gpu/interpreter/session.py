@@ -15,6 +15,7 @@ from kerntune.base.config import Config
 from kerntune.base.device import DeviceSpec
 from kerntune.errors import InterpreterLimit
 from kerntune.gpu.fake_cuda.cuda_api import install_cuda
+from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import StandInDriver
 from kerntune.gpu.fake_cuda.loading import install_restoring
 from kerntune.gpu.fake_cuda.modes import entered
@@ -62,11 +63,12 @@ class Interpreter:
         :class:`UsageError` if fake CUDA tensors are active.
         """
         with alone(), contextlib.ExitStack() as stack:
-            install_cuda(stack, self.spec)
+            numbers = DeviceNumbers((self.spec,))
+            install_cuda(stack, numbers)
             self._language.install(stack)
             self._launches.install(stack)
             self._operators.install(stack)
-            driver = StandInDriver(self.spec)
+            driver = StandInDriver(numbers)
             replace(stack, triton.runtime.driver, "_default", driver)
             replace(stack, triton.runtime.driver, "_active", driver)
             self._install_torch(stack)

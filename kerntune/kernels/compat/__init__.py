@@ -8,6 +8,8 @@ from kerntune.kernels.compat.arguments import binder_of, expand_type, pack_args,
 from kerntune.kernels.compat.config_pruning import add_note, autotuner_errors, prune_configs
 from kerntune.kernels.compat.launch_environment import (
     UNUSUAL,
+    begin_nvtx_range,
+    current_stream,
     globals_kept,
     has_one_device,
     launch_settings,
@@ -54,6 +56,7 @@ from kerntune.kernels.compat.tuners import (
     out_of_resources,
     prints_tuning,
     triton_config,
+    tuner_of_one,
     tuning_listener,
 )
 from kerntune.kernels.compat.versions import assembler_version, torch_version, triton_series, triton_version
@@ -68,11 +71,13 @@ __all__ = [
     "assembler_version",
     "autotuner_errors",
     "autotuner_key",
+    "begin_nvtx_range",
     "binder_of",
     "cache_dir_set",
     "compile_c",
     "compiled_kernel",
     "compiler_settings",
+    "current_stream",
     "default_options",
     "direct_call",
     "direct_order",
@@ -113,6 +118,7 @@ __all__ = [
     "triton_key_is_known",
     "triton_series",
     "triton_version",
+    "tuner_of_one",
     "tuning_listener",
     "without_line_info",
 ]

@@ -98,3 +98,22 @@ def profiler_range(name: Callable[[], str]) -> contextlib.AbstractContextManager
         return contextlib.nullcontext()
     recorded: contextlib.AbstractContextManager[Any] = torch.profiler.record_function(name())
     return recorded
+
+
+def current_stream() -> int | None:
+    """The stream that Triton launches on now; None without a driver for a GPU."""
+    from triton.runtime.driver import driver
+
+    try:
+        return int(driver.active.get_current_stream(driver.active.get_current_device()))
+    except Exception:  # no driver, or one without streams
+        return None
+
+
+def begin_nvtx_range(name: str) -> Callable[[], object]:
+    """Open an NVTX range; what is returned closes it. RuntimeError where torch has no NVTX."""
+    import torch
+
+    torch.cuda.nvtx.range_push(name)
+    end: Callable[[], object] = torch.cuda.nvtx.range_pop
+    return end

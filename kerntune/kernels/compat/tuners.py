@@ -10,13 +10,24 @@ from typing import Any
 def autotuner_key(tuner: Any, named: Mapping[str, Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
     """The key under which ``triton.autotune`` stores the best config: its key arguments, then every argument's dtype.
 
-    For a tuner with a method ``tuning_key`` its result is used.
+    For a tuner with a method ``tuning_key`` its result is used. Where a process has GPUs of several kinds, the current
+    one's name comes last: what is best on one need not even fit on another.
     """
     if hasattr(tuner, "tuning_key"):
-        return tuple(tuner.tuning_key({**named, **kwargs}))
+        return (*tuner.tuning_key({**named, **kwargs}), *_kind_of_gpu())
     values = {k: v for k, v in {**named, **kwargs}.items() if k in tuner.arg_names}
     key = [values[k] for k in tuner.keys if k in values]
-    return tuple(key + [str(v.dtype) for v in values.values() if hasattr(v, "dtype")])
+    return (*key, *(str(v.dtype) for v in values.values() if hasattr(v, "dtype")), *_kind_of_gpu())
+
+
+def _kind_of_gpu() -> tuple[str, ...]:
+    """The current GPU's name, if this process has others with other names."""
+    import torch
+
+    count = int(torch.cuda.device_count())
+    if count < 2 or len({torch.cuda.get_device_name(i) for i in range(count)}) == 1:
+        return ()
+    return (str(torch.cuda.get_device_name()),)
 
 
 def out_of_resources(required: int, limit: int, name: str) -> Exception:
@@ -36,6 +47,13 @@ def triton_config(config: Any) -> Any:
         words, num_warps=config.num_warps, num_stages=config.num_stages, num_ctas=config.num_ctas,
         maxnreg=config.maxnreg,
     )  # fmt: skip
+
+
+def tuner_of_one(tuner: Any, config: Any) -> Any:
+    """Triton's own tuner of the same kernel with one config, with which it is launched untimed."""
+    from triton.runtime.autotuner import Autotuner
+
+    return Autotuner(tuner.fn, tuner.arg_names, [config], [], None, None)
 
 
 def heuristic_layers(fn: Any) -> tuple[list[Any], Any]:

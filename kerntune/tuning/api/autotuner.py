@@ -14,7 +14,9 @@ from kerntune.kernels.dispatch import LaunchPath, Ran
 from kerntune.kernels.dispatch.argument_parts import Needs
 from kerntune.tuning.autotuner_run import run_tuned
 from kerntune.tuning.deferred import Late
+from kerntune.tuning.dynamo_watch import watch_dynamo
 from kerntune.tuning.isolation import Isolate
+from kerntune.tuning.launch_paths import PlainPath, TunerEngine, find_engines_with
 from kerntune.tuning.verification import Verify
 
 
@@ -51,6 +53,7 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
             self.restore_copies: dict[str, Any] = {}
             self.post_hook = self._restore
         self._path = LaunchPath(self, self._run_slowly, self.needs())
+        watch_dynamo()
 
     def __getitem__(self, grid: Any) -> Any:
         """``kernel[grid](...)``. A grid is a tuple, or a function of the arguments and the winner's meta-parameters."""
@@ -63,6 +66,16 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         super().__init_subclass__(**words)
         if cls.run is not Autotuner.run and cls.__getitem__ is Autotuner.__getitem__:
             cls.__getitem__ = TritonAutotuner.__getitem__  # type: ignore[method-assign]
+
+    def engine(self) -> TunerEngine:
+        """How it launches; a tuner with another ``run`` does so by that."""
+        own = "run" in vars(self) or type(self).__getitem__ is not Autotuner.__getitem__
+        return TunerEngine(PlainPath(self) if own else self._path, keep=bool(self.cache_results))
+
+    def variety(self) -> list[Any] | None:
+        """Configs that stand for all that may be launched, as far as what the kernel does with its arguments depends on
+        them; None if there are too many."""
+        return list(self.configs)
 
     def needs(self) -> Needs:
         """What a winner depends on beside the arguments' types."""
@@ -107,6 +120,11 @@ class Autotuner(TritonAutotuner):  # type: ignore[misc]  # Triton has no types h
         for name, copy in self.restore_copies.items():
             named[name].copy_(copy)
         self.restore_copies = {}
+
+
+@find_engines_with
+def _our_engine(tuner: Any) -> TunerEngine | None:
+    return tuner.engine() if isinstance(tuner, Autotuner) else None
 
 
 STANDS_FOR: dict[Callable[..., Any], Callable[..., Any]] = {}

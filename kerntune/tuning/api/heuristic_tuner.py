@@ -30,6 +30,10 @@ UNDECIDED = (Config(), Config())
 """Stands where Triton's tuners have their list: more than one, so that the choice is made call by call."""
 
 
+SOME_BLOCK = 64
+"""Stands for any size of a block."""
+
+
 class HeuristicTuner(Autotuner):
     """A kernel whose candidates are a heuristic's proposal for the call at hand.
 
@@ -79,6 +83,10 @@ class HeuristicTuner(Autotuner):
             result = self.fn.run(*args, **kwargs, **found[0].all_kwargs())
         self.cache.setdefault(self.tuning_key(given), self.best_config)
         return result
+
+    def variety(self) -> list[Any] | None:
+        """As in the base class: one config, since only blocks differ."""
+        return [compat.triton_config(Config(dict.fromkeys(self._proposer.blocks.values(), SOME_BLOCK)))]
 
     def candidates(self, *args: Any, **kwargs: Any) -> tuple[Config, ...]:
         """What a call with these arguments (without a grid) would choose from, best guess first."""

@@ -23,6 +23,8 @@ from kerntune.tuning.api.autotuner import STANDS_FOR, Autotuner
 from kerntune.tuning.api.decorators import autotune
 from kerntune.tuning.autotuner_run import run_tuned
 from kerntune.tuning.context import prepare_launches
+from kerntune.tuning.dynamo_watch import watch_dynamo
+from kerntune.tuning.launch_paths import PlainPath, TunerEngine, find_engines_with
 
 MISSING = object()
 """Stands for an attribute that its owner didn't have itself."""
@@ -75,6 +77,8 @@ class Installed:
 _lock = threading.Lock()
 _swaps: list[Swap] = []
 _depth = 0
+_keeps: list[bool] = []
+"""What the installation in force was asked about keeping winners on disk."""
 
 
 def install(*, cache_results: bool = True) -> Installed:
@@ -96,8 +100,19 @@ def install(*, cache_results: bool = True) -> Installed:
             for swap in _swaps:
                 swap.apply()
         _depth += 1
+        _keeps[:] = [*_keeps, cache_results][:1]
     prepare_launches()
+    watch_dynamo()
     return Installed()
+
+
+@find_engines_with
+def _installed_engine(tuner: Any) -> TunerEngine | None:
+    """How a tuner of Triton's launches while kerntune is installed; one with a ``run`` of its own does so by that."""
+    if not (is_installed() and isinstance(tuner, TritonAutotuner)):
+        return None
+    slow = None if "run" in vars(tuner) else _SLOW.get(type(tuner).run)
+    return TunerEngine(PlainPath(tuner) if slow is None else _path(tuner, slow), keep=_keeps[0])
 
 
 def uninstall() -> None:
@@ -132,6 +147,7 @@ def _undo() -> None:
     _swaps.clear()
     STANDS_FOR.clear()
     _SLOW.clear()
+    _keeps.clear()
     _drop_paths()
 
 

@@ -13,6 +13,9 @@ from kerntune.kernels.source import function_of
 from kerntune.search import Search
 from kerntune.tuning.api.autotuner import Autotuner
 
+MAX_VARIETY = 4096
+"""Points of a space that are gone through."""
+
 
 class SearchTuner(Autotuner):
     """``configs`` are those of the list and what the search tries beside them whatever comes of it. A call's pruning
@@ -50,6 +53,11 @@ class SearchTuner(Autotuner):
         if not first:
             raise ConfigError(f"{self._name}: no configs are left to try: early_config_prune forbids the whole space")
         return [self._as_tritons(config) for config in first]
+
+    def variety(self) -> list[Any] | None:
+        """As in the base class, of the whole space."""
+        space = self.search.space
+        return None if space.size > MAX_VARIETY else [self._as_tritons(config) for config in space.configs()]
 
     def _as_tritons(self, config: Config) -> Any:
         found = compat.triton_config(config)

@@ -21,7 +21,8 @@ class WinnerKey(Question, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A stored winner: the config, its time in nanoseconds, and the environment it was found in. ``untried`` are the
-    configs that were still being compiled when it was needed."""
+    configs that were still being compiled when it was needed; ``created`` is when such a winner of several ranks was
+    stored, in seconds since 1970."""
 
     schema: str
     key: WinnerKey
@@ -29,3 +30,4 @@ class Winner(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     time_ns: Nanoseconds
     environment: Environment
     untried: tuple[Config, ...] = ()
+    created: float = 0.0

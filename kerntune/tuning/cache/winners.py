@@ -34,7 +34,7 @@ class WinnerCache:
 
     def get(self, key: WinnerKey) -> Winner | None:
         """The stored winner, else a shipped one, else None."""
-        return self._own(key) or shipped.find(key, self._entries.tell)
+        return self.own(key) or shipped.find(key, self._entries.tell)
 
     def put(
         self,
@@ -51,16 +51,18 @@ class WinnerCache:
         """Store a winner as it is. :class:`CacheError` if the folder can't be written."""
         self._entries.write(self._indexed(winner.key), winner)
 
-    def offer(self, winner: Winner, instead_of: Winner | None = None) -> Winner:
+    def offer(self, winner: Winner, instead_of: Winner | None = None, *, first_stands: bool = False) -> Winner:
         """Store a winner unless another process has stored one of the same key meanwhile; the one that stands then.
 
         ``instead_of`` is what was stored when the tuning began: that is replaced, and so is a winner with untried
-        configs by one without. :class:`CacheError` if the folder can't be written.
+        configs by one without, unless the ``first_stands`` that was stored since. :class:`CacheError` if the folder
+        can't be written.
         """
         path = self._indexed(winner.key)
         while not self._entries.write_new(path, winner):
-            standing = self._own(winner.key)
-            if standing is not None and standing != instead_of and not (standing.untried and not winner.untried):
+            standing = self.own(winner.key)
+            unfinished = standing is not None and bool(standing.untried) and not winner.untried and not first_stands
+            if standing is not None and standing != instead_of and not unfinished:
                 return standing
             if standing is not None or path.exists():
                 self._entries.write(path, winner)
@@ -69,7 +71,7 @@ class WinnerCache:
 
     def holds(self, key: WinnerKey) -> bool:
         """Whether the folder itself has a winner for a key."""
-        return self._own(key) is not None
+        return self.own(key) is not None
 
     def entries(self) -> list[Winner]:
         """All winners of the folder that can be read."""
@@ -94,7 +96,8 @@ class WinnerCache:
         stored = ((w.key, w.environment) for w in self._entries.all())
         return why_missed("winner", key, environment, stored, self.folder)
 
-    def _own(self, key: WinnerKey) -> Winner | None:
+    def own(self, key: WinnerKey) -> Winner | None:
+        """The folder's winner, without shipped ones."""
         digest = key.digest()
         found = self._entries.read(self._file(digest))
         return found if found is not None and found.key.digest() == digest else None

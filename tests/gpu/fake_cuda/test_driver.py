@@ -6,6 +6,7 @@ import pytest
 
 from kerntune.base.device import TYPICAL_DEVICES, DeviceSpec, Target
 from kerntune.gpu.fake_cuda import StandInEnd
+from kerntune.gpu.fake_cuda.device_numbers import DeviceNumbers
 from kerntune.gpu.fake_cuda.driver import StandInDriver, capability
 
 
@@ -27,7 +28,7 @@ def test_capability(target: str, expected: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("spec", TYPICAL_DEVICES.values(), ids=TYPICAL_DEVICES)
 def test_answers_for_its_device(spec: DeviceSpec) -> None:
-    driver = StandInDriver(spec)
+    driver = StandInDriver(DeviceNumbers((spec,)))
     target, properties = driver.get_current_target(), driver.utils.get_device_properties(0)
     assert (target.backend, str(target.arch), target.warp_size) == (
         spec.target.backend,
@@ -40,10 +41,12 @@ def test_answers_for_its_device(spec: DeviceSpec) -> None:
 
 def test_a_benchmark_calls_once() -> None:
     calls: list[int] = []
-    times = StandInDriver(TYPICAL_DEVICES["cuda:90"]).get_benchmarker()(lambda: calls.append(1), quantiles=(0.5, 0.2))
+    times = StandInDriver(DeviceNumbers((TYPICAL_DEVICES["cuda:90"],))).get_benchmarker()(
+        lambda: calls.append(1), quantiles=(0.5, 0.2)
+    )
     assert (len(calls), len(times)) == (1, 2)
 
 
 def test_nothing_is_loaded() -> None:
     with pytest.raises(StandInEnd, match="loads"):
-        StandInDriver(TYPICAL_DEVICES["cuda:90"]).utils.load_binary("name", b"", 0, 0)
+        StandInDriver(DeviceNumbers((TYPICAL_DEVICES["cuda:90"],))).utils.load_binary("name", b"", 0, 0)

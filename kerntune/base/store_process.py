@@ -1,0 +1,272 @@
+"""``python -m kerntune.base.store_process PARENT TIMEOUT``: talks to a store for the process that started it.
+
+Requests with a reply come first, one after the other. Bundles, renewals and what is to be written later are
+done while nothing is asked, and what is left of them in the seconds after the parent has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import select
+import sys
+import threading
+import time
+from collections import deque
+
+import msgspec
+
+from kerntune.base import store_bundle
+from kerntune.base.frames import Reader, send
+from kerntune.base.orphans import process_end
+from kerntune.base.store_requests import (
+    AddRequest,
+    Contents,
+    CreateRequest,
+    EndRenewal,
+    Names,
+    NamesRequest,
+    ReadRequest,
+    RemoveLaterRequest,
+    RenewRequest,
+    ReplaceRequest,
+    StoreFailed,
+    StoreReady,
+    StoreReply,
+    StoreRequest,
+    WriteLaterRequest,
+    WriteReply,
+)
+from kerntune.base.url_files import SFTP, UrlFiles, open_files
+from kerntune.errors import FrameError, KerntuneError, StoreError
+
+URL = "KERNTUNE_STORE_PROCESS_URL"
+"""The variable that has the store's URL: command lines can be read by all users of a machine, and it may have a
+password."""
+
+LAST_SECONDS = 5.0
+"""For what is left to be written when the parent has ended."""
+
+GATHER_S = 0.1
+"""Members of a bundle are gathered for so long before it is written."""
+
+LOOK_AGAIN_S = 0.5
+"""After so long a bundle is read again: another process may have written its own over it meanwhile."""
+
+WRITES = 4
+"""Of one bundle in a row, at most."""
+
+ACTS = (ReadRequest, NamesRequest, CreateRequest, ReplaceRequest)
+
+
+class PendingMembers:
+    """Members that a bundle lacks; when it is to be looked at next, and how often it was written for them."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, bytes] = {}
+        self.due = time.monotonic() + GATHER_S
+        self.writes = 0
+
+
+class StoreServer:
+    """Serves one parent. ``files`` is opened by the first request, and again after an error."""
+
+    def __init__(self, url: str, timeout_s: float | None) -> None:
+        self._url, self._timeout_s = url, timeout_s
+        self._files: UrlFiles | None = None
+        self._later: deque[WriteLaterRequest | RemoveLaterRequest] = deque()
+        self._bundles: dict[str, PendingMembers] = {}
+        self._renewals: dict[str, tuple[RenewRequest, int, float]] = {}
+        self.failed = ""
+        """What went wrong last with what has no reply."""
+
+    @property
+    def files(self) -> UrlFiles:
+        """The store's."""
+        if self._files is None:
+            self._files = open_files(self._url, self._timeout_s)
+        return self._files
+
+    def prepare(self) -> None:
+        """Make what needs no network: the client of an object store takes half a second to be made."""
+        if self._url.partition("://")[0] not in SFTP:
+            with contextlib.suppress(Exception):  # the first request says it
+                self.files.prepare()
+
+    def answer(self, request: StoreRequest) -> StoreReply | None:
+        """Do what is asked now, or note what is to be done later; None where there is no reply."""
+        if not isinstance(request, ACTS):
+            self._note(request)
+            return None
+        try:
+            return self._act(request)
+        except Exception as exc:  # each file system raises its own
+            self._files = None
+            text = str(exc) if isinstance(exc, KerntuneError) else f"{type(exc).__name__}: {exc}"
+            return StoreFailed(text)
+
+    def _act(self, request: ReadRequest | NamesRequest | CreateRequest | ReplaceRequest) -> StoreReply:
+        if isinstance(request, ReadRequest):
+            if len(request.names) == 1:
+                return Contents((self.files.read(request.names[0], request.limit),))
+            return Contents(tuple(self.files.read_many(request.names, request.limit)))
+        if isinstance(request, NamesRequest):
+            return Names(tuple(self.files.names(request.prefix)))
+        if isinstance(request, ReplaceRequest):
+            self.files.replace(request.name, request.data)
+            return WriteReply(True)
+        if self.files.create(request.name, request.data):
+            if request.bundle:
+                self._note(AddRequest(request.bundle, request.member, request.data))
+            return WriteReply(True)
+        return WriteReply(False, self.files.read(request.name, request.limit))
+
+    def _note(self, request: StoreRequest) -> None:
+        if isinstance(request, AddRequest):
+            self._bundles.setdefault(request.bundle, PendingMembers()).members[request.member] = request.data
+        elif isinstance(request, RenewRequest):
+            self._renewals[request.name] = (request, 1, time.monotonic() + request.seconds)
+        elif isinstance(request, EndRenewal):
+            self._renewals.pop(request.name, None)
+        elif isinstance(request, (WriteLaterRequest, RemoveLaterRequest)):
+            self._later.append(request)
+
+    # what has no reply
+
+    def wait_s(self) -> float | None:
+        """Seconds until something is due; None if there is nothing."""
+        if self._later:
+            return 0.0
+        times = [p.due for p in self._bundles.values()] + [due for _, _, due in self._renewals.values()]
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def work(self, *, ending: bool = False) -> bool:
+        """Do one thing that is due, or that there is at all if the process is ``ending``; whether there was one."""
+        try:
+            return self._renewed(ending) or self._written_later() or self._bundled(ending)
+        except Exception as exc:  # it has no reply; the next request that has one says what is wrong
+            self._files, self.failed = None, f"{type(exc).__name__}: {exc}"
+            return True
+
+    def _renewed(self, ending: bool) -> bool:
+        for name, (request, count, due) in list(self._renewals.items()):
+            if not ending and due <= time.monotonic():
+                self._renewals[name] = (request, count + 1, time.monotonic() + request.seconds)
+                self.files.replace(name, f"{request.text} {count}\n".encode())
+                return True
+        return False
+
+    def _written_later(self) -> bool:
+        if not self._later:
+            return False
+        request = self._later.popleft()
+        if isinstance(request, WriteLaterRequest):
+            self.files.replace(request.name, request.data)
+        else:
+            for name in request.names:
+                self.files.remove(name)
+        return True
+
+    def _bundled(self, ending: bool) -> bool:
+        for name, pending in list(self._bundles.items()):
+            if ending or pending.due <= time.monotonic():
+                del self._bundles[name]  # an error must not come again and again
+                if self._bundle(name, pending) and pending.writes < WRITES:
+                    self._bundles[name] = pending
+                return True
+        return False
+
+    def _bundle(self, name: str, pending: PendingMembers) -> bool:
+        """Write a bundle if it lacks a member; whether it is to be looked at again."""
+        packed = self.files.read(name, store_bundle.MAX_PACKED)
+        before = _members(packed, name)
+        missing = {k: v for k, v in pending.members.items() if before.get(k) is None or _other(before[k], v)}
+        if not missing:
+            return False
+        whole = store_bundle.pack({**before, **missing})
+        if packed is None:
+            self.files.create(name, whole)
+        else:
+            self.files.replace(name, whole)
+        pending.writes += 1
+        pending.due = time.monotonic() + LOOK_AGAIN_S * random.uniform(0.5, 1.5)
+        return True
+
+
+def _members(packed: bytes | None, name: str) -> dict[str, bytes]:
+    """What a bundle has; a damaged one has nothing, and is written anew."""
+    if packed is None:
+        return {}
+    with contextlib.suppress(StoreError):
+        return store_bundle.unpack(packed, name)
+    return {}
+
+
+def _other(one: bytes, two: bytes) -> bool:
+    """Whether two JSON texts differ in more than their layout."""
+    return msgspec.json.format(one, indent=0) != msgspec.json.format(two, indent=0)
+
+
+def serve(server: StoreServer, parent: int, source: int, target: int) -> None:
+    """Until the parent has ended or has closed its pipe."""
+    reader: Reader[StoreRequest] = Reader(source, StoreRequest)
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    ended = process_end(parent)
+    if ended is not None:
+        poll.register(ended, select.POLLIN)
+    while True:
+        wait = server.wait_s()
+        ready = [file for file, _ in poll.poll(None if wait is None else wait * 1000)]
+        if source in ready:
+            try:
+                requests = reader.arrived()
+            except FrameError:
+                return
+            for request in requests:
+                reply = server.answer(request)
+                if reply is not None:
+                    send(target, reply)
+        elif ended in ready:  # a forked copy of the parent may hold the pipe still
+            return
+        else:
+            server.work()
+
+
+def main(words: list[str]) -> int:
+    """Serve, and do then what is left; the exit code."""
+    url, (parent, timeout) = os.environ.pop(URL), words
+    server = StoreServer(url, float(timeout))
+    target = os.dup(1)
+    os.dup2(2, 1)  # what packages print is no message
+    try:
+        _load(url)
+        server.prepare()
+        send(target, StoreReady())
+        serve(server, int(parent), 0, target)
+    except FrameError:  # the parent has ended meanwhile
+        pass
+    threading.Timer(LAST_SECONDS, os._exit, (0,)).start()
+    while server.wait_s() is not None and server.work(ending=True):
+        pass
+    return 0
+
+
+def _load(url: str) -> None:
+    """Import and prepare what the first request needs, without the network: that takes half a second or two, and is no
+    sign of an outage."""
+    protocol = url.partition("://")[0]
+    with contextlib.suppress(Exception):  # the first request says it
+        if protocol in SFTP:
+            import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401
+        elif protocol != "file":
+            from fsspec import get_filesystem_class  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+            get_filesystem_class(protocol)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # fsspec's loop runs in a thread

@@ -1,0 +1,309 @@
+"""Files behind a URL: reads are bounded, and a file that is created is created by one of all who try."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from kerntune.base import codec
+from kerntune.errors import StoreError, UsageError
+
+CONDITIONAL = frozenset({"s3", "s3a", "gs", "gcs"})
+"""Protocols whose service takes a write on the condition that there is nothing yet: fsspec's ``mode="create"``. S3 by
+``If-None-Match: *`` (AWS's documentation of PutObject), Google's by ``ifGenerationMatch=0``."""
+
+SFTP = frozenset({"sftp", "ssh"})
+READ_ONLY = frozenset({"hf"})
+"""Protocols that are only read here: each write to a repository of Hugging Face is a commit."""
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://")
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is a URL rather than a path."""
+    return bool(_URL.match(text))
+
+
+class UrlFiles(Protocol):
+    """Files by name below one URL. Names have ``/`` between folders. All but :class:`FileNotFoundError`, which is not
+    raised, is raised as the file system has it."""
+
+    exclusive: bool
+    """Whether of several processes that :meth:`create` a file one succeeds."""
+
+    def prepare(self) -> None:
+        """Do what takes time and needs no network."""
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """A file's bytes, None if there is none; one byte more than ``limit`` at most, so that longer ones are seen."""
+
+    def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
+        """The same of several, at once where the service can; None for one that can't be read, too."""
+
+    def names(self, prefix: str = "") -> list[str]:
+        """All files below a folder, sorted."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file where there is none; whether there was none."""
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file in the place of what was there."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if there is one."""
+
+
+def open_files(url: str, timeout_s: float | None = None) -> UrlFiles:
+    """The files below a URL. ``timeout_s`` limits each wait for the network, without retries, where the protocol's
+    package can: ``s3``, ``sftp``. :class:`UsageError` if a package is missing or the URL can't be understood."""
+    if not is_url(url):
+        raise UsageError(f"{url}: is no URL; write file:///{url.lstrip('/')} for a folder")
+    protocol = url.partition("://")[0]
+    if protocol == "file":
+        return FolderFiles(Path(unquote(urlsplit(url).path)))
+    if protocol in SFTP:
+        return SftpFiles(url, timeout_s)
+    return FsspecFiles(url, timeout_s)
+
+
+class FolderFiles:
+    """A folder, also one that several machines mount. A hard link decides who creates a file."""
+
+    exclusive = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def prepare(self) -> None:
+        pass
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """Empty for what is no regular file."""
+        try:
+            handle = os.open(self._folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        with open(handle, "rb") as file:
+            return file.read(limit + 1) if stat.S_ISREG(os.fstat(handle).st_mode) else b""
+
+    def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
+        return [_or_none(self, name, limit) for name in names]
+
+    def names(self, prefix: str = "") -> list[str]:
+        found = (p for p in (self._folder / prefix).rglob("*") if not p.name.startswith(".") and p.is_file())
+        return sorted(p.relative_to(self._folder).as_posix() for p in found)
+
+    def create(self, name: str, data: bytes) -> bool:
+        return codec.write_new(self._folder / name, data)
+
+    def replace(self, name: str, data: bytes) -> None:
+        codec.write_atomic(self._folder / name, data)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._folder / name)
+
+
+class FsspecFiles:
+    """What fsspec reaches. Nothing is cached. :class:`UsageError` if a package is missing."""
+
+    def __init__(self, url: str, timeout_s: float | None) -> None:
+        protocol = url.partition("://")[0]
+        self.exclusive = protocol in CONDITIONAL
+        try:
+            from fsspec.core import url_to_fs  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        except ImportError:
+            raise UsageError(f"{url}: install kerntune[store], which brings fsspec") from None
+        try:
+            self._fs, root = url_to_fs(url, **_options(protocol, timeout_s))
+        except (ImportError, ValueError) as exc:
+            raise UsageError(f"{url}: {exc}") from None
+        self._root = root.rstrip("/")
+        if timeout_s is not None and hasattr(self._fs, "retries"):
+            self._fs.retries = 1  # s3fs tries each request five times
+
+    def prepare(self) -> None:
+        if hasattr(self._fs, "connect"):
+            self._fs.connect()  # s3fs: reads the description of the service, 2 MB of JSON
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        try:
+            data: bytes = self._fs.cat_file(f"{self._root}/{name}", start=0, end=limit + 1)
+        except FileNotFoundError:
+            return None
+        except Exception as exc:
+            if _is_empty(exc):
+                return b""
+            raise
+        return data
+
+    def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
+        paths = [f"{self._root}/{name}" for name in names]
+        ends = [limit + 1] * len(paths)
+        found = self._fs.cat_ranges(paths, [0] * len(paths), ends, on_error="return")
+        return [data if isinstance(data, bytes) else None for data in found]
+
+    def names(self, prefix: str = "") -> list[str]:
+        folder = f"{self._root}/{prefix}".rstrip("/")
+        try:
+            found = self._fs.find(folder)
+        except FileNotFoundError:
+            return []
+        return sorted(path.removeprefix(self._root).lstrip("/") for path in found)
+
+    def create(self, name: str, data: bytes) -> bool:
+        path = f"{self._root}/{name}"
+        try:
+            self._with_folder(path, lambda: self._fs.pipe_file(path, data, mode="create"))
+        except FileExistsError:
+            return False
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        path = f"{self._root}/{name}"
+        self._with_folder(path, lambda: self._fs.pipe_file(path, data))
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(f"{self._root}/{name}")
+
+    def _with_folder(self, path: str, write: Any) -> None:
+        """Object stores have no folders; others may lack one."""
+        if not self.exclusive:
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        write()
+
+
+def _options(protocol: str, timeout_s: float | None) -> dict[str, Any]:
+    """What a file system is made with: nothing cached, each wait limited."""
+    found: dict[str, Any] = {"skip_instance_cache": True}
+    if protocol in CONDITIONAL:
+        found["use_listings_cache"] = False
+    if protocol in ("s3", "s3a") and timeout_s is not None:
+        waits = {"connect_timeout": timeout_s, "read_timeout": timeout_s, "retries": {"total_max_attempts": 1}}
+        found["config_kwargs"] = waits
+    return found
+
+
+def _is_empty(exc: Exception) -> bool:
+    """Whether a service said that an object has no byte at the place that was asked for: it is empty."""
+    return "InvalidRange" in str(exc) or "416" in str(exc)
+
+
+def _or_none(files: UrlFiles, name: str, limit: int) -> bytes | None:
+    try:
+        return files.read(name, limit)
+    except (OSError, StoreError):
+        return None
+
+
+class SftpFiles:
+    """An SFTP server, by paramiko: fsspec's ``mv`` replaces what is there, and waits have no limit.
+
+    A plain rename fails where the target exists (draft-ietf-secsh-filexfer-02, 6.5; OpenSSH links and unlinks): that
+    decides who creates a file. The server's key must be known to ``~/.ssh/known_hosts``. :class:`UsageError` if
+    paramiko is missing.
+    """
+
+    exclusive = True
+
+    def __init__(self, url: str, timeout_s: float | None) -> None:
+        try:
+            import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        except ImportError:
+            raise UsageError(f"{url}: install paramiko") from None
+        where = urlsplit(url)
+        self._root = unquote(where.path).rstrip("/")
+        self._client = paramiko.SSHClient()
+        self._client.load_system_host_keys()
+        self._client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        limits = {} if timeout_s is None else dict.fromkeys(("timeout", "banner_timeout", "auth_timeout"), timeout_s)
+        user = unquote(where.username) if where.username else None
+        password = unquote(where.password) if where.password else None
+        self._client.connect(where.hostname or "", where.port or 22, username=user, password=password, **limits)
+        self._sftp = self._client.open_sftp()
+        self._sftp.get_channel().settimeout(timeout_s)
+        self._made: set[str] = set()
+
+    def prepare(self) -> None:
+        pass
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        try:
+            with self._sftp.open(f"{self._root}/{name}", "rb") as file:
+                return bytes(file.read(limit + 1))
+        except FileNotFoundError:
+            return None
+
+    def read_many(self, names: Sequence[str], limit: int) -> list[bytes | None]:
+        return [_or_none(self, name, limit) for name in names]
+
+    def names(self, prefix: str = "") -> list[str]:
+        return sorted(self._below(prefix.rstrip("/")))
+
+    def _below(self, folder: str) -> Iterator[str]:
+        try:
+            found = self._sftp.listdir_attr(posixpath.join(self._root, folder))
+        except FileNotFoundError:
+            return
+        for entry in found:
+            name = posixpath.join(folder, entry.filename)
+            if stat.S_ISDIR(entry.st_mode or 0):
+                yield from self._below(name)
+            elif not entry.filename.startswith("."):
+                yield name
+
+    def create(self, name: str, data: bytes) -> bool:
+        unnamed = self._written(name, data)
+        try:
+            self._sftp.rename(unnamed, f"{self._root}/{name}")
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._sftp.remove(unnamed)
+            if self._exists(name):
+                return False
+            raise
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        self._sftp.posix_rename(self._written(name, data), f"{self._root}/{name}")
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._sftp.remove(f"{self._root}/{name}")
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._sftp.stat(f"{self._root}/{name}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _written(self, name: str, data: bytes) -> str:
+        """A temporary file beside ``name`` with its content."""
+        folder, _, last = f"{self._root}/{name}".rpartition("/")
+        self._make(folder)
+        unnamed = f"{folder}/.{last[:160]}.{secrets.token_hex(6)}"
+        with self._sftp.open(unnamed, "wbx") as file:
+            file.write(data)
+        return unnamed
+
+    def _make(self, folder: str) -> None:
+        """A folder and those above it, each once."""
+        if not folder or folder in self._made:
+            return
+        try:
+            self._sftp.stat(folder)
+        except FileNotFoundError:
+            self._make(folder.rpartition("/")[0])
+            with contextlib.suppress(OSError):  # another process has made it meanwhile
+                self._sftp.mkdir(folder)
+        self._made.add(folder)

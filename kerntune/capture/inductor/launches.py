@@ -1,0 +1,147 @@
+"""Launches of Inductor's kernels, which reach none of Triton's entry points, as launches of a capture."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kerntune.base.config import Config
+from kerntune.base.device import Target
+from kerntune.capture.inductor.compiled_calls import CompiledCalls
+from kerntune.capture.inductor.origins import origins_of_launch
+from kerntune.capture.launch import Pending, Probe
+from kerntune.capture.site import Candidate, Site, config_of
+from kerntune.errors import CompileError, TrialError
+from kerntune.grids.check import check_grid
+from kerntune.kernels import compat
+from kerntune.kernels.compat import inductor_parts
+from kerntune.kernels.generated import GeneratedKernel, mark_generated, name_without_number
+from kerntune.kernels.source import kernel_file, kernel_name
+from kerntune.kernels.specialize import Specialized
+
+if TYPE_CHECKING:
+    from kerntune.capture.capture import Capture
+
+
+@dataclass(frozen=True)
+class InductorLaunch:
+    """A call of a tuner of Inductor's."""
+
+    capture: Capture
+    tuner: Any
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    run: Callable[[], Any]
+    """Makes the launch, with Inductor's config."""
+
+    @cached_property
+    def jit(self) -> Any:
+        """The kernel, marked with what it was generated for."""
+        jit, word = inductor_parts.loaded_kernel(self.tuner), inductor_parts.kernel_word(self.tuner)
+        if not inductor_parts.is_users_kernel(self.tuner):
+            origins = origins_of_launch(self.tuner, word)
+            mark_generated(jit, GeneratedKernel(name_without_number(word), jit.fn.__name__, origins))
+        return jit
+
+    def make(self) -> Any:
+        """Record it and let it run. Where nothing runs, Inductor's list of configs is open, and its first is taken."""
+        if self.capture.backend.gpu is None and len(self.tuner.configs) > 1:
+            return self.capture.launch(self._site())
+        config = (
+            self.tuner.configs[0]
+            if self.capture.backend.gpu is None
+            else inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
+        )
+        return self._launch(config, None)
+
+    def _launch(self, config: Any, site: Site | None) -> Any:
+        pending = self._pending(config, site)
+        run = self.run if self.capture.backend.gpu is not None else lambda: None
+        return self.capture.launch_other(lambda target: self._probe(config, target), pending, run)
+
+    def _pending(self, config: Any, site: Site | None) -> Pending:
+        found: dict[Target, Specialized | TrialError] = {}
+        for target in self.capture.backend.targets:
+            try:
+                found[target] = self._specialized(config, target)
+            except CompileError as exc:
+                found[target] = exc
+        launches = [x for x in found.values() if isinstance(x, Specialized)]
+        if not launches:
+            raise next(x for x in found.values() if isinstance(x, TrialError))
+        grid = self._grid(config, launches[0].options.num_warps)
+        return Pending(self.jit, found, grid, site, settled=self._config(config) if site is None else None)
+
+    def _probe(self, config: Any, target: Target) -> Probe:
+        launch = self._specialized(config, target)
+        return Probe(launch, self._grid(config, launch.options.num_warps))
+
+    def _config(self, config: Any) -> Config | None:
+        """A config as ours; None for a kernel that has none to choose, such as a user's without a tuner."""
+        where = f"kernel {kernel_name(self.jit)} ({kernel_file(self.jit)})"
+        return config_of(config, where) if len(self.tuner.configs) > 1 or config.kwargs else None
+
+    def _specialized(self, config: Any, target: Target) -> Specialized:
+        """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the
+        arguments than they tell at the launch, and less."""
+        asked = inductor_parts.inductor_compilation(self.tuner, config)
+        backend = compat.make_backend(compat.gpu_target(target.backend, target.triton_arch, target.warp_size))
+        try:
+            options = backend.parse_options(dict(asked.options))
+        except Exception as exc:
+            raise CompileError(f"kernel {kernel_name(self.jit)} for {target}: {exc}") from exc
+        settings = compat.compiler_settings(target.backend)
+        bound = self._bound(config, asked.signature)
+        return Specialized(self.jit, target, bound, asked.signature, asked.constants, asked.attrs, options, settings)
+
+    def _bound(self, config: Any, signature: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by name; None for what is constant in the kernel and isn't passed."""
+        args, _ = inductor_parts.inductor_grid(self.tuner, self.args, config)
+        passed = [p.name for p in self.jit.params if not p.is_constexpr]
+        bound = {name: value for name, value in zip(passed, args, strict=False) if name in signature}
+        return {**dict.fromkeys(signature), **bound, **{k: v for k, v in self.kwargs.items() if k in signature}}
+
+    def _grid(self, config: Any, warps: int) -> tuple[int, int, int]:
+        _, grid = inductor_parts.inductor_grid(self.tuner, self.args, config)
+        name = f"{kernel_name(self.jit)} ({kernel_file(self.jit)})"
+        return check_grid(grid, kernel=name, spec=self.capture.backend.spec, num_ctas=1, num_warps=warps)
+
+    def _site(self) -> Site:
+        """Inductor's list as candidates, in its order."""
+        where = f"kernel {kernel_name(self.jit)} ({kernel_file(self.jit)})"
+        configs = [config_of(config, where) for config in self.tuner.configs]
+
+        def run(words: Mapping[str, Any], *, trial: bool = False) -> Any:
+            chosen = next(i for i, c in enumerate(candidates) if c.words() == words)
+            return self._launch(self.tuner.configs[chosen], site)
+
+        candidates = tuple(Candidate(config) for config in configs)
+        site = Site(kernel_name(self.jit), self.jit, {}, candidates, run, lambda winner: None)
+        return site
+
+
+def install_inductor(stack: contextlib.ExitStack, capture: Capture, calls: CompiledCalls) -> None:
+    """Record the launches of Inductor's kernels until ``stack`` closes. What was compiled is forgotten first: which
+    kernels a function has must not depend on the calls before, and a CUDA graph of them would hide its launches."""
+    inductor_parts.inductor_part("reset")()
+    for word in ("debug_run", "run"):
+        inductor_parts.replace_part(stack, word, _recording(capture, inductor_parts.inductor_part(word)))
+    calls.install(stack)
+
+
+def _recording(capture: Capture, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The replacement of a tuner's ``run``."""
+
+    def run(tuner: Any, *args: Any, stream: Any = None, benchmark_run: bool = False, **kwargs: Any) -> Any:
+        def launch() -> Any:
+            more = {"benchmark_run": True} if benchmark_run else {}
+            return original(tuner, *args, stream=stream, **more, **kwargs)
+
+        if benchmark_run or not capture.concerns_me() or not inductor_parts.runs_on_gpu(tuner):
+            return launch()
+        return InductorLaunch(capture, tuner, args, kwargs, launch).make()
+
+    return run

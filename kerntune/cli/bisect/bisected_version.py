@@ -1,0 +1,225 @@
+"""What lies on the line of a bisection: a commit's code under one Triton, and how it is laid out to run tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from kerntune.errors import UsageError
+from kerntune.gate import git
+from kerntune.gate.git import git_output
+
+SHOWN_LINES = 15
+"""Last lines of a command that failed, in its reason."""
+
+
+class NotBuilt(Exception):
+    """A version that can't be laid out or built; the text says why. The bisection goes on with its neighbours."""
+
+
+@dataclass(frozen=True)
+class TritonChoice:
+    """A Triton to run with: the interpreter of an environment that has it (empty: this one), and a folder that comes
+    first on the path (empty for none). ``name`` is empty for the Triton that is installed here."""
+
+    name: str = ""
+    python: str = ""
+    folder: str = ""
+
+
+INSTALLED = TritonChoice()
+
+
+@dataclass(frozen=True)
+class BisectedVersion:
+    """A commit (empty: the working tree as it is) under one Triton."""
+
+    commit: str = ""
+    triton: TritonChoice = INSTALLED
+
+    def __str__(self) -> str:
+        parts = [self.commit[:12] or "the working tree"] if self.commit or not self.triton.name else []
+        return " under ".join([*parts, *([f"Triton {self.triton.name}"] if self.triton.name else [])])
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """Where and how a version's tests run."""
+
+    root: Path
+    python: str
+    env: dict[str, str]
+
+
+@dataclass(frozen=True)
+class BisectedProject:
+    """The project that is bisected: the repository's root (None outside of git), the folder that the command runs in,
+    what pytest is asked to run there, and the command that builds a commit (empty for none). ``own_tests``: each commit
+    runs its own tests, not today's."""
+
+    top: Path | None
+    cwd: Path
+    tests: tuple[str, ...]
+    setup: str = ""
+    own_tests: bool = False
+
+    @contextlib.contextmanager
+    def laid_out(self, version: BisectedVersion) -> Iterator[Checkout]:
+        """Check a version out aside and build it; :class:`NotBuilt` if that fails. The checkout is removed after."""
+        if not version.commit:
+            yield Checkout(self.cwd, version.triton.python or sys.executable, _environment(version.triton, []))
+            return
+        assert self.top is not None
+        with git.worktree(version.commit, self.top) as root:
+            here = root / self.cwd.relative_to(self.top)
+            if not self.own_tests:
+                self._todays_tests(root)
+            env = _environment(version.triton, [str(root), str(root / "src"), *_moved_paths(self.top, root)])
+            self._build(root, env, version)
+            yield Checkout(here if here.is_dir() else root, version.triton.python or sys.executable, env)
+
+    def _todays_tests(self, root: Path) -> None:
+        """Put today's tests over the commit's: files and folders that pytest is given, and conftests above them."""
+        assert self.top is not None
+        for path in self._test_paths():
+            there = root / path.relative_to(self.top)
+            if path.is_dir():
+                shutil.copytree(path, there, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                there.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, there)
+            for folder in [p for p in path.parents if p.is_relative_to(self.top)]:
+                if (conftest := folder / "conftest.py").is_file():
+                    shutil.copyfile(conftest, root / conftest.relative_to(self.top))
+
+    def _test_paths(self) -> list[Path]:
+        assert self.top is not None
+        found = [(self.cwd / name.partition("::")[0]).resolve() for name in self.tests if not name.startswith("-")]
+        for path in found:
+            if not path.is_relative_to(self.top):
+                raise UsageError(f"{path} is not in the repository {self.top}, so no commit can be tested with it")
+        return [path for path in found if path.exists()]
+
+    def _build(self, root: Path, env: dict[str, str], version: BisectedVersion) -> None:
+        if not self.setup:
+            return
+        done = subprocess.run(
+            self.setup, shell=True, cwd=root, env=env, capture_output=True, text=True, errors="replace"
+        )
+        if done.returncode:
+            raise NotBuilt(
+                f"{version}: --setup ended with code {done.returncode}:\n{last_lines(done.stdout + done.stderr)}"
+            )
+
+
+def project_at(cwd: Path, tests: Sequence[str], setup: str, own_tests: bool, need_git: bool) -> BisectedProject:
+    """The project around a folder; :class:`UsageError` if it has no tests to run, or isn't in git where it must be."""
+    if not any(not word.startswith("-") for word in tests):
+        raise UsageError("say which tests to run, after --: kerntune bisect GOOD BAD -- tests/test_x.py::test_y")
+    for name in (word.partition("::")[0] for word in tests if not word.startswith("-")):
+        if not (cwd / name).exists():
+            raise UsageError(
+                f"{name}: there is no such test file in {cwd}; today's test runs against each commit's code"
+            )
+    cwd = cwd.resolve()
+    top = git.top_of(cwd) if need_git else None
+    return BisectedProject(top, cwd, tuple(tests), setup, own_tests)
+
+
+def commits_between(top: Path, good: str, bad: str) -> list[str]:
+    """The good commit, those after it on the way to the bad one, the bad one: along first parents if the good one lies
+    there, else all that descend from it. :class:`UsageError` if the good one is no ancestor."""
+    first, last = git.commit_of(top, good), git.commit_of(top, bad)
+    if git_output(top, "merge-base", "--is-ancestor", first, last) is None:
+        raise UsageError(
+            f"{good} is no ancestor of {bad}; name the commit where both begin: git merge-base {good} {bad}"
+        )
+    line = _listed(top, "--first-parent", f"{first}..{last}")
+    if line and (git_output(top, "rev-parse", f"{line[0]}^1") or b"").decode().strip() != first:
+        line = _listed(top, "--topo-order", "--ancestry-path", f"{first}..{last}")
+    return [first, *line]
+
+
+def merged_by(top: Path, commit: str) -> list[str]:
+    """Of a merge: its first parent, and the commits that it merged, in order; else nothing."""
+    parents = (git_output(top, "rev-parse", f"{commit}^@") or b"").decode().split()
+    if len(parents) < 2:
+        return []
+    return [parents[0], *_listed(top, "--first-parent", f"{parents[0]}..{parents[1]}")]
+
+
+def commit_line(top: Path, commit: str) -> str:
+    """A commit for people: its short name, date, author and subject."""
+    shown = git_output(top, "show", "-s", "--date=short", "--format=%h %ad %an: %s", commit) or commit.encode()
+    return shown.decode(errors="replace").strip()
+
+
+def _listed(top: Path, *words: str) -> list[str]:
+    return (git_output(top, "rev-list", "--reverse", *words) or b"").decode().split()
+
+
+def triton_choices(text: str) -> list[TritonChoice]:
+    """What ``--triton`` names: versions, oldest first as given; ``NAME=PATH`` is an environment's interpreter or a
+    folder that has ``triton/``. A version without a path is installed once, by pip, into kerntune's cache folder."""
+    return [_choice(part.strip()) for part in text.split(",") if part.strip()]
+
+
+def _choice(text: str) -> TritonChoice:
+    name, has_path, path = text.partition("=")
+    if not has_path:
+        return TritonChoice(name, folder=str(_installed(name)))
+    found = Path(path).expanduser().absolute()
+    if (found / "triton").is_dir():
+        return TritonChoice(name, folder=str(found))
+    if found.is_file() and os.access(found, os.X_OK):
+        return TritonChoice(name, python=str(found))
+    raise UsageError(f"--triton {text}: {path} is neither an interpreter nor a folder that has triton/")
+
+
+def _installed(version: str) -> Path:
+    if not re.fullmatch(r"\d+(\.\d+){1,2}(\.\*|[\w.]*)", version):
+        raise UsageError(f"--triton {version}: is no version; write 3.9, 3.9.0, or NAME=PATH of an environment")
+    python = f"py{sys.version_info.major}{sys.version_info.minor}"
+    place = Path(platformdirs.user_cache_dir("kerntune")) / "tritons" / f"{version}-{python}"
+    if (place / "triton").is_dir():
+        return place
+    aside = place.with_name(f"{place.name}.{os.getpid()}")
+    wanted = f"triton=={version}" + (".*" if version.count(".") < 2 else "")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(aside), wanted]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise UsageError(f"--triton {version}: pip could not install it:\n{last_lines(done.stderr)}")
+    with contextlib.suppress(OSError):  # another process was first
+        aside.rename(place)
+    shutil.rmtree(aside, ignore_errors=True)
+    return place
+
+
+def _environment(triton: TritonChoice, code: Sequence[str]) -> dict[str, str]:
+    """The version's own code comes before an installed or editable one of this checkout; kerntune stays this one."""
+    ours = str(Path(git.__file__).resolve().parents[2])
+    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    paths = [*filter(None, [triton.folder]), *code, *given, ours]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    return {**env, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def _moved_paths(top: Path, root: Path) -> list[str]:
+    """Entries of PYTHONPATH that lie in the repository, as the checkout has them."""
+    entries = [Path(e).resolve() for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
+    return [str(root / e.relative_to(top)) for e in entries if e.is_relative_to(top)]
+
+
+def last_lines(text: str) -> str:
+    """The end of a command's output."""
+    return "\n".join([line for line in text.splitlines() if line.strip()][-SHOWN_LINES:])

@@ -1,0 +1,254 @@
+"""What is asked of a version: its code by compiling alone, and whether it is slower than the good one."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kerntune.base.case_result import CaseId, CaseResult
+from kerntune.base.orphans import bound_command
+from kerntune.base.policy import Verdict
+from kerntune.cli.bisect.bisected_version import BisectedProject, BisectedVersion, Checkout, NotBuilt, last_lines
+from kerntune.cli.stored import load_folder
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.gate.baselines import Baseline, StaticBaseline, TimeBaseline
+from kerntune.gate.causes import launch_cause
+from kerntune.gate.launch_changes import launch_lines
+from kerntune.gate.report import RunReport, read_run
+from kerntune.gate.static_figures import LaunchStatic, in_both
+
+NOTHING_RAN = 5
+"""pytest's exit code of a run without a test; 0 and 1 are runs that ran, all others broke off."""
+
+TRIES = 2
+"""Measurements of a version before INCONCLUSIVE is what it is."""
+
+SLOWER = (Verdict.REGRESSED,)
+NOT_SLOWER = (Verdict.PASS, Verdict.IMPROVED, Verdict.DRIFTED, Verdict.NEW)
+"""NEW is among them where only static figures are compared: without a baseline of this Triton's own, no rule fails."""
+
+Identity = tuple[tuple[CaseId, str, tuple[tuple[str, tuple[int, int, int]], ...]], ...]
+"""Of each case its inputs' fingerprint, and the code and grid of its launches."""
+
+
+@dataclass(frozen=True)
+class ScreenedVersion:
+    """A version's code. ``identity`` is None if it is unknown, for the ``reason``."""
+
+    identity: Identity | None
+    reason: str = ""
+    launches: dict[CaseId, tuple[LaunchStatic, ...]] = field(default_factory=dict)
+    triton: str = ""
+    slower: bool | None = None
+    """Whether a static rule fails against the good version; None if that is unknown."""
+
+    findings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TimedVersion:
+    """Whether a version is slower than the good one, None if that is unknown, and the messages of its cases."""
+
+    slower: bool | None
+    messages: tuple[str, ...]
+
+
+class VersionJudge:
+    """Runs the project's tests of one version after the other beside the good version's baselines.
+
+    ``target`` is what to compile for where nothing is timed; empty to time on this machine's GPU. Runs write to the
+    folder ``scratch``.
+    """
+
+    def __init__(self, project: BisectedProject, target: str, scratch: Path, processes: int = 1) -> None:
+        self._project, self._target, self._scratch = project, target, scratch
+        self.timed = not target
+        self._processes = processes
+        self._numbers = itertools.count()
+        self._good: dict[CaseId, Baseline] = {}
+        self._known: dict[BisectedVersion, ScreenedVersion] = {}
+        """The good version itself, where it was recorded by compiling."""
+
+    @property
+    def _yard(self) -> Path:
+        """The good version's baselines."""
+        return self._scratch / "good"
+
+    def record_good(self, version: BisectedVersion) -> tuple[CaseId, ...]:
+        """Record the version that all others are compared with; its cases. :class:`UsageError` if there are none."""
+        try:
+            with self._project.laid_out(version) as layout:
+                options = [f"--kerntune-target={self._target}"] if self._target else []
+                done, run = self._run(layout, [*options, f"--kerntune-export={self._yard}"])
+        except NotBuilt as exc:
+            raise UsageError(f"the good side can't be built: {exc}") from None
+        except OutOfOrder as exc:
+            raise UsageError(f"the good side, {version}: {exc}") from None
+        kind = TimeBaseline if self.timed else StaticBaseline
+        cases = self._take_good(kind, f"the good side, {version}", _failures(run) or last_lines(done))
+        if not self.timed:
+            self._known[version] = self._screened(version, run, self._yard)
+        return cases
+
+    def reuse_good(self, folder: Path) -> tuple[CaseId, ...]:
+        """Take the good version's baselines from a folder that an earlier run has kept."""
+        shutil.copytree(folder, self._yard, dirs_exist_ok=True)
+        return self._take_good(
+            TimeBaseline if self.timed else StaticBaseline, str(folder), "no baseline of these tests"
+        )
+
+    def keep_good(self, folder: Path) -> None:
+        """Copy the good version's baselines to a folder, for :meth:`reuse_good`."""
+        shutil.copytree(self._yard, folder, dirs_exist_ok=True)
+
+    def _take_good(self, kind: type[Baseline], where: str, why: str) -> tuple[CaseId, ...]:
+        found = [e.baseline for e in load_folder(self._yard)]
+        self._good = {b.case: b for b in found if isinstance(b, kind)}
+        if not self._good:
+            need = "" if not self.timed else " (without a GPU, say what to compile for: --target cuda:90)"
+            raise UsageError(f"{where}: no case was recorded{need}: {why}")
+        return tuple(sorted(self._good))
+
+    def screen(self, versions: Sequence[BisectedVersion]) -> list[ScreenedVersion]:
+        """The code of each version, compiled without a GPU, several versions at once."""
+        with ThreadPoolExecutor(max_workers=max(1, min(self._processes, len(versions)))) as pool:
+            return list(pool.map(self._screen, versions))
+
+    def _screen(self, version: BisectedVersion) -> ScreenedVersion:
+        if version in self._known:
+            return self._known[version]
+        folder = self._scratch / f"static-{next(self._numbers)}"
+        shutil.copytree(self._yard, folder)
+        try:
+            with self._project.laid_out(version) as layout:
+                _, run = self._run(
+                    layout, [f"--kerntune-target={self._compiled_for}", f"--kerntune-baselines={folder}"]
+                )
+        except (NotBuilt, OutOfOrder) as exc:
+            return ScreenedVersion(None, str(exc))
+        except KerntuneError as exc:
+            return ScreenedVersion(None, f"{version}: {exc}")
+        return self._screened(version, run, folder)
+
+    def _screened(self, version: BisectedVersion, run: RunReport, folder: Path) -> ScreenedVersion:
+        missing = [c for c in self._good if c.nodeid in run.failed]
+        if missing:
+            return ScreenedVersion(None, f"{version}: {missing[0]} fails: {run.failed[missing[0].nodeid]}")
+        mine = [r for r in run.results if r.case in self._good]
+        ran = {(r.case, r.fingerprint) for r in mine}
+        fresh = [b for b in (e.baseline for e in load_folder(folder)) if isinstance(b, StaticBaseline)]
+        fresh = _of_one_triton([b for b in fresh if (b.case, b.fingerprint) in ran], self._good)
+        absent = sorted(set(self._good) - {b.case for b in fresh})
+        if absent:
+            return ScreenedVersion(None, f"{version}: {absent[0]} has launched nothing that can be compiled")
+        return ScreenedVersion(
+            identity=tuple(sorted((b.case, b.fingerprint, _work(b.launches)) for b in fresh)),
+            launches={b.case: b.launches for b in fresh},
+            triton=fresh[0].triton,
+            slower=_slower(mine),
+            findings=tuple(f for r in mine for f in r.findings),
+        )
+
+    @property
+    def _compiled_for(self) -> str:
+        return self._target or ",".join(sorted({str(b.device.target) for b in self._times}))
+
+    @property
+    def _times(self) -> list[TimeBaseline]:
+        return [b for b in self._good.values() if isinstance(b, TimeBaseline)]
+
+    def measure(self, version: BisectedVersion) -> TimedVersion:
+        """Time a version on the GPU beside the good one's binaries."""
+        last = TimedVersion(None, ())
+        for _ in range(TRIES):
+            last = self._measure(version)
+            if last.slower is not None:
+                break
+        return last
+
+    def _measure(self, version: BisectedVersion) -> TimedVersion:
+        folder = self._scratch / f"timed-{next(self._numbers)}"
+        shutil.copytree(self._yard, folder)
+        try:
+            with self._project.laid_out(version) as layout:
+                options = [f"--kerntune-baselines={folder}", "--kerntune-update=new"]
+                _, run = self._run(layout, options)
+        except (NotBuilt, OutOfOrder, KerntuneError) as exc:
+            return TimedVersion(None, (str(exc),))
+        mine = [r for r in run.results if r.case in self._good]
+        if not mine:
+            return TimedVersion(None, (_failures(run) or f"{version}: none of the cases ran",))
+        new = [r for r in mine if r.verdict is Verdict.NEW]
+        said = tuple(r.message for r in mine if r.verdict not in (Verdict.PASS,)) or tuple(r.message for r in mine)
+        return TimedVersion(None if new else _slower(mine), said)
+
+    def _run(self, layout: Checkout, options: Sequence[str]) -> tuple[str, RunReport]:
+        """The output of the project's tests with ``options``, and the run's report; :class:`OutOfOrder` without one."""
+        log = self._scratch / f"run-{next(self._numbers)}.json"
+        command = [layout.python, "-m", "kerntune.cli", "baselines", "refresh", "-q", "-p", "no:cacheprovider"]
+        command += [f"--kerntune-json={log}", *options, *self._project.tests]
+        done = subprocess.run(
+            bound_command(command),
+            cwd=layout.root,
+            env=layout.env,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        output = done.stdout + done.stderr
+        if done.returncode not in (0, 1, NOTHING_RAN) or not log.exists():
+            raise OutOfOrder(f"its tests ended with code {done.returncode}: {_error_in(output)}")
+        return output, read_run(log)
+
+
+class OutOfOrder(Exception):
+    """A run of pytest that broke off: nothing can be said of its version."""
+
+
+def _error_in(output: str) -> str:
+    """The last error that pytest shows, in one line; the end of its output if it shows none."""
+    errors = [line.removeprefix("E ").strip() for line in output.splitlines() if line.startswith("E ")]
+    return errors[-1] if errors else last_lines(output)
+
+
+def _failures(run: RunReport) -> str:
+    return next((f"{name} fails: {why}" for name, why in run.failed.items()), "")
+
+
+def _of_one_triton(found: list[StaticBaseline], good: dict[CaseId, Baseline]) -> list[StaticBaseline]:
+    """Those of the run's own Triton: the folder has the good side's from before, which may be of another one."""
+    before = {b.triton for b in good.values() if isinstance(b, StaticBaseline)}
+    return [b for b in found if b.triton not in before] or found
+
+
+def _work(launches: Sequence[LaunchStatic]) -> tuple[tuple[str, tuple[int, int, int]], ...]:
+    return tuple((x.code, x.grid) for x in launches)
+
+
+def _slower(results: Sequence[CaseResult]) -> bool | None:
+    """True if a case is slower, False if all are decided and none is."""
+    verdicts = {r.verdict for r in results}
+    if verdicts & set(SLOWER):
+        return True
+    return False if verdicts and verdicts <= set(NOT_SLOWER) else None
+
+
+def differences(before: ScreenedVersion, after: ScreenedVersion) -> list[str]:
+    """What differs between the code of two versions: a sentence for each launch, with the first compiler stage."""
+    lines: list[str] = []
+    for case, new in after.launches.items():
+        old = before.launches.get(case, ())
+        found = [launch_cause(a, b, before.triton, after.triton) for _, a, b in in_both(old, new)]
+        lines += [line for line in (*found, *launch_lines(old, new)) if line]
+        lines += [
+            f"{b.kernel}: grid {'x'.join(map(str, a.grid))} -> {'x'.join(map(str, b.grid))}"
+            for _, a, b in in_both(old, new)
+            if a.grid != b.grid
+        ]
+    return list(dict.fromkeys(lines))

@@ -1,0 +1,140 @@
+"""``kerntune dump``: a case's launches as folders that run without kerntune, for a report to a compiler team."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from kerntune.base.case_result import CaseId
+from kerntune.base.temporary_folders import scratch_folder
+from kerntune.capture.launch_dump import LAUNCH_FILE, TEXT_STAGES, DumpedTexts, folder_name, write_launch
+from kerntune.cli.static_record import environment
+from kerntune.cli.stored import Entry, Pattern, load_folder, target_of
+from kerntune.compiling.farm import Farm
+from kerntune.compiling.recompile import stages_from
+from kerntune.errors import ReplayError, UsageError
+from kerntune.gate.baselines import BaselineStore, TimeBaseline, artifact_names
+from kerntune.gate.console import OK, complain, say
+from kerntune.gate.project import baseline_folder
+from kerntune.kernels import compat
+from kerntune.tuning.launch_dumps import DUMP, DUMP_CONTENT
+
+SHOWN_LINES = 15
+"""Last lines of a failed run that its error shows."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the folders and print their paths."""
+    folder = baseline_folder(args.baselines, Path.cwd())
+    out = Path(args.output).absolute()
+    compat.take_announcements()
+    entries = load_folder(folder)
+    if args.stored:
+        paths = _stored(folder, _baseline(entries, args), out)
+    else:
+        paths = _launched(_case(entries, args.case), args, out)
+    for path in paths:
+        say(str(path))
+    return OK
+
+
+def _case(entries: list[Entry], wanted: str) -> CaseId:
+    """The one case with a baseline that is meant; a test's id needs none."""
+    known = sorted({b.case for e in entries if (b := e.baseline) is not None and Pattern(wanted).matches(b)})
+    exact = [case for case in known if str(case) == wanted]
+    found = exact or known
+    if len(found) > 1:
+        shown = "".join(f"\n  {c}" for c in found[:10]) + ("\n  ..." if len(found) > 10 else "")
+        raise UsageError(f"{wanted!r} means {len(found)} cases; name one of them:{shown}")
+    if not found and "::" not in wanted:
+        raise UsageError(f"no baseline's case is {wanted!r}, and it is no test's id (tests/test_it.py::test_it)")
+    return found[0] if found else CaseId(wanted, "")
+
+
+def _launched(case: CaseId, args: argparse.Namespace, out: Path) -> list[Path]:
+    """Run the case's test, and keep what it dumped."""
+    with scratch_folder("dump") as scratch:
+        dumped, spare = scratch / "dump", scratch / "baselines"
+        words = [f"--kerntune-baselines={spare}", "--kerntune-missing=warn", "-p", "no:cacheprovider", "-q"]
+        words += [f"--kerntune-target={args.target}"] if args.target else []
+        env = {**environment(), DUMP: str(dumped), DUMP_CONTENT: args.content}
+        command = [sys.executable, "-m", "pytest", "--kerntune", *words, case.nodeid]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        found = sorted(dumped.iterdir()) if dumped.is_dir() else []
+        mine = [place for place in found if not case.call or _case_in(place) == str(case)]
+        if not mine:
+            lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+            last = "\n".join(lines[-SHOWN_LINES:])
+            raise UsageError(f"{case}: launched nothing that was dumped (pytest exit code {done.returncode})\n{last}")
+        return [path for place in mine for path in _moved(place, out / place.name)]
+
+
+def _case_in(place: Path) -> str:
+    """The case whose launches a folder has."""
+    launch = next(iter(sorted(place.glob(f"*/{LAUNCH_FILE}"))), None)
+    return "" if launch is None else str(json.loads(launch.read_bytes())["case"])
+
+
+def _moved(source: Path, target: Path) -> list[Path]:
+    if target.exists():
+        raise UsageError(f"{target}: is there already; remove it, or say -o DIR")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(str(source), str(target))
+    return sorted(target.iterdir())
+
+
+def _baseline(entries: list[Entry], args: argparse.Namespace) -> TimeBaseline:
+    """The stored baseline of the case with a binary: a device's; the latest, if there are several devices."""
+    case = _case(entries, args.case)
+    mine = [b for e in entries if (b := e.baseline) is not None and b.case == case]
+    timed = [b for b in mine if isinstance(b, TimeBaseline) and args.target in (None, str(target_of(b)))]
+    if not timed:
+        raise UsageError(f"{case}: no baseline of a device holds its binary; without --stored its test is run")
+    return max(timed, key=lambda b: b.recorded)
+
+
+def _stored(folder: Path, baseline: TimeBaseline, out: Path) -> list[Path]:
+    """Write what the baseline holds: the recorded binary, and the other stages compiled from its TTIR today."""
+    artifacts = dict(_artifacts(folder, baseline))
+    place = out / folder_name(f"{baseline.case} {baseline.recording.target}")
+    with contextlib.closing(Farm()) as farm:
+        return [
+            write_launch(
+                place,
+                baseline.recording,
+                index,
+                artifacts,
+                DumpedTexts(stages=_stages(farm, baseline, index, artifacts)),
+                environment=baseline.environment,
+                case=str(baseline.case),
+                name=f"{index:02d}-{launch.kernel}",
+            )
+            for index, launch in enumerate(baseline.recording.launches)
+        ]
+
+
+def _artifacts(folder: Path, baseline: TimeBaseline) -> Mapping[str, bytes]:
+    """What the baseline's recording names, as far as the folder has it."""
+    store = BaselineStore(folder).artifacts(baseline.recording.target)
+    return {name: data for name in artifact_names(baseline.recording) if (data := store.get(name)) is not None}
+
+
+def _stages(farm: Farm, baseline: TimeBaseline, index: int, artifacts: Mapping[str, bytes]) -> dict[str, str]:
+    binary = baseline.recording.binary_of(baseline.recording.launches[index])
+    ttir = artifacts.get(binary.ttir_sha256)
+    if ttir is None:
+        return {}
+    found = {"ttir": ttir.decode()}
+    try:
+        options = {**binary.options, "num_warps": binary.num_warps, "num_ctas": binary.num_ctas}
+        made = stages_from(farm, baseline.recording.target, ttir.decode(), options, binary.symbol)
+    except ReplayError as exc:  # another Triton than it was recorded with
+        complain(f"{binary.symbol}: only its TTIR and its binary are written: {exc}")
+        return found
+    return found | {stage: made[stage].decode() for stage in TEXT_STAGES if stage in made and stage not in found}

@@ -1,0 +1,138 @@
+"""``kerntune export``: a tuned kernel as cubin, C header and C launcher, for programs without Python."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kerntune.base.codec import write_atomic
+from kerntune.base.config import Config
+from kerntune.base.device import Target
+from kerntune.cli.cache import open_cache
+from kerntune.errors import GridError, UsageError
+from kerntune.gate.console import OK, say
+from kerntune.gpu.c_launcher import CKernel, c_names, header, source
+from kerntune.grids import FixedGrid, Grid
+from kerntune.grids.traced import grid_of_text, traced
+from kerntune.kernels import compat
+from kerntune.kernels.source import jit_of, kernel_name
+from kerntune.tuning.exported import (
+    AheadOfTime,
+    ArgumentLike,
+    TensorLike,
+    argument_of,
+    arguments_of,
+    compiled_ahead,
+    load_kernel,
+    one_winner,
+    stored_for,
+)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the files, and print their paths."""
+    from kerntune.gpu.compile_only import StaticBackend  # imports torch, which other commands do without
+    from kerntune.gpu.tensor_views import empty_tensor
+
+    def make(like: TensorLike) -> Any:
+        return empty_tensor(like.dtype, like.shape, like.contiguous)
+
+    compat.take_announcements()
+    given = dict(map(_key, args.key or []))
+    cache = open_cache(args.cache_dir)
+    first = Target.parse(args.target or "cuda:90")
+    with StaticBackend((first,)).activate():
+        kernel, module = load_kernel(args.kernel)
+        name = kernel_name(jit_of(kernel))
+        winner = one_winner(name, stored_for(kernel, given, args.target, cache))
+    target = Target.parse(winner.key.target) if winner is not None and args.target is None else first
+    if winner is None and args.target is None:
+        raise UsageError(f"kernel {name}: no stored winner fits, so say what to compile for: --target cuda:90")
+    config = _config(args.config, kernel, name, winner.config if winner is not None else None)
+    known = {} if winner is None else arguments_of(winner.key.arguments)
+    arguments = {**{n: v for n, v in known.items() if n in jit_of(kernel).arg_names}, **given}
+    backend = StaticBackend((target,))
+    with backend.activate():
+        made = compiled_ahead(backend, kernel, arguments, config, make)
+        grid = _grid(args.grid, module, made, config, arguments)
+    notes = [f"Config: {config}.", *_before_launch(kernel)]
+    paths = _written(args, name, made, grid, notes)
+    for path in paths:
+        say(str(path))
+    return OK
+
+
+def _key(text: str) -> tuple[str, ArgumentLike]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip().isidentifier():
+        raise UsageError(f"--key {text!r}: write NAME=VALUE, as n=4096 or x_ptr=fp16[4096,128]")
+    return name.strip(), argument_of(value)
+
+
+def _config(text: str | None, kernel: Any, name: str, stored: Config | None) -> Config:
+    """The config of ``--config``, else the winner's, else the only one there is."""
+    if text is not None:
+        pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+        return Config.from_mapping({n.strip(): argument_of(value) for n, _, value in pairs})
+    if stored is not None:
+        return stored
+    configs = getattr(kernel, "configs", None)
+    if configs is None:
+        return Config()
+    if len(configs) == 1:
+        from kerntune.capture.site import config_of
+
+        return config_of(configs[0], f"kernel {name}")
+    raise UsageError(
+        f"kernel {name}: no stored winner fits these arguments; tune it (call it once), or say --config BLOCK=128,..."
+    )
+
+
+def _grid(
+    text: str | None, module: ModuleType, made: AheadOfTime, config: Config, arguments: Mapping[str, ArgumentLike]
+) -> Grid:
+    """The grid with all constants bound: a text, a name in the kernel's module, or arguments of the launcher."""
+    constants = {**config.all_kwargs(), **made.constants}
+    if text is None:
+        return FixedGrid.from_arguments()
+    numbers = {n for p in made.launch.params if (n := p.name) not in constants and p.view is None}
+    if text.isidentifier() and hasattr(module, text):
+        tensors = [n for n, v in arguments.items() if isinstance(v, TensorLike)]
+        found = traced(getattr(module, text), constants, numbers, tensors)
+    else:
+        found = grid_of_text(text)
+    values = {n: v for n, v in constants.items() if isinstance(v, int) and n in found.names}
+    try:
+        return found.bind(values)
+    except GridError as exc:
+        raise UsageError(f"--grid {text}: {exc}") from exc
+
+
+def _before_launch(kernel: Any) -> list[str]:
+    """What the tuner does before each launch, and a caller in C has to do itself."""
+    reset = list(getattr(kernel, "reset_to_zero", None) or [])
+    hooked = getattr(kernel, "user_defined_pre_hook", False) or any(
+        c.pre_hook is not None for c in getattr(kernel, "configs", [])
+    )
+    told = [f"Before each launch, fill {', '.join(reset)} with zeros."] if reset else []
+    return told + (["Before each launch, do what the kernel's pre_hook does in Python."] if hooked else [])
+
+
+def _written(args: argparse.Namespace, name: str, made: AheadOfTime, grid: Grid, notes: list[str]) -> list[Path]:
+    binary = made.recorded.recording.binary_of(made.launch)
+    data = made.recorded.artifacts[binary.sha256]
+    constants = {n: str(v) for n, v in made.constants.items()}
+    out, called = Path(args.output), args.name or c_names([name])[0]
+    kernel = CKernel(called, made.launch, binary, data, grid, made.divisible, constants, notes, args.cpp)
+    files = {
+        f"{called}.cubin": data,
+        f"{called}.h": header(kernel).encode(),
+        f"{called}.{'cpp' if args.cpp else 'c'}": source(kernel).encode(),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    for file, content in files.items():
+        write_atomic(out / file, content)
+    return [out / file for file in files]

@@ -1,0 +1,58 @@
+"""``kerntune report``: what runs found, as an HTML page, a Markdown summary, CSV or Parquet."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from kerntune.errors import UsageError
+from kerntune.gate.console import OK, counted, say
+from kerntune.gate.history.curves import CaseCurve, curves_of
+from kerntune.gate.history.index import Index
+from kerntune.gate.history.places import place_of
+from kerntune.gate.report import RunReport, read_run
+from kerntune.reporting.flat_rows import write_csv, write_parquet
+from kerntune.reporting.job_summary import append_summary
+from kerntune.reporting.page import write_page
+from kerntune.reporting.plotly_script import plotly_script, require_plotly
+from kerntune.tuning.cache.entries import default_folder
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write each form that was asked for; :class:`UsageError` if none was, or if a library for it is missing."""
+    if not (args.output or args.csv or args.parquet or args.summary):
+        raise UsageError("say what to write: -o report.html, --csv FILE, --parquet FILE or --summary FILE")
+    if args.history and not args.output:
+        raise UsageError("--history is drawn in the HTML report: add -o report.html")
+    if args.output:
+        require_plotly(f"-o {args.output}")
+    runs = [_read(Path(name)) for name in args.runs]
+    if args.output:
+        write_page(Path(args.output), runs, _curves(args), plotly_script(), args.title)
+        _say(args.output, runs)
+    if args.csv:
+        write_csv(Path(args.csv), runs)
+        _say(args.csv, runs)
+    if args.parquet:
+        write_parquet(Path(args.parquet), runs)
+        _say(args.parquet, runs)
+    if args.summary:
+        append_summary(Path(args.summary), runs)
+    return OK
+
+
+def _read(path: Path) -> RunReport:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; name what --kerntune-json wrote")
+    return read_run(path)
+
+
+def _curves(args: argparse.Namespace) -> Sequence[CaseCurve]:
+    if not args.history:
+        return ()
+    return curves_of(Index(place_of(args.history, Path.cwd()), default_folder() / "history"), branch=args.branch)
+
+
+def _say(path: str, runs: Sequence[RunReport]) -> None:
+    say(f"{path}: {counted(sum(len(r.results) for r in runs), 'case')} of {counted(len(runs), 'run')}")

@@ -1,0 +1,60 @@
+"""Dumps of a case's launches under ``KERNTUNE_DUMP``: as its test launched them, with the configs that were tuned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kerntune.base.recording import Recording
+from kerntune.capture.launch_dump import DumpedContents, folder_name, write_launch
+from kerntune.gate.call_capture import RecordedCase
+from kerntune.gpu.base import Backend, Executor
+from kerntune.gpu.memory import Memory, written_storages
+from kerntune.gpu.program import Loader, Program, memory_at
+from kerntune.tuning.launch_dumps import keeps_content, texts_of, with_content
+
+
+def dump_case(folder: Path, case: RecordedCase, backend: Backend, name: str = "") -> list[Path]:
+    """Write each launch of a case that was captured, and tuned where something runs, to ``folder/<case>/``.
+
+    The paths, in the launches' order. With ``KERNTUNE_DUMP_CONTENT=recorded`` all bytes are kept, and what each launch
+    makes of them, for which it is launched once more on copies.
+    """
+    recording, kept = with_content(case.recorded, backend)
+    place = folder / (name or folder_name(f"{case.id} {case.recording.target}"))
+    environment = backend.gpu.environment() if backend.gpu is not None else None
+    exact = backend.gpu is not None and keeps_content() and not recording.hidden_pointers
+    done = []
+    launched = [i for i in range(len(case.capture.launches)) if i not in case.recorded.failures]
+    for index, captured in enumerate(launched):
+        texts = texts_of(case.recorded, index, case.capture.launches[captured].jit)
+        found = write_launch(
+            place,
+            recording,
+            index,
+            kept,
+            texts,
+            contents=replayed(backend.gpu, case, index) if exact and backend.gpu is not None else None,
+            environment=environment,
+            case=str(case.id),
+            name=f"{index:02d}-{recording.launches[index].kernel}",
+        )
+        done.append(found)
+    return done
+
+
+def replayed(gpu: Executor, case: RecordedCase, index: int) -> DumpedContents:
+    """What a launch found and left, from running it on copies."""
+    loader, recorded = Loader(gpu), case.recorded
+    try:
+        memory = memory_at(loader, recorded.recording, recorded.sources, recorded.artifacts, index)
+        only: Recording = recorded.recording.only(index).pruned()
+        program = Program(loader, only, memory, recorded.artifacts)
+        before = _read(gpu, memory, range(len(recorded.sources)))
+        program.enqueue()
+        return DumpedContents(before, _read(gpu, memory, written_storages(only)))
+    finally:
+        loader.close()
+
+
+def _read(gpu: Executor, memory: Memory, storages: range | list[int]) -> dict[int, bytes]:
+    return {i: gpu.read(memory.buffer(0, i)) for i in storages}

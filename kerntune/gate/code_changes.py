@@ -1,0 +1,115 @@
+"""How the compiled code of launches differs from the baseline's, as hunks of text for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kerntune.base.case_result import CodeChange
+from kerntune.base.config import COMPILE_FIELDS
+from kerntune.base.device import Target
+from kerntune.base.recording import Artifacts, Recording
+from kerntune.base.text_diff import hunk_text
+from kerntune.capture.recorder import Recorded
+from kerntune.compiling.binary.elf import Elf
+from kerntune.compiling.binary.identity import strip_debug
+from kerntune.compiling.binary.stages import strip_locations
+from kerntune.compiling.farm import Farm
+from kerntune.compiling.kernel_facts import ASSEMBLY
+from kerntune.compiling.recompile import stages_from
+from kerntune.errors import KerntuneError
+from kerntune.gate.static_figures import LaunchStatic, in_both
+from kerntune.static.disassembly import code_lines
+
+MAX_LAUNCHES = 4
+"""Launches of a case whose code is shown: each distinct change once."""
+
+MAX_LINES = 400
+"""Lines of a stage's difference that are kept: what a person reads. The rest is counted; ``kerntune diff`` has it."""
+
+MAX_LINE = 300
+"""Characters of a line that are kept."""
+
+
+@dataclass(frozen=True)
+class StoredCode:
+    """A baseline's launches with the bytes that it names; ``recording`` is that of a device, where there is one."""
+
+    launches: Sequence[LaunchStatic]
+    artifacts: Artifacts
+    recording: Recording | None = None
+
+
+def code_changes(
+    stored: StoredCode, recorded: Recorded, today: Sequence[LaunchStatic], farm: Farm
+) -> tuple[CodeChange, ...]:
+    """The hunks of each launch whose source changed, for the first :data:`MAX_LAUNCHES` of them.
+
+    Assembly is compared where the baseline's TTIR compiles under the same compiler today, machine code of NVIDIA GPUs
+    beside it; else the TTIR alone. What can't be made is left out: a report is no reason for an error.
+    """
+    changed = {
+        (old.code, new.code): (i, old, new)
+        for i, old, new in in_both(stored.launches, today)
+        if old.code != new.code and (old.source != new.source or not old.setting_changes(new))
+    }
+    texts = _Texts(stored, recorded, farm)
+    return tuple(
+        found for index, old, new in list(changed.values())[:MAX_LAUNCHES] for found in texts.changes(index, old, new)
+    )
+
+
+def options_of(launch: LaunchStatic) -> dict[str, object]:
+    """The compile options that a baseline keeps of a launch."""
+    given = {name: int(launch.compiled_for[name]) for name in COMPILE_FIELDS if name in launch.compiled_for}
+    return {**(launch.config.all_kwargs() if launch.config else {}), **given}
+
+
+@dataclass(frozen=True)
+class _Texts:
+    stored: StoredCode
+    recorded: Recorded
+    farm: Farm
+
+    def changes(self, index: int, old: LaunchStatic, new: LaunchStatic) -> Iterator[CodeChange]:
+        ttir = self.stored.artifacts.get(old.ttir_sha256), self.recorded.artifacts.get(new.ttir_sha256)
+        sides = dict(self._assembly(index, old, new, ttir[0])) if old.compiler == new.compiler and ttir[0] else {}
+        if not sides and ttir[0] and ttir[1]:
+            sides = {"ttir": (strip_locations(ttir[0].decode()), strip_locations(ttir[1].decode()))}
+        for stage, (before, after) in sides.items():
+            text, cut = hunk_text(_lines(before), _lines(after), MAX_LINES)
+            if text:
+                yield CodeChange(new.kernel, stage, text, cut)
+
+    def _assembly(
+        self, index: int, old: LaunchStatic, new: LaunchStatic, ttir: bytes
+    ) -> Iterator[tuple[str, tuple[str, str]]]:
+        """Stage and both texts; nothing where the baseline's can't be made."""
+        recording = self.recorded.recording
+        binary = recording.binary_of(recording.launches[index])
+        kind = ASSEMBLY[recording.target.backend][0]
+        try:
+            made = self._made(recording.target, old, ttir)
+            asm = made[kind].decode(), self.recorded.asm[binary.sha256]
+            yield kind, (strip_debug(asm[0], kind=kind), strip_debug(asm[1], kind=kind))
+            if binary.kind == "cubin":
+                cubins = self._cubin(old) or made["cubin"], self.recorded.artifacts[binary.sha256]
+                yield "sass", (_machine_code(cubins[0], binary.arch), _machine_code(cubins[1], binary.arch))
+        except (KerntuneError, KeyError, ValueError):  # the verdict stands, and the report says what it has
+            return
+
+    def _made(self, target: Target, old: LaunchStatic, ttir: bytes) -> Mapping[str, bytes]:
+        return stages_from(self.farm, target, ttir.decode(), options_of(old), old.kernel)
+
+    def _cubin(self, old: LaunchStatic) -> bytes | None:
+        """The baseline's own binary, if it keeps one."""
+        binaries = self.stored.recording.binaries if self.stored.recording is not None else ()
+        return next((self.stored.artifacts.get(b.sha256) for b in binaries if b.code == old.code), None)
+
+
+def _machine_code(cubin: bytes, arch: str) -> str:
+    return "\n".join(code_lines(b"".join(code for _, code in Elf(cubin).text), arch))
+
+
+def _lines(text: str) -> list[str]:
+    return [line[:MAX_LINE] for line in text.splitlines()]

@@ -1,0 +1,107 @@
+"""What a compiler fuses into its kernels, compared between two sides: ``2 kernels became 3``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
+
+from kerntune.gate.static_figures import AnyLaunch, paired
+
+SHOWN = 6
+"""Kernels, and operators of a kernel, that a line names."""
+
+FUSION_CHANGED = "fusion changed: "
+"""The first words of a line of :func:`fusion_lines`."""
+
+
+@dataclass
+class FusionChange(Generic[AnyLaunch]):
+    """Kernels of two sides that compute the same operators, or some of them, and are divided otherwise."""
+
+    before: list[AnyLaunch] = field(default_factory=list)
+    after: list[AnyLaunch] = field(default_factory=list)
+
+    @property
+    def lost(self) -> bool:
+        """Whether what some kernels computed takes more of them now."""
+        return 0 < len(self.before) < len(self.after)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The number of kernels before and after."""
+        return len(self.before), len(self.after)
+
+    def text(self) -> str:
+        """The change in words."""
+        old, new = self.counts
+        if not old:
+            return f"{_kernels(new)} more: {_names(self.after)}"
+        if not new:
+            return f"{_kernels(old)} less: {_names(self.before)}"
+        if old == new:
+            return f"{_kernels(old)} fused otherwise: {_names(self.before)} -> {_names(self.after)}"
+        return f"{_kernels(old)} became {new}: {_names(self.before)} -> {_names(self.after)}"
+
+
+def fusion_changes(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> list[FusionChange[AnyLaunch]]:
+    """The changes of what generated kernels compute, in the order of ``after``.
+
+    Launches that :func:`kerntune.gate.static_figures.paired` pairs by code, source or all their operators are divided
+    as they were. Of the others, those that have an operator in common are one change.
+    """
+    changes: list[FusionChange[AnyLaunch]] = []
+    for old, new in paired(before, after):
+        if old is not None and new is not None and _divided_alike(old, new):
+            continue
+        for side, launch in (("after", new), ("before", old)):
+            if launch is not None and launch.origins:
+                changes = _with(changes, side, launch)
+    return changes
+
+
+def _divided_alike(old: AnyLaunch, new: AnyLaunch) -> bool:
+    same = (old.origins == new.origins) or (bool(old.origins) and old.source == new.source)
+    return same or (bool(old.origins) and getattr(old, "code", 0) == getattr(new, "code", 1))
+
+
+def _with(changes: list[FusionChange[AnyLaunch]], side: str, launch: AnyLaunch) -> list[FusionChange[AnyLaunch]]:
+    """The changes with one launch more, which may join several."""
+    mine = [c for c in changes if any(_share(x, launch) for x in (*c.before, *c.after))]
+    joined: FusionChange[AnyLaunch] = FusionChange(
+        [x for c in mine for x in c.before], [x for c in mine for x in c.after]
+    )
+    getattr(joined, side).append(launch)
+    return [*(c for c in changes if c not in mine), joined]
+
+
+def _share(one: AnyLaunch, other: AnyLaunch) -> bool:
+    return bool(set(one.origins) & set(other.origins))
+
+
+def fusion_lines(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> tuple[str, ...]:
+    """A line for each change of what is fused."""
+    return tuple(FUSION_CHANGED + c.text() for c in fusion_changes(before, after))
+
+
+def lost_fusions(before: Sequence[AnyLaunch], after: Sequence[AnyLaunch]) -> Iterator[FusionChange[AnyLaunch]]:
+    """The changes by which the same operators need more kernels."""
+    yield from (c for c in fusion_changes(before, after) if c.lost)
+
+
+def _kernels(count: int) -> str:
+    return "1 kernel" if count == 1 else f"{count} kernels"
+
+
+def _names(launches: Sequence[AnyLaunch]) -> str:
+    said = [f"{x.kernel} ({operators(x.origins)})" for x in launches[:SHOWN]]
+    more = len(launches) - SHOWN
+    return ", ".join(said) + (f" and {more} more" if more > 0 else "")
+
+
+def operators(origins: Sequence[str]) -> str:
+    """ATen operators with their numbers, without the common prefix: ``add 2x, mul``."""
+    counted = Counter(name.removeprefix("aten.") for name in origins)
+    said = [name if count == 1 else f"{name} {count}x" for name, count in counted.items()]
+    return ", ".join(said[:SHOWN]) + (f", {len(said) - SHOWN} more" if len(said) > SHOWN else "")

@@ -1,0 +1,247 @@
+"""``torch.compile`` without a GPU: Inductor generates code for a device that doesn't exist, and launches are recorded.
+
+Outside of a capture compiled functions run as they are: nothing would look at what is generated. Inside of one, Dynamo
+and Inductor compile them as on a GPU; the generated code then runs on stand-ins, and ends at each launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kerntune.gpu.fake_cuda.patches import Replacements, replace
+from kerntune.gpu.fake_cuda.timed_choices import TimedChoices
+from kerntune.kernels.compat.inductor_parts import (
+    INDUCTOR,
+    forget_answers,
+    inductor_part,
+    interface_functions,
+    only_code_generation,
+)
+
+CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+"""Inductor sets the second one for the process, at the first kernel that it makes."""
+
+Modes = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+class CompiledFunctions:
+    """The replacement of ``torch.compile``. ``surroundings()`` enters the stand-ins' modes again where torch's compiler
+    has none; ``function_mode()`` is the torch-function mode among them, which Dynamo would trace."""
+
+    def __init__(self, surroundings: Modes, function_mode: Callable[[], Any]) -> None:
+        self._surroundings = surroundings
+        self._function_mode = function_mode
+        self._capture: Replacements | None = None
+        """What is replaced while a call is captured, from its first compiled function on."""
+
+        self._begin: Callable[[contextlib.ExitStack], None] = lambda stack: None
+        self._compile: Callable[..., Any] = torch.compile
+        self._stand_ins: Replacements | None = None
+        self.choices = TimedChoices()
+
+    def install(self, stack: Replacements) -> None:
+        """Replace ``torch.compile`` until ``stack`` closes, which is the stand-ins' own."""
+        self._compile, self._stand_ins = torch.compile, stack
+        replace(stack, torch, "compile", self.compile)
+
+    def compile(self, model: Any = None, **options: Any) -> Any:
+        """As ``torch.compile``: a function or module that is compiled when it is called inside of a capture."""
+        if model is None:
+            return lambda function: self.compile(function, **options)
+        if not _by_inductor(options):
+            return model
+        if isinstance(model, torch.nn.Module):
+            return CompiledModule(model, self._wrapped(model, options))
+        return functools.wraps(model)(self._wrapped(model, options))
+
+    @contextlib.contextmanager
+    def generating(self, begin: Callable[[contextlib.ExitStack], None] = lambda stack: None) -> Iterator[list[str]]:
+        """While a call is captured: functions are compiled, after ``begin``. The choices among kernels that Inductor
+        would have made by their times, as they are made."""
+        self.choices = TimedChoices()
+        with Replacements() as stack:
+            self._capture, self._begin = stack, begin
+            try:
+                yield self.choices.made
+            finally:
+                self._capture = None
+
+    def _wrapped(self, model: Any, options: Mapping[str, Any]) -> Callable[..., Any]:
+        made: list[Any] = []
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._capture is None:
+                return model(*args, **kwargs)
+            if not self._capture.made:
+                self._import_compiler()
+                self._install_generation(self._capture)
+            if not made:
+                made.append(self._compile(model, **options))
+            with without_function_mode(self._function_mode()):
+                return made[0](*args, **kwargs)
+
+        return call
+
+    def _import_compiler(self) -> None:
+        """Import torch's compiler as on a machine without stand-ins: it keeps and lists functions of ``torch.cuda``."""
+        assert self._stand_ins is not None
+        with self._stand_ins.lifted(), self._without_modes(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, of its own use
+            for word in ("compile_frame", "graph_call", "run", "cudagraphify", "select", "time_fusion", "multi_kernel"):
+                inductor_part(word)
+            inductor_part("handlers")()
+
+    @contextlib.contextmanager
+    def _without_modes(self) -> Iterator[None]:
+        with inductor_part("no_modes")(), without_function_mode(self._function_mode()):
+            yield
+
+    def _install_generation(self, stack: Replacements) -> None:
+        stack.enter_context(own_caches())
+        stack.enter_context(only_code_generation())
+        stack.callback(forget_answers)
+        forget_answers()
+        self._install_device(stack)
+        self.choices.install(stack)
+        self._begin(stack)  # before the next: what it watches runs among stand-ins
+        compile_frame, graph_call = inductor_part("compile_frame"), inductor_part("graph_call")
+
+        def outside_modes(*args: Any, **kwargs: Any) -> Any:
+            with self._without_modes():
+                return compile_frame(*args, **kwargs)
+
+        def among_stand_ins(graph: Any, inputs: Any) -> Any:
+            with self._surroundings():
+                return graph_call(graph, inputs)
+
+        replace(stack, *INDUCTOR["compile_frame"].owner(), outside_modes)
+        replace(stack, *INDUCTOR["graph_call"].owner(), among_stand_ins)
+
+    @staticmethod
+    def _install_device(stack: Replacements) -> None:
+        """What generated code, and Inductor, ask of the device and of Triton's driver."""
+        interface = inductor_part("cuda_interface")
+        for name, static in list(interface_functions()):
+            answer = getattr(torch.cuda, name)
+            replace(stack, interface, name, staticmethod(answer) if static else answer)
+        replace(stack, interface, "get_raw_stream", staticmethod(lambda device: 0))
+        replace(stack, torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+        replace(stack, torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True)
+        replace(stack, *INDUCTOR["fold_uniform"].owner(), folding_on_cpu(inductor_part("fold_uniform")))
+        replace(stack, torch._subclasses.fake_tensor.FakeTensorMode, "avoid_device_init", True)
+        for word, stub in _STUBS.items():
+            part = INDUCTOR[word]
+            if part.exists() or not part.optional:
+                replace(stack, *part.owner(), stub)
+
+
+def _empty_strided(size: Any, stride: Any, dtype: Any) -> torch.Tensor:
+    return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
+
+
+def _reinterpreted(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
+    return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None: ...
+
+
+_STUBS: dict[str, Callable[..., Any]] = {
+    "driver": _nothing,
+    "precompile": _nothing,
+    "run": _nothing,
+    "empty_strided": _empty_strided,
+    "reinterpret": _reinterpreted,
+    "copy_misaligned": lambda tensor: tensor,
+    "keeps_graph": lambda: False,
+    "cudagraphify": lambda model, *args, **kwargs: model,
+}
+"""Replacements of private parts (:data:`kerntune.kernels.compat.inductor_parts.INDUCTOR`), by their words."""
+
+
+class CompiledModule(torch.nn.Module):  # type: ignore[misc]  # torch's types are skipped
+    """As the module that ``torch.compile`` makes of one: attributes are the original's."""
+
+    def __init__(self, model: torch.nn.Module, run: Callable[..., Any]) -> None:
+        super().__init__()
+        self._orig_mod = model
+        self.__dict__["_run"] = run
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_orig_mod":
+            return self._modules["_orig_mod"]
+        return getattr(self._orig_mod, name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the compiled module."""
+        return self.__dict__["_run"](*args, **kwargs)
+
+
+def folding_on_cpu(fold: Callable[..., Any]) -> Callable[..., Any]:
+    """Inductor's evaluation of constants, which makes them on the device: values that are equal everywhere, one element
+    of each."""
+
+    def folded(*args: Any, **kwargs: Any) -> Any:
+        with OnCpu():
+            return fold(*args, **kwargs)
+
+    return folded
+
+
+class OnCpu(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipped
+    """Operators that make or move a tensor to CUDA do so on the CPU."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = ([_cpu_device(x) for x in args], {k: _cpu_device(x) for k, x in (kwargs or {}).items()})
+        return func(*args, **kwargs)
+
+
+def _cpu_device(value: Any) -> Any:
+    return torch.device("cpu") if isinstance(value, torch.device) and value.type == "cuda" else value
+
+
+def _by_inductor(options: Mapping[str, Any]) -> bool:
+    """Whether anything is generated: other backends run PyTorch's operators, or aren't known here."""
+    return not options.get("disable") and options.get("backend", "inductor") == "inductor"
+
+
+@contextlib.contextmanager
+def own_caches() -> Iterator[None]:
+    """Inductor's and Triton's folders for what is generated meanwhile: a new one, removed at the end.
+
+    An entry of the user's cache would not be for this device, and an entry of ours must never be found on a GPU.
+    """
+    before = {name: os.environ.get(name) for name in CACHE_VARIABLES}
+    with tempfile.TemporaryDirectory(prefix="kerntune-inductor-", ignore_cleanup_errors=True) as folder:
+        os.environ.update({name: os.path.join(folder, name.partition("_")[0].lower()) for name in CACHE_VARIABLES})
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                os.environ.update({} if value is None else {name: value})
+
+
+@contextlib.contextmanager
+def without_function_mode(mode: Any) -> Iterator[None]:
+    """Take one torch-function mode off this thread's stack; others, such as a default device, stay in their order."""
+    modes = [torch._C._pop_torch_function_stack() for _ in range(torch._C._len_torch_function_stack())][::-1]
+    others = [m for m in modes if m is not mode]
+    for m in others:
+        torch._C._push_on_torch_function_stack(m)
+    try:
+        yield
+    finally:
+        for _ in others:
+            torch._C._pop_torch_function_stack()
+        for m in modes:
+            torch._C._push_on_torch_function_stack(m)

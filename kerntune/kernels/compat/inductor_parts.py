@@ -1,0 +1,365 @@
+"""The private parts of Inductor that capturing its kernels uses (torch 2.11 to 2.13), all of them.
+
+None of these names is promised by torch. Each stands in a table with what it is used for, so that a test, and an error
+message, can say which of them another torch has moved. Nothing here imports torch's compiler before a function is
+called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kerntune.errors import BackendError
+
+
+@dataclass(frozen=True)
+class InductorPart:
+    """A name in a module of torch, and what it is used for. ``parameters`` are those that the function must have.
+
+    ``optional`` ones are of some versions only: what lacks them needs no replacement.
+    """
+
+    module: str
+    name: str
+    use: str
+    parameters: tuple[str, ...] = ()
+    optional: bool = False
+
+    @property
+    def path(self) -> str:
+        """``module:name``, with dots in the name."""
+        return f"{self.module}:{self.name}"
+
+    def owner(self) -> tuple[Any, str]:
+        """The object that has the attribute, and the attribute's name. :class:`BackendError` if torch moved it."""
+        found: Any = self._module()
+        *outer, last = self.name.split(".")
+        for step in outer:
+            found = getattr(found, step, None)
+        if found is None or not hasattr(found, last):
+            raise BackendError(self.moved())
+        return found, last
+
+    def get(self) -> Any:
+        """The object itself. :class:`BackendError` if torch moved it."""
+        owner, name = self.owner()
+        return getattr(owner, name)
+
+    def exists(self) -> bool:
+        """Whether this torch has it."""
+        try:
+            self.owner()
+        except BackendError:
+            return False
+        return True
+
+    def _module(self) -> Any:
+        """The module, which may be an extension's (``torch._C._dynamo.guards``) that isn't found by importing."""
+        try:
+            return importlib.import_module(self.module)
+        except ImportError:
+            found: Any = sys.modules.get(self.module.partition(".")[0])
+            for step in self.module.split(".")[1:]:
+                found = getattr(found, step, None)
+            return found
+
+    def moved(self) -> str:
+        """The message for a torch without it."""
+        import torch
+
+        return f"torch {torch.__version__} has no {self.path}, which is used for: {self.use}"
+
+    def problem(self) -> str:
+        """What this torch has changed about it; empty if nothing that matters."""
+        try:
+            value = self.get()
+        except BackendError as exc:
+            return "" if self.optional else str(exc)
+        if not self.parameters:
+            return ""
+        has = inspect.signature(value).parameters
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in has.values())
+        lacking = [p for p in self.parameters if p not in has and not takes_any]
+        return f"{self.path} has no parameter {', '.join(lacking)} any more: {self.use}" if lacking else ""
+
+
+def moved_parts() -> list[str]:
+    """What the installed torch has moved or changed, a line each; empty if every part is in its place."""
+    return [text for part in INDUCTOR.values() if (text := part.problem())]
+
+
+# Inductor's kernels: launches, sources, grids, configs (capture/inductor) and generation without a GPU (gpu/fake_cuda)
+
+_HEURISTICS = "torch._inductor.runtime.triton_heuristics"
+_DEVICES = "torch._dynamo.device_interface"
+_GUARDS = "torch._C._dynamo.guards"
+
+INDUCTOR: dict[str, InductorPart] = {
+    "run": InductorPart(
+        _HEURISTICS, "CachingAutotuner.run", "every launch of a kernel of Inductor's", ("stream", "benchmark_run")
+    ),
+    "debug_run": InductorPart(_HEURISTICS, "DebugAutotuner.run", "the same while bandwidths are measured", ("stream",)),
+    "compile_config": InductorPart(
+        _HEURISTICS, "CachingAutotuner._precompile_config", "what is compiled for a config", ("cfg",)
+    ),
+    "precompile": InductorPart(_HEURISTICS, "CachingAutotuner.precompile", "compilation, which kerntune does itself"),
+    "tune": InductorPart(_HEURISTICS, "CachingAutotuner.autotune_to_one_config", "Inductor's own choice of a config"),
+    "grid": InductorPart(_HEURISTICS, "CachingAutotuner._interpret_args_grid", "the grid of a launch", ("args", "cfg")),
+    "compile": InductorPart(
+        _HEURISTICS, "triton.compile", "the arguments of a compilation", ("src", "target", "options")
+    ),
+    "driver": InductorPart(
+        "torch._inductor.runtime.triton_helpers", "set_driver_to_gpu", "Triton's driver, which has none to set here"
+    ),
+    "graph_call": InductorPart(
+        "torch._inductor.output_code", "CompiledFxGraph.__call__", "a call of a compiled graph", ("inputs",)
+    ),
+    "cudagraphify": InductorPart(
+        "torch._inductor.compile_fx", "cudagraphify", "CUDA graphs, which hide launches from a capture", ("model",)
+    ),
+    "compile_frame": InductorPart(
+        "torch._dynamo.convert_frame", "CatchErrorsWrapper.__call__", "a frame's compilation", ("frame",)
+    ),
+    "package_call": InductorPart(
+        "torch._inductor.package.package", "AOTICompiledModel.__call__", "a call of a packaged graph", optional=True
+    ),
+    "config": InductorPart("torch._inductor", "config", "caches, threads and choices of code generation"),
+    "functorch_config": InductorPart("torch._functorch", "config", "when a backward graph is compiled, and its cache"),
+    "cuda_interface": InductorPart(_DEVICES, "CudaInterface", "the functions of torch.cuda as Dynamo has bound them"),
+    "device_properties": InductorPart(
+        _DEVICES, "caching_worker_device_properties", "properties of devices that are kept"
+    ),
+    "handlers": InductorPart(
+        "torch._dynamo.variables.torch",
+        "TorchInGraphFunctionVariable._get_handlers",
+        "Dynamo's table of functions, which must be made of torch's own",
+    ),
+    "no_modes": InductorPart(
+        "torch.utils._python_dispatch", "_disable_current_modes", "compilation outside of the stand-ins' modes"
+    ),
+    "empty_strided": InductorPart(_GUARDS, "_empty_strided_cuda", "memory that generated code allocates"),
+    "copy_misaligned": InductorPart(_GUARDS, "copy_if_misaligned", "a look at an address", optional=True),
+    "raw_stream": InductorPart("torch._C", "_cuda_getCurrentRawStream", "the stream of launches", optional=True),
+    "select": InductorPart(
+        "torch._inductor.select_algorithm",
+        "AlgorithmSelectorCache.__call__",
+        "max-autotune's choice among templates",
+        ("name", "choices", "input_nodes", "layout"),
+    ),
+    "time_fusion": InductorPart(
+        "torch._inductor.scheduler", "Scheduler.speedup_by_fusion", "benchmark_fusion's choice", ("node1", "node2")
+    ),
+    "multi_kernel": InductorPart(
+        "torch._inductor.codegen.multi_kernel", "MultiKernelCall.run", "multi_kernel's choice among kernels"
+    ),
+    "has_triton": InductorPart("torch.utils._triton", "has_triton", "a cached answer about the GPU"),
+    "reinterpret": InductorPart(_GUARDS, "_reinterpret_tensor", "views that generated code makes"),
+    "fold_uniform": InductorPart(
+        "torch._inductor.fx_passes.joint_graph",
+        "UniformValueConstantFolder._deduce_value",
+        "constants that are evaluated on the device",
+    ),
+    "keeps_graph": InductorPart(
+        "torch._C._autograd", "_get_current_graph_task_keep_graph", "a question of compiled backward code to the engine"
+    ),
+    "reset": InductorPart("torch._dynamo", "reset", "forgetting compiled code"),
+}
+"""The parts that Inductor's kernels need, by a word of ours."""
+
+
+def inductor_part(word: str) -> Any:
+    """The object of an entry of :data:`INDUCTOR`. :class:`BackendError` if torch moved it."""
+    return INDUCTOR[word].get()
+
+
+def replace_part(stack: contextlib.ExitStack, word: str, value: Any) -> None:
+    """Put ``value`` in the place of a part until ``stack`` closes."""
+    owner, name = INDUCTOR[word].owner()
+    stack.callback(setattr, owner, name, vars(owner)[name])
+    setattr(owner, name, value)
+
+
+@contextlib.contextmanager
+def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[Sequence[str]]:
+    """``begin`` is called before a function compiled by ``torch.compile`` runs meanwhile, with a stack that closes at
+    the end: now if such a function may exist, else when the first is made. Torch's compiler isn't imported for a call
+    that has none."""
+    import torch
+
+    with contextlib.ExitStack() as stack:
+        if inductor_is_used():
+            begin(stack)
+            yield ()
+            return
+        original = torch.compile
+        begun: list[bool] = []
+
+        def compile_(*args: Any, **kwargs: Any) -> Any:
+            if not begun:
+                begun.append(True)
+                begin(stack)
+            return original(*args, **kwargs)
+
+        torch.compile = compile_
+        stack.callback(setattr, torch, "compile", original)
+        yield ()
+
+
+def inductor_is_used() -> bool:
+    """Whether this process has compiled something with ``torch.compile``, or is about to."""
+    return "torch._dynamo" in sys.modules and "torch._inductor" in sys.modules
+
+
+class _Asked(BaseException):
+    """Carries what ``triton.compile`` was to be called with. No ``except Exception`` of torch's may log it."""
+
+    def __init__(self, source: Any, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.source, self.options = source, options
+
+
+@dataclass(frozen=True)
+class InductorCompilation:
+    """What Inductor gives Triton for a kernel and a config: the source object's parts, and the compiler's options."""
+
+    jit: Any
+    signature: Mapping[str, Any]
+    constants: Mapping[tuple[int, ...], Any]
+    attrs: Mapping[tuple[int, ...], Any]
+    options: Mapping[str, Any]
+
+
+_asking = threading.Lock()
+
+
+def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
+    """What Inductor's ``tuner`` would compile for one of its configs; nothing is compiled.
+
+    It is taken from Inductor's own call of ``triton.compile``, so it holds in every version, whatever options it gives.
+    """
+    me, original = threading.get_ident(), inductor_part("compile")
+    with _asking, contextlib.ExitStack() as stack:
+
+        def ask(src: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
+            if threading.get_ident() != me:
+                return original(src, target=target, options=options, **more)
+            raise _Asked(src, dict(options or {}))
+
+        loaded_kernel(tuner)
+        replace_part(stack, "compile", ask)
+        replace_part(stack, "driver", lambda: None)  # where there is none to set, this may be called after a capture
+        try:
+            tuner._precompile_config(config)
+        except _Asked as asked:
+            source = asked.source
+            return InductorCompilation(
+                source.fn, dict(source.signature), dict(source.constants), dict(source.attrs), asked.options
+            )
+    raise BackendError(f"{INDUCTOR['compile_config'].path} compiled without calling triton.compile")
+
+
+def loaded_kernel(tuner: Any) -> Any:
+    """The tuner's ``JITFunction`` with its Python function, which a tuner that a worker has made is without."""
+    if tuner.fn.fn is None:
+        tuner.fn = tuner._reload_kernel().fn
+    return tuner.fn
+
+
+def inductor_grid(tuner: Any, args: Sequence[Any], config: Any) -> tuple[tuple[Any, ...], tuple[int, int, int]]:
+    """The arguments that the kernel itself takes, and the grid of a launch with one of the tuner's configs."""
+    kernel_args, grid = tuner._interpret_args_grid(tuple(args), config)
+    x, y, z = (int(n) for n in grid)
+    return tuple(kernel_args), (x, y, z)
+
+
+def settled_config(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Inductor's config for a launch that is about to be made on a GPU; it is compiled and tuned if it isn't yet."""
+    if not tuner.launchers:
+        tuner.precompile()
+    if len(tuner.launchers) > 1:
+        tuner.autotune_to_one_config(*args, **kwargs)
+    return tuner.launchers[0].config if tuner.launchers else tuner.configs[0]
+
+
+def launches_kernels(graph: Any) -> bool:
+    """Whether a compiled graph's generated code has Triton kernels."""
+    source = str(getattr(graph, "source_code", "") or "")
+    return "async_compile.triton(" in source or "triton_heuristics" in source
+
+
+def why_hidden(graph: Any) -> str:
+    """Where a graph that launched nothing visible makes its launches, as far as is known."""
+    if (getattr(graph, "fx_kwargs", None) or {}).get("cpp_wrapper"):
+        return "a graph compiled with cpp_wrapper, which launches from C++"
+    return "a compiled graph whose launches were recorded before, such as in a CUDA graph that it replays"
+
+
+def kernel_word(tuner: Any) -> str:
+    """The name that Inductor gave a kernel: a number at its end, its ATen operators before."""
+    return str(tuner.inductor_meta.get("kernel_name") or tuner.fn.__name__)
+
+
+def runs_on_gpu(tuner: Any) -> bool:
+    """Whether the kernel is for a GPU; Triton compiles for CPUs too."""
+    return getattr(tuner.device_props, "type", "cuda") != "cpu"
+
+
+def is_users_kernel(tuner: Any) -> bool:
+    """Whether the kernel is the user's own, which Inductor only launches."""
+    return bool(getattr(tuner, "custom_kernel", False))
+
+
+@contextlib.contextmanager
+def only_code_generation() -> Iterator[None]:
+    """Inductor's settings while it generates code that isn't run: in this process, and without a cache of graphs."""
+    inductor, functorch = inductor_part("config"), inductor_part("functorch_config")
+    wanted: dict[str, Any] = {
+        "compile_threads": 1,
+        "fx_graph_cache": False,
+        "fx_graph_remote_cache": False,
+        "autotune_local_cache": False,
+        "autotune_remote_cache": False,
+        "bundled_autotune_remote_cache": False,
+        "use_static_cuda_launcher": False,
+        "use_static_triton_launcher": False,
+    }
+    later = {"enable_autograd_cache": False, "force_non_lazy_backward_lowering": True}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(inductor.patch({k: v for k, v in wanted.items() if hasattr(inductor, k)}))
+        stack.enter_context(functorch.patch({k: v for k, v in later.items() if hasattr(functorch, k)}))
+        yield
+
+
+def interface_functions() -> Iterator[tuple[str, bool]]:
+    """Names that Dynamo's CUDA interface has bound of ``torch.cuda``, and whether each is a static method there."""
+    interface = inductor_part("cuda_interface")
+    import torch
+
+    for name, value in vars(interface).items():
+        if not name.startswith("__") and hasattr(torch.cuda, name):
+            yield name, isinstance(value, staticmethod)
+
+
+def forget_answers() -> None:
+    """Drop what torch has kept of its questions about the GPU: another one is there now, or none."""
+    inductor_part("device_properties").clear()
+    for asked in (inductor_part("has_triton"), *_kept_answers()):
+        clear: Callable[[], None] | None = getattr(asked, "cache_clear", None)
+        if clear is not None:
+            clear()
+
+
+def _kept_answers() -> Iterator[Any]:
+    """Cached functions of Inductor's that ask about the device; each is there in some versions."""
+    for module in ("torch._inductor.utils", "torch._inductor.runtime.hints", "torch.utils._triton"):
+        found = sys.modules.get(module)
+        for value in list(vars(found).values()) if found is not None else ():
+            if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == module:
+                yield value

@@ -1,0 +1,231 @@
+"""What the report's view of one case is drawn from: plain values, bounded, for the page's script."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kerntune.base.case_result import Attribution, CaseResult, Share
+from kerntune.base.config import Config
+from kerntune.base.formatting import NO_FIGURE, bounded, format_share, format_size, format_time
+from kerntune.base.policy import Outcome
+from kerntune.base.stats import Estimate
+from kerntune.gate.history.curves import CaseCurve
+from kerntune.gate.report import Origin, RunReport, format_change, format_work
+from kerntune.reporting.ranking import RankedResult
+
+MAX_SAMPLES = 600
+"""Times of a side that are drawn, evenly taken where there are more."""
+
+MAX_CONFIGS = 300
+"""Configs of a case in its landscape, the fastest first and those that failed among them; the rest is counted."""
+
+MAX_TEXT = 4_000
+"""Characters of a message or reason."""
+
+DIGITS = 6
+"""Significant digits of a number: what a plot shows."""
+
+STEPS = ("environment", "compiler", "code", "launch", "config")
+"""The causes in the order of :class:`kerntune.base.case_result.Attribution`'s chain."""
+
+PlainValues = dict[str, Any]
+
+
+def case_details(ranked: RankedResult, curve: CaseCurve | None = None, *, with_code: bool = True) -> PlainValues:
+    """A case's values by section; sections without anything are left out."""
+    result = ranked.result
+    sections: PlainValues = {
+        "title": _cut(str(result.case)),
+        "verdict": result.verdict.value,
+        "outcome": result.outcome.value,
+        "message": _cut(result.message),
+        "facts": [[name, _cut(text)] for name, text in _facts(ranked) if text and text != NO_FIGURE],
+        "notes": [[kind, [_cut(t) for t in texts]] for kind, texts in _notes(result) if texts],
+        "samples": _samples(result),
+        "waterfall": _waterfall(result.attribution) if result.attribution is not None else None,
+        "landscape": _landscape(result),
+        "roofline": _roofline(result),
+        "history": msgspec.to_builtins(curve) if curve is not None and curve.points else None,
+        "launches": _launches(result),
+        "code": [msgspec.to_builtins(c) for c in result.code] if with_code else [],
+        "codeLeftOut": 0 if with_code else len(result.code),
+    }
+    return {name: value for name, value in sections.items() if value not in (None, [], {}, 0)}
+
+
+def _facts(ranked: RankedResult) -> Iterator[tuple[str, str]]:
+    result, run = ranked.result, ranked.run
+    shown = result.shown or result.change
+    yield "Device", result.device
+    yield "Target", result.target
+    yield "Effect on the test", {Outcome.PASS: "passes", Outcome.WARN: "warns", Outcome.FAIL: "fails"}[result.outcome]
+    yield "Time today", format_time(result.current_ns)
+    yield "Baseline", format_time(result.baseline_ns)
+    yield "Change", _interval(shown)
+    yield "Interval that decides", _interval(result.change) if result.change != shown else ""
+    yield "Tolerance", format_size(result.tolerance) if result.tolerance is not None else ""
+    if result.since is not None:
+        told = result.since.change and _interval(result.since.shown or result.since.change)
+        yield f"Since the anchor of {result.since.date}", told or result.since.rung
+    yield "Compared by", result.rung
+    yield "Timer", result.timer
+    yield "Rate", format_work(result)
+    yield "Tuning", f"{result.tuning_seconds:.2f} s" if result.tuning_seconds else ""
+    yield "Baseline's file", result.baseline_path
+    yield "Baseline recorded", result.provenance.baseline_recorded if result.provenance else ""
+    yield "Run", _run_text(run)
+
+
+def _interval(change: Estimate | None) -> str:
+    if change is None or not math.isfinite(change.point):
+        return ""
+    return (
+        f"{format_change(change)}, {change.level * 100:.4g} % interval"
+        if bounded(change.high)
+        else format_change(change)
+    )
+
+
+def _run_text(run: RunReport) -> str:
+    origin = Origin() if isinstance(run.origin, msgspec.UnsetType) else run.origin
+    commit = f"{origin.commit[:12]}{' with uncommitted changes' if origin.dirty else ''}" if origin.commit else ""
+    return ", ".join(filter(None, [run.created, commit, origin.branch, origin.host]))
+
+
+def _notes(result: CaseResult) -> Iterator[tuple[str, Sequence[str]]]:
+    yield "Causes", result.causes
+    yield "Findings", result.findings
+    yield "Warnings", result.warnings
+    yield "Remarks", result.remarks
+
+
+def _samples(result: CaseResult) -> PlainValues | None:
+    replay = result.replayed
+    found = {
+        "today": _numbers(result.times_ns),
+        "stored": _numbers(result.baseline_times_ns),
+        "outliers": [i for i in result.outliers if i < len(result.times_ns)] if _whole(result.times_ns) else [],
+        "replayedBaseline": _numbers(replay.baseline_ns) if replay else [],
+        "replayedToday": _numbers(replay.current_ns) if replay else [],
+    }
+    return found if any(found.values()) else None
+
+
+def _whole(times: Sequence[float]) -> bool:
+    return len(times) <= MAX_SAMPLES
+
+
+def _numbers(values: Sequence[float]) -> list[float]:
+    """At most :data:`MAX_SAMPLES` of them, evenly taken, in their order."""
+    known = [v for v in values if math.isfinite(v)]
+    if len(known) > MAX_SAMPLES:
+        known = [known[i * len(known) // MAX_SAMPLES] for i in range(MAX_SAMPLES)]
+    return [_short(v) for v in known]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _waterfall(parts: Attribution) -> list[PlainValues]:
+    shares: Mapping[str, Share] = {name: getattr(parts, name) for name in STEPS}
+    return [
+        {
+            "name": share.cause or name,
+            "change": None if share.change is None else _short(share.change),
+            "why": _cut(share.why),
+            "within": (shares[share.within].cause or share.within) if share.within in shares else "",
+        }
+        for name, share in shares.items()
+        if share.why or share.change is None or abs(share.change) > 0 or name == "environment"
+    ]
+
+
+def _landscape(result: CaseResult) -> list[PlainValues]:
+    """A part for each kernel whose config was open."""
+    found: dict[str, list[tuple[float, PlainValues]]] = {}
+    for trial in result.trials:
+        entry = _config(trial.config, "ran", "") | {"ns": _short(trial.time_ns)}
+        found.setdefault(trial.kernel, []).append((trial.time_ns, entry))
+    for failed in result.failed_trials:
+        state = "wrong output" if failed.wrong else "failed"
+        found.setdefault(failed.kernel, []).append((math.inf, _config(failed.config, state, failed.reason)))
+    for left in result.left_out:
+        found.setdefault(left.kernel, []).append((math.inf, _config(left.config, "left out", left.reason)))
+    for report in result.configs:
+        entry = _config(report.config, "failed" if report.broken else "compiled", report.problem)
+        figures = {"registers": report.registers, "spills": report.spill_bytes, "shared": report.shared_bytes}
+        found.setdefault(report.kernel, []).append((math.inf, entry | figures))
+    chosen = {x.kernel: x.config.all_kwargs() for x in result.launches if x.config is not None}
+    return [_kernel(kernel, entries, chosen.get(kernel)) for kernel, entries in found.items()]
+
+
+def _kernel(kernel: str, entries: list[tuple[float, PlainValues]], chosen: Mapping[str, Any] | None) -> PlainValues:
+    ran = sorted((e for e in entries if math.isfinite(e[0])), key=lambda e: e[0])
+    others = [e for e in entries if not math.isfinite(e[0])]
+    kept = [e for _, e in [*ran[: max(MAX_CONFIGS - len(others), MAX_CONFIGS // 2)], *others]][:MAX_CONFIGS]
+    found: PlainValues = {"kernel": kernel, "configs": kept, "more": len(entries) - len(kept)}
+    return found | ({"chosen": _parameters(chosen)} if chosen is not None else {})
+
+
+def _config(config: Config, state: str, reason: str) -> PlainValues:
+    return {"at": _parameters(config.all_kwargs()), "state": state} | ({"reason": _cut(reason)} if reason else {})
+
+
+def _parameters(values: Mapping[str, Any]) -> PlainValues:
+    """Numbers stay numbers, so that axes are in their order; all else is text."""
+    return {
+        name: value
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        else str(value)
+        for name, value in values.items()
+    }
+
+
+def _roofline(result: CaseResult) -> PlainValues | None:
+    if not result.current_ns or not math.isfinite(result.current_ns) or not (result.bytes_moved or result.flops):
+        return None
+    return {
+        "ns": _short(result.current_ns),
+        "flops": result.flops,
+        "bytes": result.bytes_moved,
+        "bandwidth": result.bandwidth,
+        "peak": getattr(result, "matmul_peak", None),
+        "peakOf": getattr(result, "matmul_dtype", ""),
+        "shares": [[s.kernel, _short(s.time_ns), s.share] for s in result.shares],
+    }
+
+
+def _launches(result: CaseResult) -> list[PlainValues]:
+    return [
+        {
+            "kernel": x.kernel,
+            "config": str(x.config) if x.config is not None else "",
+            "grid": "×".join(map(str, x.grid)),
+            "figures": [
+                [name, _figure(now), _figure(getattr(x.before, attribute) if x.before else None)]
+                for name, attribute, now in (
+                    ("registers", "registers", x.registers),
+                    ("spilled bytes", "spill_bytes", x.spill_bytes),
+                    ("shared bytes", "shared_bytes", x.shared_bytes),
+                    ("occupancy", "occupancy", x.occupancy),
+                )
+            ],
+            "limiter": x.limiter,
+        }
+        for x in result.launches
+    ]
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return ""
+    return format_share(value).lstrip("+") if isinstance(value, float) else f"{value:,}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"

@@ -1,0 +1,107 @@
+"""Which process tunes a key, and what the others do meanwhile: wait for its winner, never for ever.
+
+Ranks of one program must not wait for each other in a circle: a rank whose device waits for a collective that another
+has yet to enqueue can't measure, and must hold nothing that the other waits for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kerntune.base.policy import TuneMode
+from kerntune.capture import Site
+from kerntune.gpu.base import Gpu
+from kerntune.tuning.cache.leases import Lease
+from kerntune.tuning.ranks import several_ranks
+from kerntune.tuning.stored_winners import Winners
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds. ``idle_s`` a device's own work is waited for at a time; a device that is busy for ``busy_s`` won't be
+    idle before another rank does something, so its rank goes on untuned; who has waited ``wait_s`` for another
+    process's winner tunes itself. ``poll_s`` lies between two looks into the cache, ``ask_s`` between two into the
+    store."""
+
+    idle_s: float = 1.0
+    busy_s: float = 30.0
+    wait_s: float = 120.0
+    poll_s: float = 0.05
+    ask_s: float = 0.5
+
+
+LIMITS = Limits()
+
+
+@contextlib.contextmanager
+def turn(
+    winners: Winners, site: Site, gpu: Gpu, *, unfinished: bool, limits: Limits | None = None
+) -> Iterator[int | None]:
+    """Held while a site is tuned: gives None when it is this process's turn, else the index of a winner that another
+    process has found meanwhile.
+
+    The device is asked first, while nothing is held, whether its other work comes to an end. A rank whose device stays
+    busy waits for the winner of a rank whose device is idle; if there is none, its first candidate is stored as an
+    unfinished winner, so that all go on with the same.
+    """
+    if winners.mode is TuneMode.FORCE:
+        yield None
+        return
+    waiting = _Waiting(winners, site, gpu, unfinished, limits or LIMITS)
+    found = None
+    try:
+        found = waiting.outcome()
+        yield found
+        found = found if found is not None else 0
+    finally:
+        waiting.lease.release(found is not None)
+
+
+class _Waiting:
+    """One process's wait for a key."""
+
+    def __init__(self, winners: Winners, site: Site, gpu: Gpu, unfinished: bool, limits: Limits) -> None:
+        self.winners, self.site, self.gpu, self.limits = winners, site, gpu, limits
+        self.unfinished = unfinished
+        self.lease: Lease = winners.lease(site)
+        self._begin = time.monotonic()
+        self._ask_at = 0.0
+
+    def outcome(self) -> int | None:
+        """The winner's index once there is one, None when it is this process's turn."""
+        while True:
+            idle = self.gpu.idle(self.limits.idle_s)
+            if idle and self.lease.take():
+                return self.winners.arrived(self.site, self.unfinished)
+            if not idle:
+                self.lease.release(False)
+            if (found := self._arrived()) is not None:
+                return found
+            waited = time.monotonic() - self._begin
+            if idle and waited >= self.limits.wait_s:
+                return None
+            if not idle and waited >= self.limits.busy_s:
+                return self._untuned() if several_ranks() else None
+            time.sleep(self.limits.poll_s)
+
+    def _arrived(self) -> int | None:
+        """The winner that another process has stored, if it has; the store is asked now and then."""
+        ask = time.monotonic() >= self._ask_at
+        if ask:
+            self._ask_at = time.monotonic() + self.limits.ask_s
+        return self.winners.arrived(self.site, self.unfinished, ask)
+
+    def _untuned(self) -> int:
+        """Go on with the first candidate, or what another rank has stored instead."""
+        rest = range(1, len(self.site.candidates))
+        warnings.warn(
+            f"kernel {self.site.kernel}: not tuned, since the device was busy for {self.limits.busy_s:.0f} s with work "
+            "that seems to wait for another rank; its first config is used, and the next start tunes it",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return self.winners.keep(self.site, 0, 0.0, untried=rest)

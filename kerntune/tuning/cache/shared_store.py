@@ -1,0 +1,326 @@
+"""A store that several machines share: what it has of winners and trials, beside this machine's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from kerntune.base import codec, store_bundle
+from kerntune.base.store_requests import (
+    AddRequest,
+    Contents,
+    CreateRequest,
+    Names,
+    NamesRequest,
+    ReadRequest,
+    RemoveLaterRequest,
+    ReplaceRequest,
+    StoreRequest,
+    WriteLaterRequest,
+    WriteReply,
+)
+from kerntune.base.url_files import CONDITIONAL, READ_ONLY, SFTP, is_url
+from kerntune.errors import CacheError, StoreError, UsageError
+from kerntune.tuning.cache import trials, winner
+from kerntune.tuning.cache.direct_client import DirectClient
+from kerntune.tuning.cache.entries import MAX_ENTRY
+from kerntune.tuning.cache.key import Question
+from kerntune.tuning.cache.refused import RefusedFiles
+from kerntune.tuning.cache.shipped import file_name
+from kerntune.tuning.cache.store_client import StoreClient, shown_url
+from kerntune.tuning.cache.trials import StoredTrial, TrialKey
+from kerntune.tuning.cache.winner import Winner, WinnerKey
+
+LAST_GENERATION = 8
+"""A key's winner has a file of its own for each time it was found unfinished or refused, this many at most."""
+
+LAYOUT = "v1"
+"""The folder below the URL; another layout will have another."""
+
+TRIALS_SCHEMA = "kerntune.trials/1"
+
+MOST_TRIAL_FILES = 64
+"""Files of trials of one question that are read."""
+
+
+class TrialsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one tuning gave: trials of one question."""
+
+    schema: str
+    trials: tuple[StoredTrial, ...]
+
+
+class SharedStore:
+    """What is behind a URL. ``folder`` keeps what is known of it on this machine.
+
+    No method raises for what the store does or holds: it answers None where it can't be asked, and what can't be used
+    counts as not there.
+    """
+
+    def __init__(self, url: str, folder: Path, client: StoreClient | DirectClient | None = None) -> None:
+        self.url, self.client = url, client or StoreClient(url)
+        self.folder = folder
+        self.is_read_only = url.partition("://")[0] in READ_ONLY
+        self.refused = RefusedFiles(folder, shown_url(url))
+        self.fetched: set[str] = set()
+        """Bundles that this process has read."""
+
+    @property
+    def damaged(self) -> list[str]:
+        """What can't be used of the store's files, a line each; each is reported once on this machine."""
+        return self.refused.lines
+
+    # winners
+
+    def of_kernel(self, key: WinnerKey) -> list[Winner] | None:
+        """All winners of a kernel's source, on this kind of device under this Triton: one request."""
+        name = bundle_name(key)
+        reply = self._ask(ReadRequest((name,), store_bundle.MAX_PACKED))
+        if not isinstance(reply, Contents):
+            return None
+        data = reply.data[0]
+        try:
+            members = {} if data is None else store_bundle.unpack(data, self._shown(name))
+        except StoreError as exc:
+            self.refused.add(name, data or b"", str(exc))
+            return []
+        return list(self._standing(key, members).values())
+
+    def _standing(self, key: WinnerKey, members: dict[str, bytes]) -> dict[str, Winner]:
+        """The latest usable winner of each key in a bundle."""
+        found: dict[str, Winner] = {}
+        for member in sorted(members, key=_generation):
+            one = self.winner_of(f"{winner_folder(key)}/{member}.json", members[member])
+            if one is not None and _kernel_of(one.key) == _kernel_of(key):
+                found[one.key.digest()] = one
+        return found
+
+    def find(self, key: WinnerKey) -> Winner | None:
+        """The winner of one key, whatever the kernel's bundle has."""
+        found = None
+        for generation in range(1, LAST_GENERATION + 1):
+            name = winner_name(key, generation)
+            reply = self._ask(ReadRequest((name,), MAX_ENTRY))
+            if not isinstance(reply, Contents) or (data := reply.data[0]) is None:
+                break
+            one = self.winner_of(name, data, key)
+            found = one or found
+            if one is not None:
+                self._add(one, generation, data)
+                if not one.untried:
+                    break
+        return found
+
+    def offer(self, mine: Winner, instead_of: Winner | None = None) -> Winner | None:
+        """Store a winner where there is none; the one that stands then. None if the store can't be asked.
+
+        An unfinished winner that stood when the tuning began, ``instead_of``, is followed by a finished one.
+        """
+        if self.is_read_only:
+            return None
+        data = codec.to_json(mine)
+        for generation in range(1, LAST_GENERATION + 1):
+            name, member = winner_name(mine.key, generation), _member(mine.key, generation)
+            reply = self._ask(CreateRequest(name, data, MAX_ENTRY, bundle_name(mine.key), member))
+            if not isinstance(reply, WriteReply):
+                return None
+            if reply.won:
+                return mine
+            other = self.winner_of(name, reply.other or b"", mine.key)
+            if other is not None:
+                self._add(other, generation, reply.other or b"")
+                if not (other.untried and other == instead_of and not mine.untried):
+                    return other
+        return None
+
+    def replace(self, mine: Winner) -> bool:
+        """Store a winner in the place of all others of its key; of several processes the last one's stays."""
+        if self.is_read_only:
+            return False
+        data = codec.to_json(mine)
+        reply = self._ask(ReplaceRequest(winner_name(mine.key, 1), data))
+        if not isinstance(reply, WriteReply):
+            return False
+        if not mine.untried:
+            later = range(2, LAST_GENERATION + 1)
+            self.client.tell(RemoveLaterRequest(tuple(winner_name(mine.key, g) for g in later)))
+        self._add(mine, 1, data)
+        return True
+
+    def _add(self, found: Winner, generation: int, data: bytes) -> None:
+        """Have a winner in its kernel's bundle, from which it may have been lost."""
+        if not self.is_read_only:
+            self.client.tell(AddRequest(bundle_name(found.key), _member(found.key, generation), data))
+
+    def winner_of(self, name: str, data: bytes, key: WinnerKey | None = None) -> Winner | None:
+        """What a file says, if it is what its name says."""
+        if self.refused.has(name, data):
+            return None
+        try:
+            if len(data) > MAX_ENTRY:
+                raise CacheError(f"{self._shown(name)}: has more than the {MAX_ENTRY} bytes that it may have")
+            found = codec.from_json(data, Winner, winner.SCHEMA, where=self._shown(name), error=CacheError)
+            if found.key.digest() != name.rpartition("/")[2].partition(".")[0] or (key or found.key) != found.key:
+                raise CacheError(f"{self._shown(name)}: is of another key than its name says")
+        except StoreError as exc:
+            self.refused.add(name, data, str(exc))
+            return None
+        return found
+
+    # trials
+
+    def trials_of(self, key: TrialKey) -> list[StoredTrial] | None:
+        """What others have stored of a question: two requests."""
+        listed = self._ask(NamesRequest(trials_folder(key)))
+        if not isinstance(listed, Names):
+            return None
+        names = tuple(name for name in listed.names if name.endswith(".json"))[:MOST_TRIAL_FILES]
+        if not names:
+            return []
+        read = self._ask(ReadRequest(names, MAX_ENTRY))
+        if not isinstance(read, Contents):
+            return None
+        found = (self.trials_in(name, data, key) for name, data in zip(names, read.data, strict=True) if data)
+        return [trial for some in found for trial in some]
+
+    def add_trials(self, found: Sequence[StoredTrial]) -> None:
+        """Store trials of one question, some time later."""
+        if found and not self.is_read_only:
+            self.client.tell(WriteLaterRequest(*trials_file(found)))
+
+    def trials_in(self, name: str, data: bytes, key: TrialKey | None = None) -> Iterable[StoredTrial]:
+        """What a file has, if that is what its name says."""
+        if self.refused.has(name, data):
+            return ()
+        where = self._shown(name)
+        try:
+            if len(data) > MAX_ENTRY:
+                raise CacheError(f"{where}: has more than the {MAX_ENTRY} bytes that it may have")
+            found = codec.from_json(data, TrialsFile, TRIALS_SCHEMA, where=where, error=CacheError).trials
+            asked = key.digest() if key is not None else name.split("/")[-2]
+            if any(t.key.digest() != asked or t.schema != trials.SCHEMA for t in found):
+                raise CacheError(f"{where}: has trials of another question than its name says")
+        except StoreError as exc:
+            self.refused.add(name, data, str(exc))
+            return ()
+        return found
+
+    def _ask(self, request: StoreRequest) -> object:
+        return self.client.ask(request)
+
+    def _shown(self, name: str) -> str:
+        return f"{shown_url(self.url)}/{name}"
+
+
+def winner_folder(key: Question) -> str:
+    """Where the winners of a kernel's source are."""
+    return f"{LAYOUT}/winners/{file_name(key.target, key.device).with_suffix('').as_posix()}/{_kernel_name(key)}"
+
+
+def winner_name(key: WinnerKey, generation: int) -> str:
+    """A winner's file."""
+    return f"{winner_folder(key)}/{_member(key, generation)}.json"
+
+
+def bundle_name(key: Question) -> str:
+    """The file that has all winners of a kernel's source."""
+    return f"{winner_folder(key)}.json.gz"
+
+
+def lease_name(key: WinnerKey, number: int) -> str:
+    """The file of a key's lease: who creates it holds it."""
+    return f"{LAYOUT}/leases/{key.digest()}.{number}"
+
+
+def trials_folder(key: TrialKey) -> str:
+    """Where the trials of a question are."""
+    return f"{LAYOUT}/trials/{key.digest()}"
+
+
+def trials_file(found: Sequence[StoredTrial]) -> tuple[str, bytes]:
+    """A file of trials of one question: its name says what is in it."""
+    data = codec.to_json(TrialsFile(TRIALS_SCHEMA, tuple(sorted(found, key=StoredTrial.name))))
+    return f"{trials_folder(found[0].key)}/{hashlib.sha256(data).hexdigest()[:32]}.json", data
+
+
+def _member(key: WinnerKey, generation: int) -> str:
+    return f"{key.digest()}.{generation}"
+
+
+def _generation(member: str) -> tuple[int, str]:
+    digits = member.rpartition(".")[2]
+    return (int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 9 else 0, member)
+
+
+def _kernel_of(key: Question) -> tuple[str, ...]:
+    return key.kernel, key.source, key.target, key.device, key.triton
+
+
+def _kernel_name(key: Question) -> str:
+    """``softmax-3.9.0-1f2e…``: a name that people know, and what tells kernels apart."""
+    digest = hashlib.sha256("\0".join(_kernel_of(key)).encode()).hexdigest()[:32]
+    known = re.sub(r"[^A-Za-z0-9_]+", "-", key.kernel)[:80] or "kernel"
+    return f"{known}-{digest}"
+
+
+# which store
+
+
+def store_url() -> str:
+    """``KERNTUNE_STORE``; empty if no store is shared. :class:`UsageError` for a URL of which of several writers all
+    may believe that they were first, or that is none."""
+    url = os.environ.get("KERNTUNE_STORE", "").rstrip("/")
+    if url:
+        check_url(url)
+    return url
+
+
+def check_url(url: str) -> None:
+    """:class:`UsageError` for what can't be a store."""
+    known = sorted({"file", *CONDITIONAL, *SFTP, *READ_ONLY})
+    if not is_url(url):
+        raise UsageError(f"KERNTUNE_STORE is {url!r}, which is no URL; for a folder write file:///path")
+    if url.partition("://")[0] not in known:
+        raise UsageError(
+            f"KERNTUNE_STORE is {shown_url(url)!r}: nothing is known there by which one of several writers is the "
+            f"first, so ranks could go on with different winners; use one of {', '.join(f'{k}://' for k in known)}"
+        )
+    if os.environ.get("KERNTUNE_STORE_BINARIES"):
+        raise UsageError(
+            "KERNTUNE_STORE_BINARIES is set: compiled kernels are never taken from a store by this kerntune; Triton's "
+            "own TRITON_REMOTE_CACHE_BACKEND shares them"
+        )
+
+
+def store_folder(folder: Path, url: str) -> Path:
+    """Where a cache folder keeps what it has of a store."""
+    return folder / "stores" / hashlib.sha256(url.encode()).hexdigest()[:16]
+
+
+def forget_stores(folder: Path) -> None:
+    """Remove what a cache folder has of any store."""
+    shutil.rmtree(folder / "stores", ignore_errors=True)
+
+
+def shared_store(folder: Path) -> SharedStore | None:
+    """The store of ``KERNTUNE_STORE`` for a cache folder; None if none is set."""
+    url = store_url()
+    return _opened(url, folder) if url else None
+
+
+@lru_cache(maxsize=8)
+def _opened(url: str, folder: Path) -> SharedStore:
+    return SharedStore(url, store_folder(folder, url), _client(url))
+
+
+@lru_cache(maxsize=8)
+def _client(url: str) -> StoreClient:
+    """One process a store, whatever cache folders there are."""
+    return StoreClient(url)

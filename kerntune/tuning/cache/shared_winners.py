@@ -1,0 +1,88 @@
+"""Winners of this machine's cache and of a store that several machines share: the store's come first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kerntune.tuning.cache.entries import default_folder
+from kerntune.tuning.cache.shared_store import SharedStore, bundle_name, shared_store
+from kerntune.tuning.cache.winner import Winner, WinnerKey
+from kerntune.tuning.cache.winners import WinnerCache
+
+
+class SharedWinnerCache(WinnerCache):
+    """A cache folder and a store. ``mirror``, a part of the folder, has the winners that the store is known to have:
+    one that is there is used without a request.
+
+    Any other winner of the folder, of an outage say or from before there was a store, is offered to the store before
+    it is used, and the one that stands there then is used instead. Where the store can't be asked it is used as it is.
+    """
+
+    def __init__(self, folder: Path, store: SharedStore) -> None:
+        super().__init__(folder)
+        self.store = store
+        self.mirror = WinnerCache(store.folder)
+
+    @property
+    def damaged(self) -> list[str]:
+        return [*super().damaged, *self.mirror.damaged, *self.store.damaged]
+
+    def get(self, key: WinnerKey) -> Winner | None:
+        found = self.mirror.own(key)
+        if found is None and self._fetch(key):
+            found = self.mirror.own(key)
+        if found is None and (mine := super().get(key)) is not None:
+            found = self._confirmed(mine, self.store.offer(mine)) or mine
+        return found
+
+    def refresh(self, key: WinnerKey) -> Winner | None:
+        """As :meth:`get`, by a request for this very key, whatever was known before: for who is about to tune it."""
+        found = self.store.find(key)
+        return self.get(key) if found is None else self._confirmed(found, found)
+
+    def offer(self, winner: Winner, instead_of: Winner | None = None, *, first_stands: bool = True) -> Winner:
+        standing = self.store.offer(winner, instead_of)
+        if standing is None:
+            return super().offer(winner, instead_of, first_stands=first_stands)
+        if standing == winner:
+            super().add(winner)
+        return self._confirmed(winner, standing) or winner
+
+    def add(self, winner: Winner) -> None:
+        super().add(winner)
+        if self.store.replace(winner):
+            self.mirror.add(winner)
+
+    def of_other_configs(self, key: WinnerKey) -> list[Winner]:
+        return [*self.mirror.of_other_configs(key), *super().of_other_configs(key)]
+
+    def _confirmed(self, mine: Winner, standing: Winner | None) -> Winner | None:
+        """Remember what the store has; ``mine`` itself where they are equal, so that callers can tell."""
+        if standing is None:
+            return None
+        self.mirror.add(standing)
+        return mine if standing == mine else standing
+
+    def _fetch(self, key: WinnerKey) -> bool:
+        """Take all winners of a kernel, once a process; whether there may be new ones."""
+        name = bundle_name(key)
+        if name in self.store.fetched:
+            return False
+        found = self.store.of_kernel(key)
+        if found is None:
+            return False
+        self.store.fetched.add(name)
+        for one in found:
+            self.mirror.add(one)
+        return bool(found)
+
+
+def open_winners(folder: Path | None = None) -> WinnerCache:
+    """A cache folder, with the store of ``KERNTUNE_STORE`` if there is one."""
+    return with_store(WinnerCache(folder or default_folder()))
+
+
+def with_store(cache: WinnerCache) -> WinnerCache:
+    """A cache with the store of ``KERNTUNE_STORE``; the cache itself if none is set."""
+    store = shared_store(cache.folder)
+    return cache if store is None else SharedWinnerCache(cache.folder, store)

@@ -1,0 +1,253 @@
+"""Asks the process that talks to a store. One that doesn't answer costs one call a second, and is left alone then."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+
+from kerntune.base.frames import Reader, Timeout, send
+from kerntune.base.store_process import URL
+from kerntune.base.store_requests import ReadRequest, StoreFailed, StoreReady, StoreReply, StoreRequest
+from kerntune.errors import FrameError
+from kerntune.timing.worker.module_command import module_command
+
+WAIT_S = 0.5
+"""Each wait for the network, in the store's process."""
+
+LIMIT_S = 1.0
+"""What a store may cost a caller before it is left alone."""
+
+START_LIMIT_S = 15.0
+"""For Python to start and import fsspec and what it needs: half a second on an idle machine."""
+
+REST_S = 60.0
+"""A store that failed is left alone for so long; twice as long after each further failure, up to ``LONGEST_REST_S``."""
+
+LONGEST_REST_S = 900.0
+
+_clients: weakref.WeakSet[StoreClient] = weakref.WeakSet()
+
+PROBE = ReadRequest(("kerntune-probe",), 1)
+
+
+class StoreClient:
+    """One store, for all threads of one process. A forked copy starts a process of its own.
+
+    No method raises for anything that the store does: what could not be asked is None.
+    """
+
+    def __init__(self, url: str, *, limit_s: float = LIMIT_S, rest_s: float = REST_S) -> None:
+        self.url, self._limit_s, self._rest_s = url, limit_s, rest_s
+        self.report: Callable[[str], None] = warn
+        """Gets the one line that says why the store can't be used."""
+
+        self._lock = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader: Reader[StoreReply] | None = None
+        self._pid = os.getpid()
+        self._ready = False
+        self._away_until = 0.0
+        self._rest = rest_s
+        self._probing_since: float | None = None
+        self._said = False
+        self.asked = 0
+        """Requests that were sent and have been waited for."""
+
+        _clients.add(self)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the store is left alone now."""
+        return self._away_until > 0
+
+    def begin(self) -> None:
+        """Have the process start, and return before it has."""
+        with self._lock:
+            self._forget_forked()
+            if self._process is None and not self.is_away:
+                with contextlib.suppress(OSError):
+                    self._start()
+
+    def ask(self, request: StoreRequest) -> StoreReply | None:
+        """The reply; None if the store is left alone, or is from now on."""
+        with self._lock:
+            self._forget_forked()
+            if self.is_away and not self._is_back():
+                return None
+            try:
+                return self._answer(request)
+            except (FrameError, OSError) as exc:
+                self._leave_alone(str(exc))
+                return None
+            except BaseException:  # Ctrl-C: the reply would be taken for that to the next request
+                self._end()
+                raise
+
+    def tell(self, request: StoreRequest) -> None:
+        """Have something done some time later; nothing, if the store is left alone."""
+        with self._lock:
+            self._forget_forked()
+            if self.is_away:
+                return
+            try:
+                self._send(request)
+            except (FrameError, OSError) as exc:
+                self._leave_alone(str(exc))
+
+    def close(self, wait_s: float = 10.0) -> None:
+        """Let the process end when it has done what is left, which is waited for."""
+        with self._lock:
+            self._forget_forked()
+            process, self._process = self._process, None
+            if process is not None:
+                _close_pipes(process)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(wait_s)
+                if process.returncode is None:
+                    process.returncode = 0  # it ends by itself
+
+    def _answer(self, request: StoreRequest) -> StoreReply:
+        self._send(request)
+        self.asked += 1
+        assert self._reader is not None
+        reply = self._reader.receive(Timeout(self._limit_s))
+        if isinstance(reply, StoreFailed):
+            raise FrameError(reply.message)
+        return reply
+
+    def _send(self, request: StoreRequest) -> None:
+        process = self._process or self._start()
+        if process.poll() is not None:
+            self._end()
+            process = self._start()
+        self._wait_ready()
+        assert process.stdin is not None
+        send(process.stdin.fileno(), request, Timeout(self._limit_s))
+
+    def _wait_ready(self) -> None:
+        if not self._ready:
+            assert self._reader is not None
+            self._ready = isinstance(self._reader.receive(Timeout(START_LIMIT_S)), StoreReady)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = module_command("kerntune.base.store_process", str(os.getpid()), str(WAIT_S))
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, URL: self.url},
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        self._reader, self._ready = Reader(self._process.stdout.fileno(), StoreReply), False
+        return self._process
+
+    def _leave_alone(self, why: str) -> None:
+        self._end()
+        self._away_until = time.monotonic() + self._rest
+        self._rest = min(2 * self._rest, LONGEST_REST_S)
+        if not self._said:
+            self._said = True
+            self.report(f"{shown_url(self.url)}: can't be used ({why}); tuning goes on with this machine's own cache")
+
+    def _is_back(self) -> bool:
+        """Whether a store that was left alone answers again: it is asked once its rest is over, and not waited for."""
+        if self._probing_since is None:
+            if time.monotonic() < self._away_until:
+                return False
+            with contextlib.suppress(OSError):
+                self._start()
+                self._probing_since = time.monotonic()
+            return False
+        found = self._probed()
+        if found is None and time.monotonic() < self._probing_since + START_LIMIT_S:
+            return False
+        self._probing_since = None
+        if found:
+            self._away_until, self._rest = 0.0, self._rest_s
+        else:
+            self._leave_alone("it does not answer")
+        return bool(found)
+
+    def _probed(self) -> bool | None:
+        """Whether the store answered what it was asked last; None while it hasn't."""
+        process, reader = self._process, self._reader
+        assert process is not None
+        assert reader is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if not select.select([process.stdout], [], [], 0)[0]:
+            return None
+        try:
+            for reply in reader.arrived():
+                if not isinstance(reply, StoreReady):
+                    return not isinstance(reply, StoreFailed)
+                self._ready = True
+                send(process.stdin.fileno(), PROBE, Timeout(self._limit_s))
+        except FrameError:
+            return False
+        return None
+
+    def _end(self) -> None:
+        """Kill the process: what it does may never end, and a late reply must not be taken for another."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            _close_pipes(process)
+            process.wait()
+
+    def _forget_forked(self) -> None:
+        """In a forked copy of the process, the pipes are the other's."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            process, self._process = self._process, None
+            self._probing_since = None
+            if process is not None:
+                process.returncode = 0  # it is no child of this one
+                _close_pipes(process)
+
+
+def _renew_locks() -> None:
+    """In a forked copy, a thread that held a lock is no more."""
+    for client in _clients:
+        client._lock = threading.RLock()
+
+
+def _let_end() -> None:
+    """At the end of this process, theirs end by themselves."""
+    for client in list(_clients):
+        client.close(0.0)
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+atexit.register(_let_end)
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def shown_url(url: str) -> str:
+    """A URL for messages, without a password."""
+    head, at, rest = url.rpartition("@")
+    scheme, _, user = head.partition("://")
+    return f"{scheme}://{user.partition(':')[0]}{at}{rest}" if at and "/" not in user else url
+
+
+def warn(text: str) -> None:
+    """Warn of a store; where warnings are errors, on the standard error stream: a store never ends a run."""
+    try:
+        warnings.warn(f"kerntune's store: {text}", RuntimeWarning, stacklevel=4)
+    except RuntimeWarning:
+        print(f"kerntune's store: {text}", file=sys.stderr)

@@ -1,0 +1,219 @@
+"""A tuned kernel compiled for use without Python: which stored winner is meant, and what a launch with it is."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Union
+
+from kerntune.base.config import Config
+from kerntune.base.recording import Launch
+from kerntune.capture import Capture
+from kerntune.capture.recorder import Recorded, record
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.gpu.base import Backend
+from kerntune.kernels.source import jit_of, source_hash
+from kerntune.kernels.specialize import Specialized
+from kerntune.tuning import context
+from kerntune.tuning.cache import Winner, WinnerCache
+
+DTYPES = {
+    "fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32",
+    "i16": "int16", "i8": "int8", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "i1": "bool",
+    "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2",
+}  # fmt: skip
+"""Triton's names of element types as torch has them; torch's own names are taken as well."""
+
+_TENSOR = re.compile(r"\*?(?:torch\.)?(\w+)[\[(]([\d, ]*)[\])](?:[:(]([\d, ]*)\)?)?")
+"""``fp16[4096,128]``, ``fp16[64,64]:128,1`` with strides, and as stored winners have it: ``torch.float16(64,)(1,)``."""
+
+
+@dataclass(frozen=True)
+class TensorLike:
+    """A tensor argument: dtype (torch's name), shape, and strides in elements (contiguous if None)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def agrees(self, other: TensorLike) -> bool:
+        """Whether both can be one tensor."""
+        return (self.dtype, self.shape, self.contiguous) == (other.dtype, other.shape, other.contiguous)
+
+    @property
+    def contiguous(self) -> tuple[int, ...]:
+        """The strides."""
+        if self.strides is not None:
+            return self.strides
+        return tuple(prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+
+ArgumentLike = Union[TensorLike, bool, int, float, str, None]
+
+
+def argument_of(text: str) -> ArgumentLike:
+    """An argument from its text: a tensor (``fp16[4096,128]``), a number, a quoted text, None.
+
+    :class:`UsageError` for anything else.
+    """
+    tensor = _TENSOR.fullmatch(text.strip())
+    if tensor is not None:
+        dtype = DTYPES.get(tensor[1], tensor[1])
+        strides = None if tensor[3] is None else _numbers(tensor[3])
+        return TensorLike(dtype, _numbers(tensor[2]), strides)
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        value = ...
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise UsageError(f"{text!r} is no argument: write a number, 'text', None, or a tensor as fp16[4096,128]")
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in text.replace(" ", "").split(",") if n)
+
+
+def arguments_of(key: str) -> dict[str, ArgumentLike]:
+    """The arguments that a stored winner's key has by name, as far as they are plain."""
+    found = {}
+    for part in key.split("; "):
+        name, equals, text = part.partition("=")
+        if not equals or not name.isidentifier():
+            continue
+        try:
+            found[name] = argument_of(text)
+        except UsageError:  # a function, a dtype: another process can't make it from its text
+            continue
+    return found
+
+
+def load_kernel(name: str) -> tuple[Any, ModuleType]:
+    """The kernel that ``package.module:kernel`` or ``path/file.py:kernel`` names, and its module, which is imported.
+
+    :class:`UsageError` where there is none.
+    """
+    place, colon, attribute = name.rpartition(":")
+    if not colon or not place or not attribute:
+        raise UsageError(f"{name!r}: name a kernel as package.module:kernel or path/to/file.py:kernel")
+    module = _module(place)
+    found = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)  # type: ignore[assignment]
+    if found is None:
+        raise UsageError(f"{place} has no {attribute}")
+    try:
+        jit_of(found)
+    except KerntuneError as exc:
+        raise UsageError(f"{name}: {exc}") from exc
+    return found, module
+
+
+def _module(place: str) -> ModuleType:
+    if place.endswith(".py"):
+        path = Path(place)
+        if not path.is_file():
+            raise UsageError(f"{place}: is no file")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+    else:
+        if place in sys.modules:
+            return sys.modules[place]
+        try:
+            spec = importlib.util.find_spec(place)
+        except ModuleNotFoundError:
+            spec = None
+    if spec is None or spec.loader is None:
+        raise UsageError(f"there is no module {place} here")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def stored_for(kernel: Any, given: Mapping[str, ArgumentLike], target: str | None, cache: WinnerCache) -> list[Winner]:
+    """The stored winners of a kernel's present source that agree with the arguments that are given."""
+    digest = source_hash(jit_of(kernel))
+    mine = [w for w in cache.entries() if w.key.source == digest and target in (None, w.key.target)]
+    return [w for w in mine if _agrees(arguments_of(w.key.arguments), given)]
+
+
+def _agrees(known: Mapping[str, ArgumentLike], given: Mapping[str, ArgumentLike]) -> bool:
+    return all(_same(known.get(name, value), value) for name, value in given.items())
+
+
+def _same(a: ArgumentLike, b: ArgumentLike) -> bool:
+    return a.agrees(b) if isinstance(a, TensorLike) and isinstance(b, TensorLike) else a == b
+
+
+def one_winner(kernel: str, found: Iterable[Winner]) -> Winner | None:
+    """The winner that is meant; None if there is none. :class:`UsageError` that names what differs for several."""
+    winners = list(found)
+    if len({(w.key.target, w.key.arguments, str(w.config)) for w in winners}) < 2:
+        return winners[0] if winners else None
+    shown = "".join(f"\n  {w.key.device} ({w.key.target}): {w.key.arguments}: {w.config}" for w in winners[:10])
+    raise UsageError(f"kernel {kernel}: {len(winners)} stored winners fit; say more by --key NAME=VALUE:{shown}")
+
+
+@dataclass(frozen=True)
+class AheadOfTime:
+    """A launch compiled ahead of time, recorded, and how the compiler specialized it."""
+
+    recorded: Recorded
+    specialized: Specialized
+
+    @property
+    def launch(self) -> Launch:
+        """The launch; its grid is of no meaning."""
+        return self.recorded.recording.launches[0]
+
+    @property
+    def divisible(self) -> dict[str, int]:
+        """By parameter, what the compiler took for granted to divide it."""
+        names, found = list(self.specialized.signature), {}
+        for path, attributes in self.specialized.attrs.items():
+            divisors = [int(value) for name, value in attributes if name == "tt.divisibility"]
+            if divisors and len(path) == 1:
+                found[names[path[0]]] = divisors[0]
+        return found
+
+    @property
+    def constants(self) -> dict[str, Any]:
+        """By parameter, the values that are part of the binary."""
+        names = list(self.specialized.signature)
+        return {
+            names[path[0]]: getattr(value, "value", value)
+            for path, value in self.specialized.constexprs.items()
+            if len(path) == 1
+        }
+
+
+def compiled_ahead(
+    backend: Backend, kernel: Any, arguments: Mapping[str, ArgumentLike], config: Config, make_tensor: Any
+) -> AheadOfTime:
+    """The kernel under its tuner, compiled for ``backend``'s target with these arguments and config; nothing runs.
+
+    Call while the backend is active. :class:`CompileError`, :class:`ConfigError` for what can't be compiled so.
+    """
+    below = kernel.fn if hasattr(kernel, "configs") else kernel
+    words = {n: make_tensor(v) if isinstance(v, TensorLike) else v for n, v in arguments.items()}
+    capture = Capture(backend, context.COMPILER)
+    with capture.active():
+        below[(1,)](**{**words, **config.all_kwargs()})
+    pending = capture.launches[0]
+    launch = pending.specialized[backend.targets[0]]
+    if not isinstance(launch, Specialized):
+        raise launch
+    recorded = record(capture, backend.targets[0])
+    if recorded.failures:
+        raise recorded.failures[0]
+    return AheadOfTime(recorded, launch)

@@ -1,0 +1,200 @@
+"""What a traced call of a tuned kernel becomes: the plain kernel with its stored winner, or kerntune's operator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from kerntune.errors import UsageError
+from kerntune.grids.grid import Grid
+from kerntune.kernels import compat
+from kerntune.kernels.compat import torch_private
+from kerntune.kernels.source import jit_of, kernel_name
+from kerntune.tuning.launch_paths import engine_of
+from kerntune.tuning.torch_compile.argument_plan import (
+    ArgumentPlan,
+    Given,
+    KnownValue,
+    ListedValues,
+    TensorDescription,
+    Values,
+    is_fixed,
+    parts,
+)
+from kerntune.tuning.torch_compile.argument_reader import ArgumentReader, DynamoReader, TracingReader
+from kerntune.tuning.torch_compile.declared_writes import written_names
+from kerntune.tuning.torch_compile.example_winner import winner_of
+from kerntune.tuning.torch_compile.graph_launch import GraphLaunch, register
+from kerntune.tuning.torch_compile.launch_op import launch_operator
+from kerntune.tuning.torch_compile.traced_grid import as_function
+
+NO_CONFIG = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})
+
+
+def is_ours(kernel: Any) -> bool:
+    """Whether kerntune launches a kernel, and there is something to choose, or a hook, which torch refuses."""
+    if not hasattr(kernel, "configs") or engine_of(kernel) is None:
+        return False
+    return len(kernel.configs) > 1 or hasattr(kernel, "search_for") or has_hooks(kernel)
+
+
+def has_hooks(kernel: Any) -> bool:
+    """Whether anything of the user's runs around a launch."""
+    own = (getattr(kernel, f"user_defined_{name}_hook", False) for name in ("pre", "post"))
+    return any(own) or any(config.pre_hook is not None for config in kernel.configs)
+
+
+@dataclass
+class KernelCall:
+    """A call of a tuned kernel in a function that is being traced; ``tx`` is None where Dynamo isn't the tracer."""
+
+    hopifier: Any
+    variable: Any
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    tx: Any
+
+    def __post_init__(self) -> None:
+        self.reader: ArgumentReader = TracingReader() if self.tx is None else DynamoReader(tx=self.tx)
+
+    @property
+    def tuner(self) -> Any:
+        """The tuner that is called."""
+        return self.variable.kernel
+
+    @cached_property
+    def name(self) -> str:
+        """The kernel's name, for messages."""
+        return kernel_name(jit_of(self.tuner))
+
+    def refused(self, why: str) -> Exception:
+        """Raises what torch raises for a call that it can't trace: outside of ``fullgraph=True`` a graph break, after
+        which the kernel is launched as in eager code."""
+        self.hopifier.raise_unsupported(f"kerntune, kernel {self.name}: {why}")
+        return UsageError(why)  # torch's method raises
+
+    @cached_property
+    def launch(self) -> GraphLaunch:
+        """The call, its arguments as plans."""
+        if self.variable.grid is None:
+            raise self.refused("it is called without a grid; write kernel[grid](...)")
+        constants = {p.name for p in jit_of(self.tuner).params if p.is_constexpr}
+        names = list(self.tuner.arg_names)
+        args = tuple(self._argument(names[i], v, constants) for i, v in enumerate(self.args))
+        kwargs = tuple((k, self._argument(k, v, constants | NO_CONFIG)) for k, v in self.kwargs.items())
+        return GraphLaunch(self.tuner, args, kwargs, self._read("its grid", self.variable.grid))
+
+    def _argument(self, name: str, value: Any, constants: frozenset[str] | set[str]) -> ArgumentPlan:
+        if name in constants:
+            return KnownValue(self._try(f"constexpr argument {name}", self.reader.constant_of, value))
+        return self._read(f"argument {name}", value)
+
+    def _read(self, what: str, value: Any) -> ArgumentPlan:
+        found: ArgumentPlan = self._try(what, self.reader.plan_of, value)
+        return found
+
+    def _try(self, what: str, read: Callable[[Any], Any], value: Any) -> Any:
+        try:
+            return read(value)
+        except torch_private.NoConstant as exc:
+            why = str(exc)
+        raise self.refused(
+            f"{what} is or closes over {why}, which a graph can't hand over; give tensors, numbers, constants and "
+            "functions of them, or launch the kernel in a torch.library.custom_op"
+        )
+
+    def examples(self) -> dict[str, Any]:
+        """The arguments by name as they are while the graph is made: fake tensors, numbers (symbolic ones too); in the
+        kernel's order."""
+        launch = self.launch
+        named = dict([*zip(self.tuner.arg_names, launch.args, strict=False), *launch.kwargs])
+        order = [*(name for name in self.tuner.arg_names if name in named), *named]
+        return {name: self._example(named[name]) for name in dict.fromkeys(order)}
+
+    def _example(self, plan: ArgumentPlan) -> Any:
+        if isinstance(plan, Given):
+            return self.reader.examples[plan]
+        if isinstance(plan, TensorDescription):
+            base = self.reader.examples[plan.tensor]
+            return DescribedExample(base, base.dtype, base.shape, base.stride(), plan.block_shape)
+        return plan.of(Values((), (), ())) if is_fixed(plan) else plan
+
+    def trace(self) -> Any:
+        """Put the call into the graph."""
+        if not torch_private.makes_graph(self.tx):
+            return None
+        exported = torch_private.exports(self.tx)
+        config = winner_of(self.tuner, self.examples(), hints=exported)
+        if config is not None and config.pre_hook is None and self._torch_can_launch(exported):
+            return self._plain(config, exported)
+        if exported:
+            hooked = config is not None
+            raise self.refused(
+                "torch.export, AOTInductor and cpp_wrapper take the winner of the example's arguments into the graph, "
+                + ("but its config has a pre_hook, which only Python can call" if hooked else NO_WINNER)
+            )
+        return self._operator()
+
+    def _torch_can_launch(self, exported: bool) -> bool:
+        """Whether torch's own means can launch this: what they would refuse is left to kerntune's operator."""
+        return exported or not any(isinstance(plan, ListedValues) for plan in (*self.launch.args, *self._keywords()))
+
+    def _keywords(self) -> list[ArgumentPlan]:
+        return [plan for _, plan in self.launch.kwargs]
+
+    def _plain(self, config: Any, exported: bool) -> Any:
+        """The kernel with one config, launched by torch's own means."""
+        if exported:
+            warnings.warn(
+                f"kerntune: kernel {self.name} is exported with the config that won for the example's arguments, "
+                f"{config}; other sizes are launched with it too",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        plain = compat.tuner_of_one(self.tuner, config)
+        grid = traceable_grid(self.variable.grid, self.tx)
+        variable = torch_private.with_kernel(self.hopifier, self.variable, plain, grid)
+        return self.hopifier.call_triton_kernel(variable, self.args, dict(self.kwargs), self.tx)
+
+    def _operator(self) -> Any:
+        """kerntune's operator, with the tensors that the kernel may write declared as written."""
+        reader, op = self.reader, launch_operator()
+        places = self._written()
+        order = sorted(range(len(reader.tensors)), key=lambda i: (i not in places, i))
+        token = register(self.launch.with_tensors({old: new for new, old in enumerate(order)}))
+        tensors = [reader.tensors[i] for i in order]
+        given = (token, tensors[: len(places)], tensors[len(places) :], list(reader.ints), list(reader.floats))
+        if self.tx is None:
+            return op(*given)
+        torch_private.output_code(self.tx, op, given)
+        return torch_private.none_variable(self.tx)
+
+    def _written(self) -> frozenset[int]:
+        """Numbers of the tensors that the launch may write."""
+        launch = self.launch
+        named = dict([*zip(self.tuner.arg_names, launch.args, strict=False), *launch.kwargs])
+        written = [named[name] for name in written_names(self.tuner, self.examples())]
+        inside = [part for plan in written for part in parts(plan)]
+        return frozenset(part.index for part in inside if isinstance(part, Given) and part.kind == "tensors")
+
+
+NO_WINNER = "but none is stored for these: call the function once on them first (or run with the cache that has it)"
+
+
+class DescribedExample(NamedTuple):
+    """A tensor descriptor while the graph is made, as :func:`kerntune.kernels.value_text.text_of` reads one."""
+
+    base: Any
+    dtype: Any
+    shape: Any
+    strides: Any
+    block_shape: tuple[int, ...]
+
+
+def traceable_grid(grid: Any, tx: Any) -> Any:
+    """A grid that torch's tracers can follow: of those of :mod:`kerntune.grids` a function, any other as it is."""
+    found = torch_private.object_of_kind(grid, Grid)
+    return grid if found is None else torch_private.as_grid(as_function(found), tx)

@@ -1,0 +1,53 @@
+"""Which lines of two texts differ."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kerntune.base.text_diff import CONTEXT, MAX_COMPARED, hunk_text, hunks
+
+LINES = st.lists(st.sampled_from(["add", "mul", "ld", "st", "bra"]), max_size=30)
+
+
+def test_a_hunk_says_where_it_is() -> None:
+    before = [f"line {i}" for i in range(40)]
+    after = [*before[:20], "new", *before[20:]]
+    assert hunk_text(before, after, 99) == (
+        "@@ -18,6 +18,7 @@\n line 17\n line 18\n line 19\n+new\n line 20\n line 21\n line 22", 0
+    )  # fmt: skip
+
+
+def test_numbers_of_values_and_registers_dont_count_beside_another_difference() -> None:
+    before = ["mov %r1, 1", "IADD R1, R2, R3", "bra $L1"]
+    after = ["mov %r7, 1", "IADD R9, R8, R3", "bra $L4", "ret"]
+    text, _ = hunk_text(before, after, 99)
+    assert [line for line in text.splitlines() if line[0] in "+-"] == ["+ret"]
+    assert hunk_text(before[:1], after[:1], 99)[0].endswith("-mov %r1, 1\n+mov %r7, 1"), "alone they do"
+
+
+def test_what_is_too_long_is_counted() -> None:
+    text, cut = hunk_text(["a"] * 10, ["b"] * 10, 7)
+    assert len(text.splitlines()) == 7
+    assert cut == 21 - 7
+
+
+def test_equal_ends_cost_nothing() -> None:
+    """The comparison's time grows with the product of both lengths, so only what lies between is compared."""
+    same = [f"line {i}" for i in range(3 * MAX_COMPARED)]
+    (hunk,) = hunks(same, [*same[:50], "x", *same[51:]])
+    assert [op for op in hunk if op[0] != "equal"] == [("replace", 50, 51, 50, 51)]
+    assert hunk[0][1] == 50 - CONTEXT
+    assert hunk[-1][2] == 51 + CONTEXT
+
+
+@given(LINES, LINES)
+def test_hunks_make_one_text_of_the_other(before: list[str], after: list[str]) -> None:
+    rebuilt, at = [], 0
+    for hunk in hunks(before, after):
+        for tag, i, j, k, m in hunk:
+            rebuilt += before[at:i]
+            rebuilt += after[k:m]
+            at = j
+            assert tag != "equal" or before[i:j] == after[k:m]
+    assert rebuilt + before[at:] == after

@@ -1,0 +1,115 @@
+"""Files behind URLs: bounded reads, and one winner among all who create a file."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerntune.base.url_files import FolderFiles, UrlFiles, is_url, open_files
+from kerntune.errors import UsageError
+
+PROCESSES = 4
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> UrlFiles:
+    return open_files(f"file://{tmp_path}/store")
+
+
+def test_a_folder_reads_what_was_written(files: UrlFiles) -> None:
+    assert files.read("a/b.json", 10) is None
+    assert files.names("a") == []
+    assert files.create("a/b.json", b"1")
+    assert files.read("a/b.json", 10) == b"1"
+    assert files.read_many(["a/b.json", "a/c.json"], 10) == [b"1", None]
+    files.replace("a/b.json", b"2")
+    assert files.names() == ["a/b.json"]
+    files.remove("a/b.json")
+    files.remove("a/b.json")
+    assert files.names() == []
+
+
+def test_who_comes_second_changes_nothing(files: UrlFiles) -> None:
+    assert files.create("a", b"1")
+    assert not files.create("a", b"2")
+    assert files.read("a", 10) == b"1"
+
+
+def create(url: str, number: int, begin: Any, told: Any) -> None:
+    files = open_files(url)
+    begin.wait(60)
+    told.put([files.create(f"k{key}", b"%d" % number) for key in range(50)])
+
+
+def test_of_several_processes_one_creates(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    begin, told = context.Barrier(PROCESSES), context.Queue()
+    args = [(f"file://{tmp_path}", number, begin, told) for number in range(PROCESSES)]
+    crowd = [context.Process(target=create, args=one) for one in args]
+    for process in crowd:
+        process.start()
+    answers = [told.get(timeout=60) for _ in crowd]
+    for process in crowd:
+        process.join()
+    assert [sum(won) for won in zip(*answers, strict=True)] == [1] * 50
+
+
+def test_what_a_url_needs_is_named() -> None:
+    with pytest.raises(UsageError, match="nosuchprotocol"):
+        open_files("nosuchprotocol://a")
+    with pytest.raises(UsageError, match=r"file:///mnt/a"):
+        open_files("/mnt/a")
+
+
+def test_urls_and_paths() -> None:
+    assert is_url("s3://a/b")
+    assert not is_url("a/b")
+    assert not is_url("git:branch")
+
+
+def test_spaces_and_signs_in_a_folder(tmp_path: Path) -> None:
+    files = open_files(f"file://{tmp_path}/a%20b")
+    assert isinstance(files, FolderFiles)
+    assert files.create("x", b"1")
+    assert (tmp_path / "a b" / "x").read_bytes() == b"1"
+
+
+# through fsspec
+
+
+@pytest.fixture
+def memory() -> UrlFiles:
+    pytest.importorskip("fsspec")
+    files = open_files("memory://kerntune-url-files")
+    for name in files.names():
+        files.remove(name)
+    return files
+
+
+def test_fsspec_reads_what_was_written(memory: UrlFiles) -> None:
+    assert memory.names("a") == []
+    assert memory.read("a/b", 10) is None
+    memory.replace("a/b", b"12345")
+    assert memory.read("a/b", 10) == b"12345"
+    assert memory.read("a/b", 3) == b"1234"
+    assert memory.read_many(["a/b", "a/c"], 10) == [b"12345", None]
+    assert memory.names() == ["a/b"]
+    memory.remove("a/b")
+    memory.remove("a/b")
+    assert memory.names() == []
+
+
+def test_only_services_with_conditional_writes_are_exclusive(memory: UrlFiles) -> None:
+    assert not memory.exclusive
+    assert FolderFiles(Path("/")).exclusive
+
+
+def test_a_long_file_is_read_up_to_its_limit_and_a_fifo_is_not_waited_for(files: UrlFiles, tmp_path: Path) -> None:
+    files.replace("long", b"x" * 100)
+    assert files.read("long", 10) == b"x" * 11
+    os.mkfifo(tmp_path / "store" / "fifo")
+    assert files.read("fifo", 10) == b""

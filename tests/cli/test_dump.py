@@ -1,0 +1,80 @@
+"""``kerntune dump``: a case's launches as folders that run without kerntune."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.command import Command
+from cli.made import SOFTMAX, folder, timed
+
+pytestmark = pytest.mark.usefixtures("quick_python")
+
+SOURCE = """
+import torch, triton, triton.language as tl
+
+@triton.autotune([triton.Config({"BLOCK": 128}), triton.Config({"BLOCK": 256})], key=[])
+@triton.jit
+def double(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * 2.0, mask=i < n)
+
+def both(x, y, n):
+    for _ in range(2):
+        double[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n)
+
+def test_double(autotune):
+    x = torch.randn(1024, device=autotune.device)
+    autotune(both, x, torch.empty_like(x), 1024)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_it.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_test_is_run_and_dumped(kerntune: Command, project: Path) -> None:
+    ran = kerntune("dump", "test_it.py::test_double", "--target", "cuda:90", "-o", "out")
+    assert ran.code == 0, ran.err
+    first, second = map(Path, ran.out.splitlines())
+    assert [first.name, second.name] == ["00-double", "01-double"]
+    assert first.parent.parent == project / "out"
+    found = json.loads((first / "launch.json").read_text())
+    assert (found["case"], found["arch"], found["grid"]) == ("test_it.py::test_double", "sm_90a", [8, 1, 1])
+    assert found["storages"][0]["content"]["kind"] == "normal"
+    assert "def double" in (first / "kernel.py").read_text()
+    assert not (project / "baselines").exists(), "nothing is recorded"
+    again = kerntune("dump", "test_it.py::test_double", "--target", "cuda:90", "-o", "out")
+    assert again.code == 2
+    assert "is there already" in again.err
+
+
+def test_what_launches_nothing_is_an_error(kerntune: Command, project: Path) -> None:
+    (project / "test_it.py").write_text("def test_double(): pass")
+    ran = kerntune("dump", "test_it.py::test_double", "--target", "cuda:90")
+    assert ran.code == 2
+    assert "test_it.py::test_double: launched nothing that was dumped (pytest exit code 0)" in ran.err
+    assert kerntune("dump", "double").err.startswith(
+        "kerntune: error: no baseline's case is 'double', and it is no test's id"
+    )
+
+
+def test_a_stored_case_needs_no_run(kerntune: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder(tmp_path / "baselines", timed())
+    monkeypatch.chdir(tmp_path)
+    ran = kerntune("dump", SOFTMAX, "--stored", "-o", "out")
+    assert ran.code == 0, ran.err
+    (place,) = map(Path, ran.out.splitlines())
+    names = {p.name for p in place.iterdir()}
+    assert names == {"kernel.ttir", "kernel.cubin", "content-1.bin", "launch.json", "replay.py"}
+    assert "only its TTIR and its binary are written" in ran.err
+    assert (place / "kernel.cubin").read_bytes() == b"\x7fELF of softmax"
+    found = json.loads((place / "launch.json").read_text())
+    assert found["environment"]["driver"] == "580.65"
+    assert found["params"][2] == {"name": "n", "type": "i32", "value": 4096}

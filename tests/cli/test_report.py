@@ -1,0 +1,90 @@
+"""``kerntune report``."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from fake_plotly import hide_plotly, install_plotly
+from reporting.parsed import details_of, parsed
+
+from benchmarks.made_runs import made_run
+from kerntune.base.case_result import CaseId
+from kerntune.gate.history.places import Folder
+from kerntune.gate.history.points import SCHEMA, HistoryRun, Point, Shift
+from kerntune.gate.history.record import add_run
+from kerntune.gate.report import write_run
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[str]:
+    for seed in (1, 2):
+        write_run(tmp_path / f"run{seed}.json", made_run(8, seed=seed, samples=5, configs=8))
+    return ["run1.json", "run2.json"]
+
+
+def test_one_page_of_several_runs(kerntune, tmp_path, runs, monkeypatch):
+    install_plotly(monkeypatch)
+    ran = kerntune("report", *runs, "-o", "out/report.html", "--title", "nightly <1>")
+    assert (ran.code, ran.out, ran.err) == (0, "out/report.html: 16 cases of 2 runs\n", "")
+    page = parsed((tmp_path / "out" / "report.html").read_text())
+    assert page.one("title").text == "nightly <1>"
+    assert len(page.one("tbody").all("tr")) == len(details_of(page)) == 16
+
+
+def test_a_history_is_drawn(kerntune, tmp_path, runs, monkeypatch):
+    install_plotly(monkeypatch)
+    case = made_run(8, samples=5, configs=8).results[0].case.nodeid
+    for i in range(6):
+        moment = f"2026-01-{1 + i:02}T00:00:00+00:00"
+        change = Shift(0.001 * (i % 2), 0.001, "2026-01-01")
+        point = Point(CaseId(case, "0"), "cuda:90", "NVIDIA H200", "PASS", f"w{i}", "", 1000.0, change)
+        add_run(Folder(tmp_path / "h"), HistoryRun(SCHEMA, moment, (point,), f"{i}" * 40, moment, "main"))
+    assert kerntune("report", runs[0], "-o", "r.html", "--history=h").code == 0
+    found = [d for d in details_of(parsed((tmp_path / "r.html").read_text())) if "history" in d]
+    assert [d["title"] for d in found] == [case]
+    assert len(found[0]["history"]["points"]) == 6
+
+
+def test_summary_and_csv(kerntune, tmp_path, runs):
+    (tmp_path / "s.md").write_text("before\n")
+    ran = kerntune("report", *runs, "--csv", "r.csv", "--summary", "s.md")
+    assert (ran.code, ran.out) == (0, "r.csv: 16 cases of 2 runs\n")
+    assert len(list(csv.DictReader((tmp_path / "r.csv").read_text().splitlines()))) == 16
+    assert (tmp_path / "s.md").read_text().startswith("before\n## kerntune\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "say what to write: -o report.html, --csv FILE, --parquet FILE or --summary FILE"),
+        (["--csv", "r.csv", "--history", "h"], "--history is drawn in the HTML report: add -o report.html"),
+    ],
+)
+def test_nothing_to_write_is_a_usage_error(kerntune, runs, words, said):
+    ran = kerntune("report", *runs, *words)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_without_plotly_it_says_what_to_install(kerntune, tmp_path, runs, monkeypatch):
+    hide_plotly(monkeypatch)
+    ran = kerntune("report", *runs, "-o", "r.html")
+    assert ran.code == 2
+    assert '-o r.html: plotly draws the report, and is not installed: pip install "kerntune[report]"' in ran.err
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_file_that_isnt_there_or_isnt_a_run_is_named(kerntune, tmp_path, runs):
+    assert "nosuch.json: no such file" in kerntune("report", "nosuch.json", "--csv", "r.csv").err
+    (tmp_path / "bad.json").write_text('{"schema": "kerntune.run/1", "results": 3}')
+    ran = kerntune("report", "bad.json", "--csv", "r.csv")
+    assert ran.code == 1
+    assert "bad.json" in ran.err
+    assert not (tmp_path / "r.csv").exists()

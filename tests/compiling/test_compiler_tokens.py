@@ -1,0 +1,235 @@
+"""Compilers of all processes of a host share tokens."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kerntune.base.working_locks import locks_work
+from kerntune.compiling import compiler_tokens
+from kerntune.compiling.compiler_tokens import SWITCH, CompilerTokens, tell_if_none, token_count
+from kerntune.compiling.protocol import Done
+from kerntune.errors import UsageError
+
+from . import kernels
+from .test_farm import answer, submit
+
+SOURCE = Path(__file__).parents[2]
+
+HOLDER = """
+import os
+import sys
+from kerntune.compiling.compiler_tokens import TOKENS
+with TOKENS.token(lambda: False) as held:
+    child = os.fork()  # has the descriptor, and lives on
+    if not child:
+        sys.stdin.read()
+        os._exit(0)
+    print(held, flush=True)
+    input()
+"""
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from kerntune.compiling.compiler_tokens import TOKENS
+for _ in range(int(sys.argv[2])):
+    with TOKENS.token(lambda: False) as held:
+        assert held
+        begin = time.monotonic_ns()
+        time.sleep(0.002)
+        end = time.monotonic_ns()
+    print(begin, end)
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A host of its own."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+    forget()
+    yield tmp_path
+    forget()
+
+
+def forget() -> None:
+    for known in (locks_work, compiler_tokens._works, compiler_tokens._tell):
+        known.cache_clear()
+
+
+def never() -> bool:
+    return False
+
+
+def at_most(times: list[tuple[int, int]]) -> int:
+    """How many intervals overlap at most."""
+    moments = sorted([(begin, 1) for begin, _ in times] + [(end, -1) for _, end in times])
+    running = found = 0
+    for _, change in moments:
+        running += change
+        found = max(found, running)
+    return found
+
+
+def test_processes_never_hold_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "2")
+    command = [sys.executable, "-c", WORKER, "", "20"]
+    several = [subprocess.Popen(command, stdout=-1, text=True) for _ in range(5)]
+    lines = [line for one in several for line in one.communicate()[0].splitlines()]
+    times = [(int(begin), int(end)) for begin, end in map(str.split, lines)]
+    assert len(times) == 100
+    assert at_most(times) == 2
+
+
+def test_threads_of_a_process_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "2")
+    tokens, times = CompilerTokens(), list[tuple[int, int]]()
+
+    def work() -> None:
+        for _ in range(10):
+            with tokens.token(never) as held:
+                begin = time.monotonic_ns()
+                time.sleep(0.001)
+                times.append((begin, time.monotonic_ns()))
+            assert held
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(times) == 60
+    assert at_most(times) == 2
+
+
+def test_a_killed_holder_s_token_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    one = subprocess.Popen([sys.executable, "-c", HOLDER.replace("os.fork()", "1")], stdin=-1, stdout=-1, text=True)
+    assert one.stdout is not None
+    assert one.stdout.readline() == "True\n"
+    asked: list[int] = []
+
+    def asked_twice() -> bool:
+        asked.append(1)
+        return len(asked) > 2
+
+    with CompilerTokens().token(asked_twice) as held:
+        assert not held
+    one.kill()
+    one.communicate()
+    with CompilerTokens().token(never) as held:
+        assert held
+
+
+def test_a_fork_that_lives_on_keeps_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    one = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=-1, stdout=-1, text=True)
+    assert one.stdout is not None
+    assert one.stdin is not None
+    assert one.stdout.readline() == "True\n"
+    one.stdin.write("\n")
+    one.stdin.flush()
+    with CompilerTokens().token(never) as held:
+        assert held
+    one.stdin.close()
+    one.wait()
+    one.stdout.close()
+
+
+def test_waiting_ends_when_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    stopped = threading.Event()
+    with CompilerTokens().token(never) as first:
+        assert first
+        timer = threading.Timer(0.02, stopped.set)
+        timer.start()
+        with CompilerTokens().token(stopped.is_set) as held:
+            assert not held
+        timer.join()
+
+
+def test_a_farm_waits_for_a_token_of_another_process(farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a job that is cancelled meanwhile was never begun."""
+    monkeypatch.setenv(SWITCH, "1")
+    one = farm(workers=2)
+    other = CompilerTokens()
+    with other.token(never):
+        first, second = submit(one, kernels.add_launch()), submit(one, kernels.add_launch(block=256))
+        assert not first.done()
+        assert one.pids == []
+        assert second.cancel()
+    assert isinstance(answer(first), Done)
+
+
+def test_a_closed_farm_waits_for_none(farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    one = farm()
+    with CompilerTokens().token(never):
+        future = submit(one, kernels.add_launch())
+        one.close()
+    assert "closed" in future.result(timeout=60).reason
+
+
+def test_what_the_environment_says(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    monkeypatch.delenv(SWITCH, raising=False)
+    assert token_count() == len(os.sched_getaffinity(0))
+    monkeypatch.setenv(SWITCH, "3")
+    assert token_count() == 3
+    monkeypatch.setenv(SWITCH, "0")
+    with CompilerTokens().token(never) as held:
+        assert not held
+    assert list(place.iterdir()) == []
+    monkeypatch.setenv(SWITCH, "many")
+    with pytest.raises(UsageError, match="KERNTUNE_COMPILERS is 'many'; give a number"):
+        token_count()
+
+
+def told_twice() -> None:
+    for _ in range(2):
+        tell_if_none()
+
+
+def refused(handle: int, how: int) -> None:
+    raise OSError("no locks available")
+
+
+@pytest.mark.parametrize("flock", [lambda handle, how: None, refused])
+def test_where_locks_do_nothing_each_process_is_limited_by_itself(
+    flock: object, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kerntune.base.working_locks.fcntl.flock", flock)
+    with pytest.warns(RuntimeWarning, match=f"no locks can be had in {place}.*set TMPDIR") as told:
+        told_twice()
+    assert len(told) == 1
+    with CompilerTokens().token(never) as held:
+        assert not held
+
+
+def test_a_folder_that_can_not_be_written_has_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object, *words: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(compiler_tokens, "open_lock_file", refuse)
+    with pytest.warns(RuntimeWarning, match="no locks can be had"):
+        tell_if_none()
+    with CompilerTokens().token(never) as held:
+        assert not held
+
+
+def test_a_file_that_was_cleaned_up_is_made_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    with CompilerTokens().token(never):
+        (file,) = place.glob("kerntune-compiler-*")
+        file.unlink()
+        with CompilerTokens().token(never) as held:
+            assert held
+    assert list(place.glob("kerntune-compiler-*"))

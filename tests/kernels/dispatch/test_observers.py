@@ -1,0 +1,60 @@
+"""Observers of prepared launches: all of them are seen, also those that users have stored, and then prepared again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kerntune.kernels.dispatch import launch_path as module
+from kerntune.kernels.dispatch import native
+from kerntune.kernels.dispatch.observers import ObservedLaunch, unwatch, watch
+from tests.kernels.dispatch.fake_driver import FakeCuda, FakeTensor, fake_cuda
+from tests.kernels.dispatch.test_launch_path import choose, tuned
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.seen: list[ObservedLaunch] = []
+
+    def launch(self, seen: ObservedLaunch, run: Callable[[], Any]) -> Any:
+        self.seen.append(seen)
+        return run()
+
+
+@pytest.fixture(params=["python", "C"])
+def cuda(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    if request.param == "python":
+        monkeypatch.setattr(module, "native_front", lambda *args: None)
+    elif native.module() is None:
+        pytest.skip("there is no C compiler")
+    with fake_cuda(driven=False) as found:
+        yield found
+
+
+def test_what_is_prepared_is_watched_and_prepared_again(cuda: FakeCuda) -> None:
+    kernel = tuned()
+    args = (FakeTensor(256), FakeTensor(512), 16, 1.0, 3)
+    choose(kernel, args, {})
+    for _ in range(3):
+        kernel[(4,)](*args)
+    stored = kernel[(4,)]
+    prepared = kernel._path.front
+    assert prepared != kernel._path._first
+    observer = Counting()
+    watch(observer)
+    try:
+        for _ in range(2):
+            kernel[(4,)](*args)
+            stored(*args)
+        assert len(observer.seen) == 4
+        assert kernel._path.front == kernel._path._first, "nothing is prepared meanwhile"
+    finally:
+        unwatch(observer)
+    launched = len(cuda.launches)
+    for _ in range(2):
+        kernel[(4,)](*args)
+    assert kernel._path.front != kernel._path._first
+    assert len(observer.seen) == 4
+    assert len(cuda.launches) == launched + 2

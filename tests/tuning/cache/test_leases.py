@@ -1,0 +1,146 @@
+"""Leases: one holder, and a next one when it has let go or is no more."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerntune.tuning.cache import leases
+from kerntune.tuning.cache.leases import FileLease, Lease, StoreLease
+from kerntune.tuning.cache.shared_store import lease_name
+from kerntune.tuning.cache.shared_winners import SharedWinnerCache
+from tuning.cache.made import WINNER
+from tuning.cache.stores import machine
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> SharedWinnerCache:
+    return machine(tmp_path, "here")
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> SharedWinnerCache:
+    return machine(tmp_path, "there")
+
+
+def lease(cache: SharedWinnerCache, expiry_s: float = 1e9) -> StoreLease:
+    return StoreLease(cache.store, WINNER, expiry_s)
+
+
+def finish(cache: SharedWinnerCache) -> None:
+    client: Any = cache.store.client
+    client.finish()
+
+
+def test_a_file_s_lock_has_one_holder(tmp_path: Path) -> None:
+    first, second = FileLease(tmp_path, "a"), FileLease(tmp_path, "a")
+    assert first.take()
+    assert first.take()
+    assert not second.take()
+    assert FileLease(tmp_path, "b").take()
+    first.release()
+    assert second.take()
+    second.release()
+    assert list((tmp_path / "leases").iterdir()) == [tmp_path / "leases" / "b"]
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, b"1" if FileLease(tmp_path, "a").take() else b"0")
+        signal.pause()
+    assert os.read(reader, 1) == b"1"
+    assert not FileLease(tmp_path, "a").take()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert FileLease(tmp_path, "a").take()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_where_locks_do_nothing_everybody_tunes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "locks_work", lambda folder: False)
+    assert FileLease(tmp_path, "a").take()
+    assert FileLease(tmp_path, "a").take()
+
+
+def test_a_folder_that_can_not_be_made_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    found = FileLease(tmp_path / "file", "a")
+    assert found.take()
+    found.release()
+
+
+def test_a_lease_of_the_store_has_one_holder(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    first, second = lease(here), lease(there)
+    assert first.take()
+    assert first.take()
+    assert not second.take()
+    assert first.token == second.token == 1
+    first.release(found=False)
+    finish(here)
+    assert second.take()
+    assert second.token == 2
+
+
+def test_a_lease_is_removed_with_the_winner(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    first = lease(here)
+    assert first.take()
+    first.release(found=True)
+    finish(here)
+    client: Any = here.store.client
+    assert client.server.files.names() == []
+    assert lease(there).take()
+
+
+def test_a_lease_without_a_sign_of_life_is_taken_over(
+    here: SharedWinnerCache, there: SharedWinnerCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(leases.time, "monotonic", lambda: now[0])
+    first, second = lease(here), lease(there, expiry_s=10.0)
+    assert first.take()
+    assert not second.take()
+    now[0] = 9.0
+    client: Any = here.store.client
+    client.server.files.replace(lease_name(WINNER, 1), b"a sign of life")
+    assert not second.take()
+    now[0] = 18.0
+    assert not second.take()
+    now[0] = 19.0
+    assert second.take()
+    assert second.token == 2
+
+
+def test_an_earlier_holder_lets_go_of_its_own_number_alone(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    first, second = lease(here), lease(there, expiry_s=0.0)
+    assert first.take()
+    assert second.take()
+    first.release(found=True)
+    finish(here)
+    client: Any = here.store.client
+    assert client.server.files.names() == [lease_name(WINNER, 2)]
+
+
+def test_a_store_that_is_away_stops_nobody(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    client: Any = here.store.client
+    client.is_away = True
+    assert lease(there).take()
+    assert lease(here).take()
+
+
+def test_of_one_machine_one_process_asks_the_store(here: SharedWinnerCache) -> None:
+    first, second = (Lease(here.folder, WINNER, here.store) for _ in range(2))
+    assert first.take()
+    client: Any = here.store.client
+    asked = len(client.requests)
+    assert not second.take()
+    assert len(client.requests) == asked
+    first.release(found=False)
+    finish(here)
+    assert second.take()

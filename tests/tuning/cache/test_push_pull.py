@@ -1,0 +1,161 @@
+"""A cache that goes to a store and comes back."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from kerntune.base.config import Config
+from kerntune.base.store_bundle import unpack
+from kerntune.base.url_files import FolderFiles
+from kerntune.errors import CacheError, UsageError
+from kerntune.tuning.cache import TrialCache, Winner, WinnerCache, push_pull
+from kerntune.tuning.cache.push_pull import pull_cache, push_cache
+from kerntune.tuning.cache.shared_store import bundle_name, winner_name
+from kerntune.tuning.cache.winner import SCHEMA
+from tuning.cache.made import ENVIRONMENT, LARGE, SMALL, WINNER, trial
+from tuning.cache.stores import machine
+
+replace = msgspec.structs.replace
+
+
+def won(number: int = 0, config: Config = SMALL, **changes: Any) -> Winner:
+    return Winner(SCHEMA, replace(WINNER, arguments=f"n={number}", **changes), config, 1.0, ENVIRONMENT)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/store"
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Path:
+    """A cache with winners of two kernels, and trials."""
+    cache, tried = WinnerCache(tmp_path / "full"), TrialCache(tmp_path / "full")
+    for number in range(3):
+        cache.add(won(number))
+        cache.add(won(number, kernel="mul_kernel"))
+    for config in (SMALL, LARGE):
+        tried.add(trial(config))
+    return tmp_path / "full"
+
+
+def test_what_is_pushed_can_be_pulled(full: Path, url: str, tmp_path: Path) -> None:
+    pushed = push_cache(full, url)
+    assert (pushed.winners, pushed.trials, pushed.kept) == (6, 2, 0)
+    pulled = pull_cache(tmp_path / "other", url)
+    assert (pulled.winners, pulled.trials, pulled.kept) == (6, 2, 0)
+    assert WinnerCache(tmp_path / "other").entries() == WinnerCache(full).entries()
+    assert TrialCache(tmp_path / "other").entries() == TrialCache(full).entries()
+
+
+def test_doing_it_again_changes_nothing(full: Path, url: str, tmp_path: Path) -> None:
+    push_cache(full, url)
+    before = {p: p.read_bytes() for p in (tmp_path / "store").rglob("*") if p.is_file()}
+    push_cache(full, url)
+    assert {p: p.read_bytes() for p in (tmp_path / "store").rglob("*") if p.is_file()} == before
+    assert pull_cache(full, url).kept == 8
+
+
+def test_what_the_store_has_stays_and_is_used_by_all(full: Path, url: str, tmp_path: Path) -> None:
+    machine(tmp_path, "first").offer(won(1, LARGE))
+    pushed = push_cache(full, url)
+    assert (pushed.winners, pushed.kept) == (5, 1)
+    assert machine(tmp_path, "full").get(won(1).key) == won(1, LARGE)
+
+
+def test_push_makes_lost_bundles_anew(full: Path, url: str, tmp_path: Path) -> None:
+    push_cache(full, url)
+    (tmp_path / "store" / bundle_name(won().key)).unlink()
+    push_cache(full, url)
+    packed = (tmp_path / "store" / bundle_name(won().key)).read_bytes()
+    assert len(unpack(packed, "bundle")) == 3
+
+
+def test_winners_only(full: Path, url: str, tmp_path: Path) -> None:
+    assert push_cache(full, url, with_trials=False).trials == 0
+    assert pull_cache(tmp_path / "other", url).trials == 0
+    push_cache(full, url)
+    assert pull_cache(tmp_path / "third", url, with_trials=False).trials == 0
+
+
+def test_what_is_no_entry_is_named_and_left(full: Path, url: str, tmp_path: Path) -> None:
+    push_cache(full, url)
+    path = tmp_path / "store" / winner_name(won(1).key, 1)
+    path.write_bytes(b"{")
+    (path.parent / "notes.txt").write_text("not ours")
+    pulled = pull_cache(tmp_path / "other", url)
+    assert (pulled.winners, pulled.trials) == (5, 2)
+    assert len(pulled.damaged) == 1
+    assert path.name in pulled.damaged[0]
+    assert path.read_bytes() == b"{"
+
+
+def test_a_store_that_can_not_be_written_is_an_error(full: Path, tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(CacheError, match="store"):
+        push_cache(full, f"file://{tmp_path}/store")
+    with pytest.raises(UsageError, match="memory://a"):
+        push_cache(full, "memory://a")
+
+
+# Hugging Face
+
+
+class Hub:
+    """What huggingface_hub does, on a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.commits = folder, list[dict[str, Any]]()
+
+    def create_commit(self, *, operations: Any, **words: Any) -> None:
+        self.commits.append(words)
+        for path, data in operations:
+            FolderFiles(self.folder).replace(path, data)
+
+    def module(self) -> ModuleType:
+        found: Any = ModuleType("huggingface_hub")
+        found.HfApi = lambda: self
+        found.CommitOperationAdd = lambda path, data: (path, data)
+        place = SimpleNamespace(repo_id="a/b", repo_type="dataset", revision="main", path_in_repo="tuned")
+        found.HfFileSystem = lambda: SimpleNamespace(resolve_path=lambda path: place)
+        return found
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    found = Hub(tmp_path / "repo")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", found.module())
+    local = push_pull.DirectClient(f"file://{tmp_path}/repo/tuned")
+    monkeypatch.setattr(push_pull, "DirectClient", lambda url: local)
+    return found
+
+
+def test_a_repository_gets_one_commit(full: Path, hub: Hub, tmp_path: Path) -> None:
+    pushed = push_cache(full, "hf://datasets/a/b/tuned")
+    assert (pushed.winners, pushed.trials, pushed.kept) == (6, 2, 0)
+    assert len(hub.commits) == 1
+    assert hub.commits[0]["repo_id"] == "a/b"
+    pulled = pull_cache(tmp_path / "other", "hf://datasets/a/b/tuned")
+    assert (pulled.winners, pulled.trials) == (6, 2)
+
+
+def test_a_repository_keeps_the_winners_that_it_has(full: Path, hub: Hub, tmp_path: Path) -> None:
+    cache = WinnerCache(tmp_path / "first")
+    cache.add(won(1, LARGE))
+    push_cache(tmp_path / "first", "hf://datasets/a/b/tuned")
+    assert push_cache(full, "hf://datasets/a/b/tuned").kept == 1
+    pull_cache(tmp_path / "other", "hf://datasets/a/b/tuned")
+    assert WinnerCache(tmp_path / "other").own(won(1).key) == won(1, LARGE)
+    assert len(WinnerCache(tmp_path / "other").entries()) == 6
+
+
+def test_without_its_package_it_is_named(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UsageError, match="huggingface_hub"):
+        push_cache(full, "hf://datasets/a/b")

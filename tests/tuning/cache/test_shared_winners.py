@@ -1,0 +1,302 @@
+"""Machines that share a store: one winner a key, whatever each has found, and nothing lost while the store is away."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kerntune.base import codec
+from kerntune.base.config import Config
+from kerntune.base.store_bundle import pack
+from kerntune.errors import UsageError
+from kerntune.tuning.cache import Winner, WinnerCache
+from kerntune.tuning.cache.shared_store import (
+    bundle_name,
+    lease_name,
+    shared_store,
+    store_folder,
+    store_url,
+    winner_name,
+)
+from kerntune.tuning.cache.shared_winners import SharedWinnerCache, open_winners
+from kerntune.tuning.cache.winner import SCHEMA
+from tuning.cache.made import ENVIRONMENT, LARGE, QUESTION, SMALL, WINNER, trial
+from tuning.cache.stores import machine
+
+replace = msgspec.structs.replace
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> SharedWinnerCache:
+    return machine(tmp_path, "here")
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> SharedWinnerCache:
+    return machine(tmp_path, "there")
+
+
+def key(number: int) -> Any:
+    return replace(WINNER, arguments=f"n={number}")
+
+
+def won(number: int = 0, config: Config = SMALL, **changes: Any) -> Winner:
+    return Winner(SCHEMA, key(number), config, 1.0, ENVIRONMENT, **changes)
+
+
+def client(cache: SharedWinnerCache) -> Any:
+    return cache.store.client
+
+
+def test_the_first_winner_stands_for_all(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    mine, other = won(config=SMALL), won(config=LARGE)
+    assert here.offer(mine) is mine
+    assert there.offer(other) == mine
+    assert there.get(key(0)) == mine
+    assert here.get(key(0)) == mine
+
+
+def test_all_winners_of_a_kernel_come_by_one_request(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    for number in range(30):
+        here.offer(won(number))
+    client(here).finish()
+    assert [there.get(key(number)) for number in range(30)] == [won(number) for number in range(30)]
+    assert len(client(there).requests) == 1
+
+
+def test_what_is_known_of_the_store_needs_no_request(tmp_path: Path, here: SharedWinnerCache) -> None:
+    here.offer(won())
+    again = machine(tmp_path, "here")
+    assert again.get(key(0)) == won()
+    assert client(again).requests == []
+
+
+def test_a_kernel_that_the_store_does_not_know_is_asked_for_once(here: SharedWinnerCache) -> None:
+    for number in range(5):
+        assert here.get(key(number)) is None
+    assert len(client(here).requests) == 1
+
+
+def test_who_is_about_to_tune_sees_what_the_bundle_has_not(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    assert there.get(key(0)) is None
+    here.offer(won())
+    assert there.get(key(0)) is None
+    assert there.refresh(key(0)) == won()
+    assert there.get(key(0)) == won()
+
+
+def test_a_winner_from_before_the_store_gives_way_to_the_stores(
+    tmp_path: Path, here: SharedWinnerCache, there: SharedWinnerCache
+) -> None:
+    WinnerCache(tmp_path / "here").add(won(config=LARGE))
+    there.offer(won(config=SMALL))
+    assert here.get(key(0)) == won(config=SMALL)
+    assert WinnerCache(tmp_path / "here").own(key(0)) == won(config=LARGE)  # nothing that was found is lost
+
+
+def test_a_winner_from_before_the_store_gets_into_it(
+    tmp_path: Path, here: SharedWinnerCache, there: SharedWinnerCache
+) -> None:
+    WinnerCache(tmp_path / "here").add(won(config=LARGE))
+    assert here.get(key(0)) == won(config=LARGE)
+    assert there.refresh(key(0)) == won(config=LARGE)
+
+
+def test_while_the_store_is_away_a_machine_goes_on_with_its_own(
+    tmp_path: Path, here: SharedWinnerCache, there: SharedWinnerCache
+) -> None:
+    client(here).is_away = True
+    mine = won(config=LARGE)
+    assert here.offer(mine) is mine
+    assert here.get(key(0)) == mine
+    there.offer(won(config=SMALL))
+    back = machine(tmp_path, "here")
+    assert back.get(key(0)) == won(config=SMALL)
+
+
+def test_what_was_found_while_the_store_was_away_reaches_it(
+    tmp_path: Path, here: SharedWinnerCache, there: SharedWinnerCache
+) -> None:
+    client(here).is_away = True
+    here.offer(won(config=LARGE))
+    assert machine(tmp_path, "here").get(key(0)) == won(config=LARGE)
+    assert there.refresh(key(0)) == won(config=LARGE)
+
+
+def test_a_finished_winner_follows_an_unfinished_one(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    first, settled = won(config=SMALL, untried=(LARGE,)), won(config=LARGE)
+    here.offer(first)
+    assert there.refresh(key(0)) == first
+    assert there.offer(settled, instead_of=first) == settled
+    assert here.refresh(key(0)) == settled
+    assert here.get(key(0)) == settled
+
+
+def test_of_two_that_settle_the_first_stands(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    first = won(config=SMALL, untried=(LARGE,))
+    here.offer(first)
+    assert here.offer(won(config=LARGE), instead_of=first) == won(config=LARGE)
+    assert there.offer(won(config=SMALL), instead_of=first) == won(config=LARGE)
+
+
+def test_an_unfinished_winner_of_this_run_stands(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    """Another rank goes on with it already."""
+    first = won(config=SMALL, untried=(LARGE,))
+    here.offer(first)
+    assert there.offer(won(config=LARGE)) == first
+
+
+def test_tuning_by_force_replaces(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    here.offer(won(config=SMALL))
+    here.add(won(config=LARGE))
+    client(here).finish()
+    assert here.get(key(0)) == won(config=LARGE)
+    assert there.get(key(0)) == won(config=LARGE)
+
+
+def test_every_part_of_a_key_tells_winners_apart(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    here.offer(won())
+    client(here).finish()
+    for name in ("kernel", "source", "target", "device", "triton", "arguments"):
+        assert there.get(replace(key(0), **{name: "other"})) is None
+        assert there.refresh(replace(key(0), **{name: "other"})) is None
+
+
+# what others put there
+
+
+BAD = [
+    b"",
+    b"{",
+    codec.to_json(won(1)),
+    codec.to_json(replace(won(), schema="kerntune.winner/9")),
+    b'{"schema": "kerntune.winner/1", "__reduce__": "os.system"}',
+    b"x" * (1 << 22) + b"x",
+]
+
+
+@pytest.mark.parametrize("data", BAD, ids=range(len(BAD)))
+def test_a_file_that_is_no_winner_is_left_and_the_next_one_counts(
+    here: SharedWinnerCache, there: SharedWinnerCache, data: bytes
+) -> None:
+    name = winner_name(key(0), 1)
+    client(here).server.files.replace(name, data)
+    assert here.refresh(key(0)) is None
+    assert here.offer(won(config=SMALL)) == won(config=SMALL)
+    assert there.offer(won(config=LARGE)) == won(config=SMALL)
+    assert client(here).server.files.read(name, 1 << 23) == data
+
+
+def test_a_refused_file_is_told_once_on_a_machine(tmp_path: Path, here: SharedWinnerCache) -> None:
+    client(here).server.files.replace(winner_name(key(0), 1), b"{")
+    here.refresh(key(0))
+    here.refresh(key(0))
+    assert len(here.damaged) == 1
+    assert winner_name(key(0), 1) in here.damaged[0]
+    again = machine(tmp_path, "here")
+    again.refresh(key(0))
+    assert again.damaged == []
+
+
+@pytest.mark.parametrize("data", [b"damage", gzip.compress(b"{}"), b"x" * (9 << 20)], ids=["text", "empty", "long"])
+def test_a_damaged_bundle_costs_requests_and_nothing_else(
+    here: SharedWinnerCache, there: SharedWinnerCache, data: bytes
+) -> None:
+    here.offer(won())
+    client(here).finish()
+    client(here).server.files.replace(bundle_name(key(0)), data)
+    assert there.get(key(0)) is None
+    assert there.refresh(key(0)) == won()
+    client(there).finish()
+    assert machine(here.folder.parent, "third").get(key(0)) == won()
+
+
+def test_a_bundle_s_foreign_members_are_left_out(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    foreign = replace(won(), key=replace(key(0), kernel="other_kernel"))
+    mine, its = winner_name(key(3), 1), winner_name(foreign.key, 1)
+    members = {
+        mine.rpartition("/")[2].removesuffix(".json"): codec.to_json(won(3)),
+        its.rpartition("/")[2].removesuffix(".json"): codec.to_json(foreign),
+        "../../x.1": b"{}",
+        "0.1": codec.to_json(won(4)),
+    }
+    client(here).server.files.replace(bundle_name(key(0)), pack(members))
+    assert there.get(key(3)) == won(3)
+    assert [w.key for w in there.mirror.entries()] == [key(3)]
+
+
+# trials
+
+
+def test_trials_are_shared(here: SharedWinnerCache, there: SharedWinnerCache) -> None:
+    found = [trial(SMALL), trial(LARGE, failure="no room")]
+    here.store.add_trials(found)
+    assert there.store.trials_of(QUESTION) == []
+    client(here).finish()
+    assert sorted(there.store.trials_of(QUESTION) or [], key=lambda t: t.name()) == sorted(
+        found, key=lambda t: t.name()
+    )
+
+
+def test_foreign_trials_are_left_out(here: SharedWinnerCache) -> None:
+    other = trial(key=replace(QUESTION, arguments="other"))
+    files = client(here).server.files
+    here.store.add_trials([other])
+    client(here).finish()
+    (name,) = files.names("v1/trials")
+    data = files.read(name, 1 << 20)
+    files.replace(f"v1/trials/{QUESTION.digest()}/{'0' * 32}.json", data)
+    files.replace(f"v1/trials/{QUESTION.digest()}/{'1' * 32}.json", b"{")
+    assert here.store.trials_of(QUESTION) == []
+    assert len(here.damaged) == 2
+
+
+# which store
+
+
+def test_no_store_is_no_store(tmp_path: Path) -> None:
+    assert store_url() == ""
+    assert shared_store(tmp_path) is None
+    assert type(open_winners(tmp_path)) is WinnerCache
+
+
+def test_the_variable_names_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_STORE", f"file://{tmp_path}/store/")
+    found = open_winners(tmp_path / "cache")
+    assert isinstance(found, SharedWinnerCache)
+    assert found.store.folder == store_folder(tmp_path / "cache", f"file://{tmp_path}/store")
+    assert shared_store(tmp_path / "cache") is found.store
+
+
+@pytest.mark.parametrize("url", ["http://a/b", "memory://a", "ftp://a", "abfs://a/b", "/mnt/store", "store"])
+def test_where_nobody_knows_who_was_first_is_refused_by_name(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_STORE", url)
+    with pytest.raises(UsageError, match=url):
+        store_url()
+
+
+def test_binaries_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_STORE", "s3://a/b")
+    monkeypatch.setenv("KERNTUNE_STORE_BINARIES", "1")
+    with pytest.raises(UsageError, match="TRITON_REMOTE_CACHE_BACKEND"):
+        store_url()
+
+
+def test_a_repository_of_hugging_face_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNTUNE_STORE", "hf://datasets/a/b")
+    found = shared_store(tmp_path)
+    assert found is not None
+    assert found.is_read_only
+    assert found.offer(won()) is None
+    assert not found.replace(won())
+
+
+def test_names_of_files_have_no_odd_characters() -> None:
+    odd = replace(key(0), kernel="a/../b kernel", device="../NVIDIA H200", target="cuda:90/..")
+    for name in (winner_name(odd, 1), bundle_name(odd), lease_name(odd, 1)):
+        assert ".." not in name
+        assert all(c.isalnum() or c in "-_./" for c in name)

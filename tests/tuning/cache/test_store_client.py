@@ -1,0 +1,126 @@
+"""The process that talks to a store: asked, away, back, killed and forked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kerntune.base.store_requests import Contents, ReadRequest, ReplaceRequest, WriteLaterRequest, WriteReply
+from kerntune.tuning.cache import store_client
+from kerntune.tuning.cache.store_client import StoreClient, shown_url
+
+READ = ReadRequest(("a",), 100)
+NEVER = 1e9
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[StoreClient]:
+    found = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    yield found
+    found.close(60)
+
+
+def test_a_process_answers(client: StoreClient, tmp_path: Path) -> None:
+    assert client.ask(READ) == Contents((None,))
+    assert client.ask(ReplaceRequest("a", b"1")) == WriteReply(True)
+    assert client.ask(READ) == Contents((b"1",))
+    client.tell(WriteLaterRequest("b", b"2"))
+    client.close(60)
+    assert (tmp_path / "store" / "b").read_bytes() == b"2"
+
+
+def test_a_store_that_can_not_be_used_is_said_once_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file, not a folder")
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    with pytest.warns(RuntimeWarning, match="own cache") as told:
+        assert client.ask(ReplaceRequest("a", b"1")) is None
+    assert len(told) == 1
+    assert client.is_away
+    assert client.ask(READ) is None
+    client.tell(WriteLaterRequest("b", b"2"))
+    assert client.asked == 1
+
+
+def test_where_warnings_are_errors_no_error_reaches_the_caller(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "store").write_text("a file, not a folder")
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert client.ask(ReplaceRequest("a", b"1")) is None
+    assert "own cache" in capsys.readouterr().err
+
+
+def test_a_process_that_does_not_answer_is_ended(tmp_path: Path) -> None:
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=0.2, rest_s=NEVER)
+    while client._process is None or not client._ready:
+        client._answer(READ) if client._process else client.begin()
+    process = client._process
+    os.kill(process.pid, signal.SIGSTOP)
+    with pytest.warns(RuntimeWarning, match=r"0\.2 s"):
+        assert client.ask(READ) is None
+    assert process.returncode == -signal.SIGKILL
+    assert client.ask(READ) is None
+
+
+def test_a_store_that_comes_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it to come back."""
+    (tmp_path / "store").write_text("a file, not a folder")
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=NEVER)
+    with pytest.warns(RuntimeWarning, match="own cache"):
+        assert client.ask(ReplaceRequest("a", b"1")) is None
+    (tmp_path / "store").unlink()
+    client._away_until = 1e-9
+    monkeypatch.setattr(store_client, "START_LIMIT_S", 300.0)
+    while client.is_away:
+        client.ask(READ)
+    assert client.ask(ReplaceRequest("a", b"1")) == WriteReply(True)
+    client.close(60)
+
+
+def test_one_that_is_still_away_is_left_alone_for_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = StoreClient(f"file://{tmp_path}/store", limit_s=60.0, rest_s=100.0)
+    monkeypatch.setattr(client, "_start", lambda: (_ for _ in ()).throw(OSError("no process")))
+    with pytest.warns(RuntimeWarning, match="no process"):
+        assert client.ask(READ) is None
+    assert client._rest == 200.0
+    client._away_until = 1e-9
+    assert client.ask(READ) is None
+    assert client.is_away
+
+
+def test_a_killed_process_is_replaced(client: StoreClient) -> None:
+    client.ask(READ)
+    assert client._process is not None
+    client._process.kill()
+    client._process.wait()
+    assert client.ask(READ) == Contents((None,))
+
+
+def test_a_forked_copy_has_a_process_of_its_own(client: StoreClient) -> None:
+    assert client.ask(READ) == Contents((None,))
+    child = os.fork()
+    if child == 0:
+        good = client.ask(ReplaceRequest("a", b"1")) == WriteReply(True)
+        client.close(60)
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert client.ask(READ) == Contents((b"1",))
+
+
+def test_passwords_are_not_shown() -> None:
+    assert shown_url("sftp://me:secret@host:22/a") == "sftp://me@host:22/a"
+    assert shown_url("s3://bucket/a@b") == "s3://bucket/a@b"
+    assert shown_url("hf://datasets/a/b@main/c") == "hf://datasets/a/b@main/c"
+
+
+def test_the_url_is_in_no_command_line(client: StoreClient) -> None:
+    client.ask(READ)
+    assert client._process is not None
+    assert b"/store\0" not in Path(f"/proc/{client._process.pid}/cmdline").read_bytes()

@@ -1,0 +1,298 @@
+"""Ranks that meet at one key: one tunes, the others take its winner, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from fake_runs import N, block, by_block, captured, configs, scale_kernel, script, tuned
+
+import kerntune
+from kerntune.base.config import Config
+from kerntune.base.policy import TuneMode
+from kerntune.capture import Site
+from kerntune.gpu.scripted import FakeBackend, FakeGpu
+from kerntune.tuning import agreement, autotuner_run, chosen, ranks
+from kerntune.tuning.agreement import Limits, turn
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache.shared_winners import SharedWinnerCache
+from kerntune.tuning.ranks import BEGUN, MARGIN_S, of_this_run, several_ranks
+from kerntune.tuning.stored_winners import Winners
+from tuning.cache.stores import machine
+
+SIZES = (64, 128, 256)
+LIMITS = Limits(idle_s=0.0, busy_s=30.0, wait_s=120.0, poll_s=0.0, ask_s=0.0)
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ranks.SIZES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(chosen, "_chosen", {})
+
+
+class Clock:
+    """Time passes where something sleeps; ``meanwhile`` is what others do in that time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.meanwhile: list[tuple[float, Callable[[], Any]]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += max(seconds, 1.0)
+        for due, act in [one for one in self.meanwhile if one[0] <= self.now]:
+            self.meanwhile.remove((due, act))
+            act()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(agreement, "time", found)
+    return found
+
+
+def site(backend: FakeBackend) -> Site:
+    x, y = (torch.empty(N, device="cuda") for _ in range(2))
+    found = captured(backend, lambda: tuned(*SIZES)[by_block](x, y, N, 2.0)).launches[0].site
+    assert found is not None
+    return found
+
+
+def rank(backend: FakeBackend, cache: WinnerCache, mode: TuneMode = TuneMode.AUTO) -> Winners:
+    return Winners(cache, mode, backend.gpu)
+
+
+@pytest.fixture(params=["folder", "store"])
+def pair(request: pytest.FixtureRequest, backend: FakeBackend, tmp_path: Path) -> tuple[Winners, Winners]:
+    """Two ranks of one machine, or of two machines with a store."""
+    if request.param == "folder":
+        return rank(backend, WinnerCache(tmp_path)), rank(backend, WinnerCache(tmp_path))
+    return rank(backend, machine(tmp_path, "a")), rank(backend, machine(tmp_path, "b"))
+
+
+def finish(winners: Winners) -> None:
+    """What a store is told for later is done."""
+    if isinstance(winners.cache, SharedWinnerCache):
+        client: Any = winners.cache.store.client
+        client.finish()
+
+
+def test_the_first_one_tunes_and_the_second_takes_its_winner(
+    backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
+) -> None:
+    first, second = pair
+    with turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+        assert found is None
+        clock.meanwhile.append((3.0, lambda: first.keep(site(backend), 1, 1000.0)))
+        with turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+            assert its == 1
+    assert clock.now == 3.0
+
+
+def test_when_the_first_one_gives_up_the_second_tunes(
+    backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
+) -> None:
+    first, second = pair
+    begun = turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS)
+    assert begun.__enter__() is None
+
+    def fail() -> None:
+        begun.__exit__(ValueError, ValueError("its tuning failed"), None)
+        finish(first)
+
+    clock.meanwhile.append((3.0, fail))
+    with turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+        assert its is None
+    assert clock.now == 3.0
+
+
+def test_who_has_waited_too_long_tunes_and_the_first_to_store_wins(
+    backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
+) -> None:
+    first, second = pair
+    with turn(first, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+        assert found is None
+        with turn(second, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+            assert its is None
+            assert clock.now == LIMITS.wait_s
+            assert second.keep(site(backend), 2, 1000.0) == 2
+        assert first.keep(site(backend), 1, 900.0) == 2
+
+
+def test_a_rank_whose_device_is_busy_holds_nothing(
+    backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock
+) -> None:
+    """Rank 0 has a collective enqueued that waits for rank 1, which needs the same key before it enqueues its part."""
+    zero, one = pair
+    busy = FakeGpu(backend.spec, backend.gpu.script, backend.stand_ins)
+    busy.other_work = lambda limit_s: False
+
+    def rank_one() -> None:
+        with turn(one, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as its:
+            assert its is None
+            one.keep(site(backend), 1, 1000.0)
+        finish(one)
+
+    clock.meanwhile.append((5.0, rank_one))
+    with turn(zero, site(backend), busy, unfinished=False, limits=LIMITS) as found:
+        assert found == 1
+    assert clock.now == 5.0
+
+
+def test_ranks_that_are_all_busy_go_on_with_one_config(
+    backend: FakeBackend, pair: tuple[Winners, Winners], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    backend.gpu.other_work = lambda limit_s: False
+    for winners in pair:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+                assert found == 0
+    stored = pair[1].stored(site(backend))
+    assert stored is not None
+    assert len(stored.untried) == 2
+    assert of_this_run(stored.created)
+
+
+def test_a_process_without_others_waits_for_its_own_work(backend: FakeBackend, tmp_path: Path, clock: Clock) -> None:
+    """A long queue of its own is no reason to go on untuned."""
+    backend.gpu.other_work = lambda limit_s: False
+    winners = rank(backend, WinnerCache(tmp_path))
+    with turn(winners, site(backend), backend.gpu, unfinished=False, limits=LIMITS) as found:
+        assert found is None
+    assert clock.now == LIMITS.busy_s
+
+
+def test_tuning_by_force_waits_for_nobody(backend: FakeBackend, tmp_path: Path) -> None:
+    forced = rank(backend, WinnerCache(tmp_path), TuneMode.FORCE)
+    turns_taken = (turn(forced, site(backend), backend.gpu, unfinished=False) for _ in range(2))
+    with next(turns_taken) as first, next(turns_taken) as second:
+        assert (first, second) == (None, None)
+
+
+# unfinished winners
+
+
+def test_an_unfinished_winner_of_this_run_is_taken(
+    backend: FakeBackend, pair: tuple[Winners, Winners], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    first, second = pair
+    assert first.keep(site(backend), 1, 1000.0, untried=[2]) == 1
+    assert second.arrived(site(backend), unfinished=False) == 1
+    assert second.keep(site(backend), 2, 900.0) == 1, "the others go on with it already"
+
+
+def test_an_unfinished_winner_of_an_earlier_run_is_settled(
+    backend: FakeBackend, pair: tuple[Winners, Winners], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    first, second = pair
+    first.keep(site(backend), 1, 1000.0, untried=[2])
+    monkeypatch.setattr(ranks, "BEGUN", BEGUN + 10 * MARGIN_S)
+    for winners in pair:
+        assert winners.arrived(site(backend), unfinished=True) is None
+        assert winners.settles(site(backend))
+    assert second.keep(site(backend), 2, 900.0) == 2
+    assert first.arrived(site(backend), unfinished=True) == 2
+    assert not first.settles(site(backend))
+
+
+def test_one_process_alone_goes_on_as_before(backend: FakeBackend, tmp_path: Path) -> None:
+    winners = rank(backend, WinnerCache(tmp_path))
+    winners.keep(site(backend), 1, 1000.0, untried=[2])
+    assert not winners.agrees
+    assert not winners.settles(site(backend))
+    assert winners.find(site(backend), unfinished=True) == 1
+    assert winners.find(site(backend)) is None
+    assert winners.cache.entries()[0].created == 0.0
+
+
+# ranks
+
+
+def test_launchers_say_how_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not several_ranks()
+    for text, expected in (("1", False), ("8", True), ("", False), ("many", False), ("99999999999", False)):
+        monkeypatch.setenv("SLURM_NTASKS", text)
+        assert several_ranks() is expected
+
+
+# a whole call
+
+
+@pytest.fixture
+def store(this_gpu: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """``this_gpu``'s caches are those of machines with one store; the machine's name is set by a call."""
+    machines: dict[str, SharedWinnerCache] = {}
+
+    def use(name: str) -> Any:
+        found = machines.setdefault(name, machine(tmp_path, name))
+        monkeypatch.setattr(autotuner_run, "with_store", lambda cache: found)
+        return found.store.client
+
+    return use
+
+
+def call(*blocks: int) -> Any:
+    kernel = kerntune.autotune(configs(*blocks), key=["n"])(scale_kernel)
+    x, y = (torch.empty(N, device="cuda") for _ in range(2))
+    kernel[by_block](x, y, N, 2.0)
+    return kernel
+
+
+def test_a_second_machine_tunes_nothing(this_gpu: FakeBackend, store: Callable[[str], Any]) -> None:
+    script(this_gpu, block(64, 3000.0), block(128, 1000.0))
+    first = store("a")
+    call(64, 128)
+    printed = kerntune.fingerprint()
+    first.finish()
+    assert not [n for n in first.server.files.names() if "/leases/" in n]
+    script(this_gpu, block(64, 1000.0), block(128, 3000.0))
+    chosen._chosen.clear()
+    second = store("b")
+    kernel = call(64, 128)
+    assert kernel.best_config.kwargs == {"BLOCK": 128}
+    assert this_gpu.gpu.launches == 0
+    assert kerntune.fingerprint() == printed
+    assert len(second.requests) == 1
+
+
+def test_trials_of_another_machine_needn_t_be_made_again(this_gpu: FakeBackend, store: Callable[[str], Any]) -> None:
+    script(this_gpu, block(64, 3000.0), block(128, 1000.0), block(256, 90_000.0))
+    store("a")
+    call(64, 128, 256)
+    store("a").finish()
+    chosen._chosen.clear()
+    alone = this_gpu.gpu.launches
+    script(this_gpu, block(64, 3000.0), block(128, 1000.0), block(256, 90_000.0))
+    store("b")
+    call(128, 256, 64)
+    assert 0 < this_gpu.gpu.launches < alone
+
+
+def test_a_store_that_is_away_changes_nothing(this_gpu: FakeBackend, store: Callable[[str], Any]) -> None:
+    script(this_gpu, block(64, 3000.0), block(128, 1000.0))
+    store("a").is_away = True
+    assert call(64, 128).best_config.kwargs == {"BLOCK": 128}
+    assert call(64, 128).best_config.kwargs == {"BLOCK": 128}
+    store("a").is_away = False
+    call(64, 128)
+    stored = [n for n in store("a").server.files.names() if n.endswith(".1.json")]
+    assert len(stored) == 1
+
+
+def test_keys_of_the_same_question_are_equal_on_two_machines(backend: FakeBackend, tmp_path: Path) -> None:
+    one, two = rank(backend, machine(tmp_path, "a")), rank(backend, machine(tmp_path, "b"))
+    assert one.key(site(backend)) == two.key(site(backend))
+    assert msgspec.structs.asdict(one.key(site(backend)))["configs"] == tuple(Config({"BLOCK": b}) for b in SIZES)

@@ -1,0 +1,373 @@
+"""Tuned kernels in compiled functions: every call is launched with the winner for its own key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import triton
+from compiled_runs import Runs, accumulated, configs, doubled_in_place, fits, scaled
+
+import kerntune
+from kerntune.grids import FixedGrid, Name, ceil_div
+from kerntune.search import Choice, Search, Space
+
+SIZES = (100, 150, 300, 100)
+WINNERS = [64, 128, 256, 64]
+
+compiled = pytest.mark.parametrize(
+    ("backend", "dynamic"), [("eager", False), ("eager", True), ("aot_eager", True)], ids=lambda v: str(v)
+)
+
+
+def make(**options: Any) -> Any:
+    return kerntune.autotune(configs(64, 128, 256), key=["n"], **options)(scaled)
+
+
+def launching(kernel: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        n = x.numel()
+        kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n, 2.0)
+        return y
+
+    return doubled
+
+
+def check(f: Any, backend: str, dynamic: bool) -> None:
+    """One graph for all sizes if they are dynamic, and eager's results."""
+    graph = torch.compile(f, backend=backend, fullgraph=True, dynamic=dynamic)
+    torch._dynamo.utils.counters.clear()
+    for n in SIZES:
+        x = torch.randn(n)
+        assert torch.equal(graph(x), x * 2)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == (1 if dynamic else 3)
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
+@compiled
+def test_each_call_has_its_own_winner(runs: Runs, backend: str, dynamic: bool) -> None:
+    check(launching(make()), backend, dynamic)
+    assert [launch.grid for launch in runs.launches] == [(2,), (2,), (2,), (2,)]
+    assert runs.blocks() == WINNERS
+    assert [key[0] for key in runs.tuned] == [100, 150, 300]
+
+
+@compiled
+def test_under_install_tritons_decorator_too(runs: Runs, backend: str, dynamic: bool) -> None:
+    kernel = triton.autotune(configs(64, 128, 256), key=["n"])(scaled)
+    with kerntune.install():
+        check(launching(kernel), backend, dynamic)
+    assert runs.blocks() == WINNERS
+
+
+def test_a_graph_outlives_the_installation(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = triton.autotune(configs(64, 128, 256), key=["n"])(scaled)
+    x = torch.randn(100)
+    with kerntune.install():
+        graph = torch.compile(launching(kernel), backend="eager", fullgraph=True)
+        graph(x)
+    monkeypatch.setattr(type(kernel), "run", lambda self, *a, grid, **k: self.fn.run(*a, grid=grid, **k, BLOCK=128))
+    assert torch.equal(graph(x), x * 2)
+    assert runs.blocks() == [64, 128]
+
+
+@compiled
+def test_hooks_of_configs_run_at_each_launch(runs: Runs, backend: str, dynamic: bool) -> None:
+    seen = []
+
+    def hook(named: dict[str, Any]) -> None:
+        seen.append(named["BLOCK"])
+        named["y_ptr"].fill_(7.0)
+
+    hooked = [triton.Config({"BLOCK": b}, pre_hook=hook) for b in (64, 128, 256)]
+    check(launching(kerntune.autotune(hooked, key=["n"])(scaled)), backend, dynamic)
+    assert seen == WINNERS == runs.blocks()
+
+
+def test_a_single_config_with_a_hook_is_launched_by_kerntune(runs: Runs) -> None:
+    seen: list[int] = []
+    one = [triton.Config({"BLOCK": 64}, pre_hook=lambda named: seen.append(named["n"]))]
+    check(launching(kerntune.autotune(one, key=["n"])(scaled)), "eager", True)
+    assert seen == list(SIZES)
+
+
+@compiled
+def test_hooks_of_tuners_run_as_in_eager_code(runs: Runs, backend: str, dynamic: bool) -> None:
+    seen: list[bool] = []
+    hooks: dict[str, Any] = {
+        "pre_hook": lambda named, reset_only=False: seen.append(reset_only),
+        "post_hook": lambda named, exception: None,
+    }
+    check(launching(make(**hooks)), backend, dynamic)
+    assert seen == [True] * 3  # once for each key, after its tuning
+    assert runs.blocks() == WINNERS
+
+
+@compiled
+def test_options_of_tuners_are_no_reason_to_refuse(runs: Runs, backend: str, dynamic: bool) -> None:
+    def small(found: list[Any], named: dict[str, Any], **words: Any) -> list[Any]:
+        return [config for config in found if config.kwargs["BLOCK"] < 256]
+
+    options: dict[str, Any] = {
+        "restore_value": ["x_ptr"],
+        "reset_to_zero": ["y_ptr"],
+        "prune_configs_by": {"early_config_prune": small},
+    }
+    check(launching(make(**options)), backend, dynamic)
+    assert runs.blocks() == [64, 128, 128, 64]
+
+
+@compiled
+def test_heuristics_decorators(runs: Runs, backend: str, dynamic: bool) -> None:
+    """Their configs aren't known while a graph is made, nor are the blocks that their grid is a function of."""
+    check(launching(kerntune.pointwise(sizes={"x": "n"}, blocks={"x": "BLOCK"})(scaled)), backend, dynamic)
+    blocks = runs.blocks()
+    assert len(blocks) == 4
+    assert blocks[2] == 256
+
+
+@compiled
+def test_searches(runs: Runs, backend: str, dynamic: bool) -> None:
+    space = Space((Choice("BLOCK", (64, 128, 256)),))
+    check(launching(make(search=Search(space))), backend, dynamic)
+    assert runs.blocks() == WINNERS
+
+
+@compiled
+def test_tritons_heuristics_below_the_tuner(runs: Runs, backend: str, dynamic: bool) -> None:
+    runs.choose = lambda tuner, named, found: found[0]
+    below = triton.heuristics({"BLOCK": lambda named: 64 if named["n"] < 200 else 128})(scaled)
+    warps = [triton.Config({}, num_warps=w) for w in (2, 4)]
+    check(launching(kerntune.autotune(warps, key=["n"])(below)), backend, dynamic)
+    assert runs.blocks() == [64, 64, 128, 64]
+
+
+GRID = FixedGrid(ceil_div(Name("n"), Name("BLOCK")))
+
+
+@compiled
+def test_grid_objects(runs: Runs, backend: str, dynamic: bool) -> None:
+    kernel = make()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[GRID](x, y, x.numel(), 2.0)
+        return y
+
+    check(f, backend, dynamic)
+    assert runs.blocks() == WINNERS
+
+
+def test_grids_of_every_form(runs: Runs) -> None:
+    kernel = make()
+
+    def by(meta: Any, *, n: int = 0, least: int = 1) -> tuple[int, ...]:
+        return (max(triton.cdiv(n, meta["BLOCK"]), least),)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        n, least = x.numel(), x.numel() // 10
+        rows = x.view(1, -1)
+        kernel[(n, 1)](x, y, n, 2.0)
+        kernel[[n // 2]](x, y, n, 2.0)
+        kernel[lambda meta, n=n: (triton.cdiv(n, meta["BLOCK"]),)](x, y, n, 2.0)
+        kernel[lambda meta: by(meta, n=n, least=least)](x, y, n, factor=2.0)
+        kernel[lambda meta: (rows.shape[1], rows.shape[0])](x, y, n=n, factor=2.0)
+        kernel.run(x, y, n, 2.0, grid=(3,), warmup=False)
+        return y
+
+    check(f, "eager", True)
+    assert [launch.grid for launch in runs.launches][:6] == [(100, 1), (50,), (2,), (10,), (100, 1), (3,)]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_grids_that_are_arguments(runs: Runs, known: bool) -> None:
+    """Functions of the same code that close over different numbers: each call has its own."""
+    kernel = make()
+
+    def f(x: torch.Tensor, grid: Any) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[grid](x, y, x.numel(), 2.0)
+        return y
+
+    compiled_f = torch.compile(f, backend="eager", fullgraph=True)
+
+    def graph(x: torch.Tensor, grid: Any) -> None:
+        if not known:
+            kernel.cache.clear()
+        compiled_f(x, grid)
+
+    graph(torch.randn(100), (1,))
+    other = FixedGrid(Name("n"))
+    for grid, expected in (*((lambda meta, k=k: (k,), k) for k in (3, 4)), (GRID, 2), (other, 100), (GRID, 2)):
+        graph(torch.randn(100), grid)
+        assert runs.launches[-1].grid[0] == expected
+    for size in (5, 6):
+
+        def closed(meta: Any, size: int = 0) -> tuple[int, ...]:
+            return (size or meta["n"],)
+
+        def around(meta: Any, size: int = size) -> tuple[int, ...]:
+            return closed(meta, size)
+
+        graph(torch.randn(100), around)
+        assert runs.launches[-1].grid[0] == size
+
+
+def test_what_a_graph_cannot_hand_over_is_refused_by_name(runs: Runs) -> None:
+    kernel = make()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y, sizes = torch.empty_like(x), {"n": x.numel()}
+        kernel[lambda meta: (sizes["n"],)](x, y, x.numel(), 2.0)
+        return y
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"kernel scaled: its grid is or closes over a .*Dict"):
+        torch.compile(f, backend="eager", fullgraph=True, dynamic=True)(torch.randn(100))
+    x = torch.randn(100)
+    assert torch.equal(torch.compile(f, backend="eager", dynamic=True)(x), x * 2), "a graph break otherwise"
+    assert runs.blocks() == [64]
+
+
+# what is written
+
+
+@compiled
+def test_kernels_in_place(runs: Runs, backend: str, dynamic: bool) -> None:
+    kernel = kerntune.autotune(configs(64, 128, 256), key=["n"])(doubled_in_place)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        copy = x + 0
+        kernel[lambda meta: (triton.cdiv(copy.numel(), meta["BLOCK"]),)](copy, copy.numel())
+        return copy
+
+    check(f, backend, dynamic)
+    assert runs.blocks() == WINNERS
+
+
+@compiled
+def test_arguments_of_the_function_in_place(runs: Runs, backend: str, dynamic: bool) -> None:
+    kernel = kerntune.autotune(configs(64, 128, 256), key=["n"])(doubled_in_place)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, x.numel())
+        return x + 1
+
+    graph = torch.compile(f, backend=backend, fullgraph=True, dynamic=dynamic)
+    for n in SIZES:
+        x = torch.randn(n)
+        before = x.clone()
+        assert torch.equal(graph(x), before * 2 + 1)
+        assert torch.equal(x, before * 2)
+
+
+def test_the_graph_declares_what_the_kernel_writes(runs: Runs) -> None:
+    kernel = kerntune.autotune(configs(64, 128), key=["n"])(accumulated)
+    seen: list[Any] = []
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        seen.extend(node for node in gm.graph.nodes if "launch" in str(node.target))
+        return gm.forward
+
+    def f(x: torch.Tensor, total: torch.Tensor) -> None:
+        kernel[lambda meta: (1,)](x, total, x.numel())
+
+    total = torch.zeros(100)
+    torch.compile(f, backend=backend, fullgraph=True)(torch.ones(100), total)
+    _, written, read, ints, floats = seen[0].args
+    assert ([str(n) for n in written], [str(n) for n in read]) == (["l_total_"], ["l_x_"])
+    assert (ints, floats) == ([], [])
+    assert torch.equal(total, torch.ones(100))
+
+
+# operators and gradients
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo's own doing
+@compiled
+def test_autograd_functions(runs: Runs, backend: str, dynamic: bool) -> None:
+    kernel = make()
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return launching(kernel)(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return launching(kernel)(gradient.contiguous())
+
+    graph = torch.compile(lambda x: Doubled.apply(x), backend=backend, fullgraph=True, dynamic=dynamic)
+    for n in SIZES:
+        x = torch.randn(n, requires_grad=True)
+        out = graph(x)
+        out.sum().backward()
+        assert torch.equal(out, x * 2)
+        assert torch.equal(x.grad, torch.full((n,), 2.0))
+    assert runs.blocks() == [block for block in WINNERS for _ in range(2)]
+
+
+@pytest.mark.parametrize("hooked", [False, True])
+@compiled
+def test_triton_op(runs: Runs, backend: str, dynamic: bool, hooked: bool) -> None:
+    hook = (lambda named: None) if hooked else None
+    kernel = kerntune.autotune([triton.Config({"BLOCK": b}, pre_hook=hook) for b in (64, 128, 256)], key=["n"])(scaled)
+
+    def body(x: torch.Tensor) -> torch.Tensor:
+        y, n = torch.empty_like(x), x.numel()
+        grid = GRID if hooked else (lambda meta: (triton.cdiv(n, meta["BLOCK"]),))
+        torch.library.wrap_triton(kernel)[grid](x, y, n, 2.0)
+        return y
+
+    with torch.library._scoped_library("kerntune_tests", "FRAGMENT"):
+        op = torch.library.triton_op("kerntune_tests::doubled", body, mutates_args={})
+        check(lambda x: op(x), backend, dynamic)
+        assert runs.blocks() == WINNERS
+        x = torch.randn(300)
+        assert torch.equal(op(x), x * 2), "outside of a graph"
+        assert runs.blocks() == [256]
+
+
+@compiled
+def test_custom_op(runs: Runs, backend: str, dynamic: bool) -> None:
+    def body(x: torch.Tensor) -> torch.Tensor:
+        return launching(kernel)(x)
+
+    kernel = make()
+    op = torch.library.custom_op("kerntune_tests::custom", body, mutates_args=())
+    op.register_fake(torch.empty_like)
+    check(lambda x: op(x), backend, dynamic)
+    assert runs.blocks() == WINNERS
+
+
+def test_kernels_that_torch_can_launch_are_left_to_it(runs: Runs) -> None:
+    """One config, no hooks: nothing to choose."""
+    kernel = kerntune.autotune(configs(64), key=["n"])(scaled)
+    seen: list[str] = []
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        seen.extend(str(node.target) for node in gm.graph.nodes if node.op == "call_function")
+        return gm.forward
+
+    torch.compile(launching(kernel), backend=backend, fullgraph=True)(torch.randn(100))
+    assert [name for name in seen if "kerntune" in name] == []
+    assert [name for name in seen if "triton_kernel_wrapper" in name] == ["triton_kernel_wrapper_mutation"]
+
+
+def test_fits_chooses_by_size() -> None:
+    """The rule that stands for times in these tests."""
+    assert [fits(None, {"n": n}, configs(64, 128, 256)).kwargs["BLOCK"] for n in (1, *SIZES)] == [64, *WINNERS]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_grid_objects_of_kernels_that_torch_launches(runs: Runs, dynamic: bool) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(x)
+        scaled[GRID](x, y, x.numel(), 2.0, BLOCK=64)
+        return y
+
+    check(f, "eager", dynamic)
+    assert [launch.grid for launch in runs.launches] == [(2, 1, 1), (3, 1, 1), (5, 1, 1), (2, 1, 1)]
