@@ -444,6 +444,7 @@ def examples(notes: Notes) -> None:
     words = [*plugin_words(folder), f"--kerntune-json={folder}/run.json", "--kerntune-update=all", str(folder)]
     done = subprocess.run(words, cwd=folder, env=pytest_environment(), capture_output=True, text=True, check=False)
     results = json.loads((folder / "run.json").read_text())["results"]
+    failed = [f["reason"] for r in results for f in r.get("failed_trials", [])]
     notes.put(
         exit_code=done.returncode,
         cases=len(results),
