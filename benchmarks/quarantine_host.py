@@ -127,6 +127,7 @@ def main() -> None:
     programs = {"python": "pass", "looks": LOOKS, "with_numpy": f"import numpy; {LOOKS}"}
     merge(args.out, start={name: start_s(code) for name, code in programs.items()})
     asked = Asked()
+    tuning(2, "off", asked)  # what is imported at the first tuning counts for neither
     merge(args.out, tuning={mode: tuning(args.configs, mode, asked) for mode in ("off", "auto")})
 
 
