@@ -144,6 +144,7 @@ class Run:
     def _alone(self) -> None:
         """In a session, a folder and with caches of its own."""
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin without
         output = os.open(self.folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         for number in (1, 2):
             os.dup2(output, number)

@@ -59,6 +59,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path)
     parser.add_argument("--parts", default=",".join(LIMITS_S))
     parser.add_argument("--seconds", type=float, default=1500.0)
+    parser.add_argument("--factor", type=float, default=1.0, help="of each part's limit, for a slow machine")
     parser.add_argument("--scripted", action="store_true")
     parser.add_argument("--child", default="")
     return parser.parse_args()
@@ -443,13 +444,12 @@ def examples(notes: Notes) -> None:
     words = [*plugin_words(folder), f"--kerntune-json={folder}/run.json", "--kerntune-update=all", str(folder)]
     done = subprocess.run(words, cwd=folder, env=pytest_environment(), capture_output=True, text=True, check=False)
     results = json.loads((folder / "run.json").read_text())["results"]
+    failed = [f["reason"] for r in results for f in r.get("failed_trials", [])]
     notes.put(
         exit_code=done.returncode,
         cases=len(results),
         outside_writes=[r["outside_writes"] for r in results if r.get("outside_writes")],
-        faults=[
-            f["reason"][:200] for r in results for f in r.get("failed_trials", []) if "first launch" in f["reason"]
-        ],
+        faults=[reason[:200] for reason in failed if "first launch" in reason],
         not_looked=[w for r in results for w in r.get("warnings", []) if "not looked for" in w],
         verdicts={v: sum(r["verdict"] == v for r in results) for v in sorted({r["verdict"] for r in results})},
         output=done.stdout[-1500:],
@@ -668,7 +668,7 @@ def main() -> None:
     wanted, end_s = options.parts.split(","), begin + options.seconds
     merge(options.out, environment=environment() | {"scripted": options.scripted})
     for part in [part for part in LIMITS_S if part in wanted]:
-        deadline = min(end_s, time.monotonic() + LIMITS_S[part])
+        deadline = min(end_s, time.monotonic() + options.factor * LIMITS_S[part])
         if part == "cost" and not options.scripted:
             cost(options.out, deadline)
         elif part != "cost":

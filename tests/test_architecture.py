@@ -450,6 +450,7 @@ ENDS_BY_ITSELF = frozenset(
         "kerntune.compiling.worker_process",  # base.orphans.end_with_parent
         "kerntune.timing.worker.pool",  # base.orphans.end_with_parent
         "kerntune.timing.worker.look_process",  # compiling.forking.die_with
+        "kerntune.tuning.cache.store_client",  # its process is given this one's id
         "kerntune.gate.git",  # git: killed, it could leave its locks in the user's repository
         "kerntune.cli.shapes",  # the user's own program, which outlives this one as it would outlive a shell
         "kerntune.tuning.cache.store_client",  # base.orphans.end_with_parent

@@ -113,9 +113,8 @@ class BisectedProject:
     def _build(self, root: Path, env: dict[str, str], version: BisectedVersion) -> None:
         if not self.setup:
             return
-        done = subprocess.run(
-            bound_command(["sh", "-c", self.setup]), cwd=root, env=env, capture_output=True, text=True, errors="replace"
-        )
+        command = bound_command(["/bin/sh", "-c", self.setup])
+        done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, errors="replace")
         if done.returncode:
             raise NotBuilt(
                 f"{version}: --setup ended with code {done.returncode}:\n{last_lines(done.stdout + done.stderr)}"
