@@ -78,12 +78,13 @@ def test_pruning_that_needs_more_than_a_graph_has_is_no_error(backend: FakeBacke
 
 def test_sizes_that_differ_from_call_to_call(backend: FakeBackend) -> None:
     """Without hints only what the key has must be known."""
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
     kernel = make()
     tuned(kernel)
+    symbolic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])  # type: ignore[var-annotated]
     with FakeTensorMode(shape_env=ShapeEnv()) as mode:
-        x = mode.from_tensor(torch.empty(N, device="cpu"), static_shapes=False)
+        x = mode.from_tensor(torch.empty(N, device="cpu"), symbolic_context=symbolic)
     named = {"x_ptr": x, "y_ptr": x, "n": x.shape[0], "factor": 2.0}
     assert winner_of(kernel, named, hints=False) is None
     assert winner_of(kernel, {**named, "n": N}, hints=False) is kernel.configs[1]
