@@ -113,8 +113,8 @@ class BisectedProject:
     def _build(self, root: Path, env: dict[str, str], version: BisectedVersion) -> None:
         if not self.setup:
             return
-        command = bound_command(["/bin/sh", "-c", self.setup])
-        done = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, errors="replace")
+        shell = ["/bin/sh", "-c", self.setup]
+        done = subprocess.run(bound_command(shell), cwd=root, env=env, capture_output=True, text=True, errors="replace")
         if done.returncode:
             raise NotBuilt(
                 f"{version}: --setup ended with code {done.returncode}:\n{last_lines(done.stdout + done.stderr)}"
