@@ -503,9 +503,9 @@ def kills(notes: Notes) -> None:
             time.sleep(0.005)
         gone, said = time.monotonic() - begin, [words_of(pid) for pid in left]
         unreadable, _ = files_of(folder)
-        folders = [p.name for p in (folder / "tmp").glob("kerntune-*")]
+        folders = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
         sweep(folder / "tmp")
-        after = [p.name for p in (folder / "tmp").glob("kerntune-*")]
+        after = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
         rows.append(
             {"moment_s": round(moment, 2), "processes": len(alive), "gone_after_s": round(gone, 3), "left": said,
              "unreadable": unreadable, "folders": folders, "after_next_start": after}
