@@ -7,11 +7,11 @@ behind a TCP proxy of this script that delays what comes back by 50 ms. A *call*
 of cache and store: a look for the winner and, where there is none, the turn to tune, and the winner's way into the
 store; the tuning itself takes no time here.
 
-``first``: a machine tunes all keys of a kernel. ``second``: a new process on another machine finds them; its requests
-are counted in the proxy. ``crowd``: sixteen processes create each of forty files at once; how many succeed. ``away``:
-a process makes its calls, and after a third of them the proxy refuses connections, or answers nothing any more, or
-cuts each answer in half: the calls' longest times, errors and warnings. The service comes back; then what was found
-meanwhile must reach the store, in a new process that asks for each key once, and ``kerntune cache push`` from another.
+``first``: a machine tunes all keys, 50 to a kernel. ``second``: a new process on another machine finds them; its
+requests are counted in the proxy. ``crowd``: sixteen processes create each of forty files at once; how many succeed.
+``away``: a process makes its calls, and after a third of them the proxy refuses connections, or answers nothing any
+more, or cuts each answer in half: the calls' longest times, errors and warnings. The service comes back; then what was
+found meanwhile must reach the store, in a new process that asks for half of the keys, and by ``kerntune cache push``.
 No GPU. Rows are written as they come.
 """
 
@@ -37,17 +37,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cache_scale import CONFIGS
-from ranks import KeyedWinners, ScriptedGpu, site_of
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.cache_scale import CONFIGS, winner_key
+from benchmarks.ranks import KeyedWinners, ScriptedGpu, site_of
 from kerntune.base.policy import TuneMode
 from kerntune.base.url_files import open_files
 from kerntune.tuning import agreement
-from kerntune.tuning.cache.push_pull import push_cache
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache.push_pull import pull_cache, push_cache
 from kerntune.tuning.cache.shared_store import SharedStore
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 
 DELAY_S = 0.05
+KERNEL_KEYS = 50
+"""Keys of one kernel (:func:`benchmarks.cache_scale.winner_key`)."""
+
 SSHD = "/usr/sbin/sshd"
 
 
@@ -64,7 +70,10 @@ class Proxy:
 
     def _accept(self) -> None:
         while True:
-            client, _ = self._listener.accept()
+            try:
+                client, _ = self._listener.accept()
+            except OSError:  # closed
+                return
             if self.mode == "refuse":
                 client.close()
                 continue
@@ -73,8 +82,10 @@ class Proxy:
             for one in (client, server):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._open += [client, server]
-            threading.Thread(target=self._forward, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self._forward, args=(server, client, True), daemon=True).start()
+            both = (threading.Thread(target=self._forward, args=a, daemon=True)
+                    for a in ((client, server, False), (server, client, True)))  # fmt: skip
+            for thread in both:
+                thread.start()
 
     def _forward(self, source: socket.socket, to: socket.socket, back: bool) -> None:
         with contextlib.suppress(OSError):
@@ -92,6 +103,13 @@ class Proxy:
         for one in (source, to):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def close(self) -> None:
+        """Take no further connections."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
     def go_away(self, mode: str) -> None:
         """From now on; ``refuse`` ends what is open."""
@@ -132,6 +150,7 @@ def s3(folder: Path) -> Iterator[tuple[str, Proxy]]:
             boto3.client("s3").create_bucket(Bucket="kerntune-store")
             os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{proxy.port}"
             yield "s3://kerntune-store/a", proxy
+            proxy.close()
         finally:
             server.terminate()
 
@@ -157,6 +176,7 @@ def sftp(folder: Path) -> Iterator[tuple[str, Proxy]]:
             os.environ["HOME"] = str(home.parent)
             user = os.environ.get("USER") or "root"
             yield f"sftp://{user}@127.0.0.1:{proxy.port}{folder}/store", proxy
+            proxy.close()
         finally:
             server.terminate()
 
@@ -211,6 +231,7 @@ def first_and_second(url: str, proxy: Proxy, folder: Path, keys: int) -> dict[st
     second.client.close(60)
     return {
         "keys": keys,
+        "kernels": -(-keys // KERNEL_KEYS),
         "first": {"tuned": sum(t for *_, t in calls), **of_times([s for _, s, _ in calls])},
         "second": {
             "differently": sum(a[0] != b[0] for a, b in zip(calls, found, strict=True)),
@@ -270,9 +291,9 @@ def away(url: str, proxy: Proxy, folder: Path, keys: int, mode: str) -> dict[str
         later.call(base + i, 0)
     later.client.close(60)
     push_cache(folder / mode, url)
-    other = Machine(url, folder / f"{mode} other")
-    found = [other.call(base + i, 0) for i in range(keys)]
-    other.client.close(60)
+    pull_cache(folder / f"{mode} other", url)
+    stored = WinnerCache(folder / f"{mode} other")
+    found = [stored.own(winner_key(base + i)) for i in range(keys)]
     return {
         "keys": keys,
         "errors": errors,
@@ -280,8 +301,8 @@ def away(url: str, proxy: Proxy, folder: Path, keys: int, mode: str) -> dict[str
         "before": of_times(seconds[: keys // 3]),
         "slowest_ms": [round(s * 1e3) for s in sorted(seconds, reverse=True)[:3]],
         "after": of_times(seconds[keys // 3 + 1 :]),
-        "lost": sum(t for *_, t in found),
-        "differently": sum(a[0] != b[0] for a, b in zip(calls, found, strict=True)),
+        "lost": sum(one is None for one in found),
+        "differently": sum(a[0] != b.config.key() for a, b in zip(calls, found, strict=True) if b is not None),
     }
 
 

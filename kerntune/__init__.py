@@ -11,9 +11,11 @@ from kerntune.errors import KerntuneError
 if TYPE_CHECKING:
     from kerntune.tuning.api.autotuner import Autotuner
     from kerntune.tuning.api.decorators import autotune, matmul, persistent_reduction, pointwise, reduction, split_scan
+    from kerntune.tuning.api.descend import descend
     from kerntune.tuning.api.install import install
     from kerntune.tuning.bandwidth_report import bandwidth
     from kerntune.tuning.chosen import fingerprint
+    from kerntune.tuning.many.tune_many import tune_many, tuning_job
 
 __version__ = "0.1.0"
 
@@ -26,6 +28,7 @@ __all__ = [
     "Target",
     "autotune",
     "bandwidth",
+    "descend",
     "fingerprint",
     "install",
     "matmul",
@@ -33,6 +36,8 @@ __all__ = [
     "pointwise",
     "reduction",
     "split_scan",
+    "tune_many",
+    "tuning_job",
 ]
 
 _LAZY = {
@@ -40,12 +45,15 @@ _LAZY = {
     "autotune": "kerntune.tuning.api.decorators",
     "bandwidth": "kerntune.tuning.bandwidth_report",
     "fingerprint": "kerntune.tuning.chosen",
+    "descend": "kerntune.tuning.api.descend",
     "install": "kerntune.tuning.api.install",
     "matmul": "kerntune.tuning.api.decorators",
     "persistent_reduction": "kerntune.tuning.api.decorators",
     "pointwise": "kerntune.tuning.api.decorators",
     "reduction": "kerntune.tuning.api.decorators",
     "split_scan": "kerntune.tuning.api.decorators",
+    "tune_many": "kerntune.tuning.many.tune_many",
+    "tuning_job": "kerntune.tuning.many.tune_many",
 }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kerntune.base.policy import Policy, TuneMode, Update
+from kerntune.base.policy import GATE_MODES, Policy, TuneMode, Update
 from kerntune.errors import KerntuneError, UsageError
 from kerntune.gate.project import DEFAULT_ANCHOR, DEFAULT_BASELINES, NO_ANCHOR
 from pytest_kerntune.benchmark_fixture import require
@@ -347,7 +347,7 @@ def _resolve(source: SettingSource, ci: bool) -> Options:
         root=source.root,
         baselines=baselines,
         update=update,
-        tune=source.read("--kerntune-tune", choice(TuneMode), TuneMode.AUTO),
+        tune=source.read("--kerntune-tune", _mode, TuneMode.AUTO),
         policy=policy_of(source, update, ci and not against),
         scope=source.read("kerntune_scope", lambda text, where: parse_choice(text, SCOPES, where), SCOPES[0]),
         targets=source.read("--kerntune-target", _targets, ()),
@@ -374,6 +374,10 @@ def _refuse_same(files: Mapping[str, Path | None]) -> None:
     for flag, path in files.items():
         if path is not None and first.setdefault(path, flag) != flag:
             raise UsageError(f"{first[path]} and {flag} both name {path}: give them two files")
+
+
+def _mode(text: str, where: str) -> TuneMode:
+    return TuneMode(parse_choice(text, tuple(mode.value for mode in GATE_MODES), where))
 
 
 def _history(source: SettingSource) -> str:

@@ -31,8 +31,9 @@ CHANGING = {
     "Capture", "Collection", "TrialSet", "Expectation", "FakeBuffer", "FakeFunction", "Screening", "Consensus", "Late",
     "OwnBuffer", "Pending", "CandidatePool",
     "Recorded", "Script", "Site", "Trial", "Tuning", "Verifier", "_Call", "_Copy",
-    "Faults", "FirstLaunchFault", "Waiting", "_Order", "_Run", "_Tried", "_Tuning",
+    "GpuPools", "ShapesFile", "_Flow", "_Given", "_Pool",
     "MeasuredGpu", "_Loose", "_Mine", "_Notice",
+    "_Seen",
 }  # fmt: skip
 """Dataclasses whose objects change: what is under way. All others are frozen."""
 

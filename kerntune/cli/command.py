@@ -59,7 +59,8 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _refuse_empty(words: list[str]) -> None:
     """A value that is empty comes from a variable that is unset, mostly."""
-    for before, word in zip(["", *words], words, strict=False):
+    ours = words[: words.index("--")] if "--" in words else words  # what follows is another program's
+    for before, word in zip(["", *ours], ours, strict=False):
         if not word.strip() or re.fullmatch(r"--[\w-]+=\s*", word):
             option = before if not word.strip() and before.startswith("-") else word.strip()
             what = f"{option} has no value" if option else "an argument is empty"
@@ -96,6 +97,8 @@ def build_parser() -> argparse.ArgumentParser:
     _bisect(
         _command(commands, "bisect", run_bisect, "the first commit, or Triton, with which a test's kernels are slower")
     )
+    _tune(_command(commands, "tune", run_tune, "tune all keys of many kernels, from tests or from files of shapes"))
+    _shapes(commands.add_parser("shapes", help="which calls of tuned kernels a program makes, noted untuned"))
     _anchor(_command(commands, "anchor", run_anchor, "make today's baselines the anchor, at a release"))
     _history(commands.add_parser("history", help="what many runs say together: where cases got slower or faster"))
     _report(_command(commands, "report", run_report, "what runs found: an HTML page, a summary, CSV or Parquet"))
@@ -370,6 +373,41 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parquet", metavar="FILE", help="the same; needs pip install kerntune[parquet]")
 
 
+def _tune(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tests", metavar="TESTS", nargs="*", help="files, folders or node ids, whose calls are tuned")
+    parser.add_argument(
+        "--shapes", metavar="FILE", action="append", default=[], help="calls that `kerntune shapes record` noted"
+    )
+    parser.add_argument(
+        "--gpus", metavar="0,1", type=lambda text: text.split(","), help="this host's GPUs to tune on (default: all)"
+    )
+    parser.add_argument("--dask", metavar="HOST:PORT", help="tune on the workers of this Dask scheduler instead")
+    parser.add_argument(
+        "--module", metavar="NAME", action="append", default=[], help="import kernels from this module or package only"
+    )
+    parser.add_argument(
+        "--path", metavar="DIR", action="append", default=[], help="where Python looks for modules first"
+    )
+    parser.add_argument("--target", metavar="TARGET", help="what tests' calls are noted for (default: this GPU's)")
+    parser.add_argument("--run", action="store_true", help="run the tests on the GPU to note their calls, untuned")
+    parser.add_argument("--force", action="store_true", help="tune keys that have a stored winner, too")
+    parser.add_argument("--list", action="store_true", help="only say which kernels' keys would be tuned")
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder of the cache (default: the ini file's, else yours)")
+
+
+def _shapes(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    record = _command(commands, "record", run_shapes_record, "run a command, and note the keys that it meets, untuned")
+    record.add_argument(
+        "-o", "--output", metavar="FILE", default="shapes.jsonl", help="file to add them to (default: shapes.jsonl)"
+    )
+    record.add_argument(
+        "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="after --, as `-- python train.py`"
+    )
+    show = _command(commands, "show", run_shapes_show, "the noted keys by kernel, and those that can't be tuned so")
+    show.add_argument("files", metavar="FILE", nargs="+", help="what record wrote")
+
+
 def _cache(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = _command(commands, "show", run_cache_show, "all winners")
@@ -484,6 +522,27 @@ def run_cache_clear(args: argparse.Namespace) -> int:
     from kerntune.cli import cache
 
     return cache.clear(args)
+
+
+def run_tune(args: argparse.Namespace) -> int:
+    """``kerntune tune``."""
+    from kerntune.cli import tune
+
+    return tune.run(args)
+
+
+def run_shapes_record(args: argparse.Namespace) -> int:
+    """``kerntune shapes record``."""
+    from kerntune.cli import shapes
+
+    return shapes.record(args)
+
+
+def run_shapes_show(args: argparse.Namespace) -> int:
+    """``kerntune shapes show``."""
+    from kerntune.cli import shapes
+
+    return shapes.show(args)
 
 
 def run_calibrate(args: argparse.Namespace) -> int:

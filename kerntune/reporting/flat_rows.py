@@ -83,7 +83,8 @@ def write_parquet(path: Path, runs: Sequence[RunReport]) -> None:
         [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)], schema=pa.schema(fields)
     )
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        writer.write(table)
     write_atomic(path, sink.getvalue().to_pybytes())
 
 

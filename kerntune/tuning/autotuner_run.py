@@ -10,32 +10,50 @@ from functools import cached_property, partial
 from typing import Any
 
 from kerntune import capture as captures
+from kerntune.base.config import Config
 from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
-from kerntune.errors import CacheMissError, MeasurementError, TuningError, UsageError
+from kerntune.capture.site import site_of_given
+from kerntune.errors import CacheMissError, MeasurementError, NoGpuError, TuningError, UsageError
 from kerntune.gpu.base import Gpu
 from kerntune.gpu.probe import captures_graph, is_exporting
 from kerntune.kernels import compat
+from kerntune.kernels.content_use import content_use
 from kerntune.kernels.dispatch import Ran
 from kerntune.kernels.dispatch.observers import ObservedLaunch
-from kerntune.kernels.source import is_kernel
+from kerntune.kernels.source import is_kernel, kernel_file
 from kerntune.tuning import context
 from kerntune.tuning.agreement import turn
-from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache import Winner, WinnerCache
 from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.chosen import note
 from kerntune.tuning.deferred import go_on, late_of, leave
 from kerntune.tuning.launch_dumps import dump_folder, dumping
-from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
+from kerntune.tuning.many.noting import note as note_call
+from kerntune.tuning.many.noting import noting
+from kerntune.tuning.notify import (
+    naming_missing_gpu,
+    tell,
+    tell_failed,
+    tell_nearest,
+    tell_unfit,
+    tell_unraced,
+    timings_of,
+    warn_of,
+)
 from kerntune.tuning.observing import observed, watch_environment
+from kerntune.tuning.patience import ALL
 from kerntune.tuning.private_pools import outside_graph_pool
 from kerntune.tuning.stored_trials import Trials
-from kerntune.tuning.stored_winners import Winners
+from kerntune.tuning.stored_winners import Winners, index_of
 from kerntune.tuning.tune_call import tune_call, unraced_call
-from kerntune.tuning.tune_options import TuneOptions, options_of
+from kerntune.tuning.tune_options import TuneOptions, mode_of, options_of
 from kerntune.tuning.tuning_log import log_config
 from kerntune.tuning.tuning_result import Tuned
 from kerntune.tuning.untuned import LAUNCHES_NOTHING, launches_nothing
+
+STAYS = (TuneMode.FROZEN, TuneMode.NEAREST)
+"""Modes in which no config is tried, late ones neither."""
 
 _TUNING = threading.RLock()
 """One thread tunes at a time: a capture stands in for Triton's entry points, and the device measures one at a time."""
@@ -79,6 +97,59 @@ def _tune_in_turn(call: _Call, plain: Callable[..., Any]) -> Any:
         return Ran(call.tune(plain)) if config is None else config
 
 
+def site_and_winners(tuner: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Site, Winners]:
+    """A call's site, and where its winner is kept; nothing is launched. :class:`NoGpuError` without a GPU."""
+    backend = context.this_gpu()
+    if backend is None or backend.gpu is None:
+        raise NoGpuError(f"kernel {tuner.base_fn.__name__}: kerntune finds no GPU here to measure on")
+    call = _Call(tuner, args, kwargs, True)
+    return call.site_in(Capture(backend, context.COMPILER, thread=threading.get_ident())), call.winners_on(backend.gpu)
+
+
+def content_notes(site: Site, config: Config) -> tuple[str, ...]:
+    """That a kernel's work depends on what its tensors hold, if it does: then times on made-up contents say little."""
+    backend, index = context.this_gpu(), index_of(site, config)
+    if backend is None or index is None:
+        return ()
+    capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+    with capture.active():
+        launch = capture.probe(site, index).specialized
+    decided = content_use(context.COMPILER.compile(launch).ttir)
+    if not decided:
+        return ()
+    return (
+        f"kernel {site.kernel} ({kernel_file(site.jit)}): what it loads decides {' and '.join(decided)}, and its "
+        "tensors held random numbers and indices in range; if the winner matters, tune this key in the program itself",
+    )
+
+
+def tune_given(
+    jit: Any, args: Sequence[Any], kwargs: dict[str, Any], configs: Sequence[Config], mode: TuneMode
+) -> tuple[Site, Winner | None, bool]:
+    """The site and winner among ``configs`` of a kernel that has no tuner, stored before or now, and whether it was
+    tuned now; no winner where there is nothing to time. Nothing is launched on the call's own tensors."""
+    backend = context.this_gpu()
+    if backend is None or backend.gpu is None:
+        raise NoGpuError(f"kernel {jit.fn.__name__}: kerntune finds no GPU here to measure on")
+    options = TuneOptions.now(patience=ALL)
+    names = compat.option_names(backend.targets[0])
+    capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
+    winners = Winners(with_store(WinnerCache()), mode, backend.gpu, options.verification.lax)
+    site = site_of_given(jit, args, kwargs, configs, names)
+    if winners.find(site) is not None:
+        return site, winners.stored(site), False
+    with _TUNING, turn(winners, site, backend.gpu, unfinished=False) as found:
+        if found is not None:
+            return site, winners.stored(site), False
+        with backend.gpu.lock():
+            tuned = tune_call(capture, site, options, incumbent=winners.incumbent(site), trials=Trials(winners))
+        if tuned.unraced:
+            return site, None, False
+        winners.keep(site, tuned.winner, tuned.times_ns[tuned.winner])
+    warn_of(site, tuned)
+    return site, Winners(WinnerCache(), TuneMode.AUTO, backend.gpu, options.verification.lax).stored(site), True
+
+
 @dataclass
 class _Call:
     """A tuner that was called with these arguments; ``keep`` as in :func:`run_tuned`."""
@@ -117,15 +188,16 @@ class _Call:
 
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""
+        note_call(self.tuner, self.args, self.kwargs)
         if compat.interprets():
             return self._launch_interpreted()
         backend = context.this_gpu()
         if backend is None or backend.gpu is None or not is_kernel(self.tuner):
-            return plain(self.tuner, *self.args, **self.kwargs)
+            return self._launch_first_that_can() if noting() else plain(self.tuner, *self.args, **self.kwargs)
         begin, options = time.perf_counter(), self.options
-        winners = self._winners(backend.gpu)
+        winners = self.winners_on(backend.gpu)
         capture = Capture(backend, context.COMPILER, thread=threading.get_ident())
-        site = self._site(capture)
+        site = self.site_in(capture)
         try:
             found = winners.find(site, unfinished=options.patience is not None)
         except CacheMissError:
@@ -137,6 +209,8 @@ class _Call:
                 raise
             self._settle_unraced(site, tuned)
             return self._launch_first(site, tuned.winner, time.perf_counter() - begin)
+        if found is None and (noting() or winners.mode is TuneMode.NEAREST):
+            return self._launch_untuned(site, winners)
         if found is None:
             _refuse_graph_capture(site.kernel)
             unfinished = options.patience is not None
@@ -151,7 +225,7 @@ class _Call:
         tell(self.tuner, site, self.key, None)
         return self.launch(site.originals[found])
 
-    def _site(self, capture: Capture) -> Site:
+    def site_in(self, capture: Capture) -> Site:
         """The call's site. Where the user's pruning leaves nothing, Triton's own error, as without us."""
         try:
             return capture.site_of(self.tuner, self.args, self.kwargs)
@@ -169,20 +243,63 @@ class _Call:
         tuner.pre_hook(words, reset_only=True)  # as Triton's does after it has tuned
         return self.launch(config)
 
+    def _launch_untuned(self, site: Site, winners: Winners) -> Any:
+        """Launch with the nearest call's winner in that mode, else with the first config that can be; nothing is
+        stored. What was chosen stays for this process."""
+        near = winners.nearest(site) if winners.mode is TuneMode.NEAREST else None
+        first = None if near is None else index_of(site, near.winner.config)
+        if winners.mode is TuneMode.NEAREST:
+            tell_nearest(site, self.key, near)
+        order = [first] if first is not None else []
+        order += [i for i in range(len(site.originals)) if i != first]
+        result = self._launch_one_of([site.originals[i] for i in order], near is not None)
+        chosen = next(i for i in order if site.originals[i] is self.tuner.cache[self.key])
+        note(winners.key(site), site.candidates[chosen].config)
+        return result
+
+    def _launch_first_that_can(self) -> Any:
+        """Without a GPU that kerntune measures on, where nothing may be tuned."""
+        return self._launch_one_of(self._pruned(), False)
+
+    def _launch_one_of(self, configs: Sequence[Any], near: bool) -> Any:
+        """Launch with the first of these that compiles and that the device takes, and keep it in this process. The
+        last one's error if none can be. ``near``: the first is another call's winner, so its failure is said."""
+        for config in configs:
+            try:
+                words = {**self.named, **self.kwargs, **config.all_kwargs()}
+                self.tuner.pre_hook(words, reset_only=True)
+                result = self.launch(config)
+            except compat.launch_errors() as exc:
+                if config is configs[-1]:
+                    raise
+                if near and config is configs[0]:
+                    tell_unfit(self.tuner, config, exc)
+                continue
+            self.tuner.cache[self.key] = config
+            return result
+        raise AssertionError("a tuner has a config at least")
+
+    def _pruned(self) -> list[Any]:
+        """The configs that the user's pruning leaves."""
+        self.tuner.nargs = self.named
+        try:
+            return compat.prune_configs(self.tuner, self.kwargs)
+        finally:
+            self.tuner.nargs = None
+
     def _launch_interpreted(self) -> Any:
         """Triton's interpreter has no times worth comparing, and needs no GPU: with the first config that the user's
         pruning leaves."""
-        self.tuner.nargs = self.named
-        try:
-            first = compat.prune_configs(self.tuner, self.kwargs)[0]
-        finally:
-            self.tuner.nargs = None
+        first = self._pruned()[0]
         self.tuner.cache[self.key] = first
         self.tuner.pre_hook({**self.named, **self.kwargs, **first.all_kwargs()}, reset_only=True)
         return self.launch(first)
 
-    def _winners(self, gpu: Gpu) -> Winners:
-        mode = context.tune_mode() if self.keep else TuneMode.FORCE
+    def winners_on(self, gpu: Gpu) -> Winners:
+        """Where its winner is kept, in the call's mode."""
+        mode = mode_of(self.tuner, keep=self.keep)
+        if mode is TuneMode.FROZEN and noting():
+            mode = TuneMode.AUTO  # what has no winner is what is noted
         cache = WinnerCache()
         return Winners(with_store(cache) if self.keep else cache, mode, gpu, self.options.verification.lax)
 
@@ -195,7 +312,7 @@ class _Call:
         log_config(site, "stored winner", index, time_ns=stored.time_ns)
         self.tuner.configs_timings = {site.originals[index]: [stored.time_ns / 1e6] * 3}
         late = [i for i, c in enumerate(site.candidates) if c.config in stored.untried]
-        if late and winners.mode is not TuneMode.FROZEN and not winners.agrees:
+        if late and winners.mode not in STAYS and not noting() and not winners.agrees:
             leave(self.tuner, self.key, site, index, late)
 
     def _race(self, capture: Capture, site: Site, winners: Winners) -> int:
@@ -238,7 +355,7 @@ class _Call:
     def try_late(self) -> Any:
         """The config to launch, if what was due for late ones could be done now: not while a CUDA graph is captured,
         nor while another thread tunes, nor where tuning is frozen."""
-        frozen = self.keep and context.tune_mode() is TuneMode.FROZEN
+        frozen = self.keep and mode_of(self.tuner) in STAYS
         if frozen or captures_graph() or not _TUNING.acquire(blocking=False):
             return None
         try:
@@ -251,7 +368,7 @@ class _Call:
                     self.kwargs,
                     backend=backend,
                     compiler=context.COMPILER,
-                    winners=self._winners(backend.gpu),
+                    winners=self.winners_on(backend.gpu),
                     options=self.options,
                 )
         finally:

@@ -1,16 +1,15 @@
-"""What a process tunes with: its GPU, its compiler, and whether it may tune at all."""
+"""What a process tunes with: its GPU and its compiler."""
 
 from __future__ import annotations
 
-import os
-
-from kerntune.base.policy import TuneMode
+from kerntune import capture as captures
+from kerntune.base.device import DeviceSpec
 from kerntune.compiling.compiler import Compiler
 from kerntune.compiling.forking import may_fork
 from kerntune.compiling.frontend import prepare_hashes
-from kerntune.errors import BackendError, UsageError
+from kerntune.errors import BackendError
 from kerntune.gpu.base import Backend
-from kerntune.gpu.probe import has_cuda
+from kerntune.gpu.probe import current_device, has_cuda
 from kerntune.kernels import compat
 
 COMPILER = Compiler()
@@ -29,16 +28,10 @@ def this_gpu() -> Backend | None:
         return None
 
 
-def tune_mode() -> TuneMode:
-    """``KERNTUNE_TUNE``: ``auto`` (the default), ``frozen`` (no stored winner is an error) or ``force`` (tune anew).
-
-    :class:`UsageError` for anything else.
-    """
-    text = os.environ.get("KERNTUNE_TUNE") or TuneMode.AUTO.value
-    try:
-        return TuneMode(text)
-    except ValueError:
-        raise UsageError(f"KERNTUNE_TUNE is {text!r}; it can be auto, frozen or force") from None
+def device_now() -> DeviceSpec:
+    """What kernels are launched on: a capture's device while a call is captured, else torch's."""
+    recording = captures.current()
+    return current_device() if recording is None else recording.backend.spec
 
 
 def prepare_launches() -> None:

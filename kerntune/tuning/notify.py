@@ -13,7 +13,9 @@ from kerntune.base.stats import quantile
 from kerntune.capture import Capture, Site
 from kerntune.errors import NoGpuError, TrialError
 from kerntune.kernels import compat
+from kerntune.kernels.source import kernel_file
 from kerntune.static.launch_limits import Violation
+from kerntune.tuning.nearest import Near
 from kerntune.tuning.tuning_result import Tuned
 
 Timings = dict[Any, list[float]]
@@ -108,6 +110,24 @@ def tell(tuner: Any, site: Site, key: tuple[Any, ...], seconds: float | None, la
     if compat.prints_tuning() and seconds is not None:
         rest = f", {late} configs are still being compiled" if late else ""
         print(f"kerntune: {site.kernel}, key {key}: tuned in {seconds:.2f} s, best config {best}{rest}")
+
+
+def tell_nearest(site: Site, key: tuple[Any, ...], near: Near | None) -> None:
+    """Say which call's winner an untuned one is launched with; once a key, since it is kept then."""
+    where = f"kernel {site.kernel} ({kernel_file(site.jit)}), key {key}: has no stored winner"
+    what = "no tuned call is near, so the first config that can be launched is" if near is None else f"{near} is"
+    warnings.warn(f"{where}; {what} used untuned (tune=nearest)", RuntimeWarning, stacklevel=2)
+
+
+def tell_unfit(tuner: Any, config: Any, error: Exception) -> None:
+    """Say that the nearest call's winner can't be launched, and the tuner's own first config is."""
+    fn = tuner.base_fn
+    warnings.warn(
+        f"kernel {fn.__name__} ({fn.__code__.co_filename}): {config}, the winner of the nearest tuned call, can't be "
+        f"launched here ({error}); the first config that can be is used",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def tell_unraced(tuner: Any, site: Site, tuned: Tuned) -> None:

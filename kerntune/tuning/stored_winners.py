@@ -14,6 +14,7 @@ from kerntune.base.policy import TuneMode
 from kerntune.capture import Capture, Site
 from kerntune.errors import CacheError, CacheMissError
 from kerntune.gpu.base import Gpu
+from kerntune.heuristics import without_pipelining
 from kerntune.kernels import compat
 from kerntune.kernels.source import source_hash
 from kerntune.kernels.value_text import text_of
@@ -22,6 +23,7 @@ from kerntune.tuning.cache.damage_report import report_damage
 from kerntune.tuning.cache.leases import Lease
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.cache.winner import SCHEMA
+from kerntune.tuning.nearest import Near, nearest
 from kerntune.tuning.ranks import of_this_run, several_ranks
 
 NOT_KEY = frozenset({"grid", "warmup"})
@@ -47,14 +49,18 @@ class Winners:
         """The stored winner's index among the candidates; None if there is none or the mode forces a new race.
 
         A winner of candidates some of which were never tried counts only if ``unfinished`` ones do, or if the mode is
-        ``frozen``. Where winners are agreed upon with others (:attr:`agrees`) it counts if it was stored since this run
-        began, whatever is asked for: else ranks would go on with different ones.
+        ``frozen`` or ``nearest``: nothing will ever be tried there. Where winners are agreed upon with others
+        (:attr:`agrees`) it counts if it was stored since this run began, whatever is asked for: else ranks would go on
+        with different ones.
         """
-        if len(site.candidates) == 1:
+        alone = len(site.candidates) == 1
+        if alone and site.search is None:
             return 0
         found = self.stored(site)
         if found is not None and self._counts(found, unfinished):
             return index_of(site, found.config)
+        if alone and self.mode is TuneMode.FROZEN:
+            return 0
         if self.mode is TuneMode.FROZEN:
             raise CacheMissError(
                 f"kernel {site.kernel}: no stored winner for these arguments under --kerntune-tune=frozen (or "
@@ -63,7 +69,7 @@ class Winners:
         return None
 
     def _counts(self, found: Winner, unfinished: bool) -> bool:
-        if not found.untried or self.mode is TuneMode.FROZEN:
+        if not found.untried or self.mode in (TuneMode.FROZEN, TuneMode.NEAREST):
             return True
         return of_this_run(found.created) if self.agrees else unfinished
 
@@ -142,6 +148,11 @@ class Winners:
         self.cache.add(found)
         return winner
 
+    def nearest(self, site: Site) -> Near | None:
+        """The winner of the nearest call that has one (:func:`kerntune.tuning.nearest.nearest`), among the site's
+        candidates."""
+        return nearest(self.cache, self.key(site), lambda config: index_of(site, config) is not None)
+
     def why_missed(self, site: Site) -> list[str]:
         """What differs from the nearest stored winner of the kernel, a line each."""
         return self.cache.why_missed(self.key(site), self.environment())
@@ -186,7 +197,7 @@ def index_of(site: Site, config: Config) -> int | None:
     if found is not None:
         return found
     last = len(site.listed) - 1
-    single = site.candidates[last].config.replace(num_stages=1)
+    single = without_pipelining(site.candidates[last].config)
     return Capture.add_candidate(site, last, config) if config == single else None
 
 

@@ -6,9 +6,10 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kerntune.base.policy import Policy, StaticPrune
+from kerntune.base.policy import Policy, StaticPrune, TuneMode
 from kerntune.errors import UsageError
-from kerntune.search import Search
+from kerntune.search import Descent, Search
+from kerntune.search.register_scaling import RegisterScaling
 from kerntune.tuning.isolation import Isolate
 from kerntune.tuning.patience import ALL, Patience, checked_patience
 from kerntune.tuning.verification import Verification, Verify, names_of, verify_mode
@@ -16,7 +17,7 @@ from kerntune.tuning.verification import Verification, Verify, names_of, verify_
 VERIFY, VERIFY_IGNORE = "KERNTUNE_VERIFY", "KERNTUNE_VERIFY_IGNORE"
 PATIENCE, STATIC_PRUNE = "KERNTUNE_PATIENCE", "KERNTUNE_STATIC_PRUNE"
 
-ISOLATE = "KERNTUNE_ISOLATE"
+ISOLATE, TUNE = "KERNTUNE_ISOLATE", "KERNTUNE_TUNE"
 
 ATTRIBUTES = ("verify", "verify_ignore", "patience", "static_prune", "isolate")
 """The attributes of a tuner that say how it tunes, each None where that is left to its environment variable."""
@@ -36,7 +37,7 @@ class TuneOptions:
     static_prune: StaticPrune = field(default_factory=StaticPrune)
     """Which candidates are left out unrun."""
 
-    search: Search | None = None
+    search: Search | Descent | RegisterScaling | None = None
     """What chooses further candidates beyond the list."""
 
     keep: bool = True
@@ -64,9 +65,11 @@ class TuneOptions:
             static_prune = StaticPrune.parse(os.environ.get(STATIC_PRUNE, ""), STATIC_PRUNE)
         return cls(Verification(mode, ignore), _patience_now(patience), static_prune, None, keep, isolate_mode(isolate))
 
-    def searching(self, search: Search | None) -> TuneOptions:
-        """The options for a launch that may have a search of its own: with one, every candidate of the list is waited
-        for and run."""
+    def searching(self, search: Search | Descent | RegisterScaling | None) -> TuneOptions:
+        """The options for a launch that may have a search of its own: with one that steps through a space, every
+        candidate of the list is waited for and run."""
+        if isinstance(search, RegisterScaling):
+            return replace(self, search=search)
         return self if search is None else replace(self, search=search, patience=None, static_prune=StaticPrune())
 
 
@@ -97,6 +100,25 @@ def isolate_mode(given: str | Isolate | None) -> Isolate:
         return Isolate(text)
     except ValueError:
         raise UsageError(f"isolate is {text!r}; it can be auto, always or off") from None
+
+
+def tune_mode(given: str | TuneMode | None = None) -> TuneMode:
+    """How winners are found: as given, else as ``KERNTUNE_TUNE`` says, else ``auto``. ``frozen``: no stored winner is
+    an error; ``force``: tune anew; ``nearest``: never tune; without a stored winner, that of the nearest call.
+
+    :class:`UsageError` for anything else.
+    """
+    text = given or os.environ.get(TUNE) or TuneMode.AUTO
+    try:
+        return TuneMode(text)
+    except ValueError:
+        where = TUNE if not given else "tune"
+        raise UsageError(f"{where} is {text!r}; it can be auto, frozen, force or nearest") from None
+
+
+def mode_of(tuner: Any, *, keep: bool = True) -> TuneMode:
+    """The mode of any tuner; what isn't kept is always tuned."""
+    return tune_mode(getattr(tuner, "tune_mode", None)) if keep else TuneMode.FORCE
 
 
 def _patience_now(given: float | str | None) -> Patience | None:

@@ -11,9 +11,11 @@ import pytest
 
 from cli.command import Command, subcommands
 from cli.made import folder, timed
+from kerntune.base.tuning_job import SCHEMA, TuningJob
 from kerntune.cli.command import build_parser
 from kerntune.gate.bundle import encoded_bundles
 from kerntune.gate.report import RunReport, write_run
+from kerntune.tuning.many.shapes_file import ShapesFile
 
 SOURCE = Path(__file__).parents[2]
 
@@ -30,6 +32,8 @@ COMMANDS = [
     ["cache", "clear"],
     ["cache", "export"],
     ["cache", "import"],
+    ["cache", "push"],
+    ["cache", "pull"],
     ["diff"],
     ["dump"],
     ["export"],
@@ -39,7 +43,11 @@ COMMANDS = [
     ["bisect"],
     ["history", "show"],
     ["history", "add"],
+    ["report"],
     ["doctor"],
+    ["tune"],
+    ["shapes", "record"],
+    ["shapes", "show"],
 ]
 
 
@@ -54,7 +62,9 @@ def test_every_command_is_tried() -> None:
     assert sorted(map(tuple, COMMANDS)) == sorted(subcommands(build_parser()))
 
 
-@pytest.mark.parametrize("words", [[], ["baselines"], ["static"], ["cache"], ["history"], *COMMANDS], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [[], ["baselines"], ["static"], ["cache"], ["history"], ["shapes"], *COMMANDS], ids=" ".join
+)
 def test_help(kerntune, words):
     ran = kerntune(*words, "--help")
     assert ran.code == 0
@@ -63,7 +73,7 @@ def test_help(kerntune, words):
 
 
 def test_help_names_every_command(kerntune):
-    groups = ["baselines"], ["static"], ["cache"], ["history"], []
+    groups = ["baselines"], ["static"], ["cache"], ["history"], ["shapes"], []
     text = "".join(kerntune(*words, "--help").out for words in groups)
     for words in COMMANDS:
         assert f"    {words[-1]}" in text
@@ -157,12 +167,15 @@ print("loaded:", *({"torch", "triton", "numpy", "pytest"} & sys.modules.keys()),
         (["baselines", "prune", "--stale-from", "run.json"], {"torch", "triton", "pytest"}),
         (["baselines", "apply", "run.json"], {"torch", "triton", "pytest"}),
         (["cache", "show", "--cache-dir", "nowhere"], {"torch", "triton", "pytest"}),
+        (["shapes", "show", "shapes.jsonl"], {"torch", "triton", "pytest"}),
+        (["tune", "--shapes", "shapes.jsonl", "--list"], {"torch", "triton"}),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else "",
 )
 def test_a_command_loads_no_more_than_it_needs(tmp_path, words, too_much):
     folder(tmp_path / "baselines", timed())
     write_run(tmp_path / "run.json", RunReport((), baselines=encoded_bundles([timed()])))
+    ShapesFile(tmp_path / "shapes.jsonl").add(TuningJob(SCHEMA, "module", "kernel"))
     ran = in_subprocess(PROBE, *words, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout

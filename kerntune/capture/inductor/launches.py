@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kerntune.base.config import Config
 from kerntune.base.device import Target
@@ -15,6 +15,7 @@ from kerntune.capture.inductor.origins import origins_of_launch
 from kerntune.capture.launch import Pending, Probe
 from kerntune.capture.site import Candidate, Site, config_of
 from kerntune.errors import CompileError, TrialError
+from kerntune.gpu.base import Backend
 from kerntune.grids.check import check_grid
 from kerntune.kernels import compat
 from kerntune.kernels.compat import inductor_parts
@@ -22,15 +23,22 @@ from kerntune.kernels.generated import GeneratedKernel, mark_generated, name_wit
 from kerntune.kernels.source import kernel_file, kernel_name
 from kerntune.kernels.specialize import Specialized
 
-if TYPE_CHECKING:
-    from kerntune.capture.capture import Capture
+
+class Recorder(Protocol):
+    """What a launch needs of :class:`kerntune.capture.Capture`."""
+
+    @property
+    def backend(self) -> Backend: ...
+    def concerns_me(self) -> bool: ...
+    def launch(self, site: Site) -> Any: ...
+    def launch_other(self, probe: Callable[[Target], Probe], pending: Pending, run: Callable[[], Any]) -> Any: ...
 
 
 @dataclass(frozen=True)
 class InductorLaunch:
     """A call of a tuner of Inductor's."""
 
-    capture: Capture
+    capture: Recorder
     tuner: Any
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -123,7 +131,7 @@ class InductorLaunch:
         return site
 
 
-def install_inductor(stack: contextlib.ExitStack, capture: Capture, calls: CompiledCalls) -> None:
+def install_inductor(stack: contextlib.ExitStack, capture: Recorder, calls: CompiledCalls) -> None:
     """Record the launches of Inductor's kernels until ``stack`` closes. What was compiled is forgotten first: which
     kernels a function has must not depend on the calls before, and a CUDA graph of them would hide its launches."""
     inductor_parts.inductor_part("reset")()
@@ -132,7 +140,7 @@ def install_inductor(stack: contextlib.ExitStack, capture: Capture, calls: Compi
     calls.install(stack)
 
 
-def _recording(capture: Capture, original: Callable[..., Any]) -> Callable[..., Any]:
+def _recording(capture: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
     """The replacement of a tuner's ``run``."""
 
     def run(tuner: Any, *args: Any, stream: Any = None, benchmark_run: bool = False, **kwargs: Any) -> Any:

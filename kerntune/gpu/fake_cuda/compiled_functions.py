@@ -30,14 +30,14 @@ from kerntune.kernels.compat.inductor_parts import (
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 """Inductor sets the second one for the process, at the first kernel that it makes."""
 
-Modes = Callable[[], contextlib.AbstractContextManager[None]]
+EnterModes = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 class CompiledFunctions:
     """The replacement of ``torch.compile``. ``surroundings()`` enters the stand-ins' modes again where torch's compiler
     has none; ``function_mode()`` is the torch-function mode among them, which Dynamo would trace."""
 
-    def __init__(self, surroundings: Modes, function_mode: Callable[[], Any]) -> None:
+    def __init__(self, surroundings: EnterModes, function_mode: Callable[[], Any]) -> None:
         self._surroundings = surroundings
         self._function_mode = function_mode
         self._capture: Replacements | None = None

@@ -37,6 +37,14 @@ def out_of_resources(required: int, limit: int, name: str) -> Exception:
     return OutOfResources(required, limit, name)  # type: ignore[no-any-return]
 
 
+def launch_errors() -> tuple[type[Exception], ...]:
+    """What Triton raises for a config that doesn't compile, or that the device can't launch: the driver's errors are
+    RuntimeErrors."""
+    from triton.runtime.errors import TritonError
+
+    return (TritonError, RuntimeError)
+
+
 def triton_config(config: Any) -> Any:
     """A :class:`kerntune.base.config.Config` as Triton's; backend options go among the keywords, as in AMD's
     examples."""

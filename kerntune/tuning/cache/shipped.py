@@ -75,6 +75,12 @@ def find(key: WinnerKey, tell: Callable[[str], None]) -> Winner | None:
     return None
 
 
+def of_device(target: str, device: str, tell: Callable[[str], None]) -> list[Winner]:
+    """All shipped winners of a kind of device."""
+    name = file_name(target, device)
+    return [winner for folder in folders() for winner in _winners(folder / name, tell).values()]
+
+
 def _winners(path: Path, tell: Callable[[str], None]) -> dict[str, Winner]:
     if path not in _read:
         try:

@@ -12,10 +12,11 @@ from kerntune.errors import CacheMissError
 from kerntune.kernels import compat
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.cache.shared_winners import with_store
 from kerntune.tuning.deferred import late_of
 from kerntune.tuning.launch_paths import engine_of
 from kerntune.tuning.stored_winners import Winners
-from kerntune.tuning.tune_options import options_of
+from kerntune.tuning.tune_options import mode_of, options_of
 
 
 class NotStatic(Exception):
@@ -69,10 +70,11 @@ def _stored(tuner: Any, named: Mapping[str, Any]) -> Any:
     unknown = any(value is UNKNOWN or getattr(value, "dtype", None) is UNKNOWN for value in named.values())
     if engine is None or not engine.keep or unknown or backend is None or backend.gpu is None:
         return None
-    if any(_open(value) for value in named.values()) or context.tune_mode() is TuneMode.FORCE:
+    mode = mode_of(tuner)
+    if any(_open(value) for value in named.values()) or mode is TuneMode.FORCE:
         return None
     lax = options_of(tuner, keep=True).verification.lax
-    winners = Winners(WinnerCache(), context.tune_mode(), backend.gpu, lax)
+    winners = Winners(with_store(WinnerCache()), mode, backend.gpu, lax)
     given = list(named)
     names = tuner.arg_names
     count = next((i for i, name in enumerate(given) if i >= len(names) or name != names[i]), len(given))

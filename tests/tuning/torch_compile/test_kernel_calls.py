@@ -11,8 +11,10 @@ import triton
 from compiled_runs import Runs, accumulated, configs, doubled_in_place, fits, scaled
 
 import kerntune
+from kerntune.errors import CacheMissError
 from kerntune.grids import FixedGrid, Name, ceil_div
 from kerntune.search import Choice, Search, Space
+from kerntune.tuning import autotuner_run
 
 SIZES = (100, 150, 300, 100)
 WINNERS = [64, 128, 256, 64]
@@ -371,3 +373,27 @@ def test_grid_objects_of_kernels_that_torch_launches(runs: Runs, dynamic: bool) 
 
     check(f, "eager", dynamic)
     assert [launch.grid for launch in runs.launches] == [(2, 1, 1), (3, 1, 1), (5, 1, 1), (2, 1, 1)]
+
+
+@compiled
+def test_tritons_heuristics_above_the_tuner(runs: Runs, backend: str, dynamic: bool) -> None:
+    """As flash-linear-attention writes them: the tuner is called by ``run``."""
+    tuner = kerntune.autotune([triton.Config({}, num_warps=w) for w in (2, 4)], key=["n"])(scaled)
+    kernel = triton.heuristics({"BLOCK": lambda named: 64 if named["factor"] < 3 else 128})(tuner)
+    runs.choose = lambda tuner, named, found: found[0]
+    check(launching(kernel), backend, dynamic)
+    assert runs.blocks() == [64] * 4
+    assert len(runs.tuned) == 3
+
+
+def test_frozen_tuning_holds(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is tuned while a graph is made, and where it runs the user's setting says what a missing winner is."""
+
+    def frozen(call: Any, plain: Any) -> Any:
+        raise CacheMissError(f"kernel {call.tuner.base_fn.__name__}: no stored winner")
+
+    graph = torch.compile(launching(make()), backend="eager", fullgraph=True)
+    monkeypatch.setattr(autotuner_run._Call, "tune", frozen)
+    with pytest.raises(CacheMissError, match="kernel scaled: no stored winner"):
+        graph(torch.randn(100))
+    assert runs.launches == []

@@ -1,0 +1,174 @@
+"""``kerntune tune``: all keys of many kernels, from tests or from files of shapes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kerntune.base.orphans import bound_command
+from kerntune.base.temporary_folders import scratch_folder
+from kerntune.base.tuning_job import TuningJob
+from kerntune.cli.cache import open_cache
+from kerntune.cli.shapes import table
+from kerntune.cli.static_record import environment
+from kerntune.errors import UsageError
+from kerntune.gate.console import FINDINGS, OK, complain, counted, say
+from kerntune.gate.pytest_run import plugin_args
+from kerntune.tuning.many.gpu_pools import chosen_gpus
+from kerntune.tuning.many.noting import SHAPES
+from kerntune.tuning.many.outcome import Ended, KeyOutcome
+from kerntune.tuning.many.progress import WORDS
+from kerntune.tuning.many.shapes_file import ShapesFile
+
+PLUGIN = "pytest_kerntune.noted_calls"
+
+DEFAULT_TARGET = "cuda:90"
+"""What calls are noted for on a machine without a GPU (H100, H200); heuristics' proposals depend on it."""
+
+RAN = (0, 1)
+"""pytest's exit codes of a run that ran."""
+
+SHOWN_LINES = 15
+
+INTERRUPTED = 128 + signal.SIGINT
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tune; 0 if every key has a winner, 1 if not, 130 after Ctrl-C."""
+    os.environ["KERNTUNE_CACHE_DIR"] = str(open_cache(args.cache_dir).folder)  # the processes' too
+    os.environ.pop(SHAPES, None)
+    paths = tuple(os.path.abspath(path) for path in [*args.path, Path.cwd()])
+    jobs, folders = _jobs(args, paths)
+    paths = tuple(dict.fromkeys([*paths, *folders]))
+    if args.list:
+        say(table(jobs))
+        return OK
+    if not jobs:
+        raise UsageError("there is nothing to tune: no call of a tuned kernel was found")
+    from kerntune.tuning.many import tune_many  # Triton with it
+
+    say(f"importing {', '.join(sorted({job.module for job in jobs}))}")
+    outcomes: list[KeyOutcome] = []
+    try:
+        with _executor(args) as executor:
+            tune_many.tune_many(
+                jobs, executor=executor, gpus=args.gpus, modules=args.module, paths=paths, force=args.force,
+                tell=outcomes.append,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        complain(f"interrupted; the same command does the other {counted(len(jobs) - len(outcomes), 'key')}")
+        return _summary(outcomes, INTERRUPTED)
+    return _summary(outcomes, OK if all(o.good for o in outcomes) else FINDINGS)
+
+
+def _summary(outcomes: Sequence[KeyOutcome], code: int) -> int:
+    for text in dict.fromkeys(note for outcome in outcomes for note in outcome.notes):
+        complain(f"note: {text}")
+    parts = [f"{n} {WORDS[ended]}" for ended in Ended if (n := sum(o.ended is ended for o in outcomes))]
+    say(f"{counted(len(outcomes), 'key')}: {', '.join(parts) or 'none done'}")
+    return code
+
+
+def _jobs(args: argparse.Namespace, paths: Sequence[str]) -> tuple[list[TuningJob], list[str]]:
+    """From the files, and from what the tests call, with the folders from which pytest imported those tests' modules.
+    :class:`UsageError` for damaged files."""
+    if not args.tests and not args.shapes:
+        raise UsageError(
+            "say what to tune: tests (`kerntune tune tests/`), or --shapes FILE of `kerntune shapes record`"
+        )
+    found: dict[str, TuningJob] = {}
+    damaged: list[str] = []
+    folders: list[str] = []
+    for name in args.shapes:
+        jobs, wrong = ShapesFile(Path(name)).read()
+        damaged += wrong
+        found.update((job.digest(), job) for job in jobs)
+    if damaged:
+        raise UsageError("\n".join(["some calls can't be read; remove their lines, or record them anew", *damaged]))
+    if args.tests:
+        noted = noted_in(args.tests, args.target, args.run, paths)
+        found.update((job.digest(), job) for job in noted)
+        folders = [folder for job in noted if (folder := folder_of(job))]
+    return list(found.values()), folders
+
+
+def folder_of(job: TuningJob) -> str:
+    """Where Python finds a job's module by its name: ``/x`` for ``a.b`` in ``/x/a/b.py``; empty if its file doesn't
+    say."""
+    file, parts = Path(job.file), job.module.split(".")
+    names = [*file.parent.parts, file.stem]
+    return str(Path(*names[: -len(parts)])) if names[-len(parts) :] == parts else ""
+
+
+def noted_in(tests: Sequence[str], target: str | None, really: bool, paths: Sequence[str]) -> list[TuningJob]:
+    """The calls that tests make, noted in a pytest of its own: on stand-ins for ``target`` (default: this machine's
+    GPU), or ``really`` on the GPU. :class:`UsageError` with the end of pytest's output if it can't run them."""
+    options = [] if really else [f"--kerntune-note-target={target or target_here()}"]
+    with scratch_folder("tune") as scratch:
+        file = scratch / "shapes.jsonl"
+        ours = environment()
+        env = {**ours, SHAPES: str(file), "PYTHONPATH": os.pathsep.join([*paths[:-1], ours["PYTHONPATH"]])}
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *plugin_args(),
+            "-p",
+            PLUGIN,
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            "--tb=no",
+        ]
+        done = subprocess.run(
+            bound_command([*command, *options, *tests]), env=env, capture_output=True, text=True, check=False
+        )
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        if done.returncode not in RAN:
+            last = "\n".join(lines[-SHOWN_LINES:])
+            raise UsageError(f"pytest could not run {' '.join(tests)} (exit code {done.returncode})\n{last}")
+        jobs = ShapesFile(file).read()[0] if file.exists() else []
+    say(f"{' '.join(tests)}: {counted(len(jobs), 'call')} noted{'' if really else ' on stand-ins'}; {lines[-1]}")
+    if done.returncode and not really:
+        complain(
+            "tests that need results end early on stand-ins; --run runs them on the GPU, and notes all their calls"
+        )
+    return jobs
+
+
+def target_here() -> str:
+    """What this machine's first GPU compiles for, by NVML: the driver isn't started."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(pynvml.nvmlDeviceGetHandleByIndex(0))
+        return f"cuda:{major}{minor}"
+    except pynvml.NVMLError:
+        return DEFAULT_TARGET
+
+
+@contextlib.contextmanager
+def _executor(args: argparse.Namespace) -> Iterator[Any]:
+    """Dask's, if asked for; else None: this host's GPUs."""
+    if not args.dask:
+        chosen_gpus(args.gpus)
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError as exc:
+        raise UsageError("--dask needs Dask: pip install 'kerntune[dask]'") from exc
+    try:
+        client = Client(args.dask)
+    except OSError as exc:
+        raise UsageError(f"--dask {args.dask}: no scheduler answers there ({exc})") from exc
+    with client:
+        yield client.get_executor(pure=False, retries=0)

@@ -1,0 +1,235 @@
+"""An executor for the GPUs of this host: each has a pool of one process, so that one that breaks takes no other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing.context import SpawnContext, SpawnProcess
+from typing import Any
+
+from kerntune.base.orphans import end_with_parent
+from kerntune.errors import UsageError
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+Work = tuple["Future[Any]", Callable[..., Any], tuple[Any, ...]]
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The GPUs that a new process would see, as ``CUDA_VISIBLE_DEVICES`` names them: by index, UUID or MIG instance.
+
+    The driver isn't started: NVML counts them. Empty if there is none.
+    """
+    if VISIBLE in environ:
+        named = [name.strip() for name in environ[VISIBLE].split(",")]
+        end = next((i for i, name in enumerate(named) if not name or name.startswith("-")), len(named))
+        return tuple(named[:end])
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        return tuple(str(i) for i in range(int(pynvml.nvmlDeviceGetCount())))
+    except pynvml.NVMLError:
+        return ()
+
+
+def first_in(gpu: str, seen: Sequence[str]) -> str:
+    """The visible list with one GPU in front, the others after it in the order of a ring: a kernel that needs several
+    still sees all of them."""
+    if gpu not in seen:
+        return ",".join([gpu, *seen])
+    at = seen.index(gpu)
+    return ",".join([*seen[at:], *seen[:at]])
+
+
+def chosen_gpus(asked: Sequence[int | str] | None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The GPUs to work on, as ``CUDA_VISIBLE_DEVICES`` names them: all that are visible, or those ``asked`` for by
+    their place among them (or by UUID). :class:`UsageError` if there is none."""
+    seen = visible_gpus(environ)
+    if asked is None:
+        if not seen:
+            raise UsageError("there is no GPU here to tune on; give an executor, or --gpus where there is one")
+        return seen
+    found = []
+    for one in asked:
+        text = str(one).strip()
+        place = int(text) if text.isdigit() else -1
+        if seen and text.isdigit() and place >= len(seen):
+            raise UsageError(f"there is no GPU {text}: {len(seen)} are visible here, counted from 0")
+        found.append(seen[place] if seen and text.isdigit() else text)
+    if not found or len(set(found)) < len(found):
+        raise UsageError(f"the GPUs are {', '.join(map(str, asked)) or 'none'}; name each once, as --gpus 0,1")
+    return tuple(found)
+
+
+class _Process(SpawnProcess):
+    """A spawned process with changes to its environment."""
+
+    changed: Mapping[str, str] = {}
+
+    def start(self) -> None:
+        """The driver reads its environment when it starts, so a process must be born with it."""
+        with _changed_environment(self.changed):
+            super().start()
+
+
+_ENVIRONMENT = threading.Lock()
+
+
+@contextlib.contextmanager
+def _changed_environment(changed: Mapping[str, str]) -> Iterator[None]:
+    """``multiprocessing`` gives a process this one's environment: it is another one for the moment of the start."""
+    with _ENVIRONMENT:
+        before = {name: os.environ.get(name) for name in changed}
+        os.environ.update(changed)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+
+class _Context(SpawnContext):
+    """Spawns processes with changes to their environment, and knows them from their start on."""
+
+    def __init__(self, changed: Mapping[str, str]) -> None:
+        self._changed = dict(changed)
+        self._made: list[_Process] = []
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Those that run."""
+        return tuple(p.pid for p in list(self._made) if p.pid and p.is_alive())
+
+    def Process(self, *args: Any, **words: Any) -> _Process:  # type: ignore[override]
+        process = _Process(*args, **words)
+        process.changed = self._changed
+        self._made.append(process)
+        return process
+
+
+def _begin(paths: Sequence[str]) -> None:
+    """First of all in a worker: a process group of its own, which ends with its parent, and which Ctrl-C at the
+    terminal isn't sent to."""
+    os.setpgid(0, 0)
+    end_with_parent(os.pipe()[0], os.getppid())
+    for path in reversed(paths):
+        if path not in sys.path:
+            sys.path.insert(0, path)
+
+
+@dataclass
+class _Pool:
+    """One GPU's process, started for its first work, and anew after it has ended."""
+
+    gpu: str
+    environment: Mapping[str, str]
+    paths: Sequence[str]
+    _executor: ProcessPoolExecutor | None = None
+    _context: _Context | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Of the process, while there is one."""
+        return () if self._context is None else self._context.pids
+
+    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """The function's result. ``BrokenProcessPool`` if the process ended before; the next one gets a new process."""
+        if self._executor is None:
+            self._context = context = _Context(self.environment)
+            self._executor = ProcessPoolExecutor(1, mp_context=context, initializer=_begin, initargs=(self.paths,))
+        return self._executor.submit(function, *arguments).result()
+
+    def end(self) -> None:
+        """End the process, and what it has started, at once, be it only starting itself."""
+        executor, self._executor = self._executor, None
+        for pid in self.pids:
+            _kill(pid)
+        self._context = None
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _kill(pid: int) -> None:
+    """A process and its group; before :func:`_begin` it has none of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            os.kill(pid, signal.SIGKILL)
+
+
+@dataclass
+class GpuPools:
+    """``submit()`` of :mod:`concurrent.futures`, for as many processes as GPUs; work is done in the order in which it
+    came, by whichever is free.
+
+    A process sees all GPUs with its own one first. Work whose process ended raises ``BrokenProcessPool``; the others
+    go on, and the GPU gets a new process. After a result that is ``spoiled`` (its device runs nothing any more) it
+    does, too. ``paths`` come before others in the processes' ``sys.path``.
+    """
+
+    gpus: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    paths: Sequence[str] = ()
+    spoiled: Callable[[Any], bool] = lambda result: False
+
+    def __post_init__(self) -> None:
+        self._waiting: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._ended = False
+        seen = visible_gpus()
+        self._pools = [_Pool(gpu, {**self.environment, VISIBLE: first_in(gpu, seen)}, self.paths) for gpu in self.gpus]
+        self._threads = [threading.Thread(target=self._serve, args=(pool,), daemon=True) for pool in self._pools]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that run now."""
+        return tuple(pid for pool in self._pools for pid in pool.pids)
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
+        """Have ``function(*arguments)`` done in a process of the next free GPU."""
+        future: Future[Any] = Future()
+        self._waiting.put((future, function, arguments))
+        return future
+
+    def close(self) -> None:
+        """End all processes at once, whatever they do. Results that were given stay."""
+        self._ended = True
+        for _ in self._threads:
+            self._waiting.put(None)
+        for pool in self._pools:
+            pool.end()
+
+    def __enter__(self) -> GpuPools:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _serve(self, pool: _Pool) -> None:
+        while (work := self._waiting.get()) is not None:
+            future, function, arguments = work
+            if self._ended or not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = pool.run(function, arguments)
+                if self.spoiled(result):
+                    pool.end()
+            except BaseException as exc:  # the future must have it, and this thread go on
+                pool.end()
+                future.set_exception(exc)
+            else:
+                future.set_result(result)
+        pool.end()

@@ -1,0 +1,146 @@
+"""Gives jobs to an executor, again where a process died, and hands on each outcome as it comes."""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from kerntune import __version__
+from kerntune.base.tuning_job import TuningJob
+from kerntune.errors import StoreError
+from kerntune.tuning.many.job_run import run_job
+from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, outcome_of
+
+TIMES = 3
+"""How often a job is given out at most: once, and twice more where a process that had it died."""
+
+WINDOW = 1024
+"""Jobs that are given out at once: an executor's queue need not hold a million."""
+
+POLL_S = (0.02, 1.0)
+"""Seconds between two looks at results that don't call back, at first and at most: submitit's ask a file system."""
+
+
+class Result(Protocol):
+    """What ``submit()`` gives: :mod:`concurrent.futures`', Dask's, mpi4py's, submitit's."""
+
+    def done(self) -> bool:
+        """Whether there is a result, or an exception."""
+
+    def result(self) -> Any:
+        """The result, or what kept it from being."""
+
+
+class JobExecutor(Protocol):
+    """Anything that has work done elsewhere."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
+        """Have ``function(*arguments)`` done; a :class:`Result`."""
+
+
+@dataclass
+class _Given:
+    """A job that was given out, how often so far, and its result to be."""
+
+    request: JobRequest
+    times: int
+    result: Result
+
+
+class HandOut:
+    """Iterate over it: the outcomes as they come. :meth:`cancel` withdraws what no process has begun.
+
+    Any exception of a result means that the process is gone that had the job: :func:`run_job` itself raises none for
+    what goes wrong with a call. Such a job is given out again, :data:`TIMES` times in all.
+    """
+
+    def __init__(
+        self,
+        requests: Sequence[JobRequest],
+        executor: JobExecutor,
+        window: int = WINDOW,
+        function: Callable[[bytes], bytes] = run_job,
+    ) -> None:
+        self._waiting = deque((request, 1) for request in requests)
+        self._executor, self._window, self._function = executor, window, function
+        self._given: dict[int, _Given] = {}
+        self._next = 0
+        self._ended: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._silent: set[int] = set()
+        """Those whose results don't call back, and must be asked."""
+
+    def __iter__(self) -> Iterator[KeyOutcome]:
+        poll = POLL_S[0]
+        while self._waiting or self._given:
+            self._fill()
+            number = self._wait(poll)
+            poll = POLL_S[0] if number is not None else min(2 * poll, POLL_S[1])
+            if number is None:
+                continue
+            self._silent.discard(number)
+            outcome = self._take(self._given.pop(number))
+            if outcome is not None:
+                yield outcome
+
+    def cancel(self) -> None:
+        """Withdraw what was not begun, as far as the executor can."""
+        self._waiting.clear()
+        for given in self._given.values():
+            cancel = getattr(given.result, "cancel", None)
+            if cancel is not None:
+                cancel()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._given) < self._window:
+            request, times = self._waiting.popleft()
+            result = self._executor.submit(self._function, encoded(request))
+            number, self._next = self._next, self._next + 1
+            self._given[number] = _Given(request, times, result)
+            if hasattr(result, "add_done_callback"):
+                result.add_done_callback(lambda _, number=number: self._ended.put(number))
+            else:
+                self._silent.add(number)
+
+    def _wait(self, seconds: float) -> int | None:
+        """The number of a result that is there; None if there was none for so long."""
+        ended = next((n for n in sorted(self._silent) if self._given[n].result.done()), None)
+        if ended is not None:
+            return ended
+        try:
+            return self._ended.get(timeout=seconds if self._silent else POLL_S[1])
+        except queue.Empty:
+            return None
+
+    def _take(self, given: _Given) -> KeyOutcome | None:
+        """The outcome; None if the job is given out again."""
+        try:
+            data = given.result.result()
+        except Exception as exc:
+            return self._died(given, exc)
+        job = given.request.job
+        try:
+            found = outcome_of(data)
+        except StoreError as exc:
+            error = f"{job}: {exc}; do the executor's workers have this very kerntune ({__version__})?"
+            found = KeyOutcome(job.digest(), job.name, job.key, Ended.FAILED, error=error)
+        return msgspec.structs.replace(found, given_out=given.times)
+
+    def _died(self, given: _Given, exc: Exception) -> KeyOutcome | None:
+        if given.times < TIMES:
+            self._waiting.appendleft((given.request, given.times + 1))
+            return None
+        return lost(given.request.job, given.times, exc)
+
+
+def lost(job: TuningJob, times: int, exc: BaseException) -> KeyOutcome:
+    """The outcome of a job whose processes all died."""
+    error = (
+        f"{job}: each of {times} processes that tuned it ended ({type(exc).__name__}: {exc}); tune it alone to see "
+        "why, or with KERNTUNE_ISOLATE=always, which launches each config in a process of its own first"
+    )
+    return KeyOutcome(job.digest(), job.name, job.key, Ended.LOST, error=error, given_out=times)

@@ -1,0 +1,169 @@
+"""Tunes one described call, in whatever process it was given to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kerntune.base.policy import TuneMode
+from kerntune.base.tuning_job import FunctionText, TuningJob
+from kerntune.capture import Site
+from kerntune.errors import KerntuneError, UsageError
+from kerntune.gpu.base import Backend
+from kerntune.gpu.invented import invented
+from kerntune.kernels import compat
+from kerntune.kernels.source import jit_of, wrappers
+from kerntune.tuning import autotuner_run, context
+from kerntune.tuning.cache import Winner
+from kerntune.tuning.many.named_kernel import tuner_of
+from kerntune.tuning.many.noting import SHAPES, noting
+from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, encoded, request_of
+from kerntune.tuning.patience import ALL
+
+NOTHING_STORED = "nothing was stored: its grid is empty, or it can't be timed"
+
+
+def run_job(request: bytes) -> bytes:
+    """A :class:`~kerntune.tuning.many.outcome.JobRequest` to its outcome, both as bytes: what is given to an executor.
+
+    Whatever goes wrong with the call is in the outcome. An exception means that this process can't go on.
+    """
+    return encoded(outcome_for(request_of(request)))
+
+
+def outcome_for(asked: JobRequest) -> KeyOutcome:
+    """Import the kernel, make arguments like those described, and tune. The winner is stored, and in the outcome."""
+    begin, job = time.perf_counter(), asked.job
+    backend: Backend | None = None
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        try:
+            _look_in(asked.paths)
+            kernel = tuner_of(job.module, job.kernel, asked.modules)
+            backend = _device(job)
+            found = _tuned(job, kernel, asked.modules, asked.force)
+        except Exception as exc:  # of a user's module, hooks and pruning too
+            found = _outcome(job, Ended.FAILED, error=_text(job, exc), spoiled=_spoiled(backend))
+    notes = tuple(dict.fromkeys(str(w.message) for w in seen if w.category is RuntimeWarning))
+    device = "" if backend is None else backend.spec.name
+    return msgspec.structs.replace(
+        found, notes=(*found.notes, *notes), seconds=time.perf_counter() - begin, pid=os.getpid(),
+        host=socket.gethostname(), device=device,
+    )  # fmt: skip
+
+
+def _outcome(job: TuningJob, ended: Ended, **words: Any) -> KeyOutcome:
+    return KeyOutcome(job.digest(), job.name, job.key, ended, **words)
+
+
+def _device(job: TuningJob) -> Backend:
+    if job.unknown:
+        raise UsageError(job.unknown)
+    if noting():
+        raise UsageError(f"{SHAPES} is set in this process, in which nothing is tuned; unset it")
+    backend = context.this_gpu()
+    if backend is None or backend.gpu is None:
+        raise UsageError("kerntune finds no GPU to measure on in this process; tune where there is one")
+    return backend
+
+
+def _tuned(job: TuningJob, kernel: Any, modules: tuple[str, ...], force: bool) -> KeyOutcome:
+    def find(text: FunctionText) -> Any:
+        return tuner_of(text.module, text.name, modules)
+
+    args, words = invented(job, find)
+    if job.configs:
+        return _tuned_among(job, jit_of(kernel), args, words, force)
+    tuner = _tuner_in(job, kernel)
+    with _settings(tuner, TuneMode.FORCE if force else TuneMode.AUTO):
+        site, winners = autotuner_run.site_and_winners(tuner, args, words)
+        if len(site.candidates) == 1:
+            return _outcome(job, Ended.NOTHING, config=str(site.candidates[0].config))
+        stored = winners.stored(site)
+        if stored is not None and not stored.untried:
+            return _won(job, site, stored, Ended.STORED)
+        named = dict(zip(tuner.arg_names, args, strict=False))
+        tuner.cache.pop(compat.autotuner_key(tuner, named, words), None)  # of another call that this tuner takes for it
+        autotuner_run.run_tuned(tuner, args, {**words, "warmup": False}, keep=True, plain=_refuse)
+        return _found(job, tuner, args, words)
+
+
+def _found(job: TuningJob, tuner: Any, args: Any, words: dict[str, Any]) -> KeyOutcome:
+    with _settings(tuner, TuneMode.AUTO):
+        site, winners = autotuner_run.site_and_winners(tuner, args, words)
+        stored = winners.stored(site)
+    if stored is not None:
+        return _won(job, site, stored, Ended.TUNED)
+    return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
+
+
+def _tuned_among(job: TuningJob, jit: Any, args: Any, words: dict[str, Any], force: bool) -> KeyOutcome:
+    """Tune a kernel without a tuner among the candidates that a test's marker gives it, as ``pytest --kerntune`` does;
+    its winner is stored where that run finds it."""
+    mode = TuneMode.FORCE if force else TuneMode.AUTO
+    site, found, fresh = autotuner_run.tune_given(jit, args, words, job.configs, mode)
+    if found is None:
+        return _outcome(job, Ended.NOTHING, notes=(NOTHING_STORED,))
+    return _won(job, site, found, Ended.TUNED if fresh else Ended.STORED)
+
+
+def _won(job: TuningJob, site: Site, winner: Winner, ended: Ended) -> KeyOutcome:
+    notes = autotuner_run.content_notes(site, winner.config) if ended is Ended.TUNED else ()
+    return _outcome(job, ended, config=str(winner.config), time_ns=winner.time_ns, winner=winner, notes=notes)
+
+
+def _tuner_in(job: TuningJob, kernel: Any) -> Any:
+    tuner = next((layer for layer in wrappers(kernel) if hasattr(layer, "configs") and hasattr(layer, "keys")), None)
+    if tuner is None:
+        raise UsageError("it has no tuner any more: no @triton.autotune or @kerntune.autotune; record the shapes anew")
+    return tuner
+
+
+def _refuse(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+    raise UsageError("kerntune can't measure it on this device, so it wasn't tuned")
+
+
+@contextlib.contextmanager
+def _settings(tuner: Any, mode: TuneMode) -> Iterator[None]:
+    """A tuner that tunes, whatever its decorator and the environment say, and waits for every config: no user
+    waits for the call."""
+    given = {"tune_mode": mode, "patience": ALL if getattr(tuner, "patience", None) is None else tuner.patience}
+    before = {name: vars(tuner)[name] for name in given if name in vars(tuner)}
+    vars(tuner).update(given)
+    try:
+        yield
+    finally:
+        for name in given:
+            vars(tuner).pop(name, None)
+        vars(tuner).update(before)
+
+
+def _look_in(paths: tuple[str, ...]) -> None:
+    """Folders in which Python looks for modules first; they stay, since modules import further ones when they run."""
+    for path in reversed(paths):
+        if path not in sys.path:
+            sys.path.insert(0, path)
+
+
+def _text(job: TuningJob, exc: Exception) -> str:
+    what = str(exc) if isinstance(exc, KerntuneError) else f"{type(exc).__name__}: {exc}"
+    return f"{job}: {what.removeprefix(f'kernel {job.name}: ')}"
+
+
+def _spoiled(backend: Backend | None) -> bool:
+    """Whether the device runs nothing any more in this process."""
+    if backend is None or backend.gpu is None:
+        return False
+    try:
+        backend.gpu.synchronize()
+    except Exception:
+        return True
+    return False

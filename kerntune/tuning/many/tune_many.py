@@ -1,0 +1,146 @@
+"""``kerntune.tune_many``: all keys of many kernels, on all GPUs of this host or wherever an executor takes them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Union
+
+from kerntune.base.tuning_job import TuningJob
+from kerntune.errors import CacheError, StoreError, UsageError
+from kerntune.kernels.source import wrappers
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.many.describing import describe
+from kerntune.tuning.many.gpu_pools import GpuPools, chosen_gpus
+from kerntune.tuning.many.hand_out import HandOut, JobExecutor
+from kerntune.tuning.many.noting import SHAPES
+from kerntune.tuning.many.outcome import Ended, JobRequest, KeyOutcome, outcome_of
+from kerntune.tuning.many.progress import KeyProgress
+from kerntune.tuning.many.shapes_file import ShapesFile
+
+Jobs = Union[str, "os.PathLike[str]", Iterable[TuningJob]]
+
+Tell = Callable[[KeyOutcome], None]
+
+
+@dataclass(frozen=True)
+class TunedMany:
+    """What became of many jobs, in the order in which they ended."""
+
+    outcomes: tuple[KeyOutcome, ...]
+
+    @property
+    def failed(self) -> tuple[KeyOutcome, ...]:
+        """Those that have no winner though they should: each with its ``error``."""
+        return tuple(o for o in self.outcomes if not o.good)
+
+    def count(self, ended: Ended) -> int:
+        """How many ended so."""
+        return sum(o.ended is ended for o in self.outcomes)
+
+
+def tuning_job(kernel: Any, grid: Any, *args: Any, **kwargs: Any) -> TuningJob:
+    """The call ``kernel[grid](*args, **kwargs)`` of a tuned kernel as a job for :func:`tune_many`. Nothing is launched.
+
+    Of tensors, sizes, strides, dtypes and alignment count: ``torch.empty(n, device="meta")`` will do, and takes no
+    memory. :class:`UsageError` for a call that can't be described, which says why: the kernel must be a module's, and
+    arguments numbers, texts, tensors, dtypes, TMA descriptors, kernels, or tuples and lists of these.
+    """
+    tuner = next((layer for layer in wrappers(kernel) if hasattr(layer, "configs") and hasattr(layer, "keys")), None)
+    if tuner is None:
+        raise UsageError(f"{kernel!r} has no tuner: put @kerntune.autotune or @triton.autotune above @triton.jit")
+    job = describe(tuner, args, {**kwargs, "grid": grid})
+    if job.unknown:
+        raise UsageError(job.unknown)
+    return job
+
+
+def tune_many(
+    jobs: Jobs,
+    *,
+    executor: JobExecutor | None = None,
+    gpus: Sequence[int | str] | None = None,
+    modules: Sequence[str] = (),
+    paths: Sequence[str] = (),
+    force: bool = False,
+    progress: bool = True,
+    tell: Tell | None = None,
+) -> TunedMany:
+    """Tune all keys of many kernels: ``jobs`` of :func:`tuning_job`, or a file that ``kerntune shapes record`` wrote.
+
+    Each process imports the modules of the kernels (with ``modules`` only these and what is in them; ``paths`` are
+    where Python looks first), makes arguments like those described (floats random, integers in range of every tensor's
+    sizes), tunes, and stores the winner. A stored winner is not tuned again unless ``force``: a second call does what
+    is left of the first. Winners of other machines come back with the results and are stored here as well.
+
+    By default each GPU of this host (or each of ``gpus``, by its place among the visible ones) has one process, which
+    sees it first. As these are spawned, a script needs its ``if __name__ == "__main__"``. ``executor`` is anything with
+    ``submit()`` whose results have ``done()`` and ``result()``: a pool of :mod:`concurrent.futures`, Dask's
+    ``Client.get_executor()``, submitit's, mpi4py's. Each of its workers should have a GPU of its own; those that share
+    one wait for each other.
+
+    A job whose process died is given out again, twice at most; then it is in :attr:`TunedMany.failed`, with those that
+    can't be tuned. After Ctrl-C (KeyboardInterrupt, raised again) what was done stays stored. ``tell`` is called with
+    each outcome; ``progress`` is printed on standard error.
+    """
+    requests = requests_of(jobs, modules, paths, force)
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            pools = GpuPools(chosen_gpus(gpus), environment={SHAPES: ""}, paths=paths, spoiled=_spoiled)
+            executor = stack.enter_context(pools)
+        shown = KeyProgress(len(requests)) if progress else None
+        if shown is not None:
+            stack.callback(shown.close)
+        found = []
+        for outcome in _outcomes(requests, executor):
+            keep(outcome, force)
+            found.append(outcome)
+            for one in (tell, None if shown is None else shown.tell):
+                if one is not None:
+                    one(outcome)
+    return TunedMany(tuple(found))
+
+
+def _outcomes(requests: Sequence[JobRequest], executor: JobExecutor) -> Iterator[KeyOutcome]:
+    """The outcomes as they come; if the caller goes on no more, nothing else is begun."""
+    out = HandOut(requests, executor)
+    try:
+        yield from out
+    finally:
+        out.cancel()
+
+
+def _spoiled(result: Any) -> bool:
+    with contextlib.suppress(StoreError):  # reported where the outcome is read
+        return outcome_of(result).spoiled
+    return False
+
+
+def requests_of(jobs: Jobs, modules: Sequence[str], paths: Sequence[str], force: bool) -> list[JobRequest]:
+    """Each job once. :class:`UsageError` for a file with damaged lines, before anything is tuned."""
+    if isinstance(jobs, (str, os.PathLike)):
+        known, damaged = ShapesFile(Path(jobs)).read()
+        if damaged:
+            raise UsageError("\n".join(["some calls can't be read; remove their lines, or record them anew", *damaged]))
+        jobs = known
+    found: dict[Any, JobRequest] = {}
+    for job in jobs:
+        if not isinstance(job, TuningJob):
+            raise UsageError(f"{job!r} is no job; make it with kerntune.tuning_job(kernel, grid, *args)")
+        identity = (job.module, job.kernel, job.key) if job.rounded else job.digest()
+        found.setdefault(identity, JobRequest(job, tuple(modules), tuple(paths), force))
+    return list(found.values())
+
+
+def keep(outcome: KeyOutcome, force: bool = False) -> None:
+    """Store a winner here, too, unless it is: processes of this machine have done so, those of others have not."""
+    if outcome.winner is None:
+        return
+    cache = WinnerCache()
+    with contextlib.suppress(CacheError):  # the process that tuned it has warned of that
+        stored = cache.get(outcome.winner.key)
+        if stored is None or (force and stored != outcome.winner):
+            cache.offer(outcome.winner, instead_of=stored)

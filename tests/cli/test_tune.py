@@ -1,0 +1,202 @@
+"""``kerntune tune``: from tests, from files of shapes; on scripted GPUs in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forked import Copies
+
+from kerntune.base.tuning_job import SCHEMA, TuningJob
+from kerntune.cli import tune
+from kerntune.errors import UsageError
+from kerntune.tuning.cache import WinnerCache
+from kerntune.tuning.many.outcome import Ended, KeyOutcome
+from kerntune.tuning.many.shapes_file import ShapesFile
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What :func:`tune_many` was given; each job ends as its kernel is called."""
+    given: list[Any] = []
+
+    def tune_many(jobs: Sequence[TuningJob], *, tell: Any, **words: Any) -> None:
+        given.append((list(jobs), words))
+        for job in jobs:
+            if job.kernel == "interrupt":
+                raise KeyboardInterrupt
+            ended = Ended(job.kernel)
+            tell(KeyOutcome(job.digest(), job.name, job.key, ended, notes=("times vary",)))
+
+    monkeypatch.setattr("kerntune.tuning.many.tune_many.tune_many", tune_many)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setenv("KERNTUNE_CACHE_DIR", os.environ["KERNTUNE_CACHE_DIR"])  # put back: the command sets it
+    return given
+
+
+def shapes(folder: Path, *kernels: str, name: str = "s") -> None:
+    for number, kernel in enumerate(kernels):
+        ShapesFile(folder / name).add(TuningJob(SCHEMA, "module", kernel, key=f"({number},)"))
+
+
+def test_files_of_shapes_are_tuned_and_counted(kerntune: Any, tmp_path: Path, tuned: list[Any]) -> None:
+    shapes(tmp_path, "tuned", "stored")
+    shapes(tmp_path, "tuned", "nothing", name="t")
+    ran = kerntune("tune", "--shapes", "s", "--shapes", "t", "--gpus", "1,0", "--module", "module", "--path", "src")
+    assert (ran.code, ran.out) == (0, "importing module\n3 keys: 1 tuned, 1 stored before, 1 with nothing to tune\n")
+    assert ran.err == "kerntune: note: times vary\n", "once"
+    ((jobs, words),) = tuned
+    assert len(jobs) == 3
+    assert words["gpus"] == ["1", "0"]
+    assert words["modules"] == ["module"]
+    assert words["paths"] == (str(tmp_path / "src"), str(tmp_path))
+    assert words["executor"] is None
+
+
+def test_a_key_without_a_winner_is_a_finding(kerntune: Any, tmp_path: Path, tuned: list[Any]) -> None:
+    shapes(tmp_path, "tuned", "lost")
+    ran = kerntune("tune", "--shapes", "s")
+    assert ran.code == 1
+    assert "2 keys: 1 tuned, 1 lost" in ran.out
+
+
+def test_ctrl_c_says_what_is_left(kerntune: Any, tmp_path: Path, tuned: list[Any]) -> None:
+    shapes(tmp_path, "tuned", "interrupt", "stored")
+    ran = kerntune("tune", "--shapes", "s")
+    assert ran.code == 128 + signal.SIGINT
+    assert "interrupted; the same command does the other 2 keys" in ran.err
+    assert "1 key: 1 tuned" in ran.out
+
+
+def test_the_cache_is_that_of_the_option(kerntune: Any, tmp_path: Path, tuned: list[Any]) -> None:
+    shapes(tmp_path, "tuned")
+    kerntune("tune", "--shapes", "s", "--cache-dir", "mine")
+    assert os.environ["KERNTUNE_CACHE_DIR"] == str(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "say what to tune"),
+        (["--shapes", "gone"], "no such file"),
+        (["--shapes", "half"], "half:1: is no description of a call"),
+        (["--shapes", "s", "--gpus", "7"], "there is no GPU 7: 2 are visible here"),
+        (["--shapes", "s", "--gpus", "0,0"], "name each once"),
+    ],
+    ids=str,
+)
+def test_wrong_usage(kerntune: Any, tmp_path: Path, tuned: list[Any], words: list[str], says: str) -> None:
+    shapes(tmp_path, "tuned")
+    (tmp_path / "half").write_text("{")
+    ran = kerntune("tune", *words)
+    assert ran.code in (1, 2)
+    assert says in ran.err
+    assert ran.clean
+    assert tuned == []
+
+
+def test_no_gpu_is_said_before_anything_is_done(
+    kerntune: Any, tmp_path: Path, tuned: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes(tmp_path, "tuned")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    ran = kerntune("tune", "--shapes", "s")
+    assert (ran.code, tuned) == (2, [])
+    assert "there is no GPU here to tune on" in ran.err
+
+
+def test_dask_that_is_missing_is_named(
+    kerntune: Any, tmp_path: Path, tuned: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes(tmp_path, "tuned")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    ran = kerntune("tune", "--shapes", "s", "--dask", "host:8786")
+    assert ran.code == 2
+    assert "--dask needs Dask: pip install 'kerntune[dask]'" in ran.err
+
+
+def test_the_folder_of_a_tests_module() -> None:
+    job = TuningJob(SCHEMA, "ops.test_scale", "kernel", file="/x/tests/ops/test_scale.py")
+    assert tune.folder_of(job) == "/x/tests"
+    assert tune.folder_of(TuningJob(SCHEMA, "other", "kernel", file="/x/y.py")) == ""
+
+
+MODULE = """
+import pytest, torch
+from scripted_kernels import add, bare_kernel, grid, pair, scale
+
+@pytest.mark.parametrize("n", [1000, 5000, 1000])
+def test_scale(n):
+    scale(n)
+
+@pytest.mark.autotune(candidates={"bare_kernel": [{"BLOCK": 64}, {"BLOCK": 128}]})
+def test_bare(autotune):
+    x, y = pair(4096)
+    autotune(lambda: bare_kernel[grid(4096)](x, y, 4096, BLOCK=64))
+
+def test_ends_early():
+    add(3000)
+    assert torch.zeros(3, device="cuda").sum().item() == 1
+    add(4000)
+"""
+
+
+@pytest.fixture
+def env(tmp_path: Path, copies: Copies, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Scripted GPUs for all that a test starts."""
+    found = {**os.environ, "KERNTUNE_TESTS_SCRIPTED": "yes", "KERNTUNE_CACHE_DIR": str(tmp_path / "cache")}
+    root = os.pathsep.join(filter(None, [str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]))
+    return {**found, "PYTHONPATH": root, "KERNTUNE_TESTS_PYTHON": copies.python, "PYTEST_ADDOPTS": "-p no:xdist"}
+
+
+def test_tests_calls_are_noted_without_running_any(copies: Copies, tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / "test_ours.py").write_text(MODULE)
+    done = copies.run("-m", "kerntune.cli.command", "tune", "test_ours.py", "--list", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "test_ours.py: 4 calls noted on stand-ins; 1 failed, 4 passed" in done.stdout
+    rows = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("scripted_kernels.")]
+    assert rows == [
+        ["scripted_kernels.add_kernel", "1"],
+        ["scripted_kernels.bare_kernel", "1"],
+        ["scripted_kernels.scale_kernel", "2"],
+    ]
+    assert "tests that need results end early on stand-ins; --run runs them on the GPU" in done.stderr
+
+
+def test_record_tune_and_frozen(copies: Copies, tmp_path: Path, env: dict[str, str]) -> None:
+    """The whole way through the real commands: a run is noted, tuned elsewhere, and runs with the result."""
+    program = (
+        "from scripted_kernels import add, scale; [f(n) for f in (add, scale) for n in (1000, 2000)]; print('ran')"
+    )
+
+    def kerntune(*words: str) -> Any:
+        return copies.run("-m", "kerntune.cli.command", *words, cwd=tmp_path, env=env)
+
+    noted = kerntune("shapes", "record", "--", copies.python, "-u", "-c", program)
+    assert noted.returncode == 0, noted.stderr
+    assert "ran" in noted.stdout
+    assert "shapes.jsonl: 4 calls of 2 kernels, 4 of them new" in noted.stdout
+    assert not (tmp_path / "cache" / "winners").exists()
+    done = kerntune("tune", "--shapes", "shapes.jsonl", "--gpus", "0")
+    assert done.returncode == 0, done.stderr
+    assert "4 keys: 4 tuned" in done.stdout
+    winners = WinnerCache(tmp_path / "cache").entries()
+    assert {str(w.config) for w in winners} == {"BLOCK=128 num_warps=4 num_stages=3"}
+    assert len(winners) == 4
+    frozen = {**env, "KERNTUNE_TUNE": "frozen"}
+    ours = "import kerntune; kerntune.install(); " + program
+    ran = copies.run("-c", ours, cwd=tmp_path, env=frozen)
+    assert (ran.returncode, ran.stdout) == (0, "ran\n"), ran.stderr
+    assert len(WinnerCache(tmp_path / "cache").entries()) == 4
+
+
+def test_tests_that_cannot_be_run_are_named(quick_python: None) -> None:
+    with pytest.raises(UsageError, match=r"pytest could not run no_such_test_file.py \(exit code 4\)"):
+        tune.noted_in(["no_such_test_file.py"], "cuda:90", False, ("",))

@@ -1,0 +1,286 @@
+"""A call becomes data, and a call like it again: what a winner depends on is the same, what tensors hold is nowhere."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from fake_runs import COMPILER, configs, increment_kernel, scale_kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kerntune
+from kerntune.base.config import Config
+from kerntune.base.tuning_job import SCHEMA, ScalarText, TuningJob, scalar_of, scalar_text
+from kerntune.capture import Capture
+from kerntune.errors import StoreError, UsageError
+from kerntune.gpu.invented import invented
+from kerntune.gpu.scripted import FakeBackend
+from kerntune.tuning.many.describing import describe
+from kerntune.tuning.many.named_kernel import name_of, tuner_of
+from kerntune.tuning.many.tune_many import tuning_job
+from kerntune.tuning.stored_winners import exact_arguments
+from tuning.many import kernels
+
+MODULE = "tuning.many.kernels"
+
+pytestmark = pytest.mark.usefixtures("shared")
+
+
+def no_function(text: object) -> Any:
+    raise AssertionError(text)
+
+
+def again(job: TuningJob) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of a call like the described one, after a way through a file."""
+    return invented(TuningJob.from_json(job.to_json()), no_function)
+
+
+# names
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [
+        (kernels.scaled, "scaled"),
+        (kernels.plain, "plain"),
+        (kernels.below_kernel, "below_kernel"),
+        (kernels.above_kernel.fn, "above_kernel"),
+        (kernels.Kernels.held, "held"),
+        (kernels.proposed_kernel, "proposed_kernel"),
+    ],
+)
+def test_a_tuner_is_found_by_its_name(kernel: Any, name: str) -> None:
+    if name == "held":
+        with pytest.raises(UsageError, match="no module has its tuner"):
+            name_of(kernel)  # its function's own name is another one
+        assert tuner_of(MODULE, "Kernels.held") is kernel
+        return
+    assert name_of(kernel) in ((MODULE, name), ("fake_runs", name))
+    found = tuner_of(MODULE, name)
+    assert found is kernel or found.fn is kernel
+
+
+def test_a_kernel_that_no_module_holds_says_so() -> None:
+    local = kerntune.autotune(configs(64, 128), key=["n"])(scale_kernel)
+    job = describe(local, (*kernels.pair(4), 4, 2.0), {"grid": (1,)})
+    assert "scale_kernel" in job.unknown
+    assert "top level of a module" in job.unknown
+    with pytest.raises(UsageError, match="top level of a module"):
+        tuning_job(local, (1,), *kernels.pair(4), 4, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "says"),
+    [
+        ("os", "system", "no kernel of that name"),
+        ("tuning.many.kernels", "grid", "no kernel of that name"),
+        ("tuning.many.kernels", "gone", "no kernel of that name"),
+        ("no_such_module_here", "kernel", "there is no module no_such_module_here here"),
+        ("__import__('os')", "x", "are no names"),
+        ("a;b", "x", "are no names"),
+    ],
+)
+def test_a_name_in_a_file_reaches_kernels_alone(module: str, name: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        tuner_of(module, name)
+
+
+def test_modules_can_be_limited() -> None:
+    assert tuner_of(MODULE, "scaled", ("tuning",)) is kernels.scaled
+    with pytest.raises(UsageError, match=r"only other may be imported; add --module tuning\.many"):
+        tuner_of(MODULE, "scaled", ("other",))
+
+
+def test_a_property_is_not_called() -> None:
+    with pytest.raises(UsageError, match="no kernel of that name"):
+        tuner_of("tuning.many.test_describing", "TRAP.kernel")
+
+
+class Trap:
+    @property
+    def kernel(self) -> Any:
+        raise AssertionError("called")
+
+
+TRAP = Trap()
+
+
+# arguments
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(0, 2**40),
+    factor=st.floats() | st.integers(-5, 5) | st.booleans() | st.none() | st.text(max_size=5),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]),
+    shape=st.lists(st.integers(0, 6), min_size=1, max_size=3),
+    turned=st.booleans(),
+    offset=st.integers(0, 3),
+    positional=st.integers(0, 4),
+    lists=st.booleans(),
+)
+def test_the_winners_key_is_the_same(
+    shared: FakeBackend, n: int, factor: Any, dtype: Any, shape: list[int], turned: bool, offset: int, positional: int,
+    lists: bool,
+) -> None:  # fmt: skip
+    """Text by text what :func:`exact_arguments` makes of both calls, and each pointer's alignment."""
+    x = torch.empty(shape, device="cuda", dtype=dtype)
+    x = x.transpose(0, -1) if turned else x
+    y = torch.empty(64, device="cuda", dtype=dtype)[offset:]
+    given = {"x_ptr": x, "y_ptr": [y, (n, None)] if lists else y, "n": n, "factor": factor}
+    names = list(given)
+    args, words = tuple(given.values())[:positional], {k: given[k] for k in names[positional:]}
+    job = describe(kernels.scaled, args, {**words, "grid": (4, 2)})
+    assert job.unknown == ""
+    new_args, new_words = again(job)
+    assert len(new_args) == positional
+    assert new_words.pop("grid") == (4, 2)
+
+    def text(args: Any, words: Any) -> str:
+        site = Capture(shared, COMPILER).site_of(kernels.scaled, args, {**words, "grid": (1,)})
+        return exact_arguments(site)
+
+    assert text(tuple(new_args), new_words) == text(args, words)
+    made = {**dict(zip(names, new_args, strict=False)), **new_words}
+    assert made["x_ptr"].data_ptr() % 256 == x.data_ptr() % 256
+    new_y = made["y_ptr"][0] if lists else made["y_ptr"]
+    assert new_y.data_ptr() % 256 == y.data_ptr() % 256
+
+
+@settings(deadline=None)
+@given(value=st.floats() | st.integers() | st.booleans() | st.none() | st.text())
+def test_scalars_come_back_exactly(value: Any) -> None:
+    text = scalar_text(value)
+    assert text is not None
+    assert repr(scalar_of(text)) == repr(value)
+
+
+def test_what_is_no_scalar_is_refused() -> None:
+    assert scalar_text(object()) is None
+    for kind, text in (("bool", "yes"), ("int", "1.5"), ("eval", "1"), ("float", "__import__('os')")):
+        with pytest.raises(UsageError, match="is no scalar"):
+            scalar_of(ScalarText(kind, text))
+
+
+def test_tensors_that_overlap_overlap_again(shared: FakeBackend) -> None:
+    """A kernel that works in place, or on the parts of one buffer, has other times than one with memory of its own."""
+    whole = torch.empty(1000, device="cuda")
+    job = describe(kernels.scaled, (whole[10:500], whole[20:600], 480, 2.0), {"grid": (1,)})
+    (x, y, _, _), _ = again(job)
+    assert y.data_ptr() - x.data_ptr() == 40
+    apart = describe(kernels.scaled, (whole[:500], whole[500:], 480, 2.0), {"grid": (1,)})
+    assert apart.digest() != job.digest()
+    assert {a.value.block for a in apart.arguments[:2]} == {0, 1}  # type: ignore[union-attr]
+
+
+def test_a_small_view_of_a_large_buffer_needs_little_memory(shared: FakeBackend) -> None:
+    huge = torch.empty(1 << 40, device="cuda")
+    job = describe(kernels.scaled, (huge[1 << 20 : (1 << 20) + 64], huge[:64], 64, 2.0), {"grid": (1,)})
+    assert [a.value.nbytes for a in job.arguments[:2]] == [256, 256]  # type: ignore[union-attr]
+
+
+def test_dtypes_constants_and_kernels_are_arguments(shared: FakeBackend) -> None:
+    given = {"x_ptr": torch.float16, "y_ptr": tl.float16, "n": tl.constexpr(3), "factor": scale_kernel}
+    job = describe(kernels.scaled, (), {**given, "grid": (1,)})
+    assert job.unknown == ""
+    _, words = invented(job, lambda text: (text.module, text.name))
+    assert (words["x_ptr"], words["y_ptr"], words["n"].value) == (torch.float16, tl.float16, 3)
+    assert words["factor"] == ("fake_runs", "scale_kernel")
+
+
+def test_an_object_is_named_that_has_no_description(shared: FakeBackend) -> None:
+    job = describe(kernels.scaled, (*kernels.pair(4), object(), 2.0), {"grid": (1,)})
+    assert "argument n is a builtins.object, which can't be described as data" in job.unknown
+
+
+def test_meta_tensors_do(shared: FakeBackend) -> None:
+    x = torch.empty(1 << 50, device="meta")
+    job = tuning_job(kernels.scaled, (1,), x, x, 4, 2.0)
+    assert [a.value.shape for a in job.arguments[:2]] == [(1 << 50,)] * 2  # type: ignore[union-attr]
+
+
+def test_no_contents() -> None:
+    """The CPU's tensors have some that could be found."""
+    secret = torch.full((4,), 1234567.0)
+    job = describe(kernels.scaled, (secret, secret, 4, 2.0), {"grid": (1,)})
+    assert b"1234567" not in job.to_json()
+    assert b"tensor" in job.to_json()
+
+
+def test_contents_are_in_range_of_every_size() -> None:
+    index = torch.zeros(50, dtype=torch.int32)
+    table = torch.zeros(7, 3)
+    job = describe(kernels.scaled, (index, table, 4, 2.0), {"grid": (1,)})
+    (made, values, _, _), _ = again(job)
+    assert made.min() >= 0
+    assert made.max() < 3
+    assert len(values.unique()) > 10
+
+
+# grids
+
+
+def test_the_grid_of_each_config(shared: FakeBackend) -> None:
+    job = describe(kernels.scaled, (*kernels.pair(1000), 1000, 2.0), {"grid": kernels.grid(1000)})
+    _, words = again(job)
+    assert [words["grid"]({"BLOCK": b, "n": 5}) for b in (64, 128, 256)] == [(16,), (8,), (4,)]
+    with pytest.raises(UsageError, match=r"scaled.*its grid is not known for BLOCK=512"):
+        words["grid"]({"BLOCK": 512})
+
+
+def test_the_grid_sees_what_heuristics_set(shared: FakeBackend) -> None:
+    x = torch.empty(192, device="cuda")
+    grid = lambda meta: (1 if meta["EVEN"] else 2,)  # noqa: E731
+    job = describe(kernels.below_kernel, (x, 192), {"grid": grid})
+    _, words = again(job)
+    assert [words["grid"]({"BLOCK": b}) for b in (64, 128)] == [(1,), (2,)]
+
+
+def test_a_grid_that_fails_for_a_config_leaves_that_out(shared: FakeBackend) -> None:
+    job = describe(
+        kernels.scaled, (*kernels.pair(4), 4, 2.0), {"grid": lambda meta: (4 // (meta["BLOCK"] - 64), meta["BLOCK"])}
+    )
+    assert sorted(job.grid.by_meta) == ["BLOCK=128", "BLOCK=256"]
+
+
+# as data
+
+
+def test_a_job_is_plain_names() -> None:
+    job = TuningJob(SCHEMA, "m", "k", configs=(Config({"BLOCK": 64}),))
+    assert TuningJob.from_json(job.to_json()) == job
+    assert pickle.loads(pickle.dumps(job.to_json())) == job.to_json()
+    assert b"\n" not in job.to_json()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"{}", b"[1]", b'{"schema": "kerntune.shapes/1"}', b"\xff", b'{"schema":"other","module":"m","kernel":"k"}'],
+)
+def test_damage_is_named(line: bytes) -> None:
+    with pytest.raises(StoreError, match="here:3"):
+        TuningJob.from_json(line, "here:3")
+
+
+def test_where_the_file_lies_makes_no_other_job() -> None:
+    one, other = (TuningJob(SCHEMA, "m", "k", file=name) for name in ("/a/m.py", "/b/m.py"))
+    assert one.digest() == other.digest() != TuningJob(SCHEMA, "m", "k2").digest()
+
+
+def test_pruning_is_asked_with_the_calls_arguments(shared: FakeBackend) -> None:
+    job = describe(pruned, (*kernels.pair(128)[:1], 128), {"grid": kernels.grid(128)})
+    assert sorted(job.grid.by_meta) == ["BLOCK=128", "BLOCK=64"]
+
+
+def no_larger(found: Any, named: Any, **_: Any) -> Any:
+    return [config for config in found if config.kwargs["BLOCK"] <= named["n"]]
+
+
+pruned = triton.autotune(configs(64, 128, 256), key=["n"], prune_configs_by={"early_config_prune": no_larger})(
+    increment_kernel
+)

@@ -1,0 +1,159 @@
+"""A pool of one process for each GPU: its environment, its end, and that no pool takes another with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import pytest
+
+from kerntune.errors import UsageError
+from kerntune.tuning.many.gpu_pools import VISIBLE, GpuPools, chosen_gpus, first_in, visible_gpus
+
+
+def seen() -> tuple[int, str, int]:
+    return os.getpid(), os.environ.get(VISIBLE, ""), os.getpgid(0)
+
+
+def die(path: str) -> None:
+    Path(path).touch()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang(path: str) -> None:
+    Path(path).touch()
+    signal.pause()
+
+
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuPools]:
+    monkeypatch.setenv(VISIBLE, "4,GPU-aa,6")
+    with GpuPools(("4", "GPU-aa"), environment={"KERNTUNE_TESTS_MADE": "yes"}) as made:
+        yield made
+
+
+def test_each_process_sees_its_own_gpu_first(pools: GpuPools) -> None:
+    found = {pid: rest for pid, *rest in (pools.submit(seen_there).result() for _ in range(4))}
+    assert {text for text, _ in found.values()} <= {"4,GPU-aa,6", "GPU-aa,6,4"}
+    assert all(group == pid for pid, (_, group) in found.items()), "Ctrl-C at the terminal isn't theirs"
+    assert os.environ[VISIBLE] == "4,GPU-aa,6", "this process's own is as it was"
+    assert "KERNTUNE_TESTS_MADE" not in os.environ
+
+
+def seen_there() -> tuple[int, str, int]:
+    assert os.environ["KERNTUNE_TESTS_MADE"] == "yes"
+    return seen()
+
+
+def test_a_process_that_dies_takes_no_other(pools: GpuPools, tmp_path: Path) -> None:
+    first = [pools.submit(seen) for _ in range(6)]
+    dying = pools.submit(die, str(tmp_path / "died"))
+    after = [pools.submit(seen) for _ in range(6)]
+    with pytest.raises(BrokenProcessPool):
+        dying.result(60)
+    assert (tmp_path / "died").exists()
+    before, later = ({f.result(60)[0] for f in futures} for futures in (first, after))
+    assert len(before | later) <= 3, "the other process went on, and one came for the one that died"
+    assert all(f.result() for f in first + after)
+
+
+def test_closing_ends_what_hangs(pools: GpuPools, tmp_path: Path) -> None:
+    hanging = pools.submit(hang, str(tmp_path / "hangs"))
+    while not (tmp_path / "hangs").exists():
+        assert not hanging.done()
+    pids = pools.pids
+    pools.close()
+    with pytest.raises(BrokenProcessPool):
+        hanging.result(60)
+    assert pids
+    assert all(map(gone, pids))
+
+
+def test_closing_ends_what_is_only_starting(tmp_path: Path) -> None:
+    """Its imports may take many seconds, which Ctrl-C must not wait for."""
+    with GpuPools(("0",)) as pools:
+        starting = pools.submit(seen)
+        while not pools.pids:
+            assert not starting.done()
+        (pid,) = pools.pids
+    with pytest.raises((BrokenProcessPool, CancelledError)):
+        starting.result(60)
+    assert gone(pid)
+
+
+def gone(pid: int) -> bool:
+    """Once the process has ended; pytest-timeout ends a test that waits in vain."""
+    while Path(f"/proc/{pid}").exists():
+        os.sched_yield()
+    return True
+
+
+def test_a_spoiled_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VISIBLE, "0")
+    with GpuPools(("0",), spoiled=lambda result: result[1] == "0") as pools:
+        assert pools.submit(seen).result()[0] != pools.submit(seen).result()[0]
+    with GpuPools(("0",)) as pools:
+        assert pools.submit(seen).result()[0] == pools.submit(seen).result()[0]
+
+
+def test_work_that_cannot_be_judged_fails_and_the_pool_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(result: object) -> bool:
+        raise ValueError("not ours")
+
+    with GpuPools(("0",), spoiled=judge) as pools:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="not ours"):
+                pools.submit(seen).result(60)
+
+
+def test_paths_come_first(tmp_path: Path) -> None:
+    with GpuPools(("0",), paths=(str(tmp_path),)) as pools:
+        assert pools.submit(first_path).result() == str(tmp_path)
+    assert str(tmp_path) not in sys.path
+
+
+def first_path() -> str:
+    return sys.path[0]
+
+
+# which GPUs
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0,1", ("0", "1")),
+        (" 2 , 0", ("2", "0")),
+        ("GPU-aaa,MIG-bbb", ("GPU-aaa", "MIG-bbb")),
+        ("1,-1,0", ("1",)),
+        ("", ()),
+        ("-1", ()),
+        ("NoDevFiles", ("NoDevFiles",)),
+    ],
+)
+def test_the_visible_list(text: str, expected: tuple[str, ...]) -> None:
+    assert visible_gpus({VISIBLE: text}) == expected
+
+
+def test_the_list_is_turned_not_cut() -> None:
+    assert first_in("b", ("a", "b", "c")) == "b,c,a"
+    assert first_in("a", ("a", "b", "c")) == "a,b,c"
+    assert first_in("x", ("a",)) == "x,a"
+    assert first_in("x", ()) == "x"
+
+
+def test_gpus_are_asked_for_by_their_place() -> None:
+    environ = {VISIBLE: "3,GPU-aa"}
+    assert chosen_gpus(None, environ) == ("3", "GPU-aa")
+    assert chosen_gpus(["1"], environ) == ("GPU-aa",)
+    assert chosen_gpus([0, "GPU-zz"], environ) == ("3", "GPU-zz")
+    for asked, says in (([2], "there is no GPU 2: 2 are visible"), ([0, 0], "name each once"), ([], "name each once")):
+        with pytest.raises(UsageError, match=says):
+            chosen_gpus(asked, environ)
+    with pytest.raises(UsageError, match="there is no GPU here to tune on"):
+        chosen_gpus(None, {VISIBLE: ""})

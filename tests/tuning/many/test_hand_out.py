@@ -1,0 +1,134 @@
+"""Jobs are given out, again where a process died, and every one comes back once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from kerntune.tuning.many import hand_out
+from kerntune.tuning.many.hand_out import TIMES, HandOut
+from kerntune.tuning.many.outcome import Ended
+from tuning.many.made import Scripted, Silent, done, job, request
+
+
+def test_each_job_comes_back_once() -> None:
+    executor = Scripted()
+    found = list(HandOut([request(n) for n in range(20)], executor, window=3))
+    assert [o.kernel for o in found] == [f"module.kernel{n}" for n in range(20)]
+    assert {o.given_out for o in found} == {1}
+    assert len(executor.given) == 20
+
+
+def test_a_job_whose_process_died_is_given_out_again() -> None:
+    executor = Scripted({"kernel1": 2})
+    found = {o.kernel: o for o in HandOut([request(n) for n in range(3)], executor)}
+    assert found["module.kernel1"].ended is Ended.TUNED
+    assert found["module.kernel1"].given_out == 3
+    assert Counter(executor.given) == {"kernel0": 1, "kernel1": 3, "kernel2": 1}
+
+
+def test_after_the_third_death_it_is_named() -> None:
+    executor = Scripted({"kernel1": 99})
+    found = {o.kernel: o for o in HandOut([request(n) for n in range(3)], executor)}
+    lost = found["module.kernel1"]
+    assert lost.ended is Ended.LOST
+    assert not lost.good
+    assert Counter(executor.given)["kernel1"] == TIMES == 3
+    for part in (
+        "module.kernel1",
+        "/a/module.py",
+        "(1,)",
+        "3 processes",
+        "the worker is gone",
+        "KERNTUNE_ISOLATE=always",
+    ):
+        assert part in lost.error
+    assert lost.job == job(1).digest()
+    assert found["module.kernel2"].good, "the others go on"
+
+
+def test_an_answer_of_another_version_is_named_at_once() -> None:
+    class Other:
+        given = 0
+
+        def submit(self, function: Any, /, data: bytes) -> Any:
+            self.given += 1
+            future: Future[bytes] = Future()
+            future.set_result(b'{"job": "x", "news": 1}')
+            return future
+
+    executor = Other()
+    (found,) = HandOut([request(1)], executor)
+    assert found.ended is Ended.FAILED
+    assert "kernel module.kernel1" in found.error
+    assert "do the executor's workers have this very kerntune" in found.error
+    assert executor.given == 1
+
+
+def test_results_that_do_not_call_back_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hand_out, "POLL_S", (0.0, 0.001))
+    found = list(HandOut([request(n) for n in range(10)], Silent(), window=4))
+    assert sorted(o.kernel for o in found) == sorted(f"module.kernel{n}" for n in range(10))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_deaths_lose_none(seed: int) -> None:
+    """And no job is done twice that didn't die."""
+    chance = random.Random(seed)
+    deaths = {f"kernel{n}": chance.choice([0, 0, 0, 1, 2, 3, 9]) for n in range(60)}
+    executor = Scripted(deaths)
+    found = list(HandOut([request(n) for n in range(60)], executor, window=chance.randrange(1, 9)))
+    assert len({o.job for o in found}) == len(found) == 60
+    for outcome in found:
+        died = deaths[outcome.kernel.removeprefix("module.")]
+        assert outcome.given_out == min(died + 1, TIMES)
+        assert (outcome.ended is Ended.LOST) == (died >= TIMES)
+    assert Counter(executor.given) == {k: min(died + 1, TIMES) for k, died in deaths.items()}
+
+
+def test_no_more_than_the_window_is_given_out_at_once() -> None:
+    most, now, lock = 0, 0, threading.Lock()
+
+    class Counting:
+        def submit(self, function: Any, /, data: bytes) -> Any:
+            nonlocal most, now
+            with lock:
+                now += 1
+                most = max(most, now)
+            future: Future[bytes] = Future()
+
+            def finish() -> None:
+                nonlocal now
+                with lock:
+                    now -= 1
+                future.set_result(done(data))
+
+            threads.submit(finish)
+            return future
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(list(HandOut([request(n) for n in range(50)], Counting(), window=5))) == 50
+    assert most <= 5
+
+
+def test_cancelling_withdraws_what_was_not_begun() -> None:
+    class Never:
+        futures: list[Future[bytes]] = []
+
+        def submit(self, function: Any, /, data: bytes) -> Any:
+            self.futures.append(Future())
+            if len(self.futures) == 1:
+                self.futures[0].set_result(done(data))
+            return self.futures[-1]
+
+    executor = Never()
+    out = HandOut([request(n) for n in range(9)], executor, window=4)
+    assert next(iter(out)).good
+    out.cancel()
+    assert [f.cancelled() for f in executor.futures] == [False, True, True, True]
+    assert len(executor.futures) == 4

@@ -1,0 +1,96 @@
+"""Many processes add to one file of shapes: nothing is lost, nothing stands twice, damage is named."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerntune.base.tuning_job import SCHEMA, GridText, TuningJob
+from kerntune.errors import StoreError
+from kerntune.tuning.many import shapes_file
+from kerntune.tuning.many.shapes_file import ShapesFile
+
+PROCESSES, JOBS = 4, 40
+
+
+def job(number: int) -> TuningJob:
+    """Some are long: more than a pipe takes at once."""
+    table = {f"BLOCK={i}": (i, number) for i in range(1 + 300 * (number % 3))}
+    return TuningJob(SCHEMA, "module", f"kernel{number}", grid=GridText(by_meta=table, names=("BLOCK",)))
+
+
+def add_all(path: Path, process: int, begin: Any) -> None:
+    """The same jobs as all others, in another order."""
+    file = ShapesFile(path)
+    begin.wait(60)
+    for number in range(JOBS):
+        file.add(job((number * 7 + process * 11) % JOBS))
+
+
+def test_processes_add_at_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    begin, path = context.Barrier(PROCESSES), tmp_path / "shapes.jsonl"
+    crowd = [context.Process(target=add_all, args=(path, p, begin)) for p in range(PROCESSES)]
+    for process in crowd:
+        process.start()
+    for process in crowd:
+        process.join()
+        assert process.exitcode == 0
+    found, damaged = ShapesFile(path).read()
+    assert damaged == []
+    assert {j.kernel for j in found} == {f"kernel{n}" for n in range(JOBS)}
+    assert len(path.read_bytes().split()) == JOBS, "each stands there once"
+
+
+def test_where_locks_do_nothing_readers_drop_what_stands_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError
+
+    monkeypatch.setattr(shapes_file.fcntl, "flock", refuse)
+    one, other = ShapesFile(tmp_path / "s"), ShapesFile(tmp_path / "s")
+    assert one.add(job(1))
+    assert not other.add(job(1)), "it reads what is there before it writes"
+    line = job(1).to_json()
+    (tmp_path / "s").write_bytes(line + b"\n" + line + b"\n")
+    assert one.read() == ([job(1)], [])
+
+
+def test_a_job_is_added_once(tmp_path: Path) -> None:
+    file = ShapesFile(tmp_path / "s")
+    assert file.add(job(3))
+    size = file.path.stat().st_size
+    assert not file.add(job(3))
+    assert file.path.stat().st_size == size
+    assert ShapesFile(file.path).add(job(4))
+    assert not file.add(job(4)), "another one's is known, too"
+
+
+def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_bytes(job(1).to_json()[:50])
+    ShapesFile(path).add(job(2))
+    found, damaged = ShapesFile(path).read()
+    assert found == [job(2)]
+    assert len(damaged) == 1
+    assert f"{path}:1: is no description of a call" in damaged[0]
+
+
+def test_no_file_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no such file; `kerntune shapes record"):
+        ShapesFile(tmp_path / "gone").read()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=f"{tmp_path}/no/s: can't be written"):
+        ShapesFile(tmp_path / "no" / "s").add(job(1))
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "s").open("wb") as huge:
+        os.truncate(huge.fileno(), shapes_file.MAX_SHAPES + 1)
+    with pytest.raises(StoreError, match="may have"):
+        ShapesFile(tmp_path / "s").read()
