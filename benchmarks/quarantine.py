@@ -251,6 +251,7 @@ def tune_faulty(notes: Notes, each: int) -> None:
 
     import kerntune
     from benchmarks import quarantine_kernels as kernels
+    from kerntune.tuning import autotuner_run
     from kerntune.tuning import isolation as isolation_module
 
     kills, freed = list[float](), list[float | None]()
@@ -265,6 +266,8 @@ def tune_faulty(notes: Notes, each: int) -> None:
             freed.append(seconds_until_free(self.gpu, before, begin))
 
     isolation_module.Isolation.drop = drop  # type: ignore[method-assign]
+    named, tell = list[Any](), autotuner_run.tell_failed
+    autotuner_run.tell_failed = lambda capture, site, failures: (named.extend(failures), tell(capture, site, failures))  # type: ignore[assignment]
     configs = kernels.faulty_configs(each)
     tuner, grid, args = kernels.faulty_call(configs, kerntune.autotune)
     begin = time.monotonic()
@@ -277,14 +280,13 @@ def tune_faulty(notes: Notes, each: int) -> None:
         killed_in_s=kills,
         device_free_after_s=freed,
     )
-    named = [t for t in trials() if t.failure]
     rows = [
         {
-            "kind": kernels.KINDS.get(int(t.config.kwargs["FAULT"]), "good"),
-            "config": str(t.config),
-            "reason": t.failure[:200],
+            "kind": kernels.KINDS.get(int(f.config.kwargs["FAULT"]), "good"),
+            "config": str(f.config),
+            "reason": f.reason[:200],
         }
-        for t in named
+        for f in named
     ]
     failed = {str(c) for c, ms in tuner.configs_timings.items() if ms[0] == float("inf")}
     bad = {str(c) for c in configs if c.kwargs["FAULT"]}
@@ -298,7 +300,9 @@ def tune_faulty(notes: Notes, each: int) -> None:
         good_failed=sorted(failed - bad),
         winner_is_good=right,
         result_is_right=good,
-        remembered=rows,
+        kinds={kind: sum(r["kind"] == kind for r in rows) for kind in kernels.KINDS.values()},
+        named=rows,
+        remembered=sum(bool(t.failure) for t in trials()),
     )
 
 
@@ -499,9 +503,9 @@ def kills(notes: Notes) -> None:
             time.sleep(0.005)
         gone, said = time.monotonic() - begin, [words_of(pid) for pid in left]
         unreadable, _ = files_of(folder)
-        folders = [p.name for p in (folder / "tmp").glob("kerntune-*")]
+        folders = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
         sweep(folder / "tmp")
-        after = [p.name for p in (folder / "tmp").glob("kerntune-*")]
+        after = [p.name for p in (folder / "tmp").glob("kerntune-*") if p.is_dir()]
         rows.append(
             {"moment_s": round(moment, 2), "processes": len(alive), "gone_after_s": round(gone, 3), "left": said,
              "unreadable": unreadable, "folders": folders, "after_next_start": after}
