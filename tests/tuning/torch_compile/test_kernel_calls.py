@@ -219,6 +219,33 @@ def test_grids_that_are_arguments(runs: Runs, known: bool) -> None:
         assert runs.launches[-1].grid[0] == size
 
 
+def test_graphs_with_unlike_closures_do_not_share_a_launch(runs: Runs) -> None:
+    """The operator finds a launch by its token at each call."""
+    kernel = make()
+
+    def f(x: torch.Tensor, grid: Any) -> torch.Tensor:
+        y = torch.empty_like(x)
+        kernel[grid](x, y, x.numel(), 2.0)
+        return y
+
+    def of(k: int) -> Any:
+        return lambda meta: (k,)
+
+    class Callable_:
+        def __init__(self, k: int) -> None:
+            self.k = k
+
+        def __call__(self, meta: Any) -> tuple[int]:
+            return (self.k,)
+
+    graph = torch.compile(f, backend="eager", fullgraph=True, dynamic=False)
+    grids = [of(3), of(4), Callable_(5), Callable_(6)]
+    for grid, expected in zip(grids * 2, [3, 4, 5, 6] * 2, strict=True):
+        kernel.cache.clear()
+        graph(torch.randn(100), grid)
+        assert runs.launches[-1].grid == (expected,)
+
+
 def test_what_a_graph_cannot_hand_over_is_refused_by_name(runs: Runs) -> None:
     kernel = make()
 
