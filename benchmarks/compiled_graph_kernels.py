@@ -215,32 +215,44 @@ def liger_cases() -> dict[str, CompiledCase]:
     from liger_kernel.ops.geglu import _geglu_tanh_forward_kernel
     from liger_kernel.ops.swiglu import _swiglu_forward_kernel
 
-    def case(jit: Any) -> CompiledCase:
+    def case(jit: Any, **words: Any) -> CompiledCase:
         kernel = kerntune.autotune([triton.Config({}, num_warps=w) for w in (2, 4, 8)], key=["n_cols"])(jit)
 
         def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             c, columns = torch.empty_like(a), a.shape[1]
             block = triton.next_power_of_2(columns)
-            kernel[(a.shape[0],)](a, b, c, c.stride(0), n_cols=columns, BLOCK_SIZE=block)
+            kernel[(a.shape[0],)](a, b, c, c.stride(0), n_cols=columns, BLOCK_SIZE=block, **words)
             return c
 
         return CompiledCase(run, lambda n: (normal(256, n), normal(256, n)), (512, 2000, 8192))
 
-    return {"liger swiglu": case(_swiglu_forward_kernel), "liger geglu": case(_geglu_tanh_forward_kernel)}
+    swiglu = case(_swiglu_forward_kernel, gate_multiplier=1.0)
+    return {"liger swiglu": swiglu, "liger geglu": case(_geglu_tanh_forward_kernel)}
 
 
 def fla_cases() -> dict[str, CompiledCase]:
-    """flash-linear-attention's own decorators (heuristics above a tuner), as a user's function calls them."""
-    from fla.modules.l2norm import l2norm_fwd
-    from fla.ops.utils import chunk_local_cumsum
+    """flash-linear-attention's own tuners (a subclass of Triton's; heuristics above one), under
+    ``kerntune.install()``."""
+    from fla.modules.norm.l2norm import l2norm_fwd_kernel
+    from fla.ops.utils.cumsum import chunk_local_cumsum_scalar_kernel
 
     kerntune.install()
 
     def cumulated(g: torch.Tensor) -> torch.Tensor:
-        return chunk_local_cumsum(g, 64)
+        (batch, length, heads), out = g.shape, torch.empty_like(g)
+        chunk_local_cumsum_scalar_kernel[(triton.cdiv(length, 64) * batch * heads,)](
+            s=g, o=out, scale=None, cu_seqlens=None, chunk_indices=None, T=length, B=batch, H=heads, BT=64,
+            REVERSE=False,
+        )  # fmt: skip
+        return out
 
     def normed(x: torch.Tensor) -> torch.Tensor:
-        return l2norm_fwd(x)[0]
+        (rows, columns), y = x.shape, torch.empty_like(x)
+        rstd = x.new_empty(rows)
+        l2norm_fwd_kernel[lambda meta: (triton.cdiv(rows, meta["BT"]),)](
+            x=x, y=y, rstd=rstd, eps=1e-6, T=rows, D=columns, BD=triton.next_power_of_2(columns), NB=rows // 2048
+        )
+        return y
 
     return {
         "fla cumsum": CompiledCase(cumulated, lambda n: (normal(2, n, 16),), (1024, 2048, 4096)),

@@ -1,9 +1,9 @@
 """Tuned kernels in compiled functions: winners, the cold first call, and what a call costs on the host.
 
 Run ``python benchmarks/compiled_graphs.py benchmarks/results/compiled_graphs_h200.json`` on a machine with a GPU, and
-with liger-kernel and flash-linear-attention installed; results are written after each part. ``--scripted`` needs no GPU: it
-measures the calls alone, on a driver that launches nothing, beside ``kernel[grid](...)`` in eager code and a launcher
-of Inductor's form that launches nothing either. Tensors are stand-ins there, which are asked more slowly than torch's.
+with liger-kernel and flash-linear-attention installed; results are written after each part. ``--scripted`` needs no
+GPU: it measures the calls alone, on a driver that launches nothing, beside ``kernel[grid](...)`` in eager code and a
+launcher of Inductor's form that launches nothing either. Tensors are stand-ins there, asked more slowly than torch's.
 
 * ``winners``: kernels of ``compiled_graph_kernels.py``, three sizes each, ``dynamic`` or not. Per kernel and size:
   whether the compiled function launched the config that eager code has won with, whether results are equal, and how
@@ -241,7 +241,7 @@ def scripted_calls() -> dict[str, Any]:
     from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
     from kerntune.kernels.dispatch import native, prepare_front
-    from kerntune.tuning.torch_compile.argument_plan import Given, RebuiltFunction
+    from kerntune.tuning.torch_compile.argument_plan import Given, KnownValue, RebuiltFunction
     from kerntune.tuning.torch_compile.graph_launch import GraphLaunch
 
     prepare_front()
@@ -255,7 +255,8 @@ def scripted_calls() -> dict[str, Any]:
             return (triton.cdiv(n, meta["BLOCK"]),)
 
         plan = RebuiltFunction(grid.__code__, grid.__globals__, (Given("ints", 0),), (), ())
-        launch = GraphLaunch(kernel, (), (), plan)
+        arguments = (KnownValue(x), KnownValue(y), Given("ints", 0), KnownValue(2.0))
+        launch = GraphLaunch(kernel, arguments, (), plan)
         path = launch.path
         for given in (grid, (16,), launch.grid_of(n)):
             for _ in range(3):

@@ -82,6 +82,23 @@ def test_symbolic_sizes_are_handed_over(runs: Runs) -> None:
     assert re.fullmatch(r"(kt\w+)_path\.front\(\1_grid_of\((s\d+)\), arg1_1, buf0, \2, 2\.0\)", call)
 
 
+def test_remembered_grids_are_those_of_the_call(runs: Runs) -> None:
+    """Also where another config has won since, and for sizes in any order."""
+    kernel = make()
+    graph = torch.compile(doubling(kernel), fullgraph=True, dynamic=True)
+    sizes = (100, 150, 300) * 3
+    for n in sizes:
+        x = torch.randn(n)
+        assert torch.equal(graph(x), x * 2)
+    assert [launch.grid[0] for launch in runs.launches] == [2] * 9
+    for key in kernel.cache:
+        kernel.cache[key] = kernel.configs[0]
+    runs.launches.clear()
+    for n in sizes:
+        graph(torch.randn(n))
+    assert [(launch.block, launch.grid[0]) for launch in runs.launches] == [(64, 2), (64, 3), (64, 5)] * 3
+
+
 def test_grids_of_numbers_stand_in_the_code(runs: Runs) -> None:
     kernel = make()
 
