@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,22 @@ def test_what_is_imported_is_the_module_itself(tmp_path: Path, monkeypatch: pyte
     assert kerntune_tests_watched.__spec__.loader is kerntune_tests_watched.__loader__
     assert finder not in sys.meta_path
     monkeypatch.delitem(sys.modules, "kerntune_tests_watched")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_import_goes_on_whatever_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: bool) -> None:
+    (tmp_path / "kerntune_tests_failing.py").write_text("value = 1\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    finder = AfterImport("kerntune_tests_failing", lambda: {}["moved"])
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("error" if strict else "always")
+        import kerntune_tests_failing  # type: ignore[import-not-found]
+    monkeypatch.delitem(sys.modules, "kerntune_tests_failing")
+    assert kerntune_tests_failing.value == 1
+    assert [str(w.message) for w in seen] == (
+        [] if strict else ["kerntune: tuned kernels in compiled graphs are left to torch (KeyError: 'moved')"]
+    )
 
 
 def test_a_torch_that_lacks_a_part_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
