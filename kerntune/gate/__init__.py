@@ -26,6 +26,7 @@ call                the user's call, the project's settings, the result; what wr
 
 ``device_fault`` tells whether the GPU still runs anything in this process. They rest on ``baselines``, ``bundle``
 and ``calibration`` (files and what is in them), ``decision`` (the table: numbers in, a verdict out),
-``static_figures`` and ``throughput`` (figures), ``report`` (tables and run JSON), and on what the command and the
-plugin share: ``console``, ``git``, ``project``, ``pytest_run``.
+``static_figures`` and ``throughput`` (figures), ``report`` (tables and run JSON), ``case_dump`` and ``case_profile``
+(what is written of a case on request), and on what the command and the plugin share: ``console``, ``git``, ``project``,
+``pytest_run``.
 """

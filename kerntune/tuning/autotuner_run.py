@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +23,6 @@ from kerntune.kernels.source import is_kernel
 from kerntune.tuning import context
 from kerntune.tuning.cache import WinnerCache
 from kerntune.tuning.deferred import go_on, late_of, leave
-from kerntune.tuning.launch_dumps import dump_folder, dumping
 from kerntune.tuning.notify import naming_missing_gpu, tell, tell_failed, tell_unraced, timings_of, warn_of
 from kerntune.tuning.observing import observed, watch_environment
 from kerntune.tuning.stored_trials import Trials
@@ -96,7 +96,11 @@ class _Call:
         def run() -> Any:
             return observed(seen, lambda: tuner.fn.run(*self.args, **self.kwargs, **words))
 
-        return run() if dump_folder() is None else dumping(tuner, self.key, config, self.args, self.kwargs, run)
+        if not os.environ.get("KERNTUNE_DUMP"):
+            return run()
+        from kerntune.tuning.launch_dumps import dumping  # not loaded by programs that don't ask for it
+
+        return dumping(tuner, self.key, config, self.args, self.kwargs, run)
 
     def tune(self, plain: Callable[..., Any]) -> Any:
         """Find the winner, in the cache or by a race, and launch with it."""
