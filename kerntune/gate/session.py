@@ -272,14 +272,19 @@ class Session:
         checked = timed.run()
         self._dump(timed.case)
         if self.settings.profile is not None and timed.case.recording.working:
-            profile_case(self.settings.profile, timed.case)
+            self._profile(self.settings.profile, timed.case)
         return replace(checked, results=tuple(told_elsewhere(r, captured) for r in checked.results))
+
+    def _profile(self, folder: Path, case: RecordedCase) -> None:
+        """Under ``--kerntune-profile``: write a trace of the case's call."""
+        call = case.call
+        profile_case(folder, str(case.id), case.capture, case.recording, lambda: call.fn(*call.args, **call.kwargs))
 
     def _dump(self, case: RecordedCase) -> None:
         """Under ``KERNTUNE_DUMP``: write what the case launches."""
         folder = dump_folder()
         if folder is not None:
-            dump_case(folder, case, self.backend)
+            dump_case(folder, str(case.id), case.capture, case.recorded, self.backend)
 
     def _incomplete(self, captured: CapturedCall) -> Checked:
         call, why = captured.call, uncheckable(captured) or NO_LAUNCH
