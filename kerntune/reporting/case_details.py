@@ -195,8 +195,8 @@ def _roofline(result: CaseResult) -> PlainValues | None:
         "flops": flops,
         "bytes": moved,
         "bandwidth": _amount(result.bandwidth),
-        "peak": _amount(getattr(result, "matmul_peak", None)),
-        "peakOf": getattr(result, "matmul_dtype", ""),
+        "peak": _amount(result.matmul_peak),
+        "peakOf": result.matmul_dtype,
         "shares": [[s.kernel, _short(s.time_ns), s.share] for s in result.shares],
     }
 
