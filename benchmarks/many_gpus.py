@@ -163,7 +163,8 @@ def tune_in_child(log: Path, way: str) -> None:
 
         def tell(outcome: Any) -> None:
             with log.open("a") as file:
-                row = {"key": outcome.job.kernel, "begin": begin, "end": time.time(), "ended": str(outcome.ended)}
+                row = {"key": outcome.job, "kernel": outcome.kernel, "begin": begin, "end": time.time()}
+                row |= {"ended": outcome.ended.name, "error": outcome.error}
                 file.write(json.dumps(row) + "\n")
 
         tune_many(jobs, executor=executor, progress=False, tell=tell)

@@ -69,6 +69,9 @@ class Session:
         self._stack = contextlib.ExitStack()
         self._seen: dict[CaseId, set[str]] = {}
         self._gpus = MeasuredGpus(backend)
+        self._crowded = False
+        """Whether other processes of this run measure on the same GPU: none of ours may be starting there by then."""
+
         self._pairs = self._gpus.first_pairs
         self._fault = device_fault.Fault(backend.gpu)
         self._decisions = itertools.count(1)
@@ -181,6 +184,7 @@ class Session:
         """Held by whatever runs while no other process measures on this process's current GPU; :meth:`check` may be
         called inside of it. :class:`MeasurementError` if others don't end."""
         gpu = self.backend.gpu
+        self._crowded = gpu is not None
         return contextlib.nullcontext() if gpu is None else gpu.lock_loosely()
 
     def check(self, call: Call, progress: Callable[[str], None] = lambda text: None) -> Checked:
@@ -203,7 +207,10 @@ class Session:
             return self._check_static(captured)
         said = progress if self.backend.count == 1 else _naming(gpu, progress)
         with gpu.entered(), gpu.lock():
-            return self._check_timed(captured, gpu, said)
+            checked = self._check_timed(captured, gpu, said)
+            if self._crowded:
+                self._gpus.of(captured.capture.backend).pairs.settle()
+            return checked
 
     def stale(self, ran: Collection[str], selected_all: bool) -> list[CaseResult]:
         """Baselines of this device (or of these targets) whose case's test ran without it, or whose test is gone.
