@@ -44,8 +44,8 @@ from kerntune.tuning.cache.shared_store import SharedStore
 from kerntune.tuning.cache.shared_winners import SharedWinnerCache
 from kerntune.tuning.stored_winners import Winners
 
-HANG_S = 120.0
-"""Seconds after which a rank counts as hung: a round takes some ten."""
+HANG_S = 400.0
+"""Seconds after which a rank counts as hung: a round takes 5 to 50, and a wait for another rank 120 at most."""
 
 
 class ScriptedGpu:
