@@ -306,6 +306,21 @@ def kernel_word(tuner: Any) -> str:
     return str(tuner.inductor_meta.get("kernel_name") or tuner.fn.__name__)
 
 
+COMPILER_FAILURES = frozenset({"BackendCompilerFailed", "InductorError", "InternalTorchDynamoError"})
+"""Exceptions of torch's compiler that say that it failed, and not that a user's function can't be compiled."""
+
+
+def is_compiler_failure(exc: BaseException) -> bool:
+    """Whether torch's compiler itself has failed."""
+    return any(kind.__name__ in COMPILER_FAILURES for kind in type(exc).__mro__)
+
+
+def wraps_in_cpp(options: Mapping[str, Any]) -> bool:
+    """Whether a function compiled with these options of ``torch.compile`` launches from C++."""
+    given = (options.get("options") or {}).get("cpp_wrapper")
+    return bool(inductor_part("config").cpp_wrapper if given is None else given)
+
+
 def runs_on_gpu(tuner: Any) -> bool:
     """Whether the kernel is for a GPU; Triton compiles for CPUs too."""
     return getattr(tuner.device_props, "type", "cuda") != "cpu"
