@@ -288,6 +288,11 @@ def settled_config(tuner: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return tuner.launchers[0].config if tuner.launchers else tuner.configs[0]
 
 
+def launched_config(tuner: Any, config: Any) -> Any:
+    """The config that a tuner keeps after a launch with ``config``; the very object if that one stays."""
+    return tuner.launchers[0].config if tuner.launchers else config
+
+
 def launches_kernels(graph: Any) -> bool:
     """Whether a compiled graph's generated code has Triton kernels."""
     source = str(getattr(graph, "source_code", "") or "")
