@@ -212,6 +212,13 @@ def before_compiled(begin: Callable[[contextlib.ExitStack], None]) -> Iterator[S
         yield ()
 
 
+def triton_folder() -> str:
+    """Triton's cache of this process."""
+    from triton import knobs
+
+    return str(knobs.cache.dir)
+
+
 def inductor_is_used() -> bool:
     """Whether this process has compiled something with ``torch.compile``, or is about to."""
     return "torch._dynamo" in sys.modules and "torch._inductor" in sys.modules
