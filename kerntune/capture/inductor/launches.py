@@ -29,6 +29,8 @@ class Recorder(Protocol):
 
     @property
     def backend(self) -> Backend: ...
+    @property
+    def launches(self) -> list[Pending]: ...
     def concerns_me(self) -> bool: ...
     def launch(self, site: Site) -> Any: ...
     def launch_other(self, probe: Callable[[Target], Probe], pending: Pending, run: Callable[[], Any]) -> Any: ...
@@ -56,14 +58,20 @@ class InductorLaunch:
 
     def make(self) -> Any:
         """Record it and let it run. Where nothing runs, Inductor's list of configs is open, and its first is taken."""
-        if self.capture.backend.gpu is None and len(self.tuner.configs) > 1:
+        if self.capture.backend.gpu is not None:
+            return self._make_there()
+        if len(self.tuner.configs) > 1:
             return self.capture.launch(self._site())
-        config = (
-            self.tuner.configs[0]
-            if self.capture.backend.gpu is None
-            else inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
-        )
-        return self._launch(config, None)
+        return self._launch(self.tuner.configs[0], None)
+
+    def _make_there(self) -> Any:
+        """On a GPU: with Inductor's config. Its first launch may search on from that one, by coordinate descent."""
+        config = inductor_parts.settled_config(self.tuner, self.args, self.kwargs)
+        result = self._launch(config, None)
+        final = inductor_parts.launched_config(self.tuner, config)
+        if final is not config:
+            self.capture.launches[-1] = self._pending(final, None)
+        return result
 
     def _launch(self, config: Any, site: Site | None) -> Any:
         pending = self._pending(config, site)
@@ -88,9 +96,10 @@ class InductorLaunch:
         return Probe(launch, self._grid(config, launch.options.num_warps))
 
     def _config(self, config: Any) -> Config | None:
-        """A config as ours; None for a kernel that has none to choose, such as a user's without a tuner."""
+        """A config as ours; None for a user's kernel without a tuner, which has none to choose."""
         where = f"kernel {kernel_name(self.jit)} ({kernel_file(self.jit)})"
-        return config_of(config, where) if len(self.tuner.configs) > 1 or config.kwargs else None
+        chosen = config.kwargs or not inductor_parts.is_users_kernel(self.tuner)
+        return config_of(config, where) if chosen else None
 
     def _specialized(self, config: Any, target: Target) -> Specialized:
         """What Inductor has compiled for a config. Types, alignment and constants are Inductor's: it knows more of the

@@ -24,7 +24,9 @@ from kerntune.kernels.compat.inductor_parts import (
     forget_answers,
     inductor_part,
     interface_functions,
+    is_compiler_failure,
     only_code_generation,
+    wraps_in_cpp,
 )
 
 CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -86,8 +88,17 @@ class CompiledFunctions:
                 self._install_generation(self._capture)
             if not made:
                 made.append(self._compile(model, **options))
-            with without_function_mode(self._function_mode()):
-                return made[0](*args, **kwargs)
+            if wraps_in_cpp(options):
+                self.choices.note("cpp_wrapper launches from C++")
+                return model(*args, **kwargs)
+            try:
+                with without_function_mode(self._function_mode()):
+                    return made[0](*args, **kwargs)
+            except Exception as exc:
+                if not is_compiler_failure(exc):
+                    raise
+                self.choices.note(f"Inductor could not generate code here ({first_line(exc)})")
+                return model(*args, **kwargs)
 
         return call
 
@@ -207,6 +218,12 @@ class OnCpu(TorchDispatchMode):  # type: ignore[misc]  # torch's types are skipp
 
 def _cpu_device(value: Any) -> Any:
     return torch.device("cpu") if isinstance(value, torch.device) and value.type == "cuda" else value
+
+
+def first_line(exc: Exception) -> str:
+    """The first line of an error's message, after the line in which Dynamo names its backend."""
+    lines = [line for line in str(exc).splitlines() if line.strip() and not line.startswith("backend=")]
+    return lines[0] if lines else type(exc).__name__
 
 
 def _by_inductor(options: Mapping[str, Any]) -> bool:
