@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch")
+import torch
 
 from kerntune.gate.api import Call, Settings, open_session
 from kerntune.gpu.probe import has_cuda
