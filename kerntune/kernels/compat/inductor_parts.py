@@ -250,7 +250,7 @@ def inductor_compilation(tuner: Any, config: Any) -> InductorCompilation:
     """What Inductor's ``tuner`` would compile for one of its configs; nothing is compiled.
 
     It is taken from Inductor's own call of ``triton.compile``, so it holds in every version, whatever options it gives.
-    :class:`BackendError` if Inductor doesn't call that.
+    :class:`BackendError` for a torch that compiles in another way.
     """
     me, original = threading.get_ident(), inductor_part("compile")
     with _asking, contextlib.ExitStack() as stack:
